@@ -1,0 +1,72 @@
+# Everything a developer runs. The first run makes .venv and takes minutes; later runs start at once.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo fresh-demo test format bench bench-peers clean distclean
+
+help:
+	@echo "make demo                         the bank sample end to end, on the data set in seeds/"
+	@echo "make demo TRANSACTIONS=FILE.csv   the same with your own transactions"
+	@echo "make fresh-demo                   the same, forgetting what earlier demos stored"
+	@echo "make test                         every check and every test"
+	@echo "make format                       format and mend what can be mended by itself"
+	@echo "make bench                        commands per second, end to end and in one process"
+	@echo "make bench-peers                  the same beside plain SQLite, bare drivers and the bare disk"
+	@echo "make clean                        remove demo data, caches and builds"
+	@echo "make distclean                    remove .venv as well"
+	@echo
+	@echo "PYTHON=python3.12 chooses the interpreter that .venv is made with (3.11 or newer)."
+
+install: $(INSTALLED)
+
+# hatchling is installed first and used without isolation, so that the build backend is pinned too.
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	    echo "Headrace needs Python 3.11 or newer; '$(PYTHON)' is not one." >&2; \
+	    echo "Install one, or name it: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@echo "Installing into $(VENV): once, some minutes, about 500 MB (Spark is most of it)."
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --quiet --constraint constraints.txt hatchling editables
+	$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev]'
+	@touch $@
+
+demo: $(INSTALLED)
+	@$(BIN)/python -m samples.bank.demo $(if $(TRANSACTIONS),--transactions '$(TRANSACTIONS)')
+
+fresh-demo: $(INSTALLED)
+	@$(BIN)/python -m samples.bank.demo --fresh $(if $(TRANSACTIONS),--transactions '$(TRANSACTIONS)')
+
+# Without it `python -m` puts this folder on the path, and tests would import what no user can.
+test: export PYTHONSAFEPATH = 1
+test: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest
+
+format: $(INSTALLED)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(INSTALLED)
+	@$(BIN)/python -m benchmarks.commands
+	@$(BIN)/python -m benchmarks.command_side
+
+bench-peers: $(INSTALLED)
+	@$(BIN)/python -m benchmarks.commands
+	@$(BIN)/python -m benchmarks.plain
+	@$(BIN)/python -m benchmarks.event_store
+	@$(BIN)/python -m benchmarks.store_append
+
+clean:
+	rm -rf var dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+distclean: clean
+	rm -rf $(VENV)

@@ -1,0 +1,82 @@
+"""What can be imported from outside: one explicit door per package, light to open."""
+
+import ast
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FACES = ["headrace", "headrace_mq"]
+
+
+def says_what_it_exports(tree: ast.Module) -> bool:
+    """Whether a module has an `__all__`; ruff sees to its order."""
+    return any(
+        isinstance(node, ast.Assign)
+        and any(isinstance(target, ast.Name) and target.id == "__all__" for target in node.targets)
+        for node in tree.body
+    )
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_a_face_exports_names_that_exist_each_once(face: str) -> None:
+    module = importlib.import_module(face)
+    assert module.__all__
+    assert len(module.__all__) == len(set(module.__all__))
+    assert [name for name in module.__all__ if not hasattr(module, name)] == []
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_what_a_face_exports_calls_the_face_its_home(face: str) -> None:
+    module = importlib.import_module(face)
+    exported = [getattr(module, name) for name in module.__all__]
+    strangers = [
+        one.__qualname__
+        for one in exported
+        if isinstance(one, type) and not one.__module__.startswith(face)
+    ]
+    assert strangers == []
+
+
+def test_every_module_says_what_it_exports(modules: Any) -> None:
+    unsaid = [
+        module.where
+        for module in modules
+        if not module.is_package
+        and not module.name.endswith("__main__")
+        and not says_what_it_exports(module.tree)
+    ]
+    assert unsaid == []
+
+
+def loaded_by(code: str, root: Path) -> set[str]:
+    """Returns the modules that a fresh process has loaded after running the code."""
+    shown = subprocess.run(
+        [sys.executable, "-P", "-c", f"import sys\n{code}\nprint('\\n'.join(sys.modules))"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=root,
+    )
+    return set(shown.stdout.split())
+
+
+def test_importing_headrace_loads_no_spark_queue_or_database(root: Path) -> None:
+    loaded = loaded_by("import headrace", root)
+    assert {"headrace.app", "headrace.errors"} <= loaded
+    assert (
+        loaded & {"pyspark", "pyarrow", "headrace_mq", "sqlalchemy", "alembic", "uvloop"} == set()
+    )
+
+
+def test_importing_the_queue_loads_no_spark_and_no_framework(root: Path) -> None:
+    loaded = loaded_by("import headrace_mq", root)
+    assert "headrace_mq.message" in loaded
+    assert loaded & {"pyspark", "pyarrow", "headrace", "sqlalchemy"} == set()
+
+
+def test_loading_something_heavy_would_be_noticed(root: Path) -> None:
+    assert "sqlalchemy" in loaded_by("import sqlalchemy", root)
