@@ -1,0 +1,26 @@
+"""
+A durable message queue: topics made of queues, consumer groups, offsets on the broker.
+
+Reads top to bottom: `message` (the values both sides share) -> `protocol` (the wire, no sockets)
+-> `_net` (asyncio around the wire) -> `store` (append-only files) -> `broker` (serves) and
+`client` (produces, consumes) -> `admin` (asks and changes) -> `spark` (a topic as a DataFrame).
+
+Sits between: applications (or the `headrace` framework) and the disk of a broker.
+"""
+
+from headrace_mq.client.consumer import Consumer
+from headrace_mq.client.producer import Producer
+from headrace_mq.message import Message, QueueRef, Record, SendResult
+from headrace_mq.settings import BrokerSettings, ConsumerSettings, ProducerSettings
+
+__all__ = [
+    "BrokerSettings",
+    "Consumer",
+    "ConsumerSettings",
+    "Message",
+    "Producer",
+    "ProducerSettings",
+    "QueueRef",
+    "Record",
+    "SendResult",
+]

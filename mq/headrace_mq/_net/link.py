@@ -1,0 +1,457 @@
+"""
+One client connection to a broker that comes back by itself.
+
+A `Link` connects, shakes hands, correlates answers with requests, and reconnects with backoff and
+jitter. Frames handed over in one tick of the loop leave in one write. Nothing is sent twice here:
+a request that was under way when the connection ended fails with `ConnectionLost`, and only its
+sender knows whether it may be repeated (`ask` is for requests that may).
+
+Sits between: producers, consumers and the admin client, and the broker's socket. Knows frames and
+the handshake, and of bodies only the error answer.
+"""
+
+import asyncio
+import random
+import socket
+from collections.abc import Callable
+from typing import TypeVar, cast
+
+import structlog
+
+from headrace_mq.errors import (
+    BrokerError,
+    Closed,
+    ConnectionLost,
+    MessageQueueError,
+    RequestTimeout,
+    ResponseCode,
+    error_for,
+)
+from headrace_mq.protocol.bodies import Body, ErrorAnswer, Hello, HelloAnswer, decode, encode
+from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.protocol.frame import PROTOCOL_VERSION, Frame, FrameReader, encode_frame_head
+
+__all__ = ["Link", "hello_for", "parse_address", "unreachable"]
+
+# Connecting and shaking hands; a broker that needs longer is as good as absent.
+CONNECT_TIMEOUT_MS = 5_000
+# The farewell on close: what was written is flushed, then the socket goes.
+CLOSE_TIMEOUT_MS = 1_000
+# Before the handshake a peer may be anything that listens on the port.
+ANSWER_BYTES_BEFORE_HELLO_MAX = 64 << 10
+# An answer carries at most what the client asked for and one batch; a broken peer may not fill
+# the memory.
+ANSWER_BYTES_MAX = 64 << 20
+# Requests of one link that wait for an answer before `request` waits too.
+PENDING_MAX = 16_384
+# A peer that vanished without a word is noticed after about 5 s of silence, or 10 s after bytes
+# were sent; shorter would also end connections to a broker whose disk stalls.
+KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_COUNT = 2, 1, 3
+UNACKNOWLEDGED_MS_MAX = 10_000
+
+Answer = memoryview | MessageQueueError
+B = TypeVar("B", bound=Body)
+
+_log = structlog.get_logger(__name__)
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """Splits `host:port`, or `[host]:port` for IPv6; raises ValueError with an example."""
+    host, colon, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+        raise ValueError(f"a broker address looks like 127.0.0.1:9876, not {address!r}")
+    return host, int(port)
+
+
+def unreachable(address: str, reason: BaseException | None) -> ConnectionLost:
+    """The error for a broker that does not answer, saying what to check."""
+    because = f" ({reason})" if reason is not None and str(reason) else ""
+    return ConnectionLost(
+        f"no broker answers at {address}{because}: check that it is running, that address and port"
+        " are right, and that no firewall stands between"
+    )
+
+
+def hello_for(client_id: str) -> Hello:
+    """The first body of a connection."""
+    return Hello(
+        client_id=client_id,
+        version_min=PROTOCOL_VERSION,
+        version_max=PROTOCOL_VERSION,
+        software="headrace-python",
+    )
+
+
+def _notice_dead_peers(sock: socket.socket) -> None:
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    # Not every system has every one of these.
+    for name, value in (
+        ("TCP_KEEPIDLE", KEEPALIVE_IDLE_S),
+        ("TCP_KEEPINTVL", KEEPALIVE_INTERVAL_S),
+        ("TCP_KEEPCNT", KEEPALIVE_COUNT),
+        ("TCP_USER_TIMEOUT", UNACKNOWLEDGED_MS_MAX),
+    ):
+        option = getattr(socket, name, None)
+        if option is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def _ignore(*_: object) -> None:
+    return None
+
+
+def _guarded(receive: Callable[..., None], *arguments: object) -> None:
+    try:
+        receive(*arguments)
+    except Exception:  # noqa: BLE001 - a receiver's defect must not end the connection
+        _log.exception("a receiver of the connection's news failed")
+
+
+class _Connection(asyncio.Protocol):
+    """One TCP connection: frames out, answers and pushes in."""
+
+    def __init__(
+        self,
+        on_push: Callable[[Frame], None],
+        on_writable: Callable[[], None],
+        on_end: Callable[["_Connection"], None],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._on_push = on_push
+        self._on_writable = on_writable
+        self._on_end = on_end
+        self._reader = FrameReader(ANSWER_BYTES_BEFORE_HELLO_MAX)
+        self._pending: dict[int, Callable[[Answer], None]] = {}
+        self._next_correlation = 1
+        self._outgoing: list[bytes | bytearray] = []
+        self._transport: asyncio.Transport | None = None
+        self.writable = True
+        self.hello: HelloAnswer | None = None
+        self.lost: asyncio.Future[str] = self._loop.create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            _notice_dead_peers(sock)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for frame in self._reader.feed(data):
+                self._receive(frame)
+        except MessageQueueError as error:
+            self.end(f"the broker sent what is no frame: {error}")
+
+    def _receive(self, frame: Frame) -> None:
+        if not frame.is_answer:
+            _guarded(self._on_push, frame)
+            return
+        receive = self._pending.pop(frame.correlation, None)
+        if receive is None:
+            return
+        if frame.code == ResponseCode.OK:
+            _guarded(receive, frame.body)
+        else:
+            sentence = decode(ErrorAnswer, frame.body).sentence
+            _guarded(receive, error_for(frame.code, sentence))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.end(str(exc) if exc is not None else "the broker closed the connection")
+
+    def pause_writing(self) -> None:
+        self.writable = False
+
+    def resume_writing(self) -> None:
+        self.writable = True
+        _guarded(self._on_writable)
+
+    def submit(
+        self, code: int, *parts: bytes | bytearray, receive: Callable[[Answer], None]
+    ) -> int:
+        """Queues a request for this tick's write; `receive` is called exactly once."""
+        correlation = self._next_correlation
+        self._next_correlation += 1
+        if self.lost.done():
+            raise ConnectionLost(f"the connection ended: {self.lost.result()}")
+        self._pending[correlation] = receive
+        if not self._outgoing:
+            self._loop.call_soon(self.flush)
+        self._outgoing.append(encode_frame_head(code, correlation, sum(map(len, parts))))
+        self._outgoing.extend(parts)
+        return correlation
+
+    async def request(self, code: int, *parts: bytes | bytearray) -> memoryview:
+        """Sends a request and waits for its answer's body."""
+        answer: asyncio.Future[memoryview] = self._loop.create_future()
+
+        def receive(outcome: Answer) -> None:
+            if answer.done():
+                return
+            if isinstance(outcome, MessageQueueError):
+                answer.set_exception(outcome)
+            else:
+                answer.set_result(outcome)
+
+        correlation = self.submit(code, *parts, receive=receive)
+        try:
+            return await answer
+        finally:
+            self._pending.pop(correlation, None)
+
+    def flush(self) -> None:
+        """Writes what was submitted in this tick."""
+        if self._outgoing and self._transport is not None and not self.lost.done():
+            outgoing, self._outgoing = self._outgoing, []
+            self._transport.write(b"".join(outgoing))
+
+    def ready(self, hello: HelloAnswer) -> None:
+        """Lifts the limits of the time before the handshake."""
+        self.hello = hello
+        self._reader.frame_bytes_max = ANSWER_BYTES_MAX
+
+    def end(self, reason: str) -> None:
+        """Ends the connection; every pending request fails with `ConnectionLost`."""
+        if self.lost.done():
+            return
+        self.lost.set_result(reason)
+        if self._transport is not None:
+            self._transport.abort()
+        # First, so that a receiver that reacts by sending again does not find this connection.
+        self._on_end(self)
+        pending, self._pending = self._pending, {}
+        for receive in pending.values():
+            lost = ConnectionLost(f"the connection ended before an answer came: {reason}")
+            _guarded(receive, lost)
+
+    async def close(self) -> None:
+        """Flushes what was written and closes."""
+        self.flush()
+        if self._transport is not None:
+            self._transport.close()
+        await asyncio.wait([self.lost], timeout=CLOSE_TIMEOUT_MS / 1_000)
+        self.end("closed")
+
+
+class Link:
+    """A connection to one broker that reconnects until it is closed.
+
+    Args:
+        address: the broker's `host:port`.
+        client_id: the name in the handshake, the same on every reconnection.
+        reconnect_ms: first and longest pause between two attempts, doubled in between.
+        on_push: takes every frame that the broker sends unasked.
+        on_ready: called when the link can be written to: connected, or writable again.
+        on_down: called when an established connection ended.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        client_id: str,
+        reconnect_ms: tuple[int, int],
+        on_push: Callable[[Frame], None] = _ignore,
+        on_ready: Callable[[], None] = _ignore,
+        on_down: Callable[[], None] = _ignore,
+    ) -> None:
+        self._host, self._port = parse_address(address)
+        self.address = address
+        self.client_id = client_id
+        self._reconnect_ms = reconnect_ms
+        self._on_push = on_push
+        self._on_ready = on_ready
+        self._on_down = on_down
+        self._connection: _Connection | None = None
+        self._next: asyncio.Future[_Connection] | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._last_error: Exception | None = None
+        self._places = asyncio.Semaphore(PENDING_MAX)
+        self._random = random.SystemRandom()
+        self.frame_bytes_max = 0
+
+    async def start(self, timeout_ms: int) -> None:
+        """Begins to connect and waits for the first connection.
+
+        Raises:
+            ConnectionLost: no broker answered in time; the link is closed again.
+            UnsupportedVersion: the broker speaks another version of the protocol.
+        """
+        if self._keeper is not None:
+            raise ValueError("a link is started once")
+        self._next = asyncio.get_running_loop().create_future()
+        self._keeper = asyncio.create_task(self._keep_connected(), name=f"link {self.address}")
+        try:
+            await self._connected(timeout_ms)
+        except BaseException:
+            await self.aclose()
+            raise
+
+    async def aclose(self) -> None:
+        """Writes what was submitted, closes the connection and stops reconnecting."""
+        keeper, self._keeper = self._keeper, None
+        if keeper is None:
+            return
+        connection, self._connection = self._connection, None
+        keeper.cancel()
+        await asyncio.wait([keeper])
+        if connection is not None:
+            await connection.close()
+        if self._next is not None and not self._next.done():
+            self._next.cancel()
+
+    @property
+    def is_up(self) -> bool:
+        """Whether a connection stands and its handshake is done."""
+        return self._connection is not None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a request submitted now is written without filling memory."""
+        return self._connection is not None and self._connection.writable
+
+    def submit(
+        self, code: int, *parts: bytes | bytearray, receive: Callable[[Answer], None]
+    ) -> None:
+        """Sends a request now or never; `receive` gets the answer's body or the error.
+
+        The caller bounds how many it submits. Raises ConnectionLost when there is no connection.
+        """
+        if self._connection is None:
+            raise ConnectionLost(f"not connected to {self.address}")
+        self._connection.submit(code, *parts, receive=receive)
+
+    def flush(self) -> None:
+        """Writes what was submitted, without waiting for the end of this tick."""
+        if self._connection is not None:
+            self._connection.flush()
+
+    def drop(self, reason: str) -> None:
+        """Ends a connection that its user found dead; the link makes a new one."""
+        if self._connection is not None:
+            self._connection.end(reason)
+
+    async def request(self, code: int, *parts: bytes | bytearray, timeout_ms: int) -> memoryview:
+        """Sends one request, waiting for a connection first, and returns the answer's body.
+
+        Raises:
+            BrokerError: the broker answered with an error code.
+            ConnectionLost: the connection ended before the answer; the outcome is unknown.
+            RequestTimeout: no connection, or no answer, in time.
+            Closed: the link was closed.
+        """
+        try:
+            async with asyncio.timeout(timeout_ms / 1_000), self._places:
+                return await self._exchange(code, *parts)
+        except TimeoutError as error:
+            raise self._too_late(timeout_ms) from error
+
+    async def ask(
+        self, kind: type[B], code: int, body: Body | None = None, *, timeout_ms: int
+    ) -> B:
+        """Like `request`, for requests that may be repeated: asks until an answer comes or time is up."""
+        parts = () if body is None else (encode(body),)
+        try:
+            async with asyncio.timeout(timeout_ms / 1_000), self._places:
+                return decode(kind, await self._persist(code, *parts))
+        except TimeoutError as error:
+            raise self._too_late(timeout_ms) from error
+
+    async def _persist(self, code: int, *parts: bytes) -> memoryview:
+        pause_ms, longest_ms = self._reconnect_ms
+        while True:
+            try:
+                return await self._exchange(code, *parts)
+            except ConnectionLost:
+                continue
+            except BrokerError as error:
+                if not error.retriable:
+                    raise
+            await asyncio.sleep(self._jittered(pause_ms))
+            pause_ms = min(2 * pause_ms, longest_ms)
+
+    async def _exchange(self, code: int, *parts: bytes | bytearray) -> memoryview:
+        connection = self._connection or await self._connected(None)
+        return await connection.request(code, *parts)
+
+    async def _connected(self, timeout_ms: int | None) -> _Connection:
+        if self._next is None or self._keeper is None:
+            raise Closed(f"the connection to {self.address} was closed")
+        try:
+            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1_000):
+                return await asyncio.shield(self._next)
+        except TimeoutError as error:
+            raise unreachable(self.address, self._last_error) from error
+        except asyncio.CancelledError as error:
+            if self._next.cancelled() and self._keeper is None:
+                raise Closed(f"the connection to {self.address} was closed") from error
+            raise
+
+    def _too_late(self, timeout_ms: int) -> RequestTimeout:
+        if self._connection is None:
+            return RequestTimeout(str(unreachable(self.address, self._last_error)))
+        return RequestTimeout(f"no answer from {self.address} within {timeout_ms} ms")
+
+    def _jittered(self, pause_ms: int) -> float:
+        # Clients that lost the same broker must not come back in step.
+        return pause_ms * (0.5 + self._random.random() / 2) / 1_000
+
+    async def _keep_connected(self) -> None:
+        first_ms, longest_ms = self._reconnect_ms
+        pause_ms = first_ms
+        while True:
+            try:
+                async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1_000):
+                    connection = await self._connect()
+            except (OSError, TimeoutError, ValueError, MessageQueueError) as error:
+                # ValueError: a host name that cannot be one.
+                if pause_ms == first_ms:
+                    _log.warning("cannot connect", address=self.address, reason=str(error))
+                self._failed(error)
+            else:
+                pause_ms = first_ms
+                reason = await self._serve(connection)
+                _log.warning("connection lost", address=self.address, reason=reason)
+            await asyncio.sleep(self._jittered(pause_ms))
+            pause_ms = min(2 * pause_ms, longest_ms)
+
+    async def _connect(self) -> _Connection:
+        loop = asyncio.get_running_loop()
+        _, connection = await loop.create_connection(
+            lambda: _Connection(self._on_push, self._on_ready, self._ended), self._host, self._port
+        )
+        try:
+            hello = encode(hello_for(self.client_id))
+            connection.ready(
+                decode(HelloAnswer, await connection.request(RequestCode.HELLO, hello))
+            )
+        except BaseException:
+            connection.end("the handshake failed")
+            raise
+        return connection
+
+    async def _serve(self, connection: _Connection) -> str:
+        assert connection.hello is not None
+        assert self._next is not None
+        if connection.lost.done():
+            return connection.lost.result()
+        self._connection = connection
+        self.frame_bytes_max = connection.hello.frame_bytes_max
+        if not self._next.done():
+            self._next.set_result(connection)
+        _guarded(self._on_ready)
+        return await asyncio.shield(connection.lost)
+
+    def _ended(self, connection: _Connection) -> None:
+        if self._connection is connection:
+            self._connection = None
+            self._next = asyncio.get_running_loop().create_future()
+            _guarded(self._on_down)
+
+    def _failed(self, error: Exception) -> None:
+        self._last_error = error
+        # A refusal will not pass by waiting: whoever waits now hears it.
+        if isinstance(error, BrokerError) and not error.retriable and self._next is not None:
+            refused, self._next = self._next, asyncio.get_running_loop().create_future()
+            refused.set_exception(error)
+            refused.exception()

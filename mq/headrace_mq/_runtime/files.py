@@ -1,0 +1,188 @@
+"""
+The file system as the queue uses it: a small port, and the machine's own files behind it.
+
+Tests pass an implementation that fails, writes short or loses power; see `tests/**/conftest.py`.
+Sits between: `store` and the operating system. Knows nothing of messages or formats.
+"""
+
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+__all__ = ["Files", "SystemFiles", "write_all"]
+
+# Linux refuses more parts than this in one vectored write (IOV_MAX).
+PARTS_MAX = 1_024
+
+
+class Files(Protocol):
+    """What the store asks of a file system; every method may raise OSError.
+
+    Used from the event loop and from one thread beside it, never on one descriptor's metadata
+    from both at once.
+    """
+
+    def make_directory(self, path: Path) -> None:
+        """Makes a directory if it is missing; durable after `sync_directory` of its parent."""
+        ...
+
+    def names(self, directory: Path) -> list[str]:
+        """Names in a directory, sorted."""
+        ...
+
+    def open(self, path: Path, *, create: bool = False) -> int:
+        """Opens a file for reading and writing; with `create`, makes it or empties it."""
+        ...
+
+    def close(self, fd: int) -> None:
+        """Closes a descriptor."""
+        ...
+
+    def size(self, fd: int) -> int:
+        """The file's length in bytes."""
+        ...
+
+    def read(self, fd: int, at: int, length: int) -> bytes:
+        """Up to `length` bytes from byte `at`; fewer at the end of the file."""
+        ...
+
+    def write(self, fd: int, at: int, parts: Sequence[bytes | memoryview]) -> int:
+        """Writes at most PARTS_MAX parts at byte `at`; may write less than it was given."""
+        ...
+
+    def allocate(self, fd: int, length: int) -> None:
+        """Reserves disk blocks up to `length` bytes; new bytes read as zeros."""
+        ...
+
+    def truncate(self, fd: int, length: int) -> None:
+        """Cuts or extends the file to `length` bytes."""
+        ...
+
+    def next_data(self, fd: int, at: int) -> int | None:
+        """The first byte from `at` on that may be other than a never-written zero, or None."""
+        ...
+
+    def sync(self, fd: int) -> int:
+        """Makes a file's bytes and length durable; returns the microseconds it took."""
+        ...
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Renames in one step, replacing `new`; durable after `sync_directory`."""
+        ...
+
+    def remove(self, path: Path) -> None:
+        """Removes a file."""
+        ...
+
+    def sync_directory(self, path: Path) -> None:
+        """Makes the names in a directory durable."""
+        ...
+
+    def lock(self, fd: int) -> bool:
+        """Takes an exclusive lock that ends with the process; False if another one holds it."""
+        ...
+
+
+class SystemFiles:
+    """The machine's own files."""
+
+    def make_directory(self, path: Path) -> None:
+        """Makes a directory if it is missing."""
+        path.mkdir(exist_ok=True)
+
+    def names(self, directory: Path) -> list[str]:
+        """Names in a directory, sorted."""
+        return sorted(os.listdir(directory))  # noqa: PTH208 - names are wanted, not paths
+
+    def open(self, path: Path, *, create: bool = False) -> int:
+        """Opens a file for reading and writing."""
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_TRUNC if create else 0)
+        return os.open(path, flags, 0o640)
+
+    def close(self, fd: int) -> None:
+        """Closes a descriptor."""
+        os.close(fd)
+
+    def size(self, fd: int) -> int:
+        """The file's length in bytes."""
+        return os.fstat(fd).st_size
+
+    def read(self, fd: int, at: int, length: int) -> bytes:
+        """Up to `length` bytes from byte `at`."""
+        return os.pread(fd, length, at)
+
+    def write(self, fd: int, at: int, parts: Sequence[bytes | memoryview]) -> int:
+        """Writes parts at byte `at`; may write less than it was given."""
+        return os.pwritev(fd, parts, at)
+
+    def allocate(self, fd: int, length: int) -> None:
+        """Reserves disk blocks up to `length` bytes."""
+        os.posix_fallocate(fd, 0, length)
+
+    def truncate(self, fd: int, length: int) -> None:
+        """Cuts or extends the file to `length` bytes."""
+        os.ftruncate(fd, length)
+
+    def next_data(self, fd: int, at: int) -> int | None:
+        """The first byte from `at` on that may be other than a never-written zero, or None."""
+        try:
+            return os.lseek(fd, at, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return None
+            raise
+
+    def sync(self, fd: int) -> int:
+        """Makes a file's bytes and length durable; returns the microseconds it took."""
+        # A duration, not a time: nothing is decided by it but inline or thread.
+        started = time.perf_counter_ns()
+        os.fdatasync(fd)
+        return (time.perf_counter_ns() - started) // 1_000
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Renames in one step, replacing `new`."""
+        old.replace(new)
+
+    def remove(self, path: Path) -> None:
+        """Removes a file."""
+        path.unlink()
+
+    def sync_directory(self, path: Path) -> None:
+        """Makes the names in a directory durable."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def lock(self, fd: int) -> bool:
+        """Takes an exclusive lock that ends with the process."""
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+
+def write_all(files: Files, fd: int, at: int, parts: Sequence[bytes | memoryview]) -> None:
+    """Writes every byte of `parts` at byte `at`, however many calls that takes.
+
+    Raises:
+        OSError: a call failed; some bytes may be written.
+    """
+    for first in range(0, len(parts), PARTS_MAX):
+        some = parts[first : first + PARTS_MAX]
+        size = sum(map(len, some))
+        written = files.write(fd, at, some)
+        if written < size:
+            rest = memoryview(b"".join(some))
+            while written < size:
+                step = files.write(fd, at + written, [rest[written:]])
+                if step == 0:
+                    raise OSError(errno.EIO, "a write made no progress")
+                written += step
+        at += size

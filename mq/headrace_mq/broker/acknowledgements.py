@@ -1,0 +1,103 @@
+"""
+PRODUCE answers that wait for the flush of what they acknowledge.
+
+One callback per flush group releases all its answers, and each connection gets its share in one
+write. A flush that fails turns every success that waited for it into that failure.
+
+Sits between: `handlers.produce`, which leaves answers here, and the store's flush groups.
+"""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import msgspec
+import structlog
+
+from headrace_mq._net.server import Connection
+from headrace_mq.errors import BrokerError, ResponseCode
+from headrace_mq.protocol.bodies import ProduceAnswer, Produced, encode
+
+__all__ = ["Acknowledgements"]
+
+_log = structlog.get_logger(__name__)
+
+
+class _Waiting(NamedTuple):
+    connection: Connection
+    correlation: int
+    results: list[Produced]
+    request_bytes: int
+
+
+class Acknowledgements:
+    """The answers that wait.
+
+    Args:
+        durable: returns the future of the flush group that what was just appended belongs to.
+    """
+
+    def __init__(self, durable: Callable[[], asyncio.Future[None]]) -> None:
+        self._durable = durable
+        self._group: asyncio.Future[None] | None = None
+        self._waiting: list[_Waiting] = []
+        self._pending: set[asyncio.Future[None]] = set()
+
+    def hold(
+        self, connection: Connection, correlation: int, results: list[Produced], request_bytes: int
+    ) -> None:
+        """Answers when everything appended so far is durable.
+
+        `request_bytes` count against the connection's limit until then.
+        """
+        group = self._durable()
+        if group.done():
+            _release([_Waiting(connection, correlation, results, 0)], _failure(group))
+            return
+        if group is not self._group:
+            self._group = group
+            self._waiting = []
+            self._pending.add(group)
+            group.add_done_callback(partial(self._flushed, self._waiting))
+        connection.charge(request_bytes)
+        self._waiting.append(_Waiting(connection, correlation, results, request_bytes))
+
+    async def drain(self) -> None:
+        """Returns when nothing waits any more."""
+        while self._pending:
+            await asyncio.wait(self._pending)
+            # The futures are done; their callbacks run in the next turn of the loop.
+            await asyncio.sleep(0)
+
+    def _flushed(self, waiting: list[_Waiting], group: asyncio.Future[None]) -> None:
+        self._pending.discard(group)
+        if group is self._group:
+            self._group = None
+        _release(waiting, _failure(group))
+
+
+def _failure(group: asyncio.Future[None]) -> BaseException | None:
+    if group.cancelled():
+        return asyncio.CancelledError()
+    return group.exception()
+
+
+def _release(waiting: list[_Waiting], failure: BaseException | None) -> None:
+    if failure is not None:
+        _log.error("flush failed, nothing of it is acknowledged", error=repr(failure))
+    for connection, correlation, results, request_bytes in waiting:
+        answer = results if failure is None else [_failed(result, failure) for result in results]
+        connection.answer(ResponseCode.OK, correlation, encode(ProduceAnswer(answer)))
+        connection.discharge(request_bytes)
+
+
+def _failed(result: Produced, failure: BaseException) -> Produced:
+    if result.code != ResponseCode.OK:
+        return result
+    if isinstance(failure, BrokerError):
+        code, sentence = failure.code, str(failure)
+    else:
+        code = ResponseCode.INTERNAL_ERROR
+        sentence = "the broker could not make the batch durable; see its log, then restart it"
+    return msgspec.structs.replace(result, base_offset=-1, code=code, sentence=sentence)

@@ -1,0 +1,143 @@
+"""
+Code to handler, exception to response code: the one place for both.
+
+Sits between: `_net.server`, which calls it with frames, and the handlers. Whatever bytes arrive,
+one request's failure stays that request's, or at worst its connection's.
+"""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+import structlog
+
+from headrace_mq._net.server import Connection
+from headrace_mq.broker.handlers import admin, offsets, sessions
+from headrace_mq.broker.handlers.fetch import fetch
+from headrace_mq.broker.handlers.produce import produce
+from headrace_mq.broker.state import BrokerState
+from headrace_mq.errors import (
+    BrokerError,
+    DataCorrupt,
+    FormatTooNew,
+    InvalidArgument,
+    MalformedRequest,
+    ResponseCode,
+    UnknownRequest,
+    UnsupportedVersion,
+)
+from headrace_mq.protocol.bodies import ErrorAnswer, encode
+from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.protocol.frame import FLAG_ANSWER, FLAG_ONEWAY, Frame
+
+__all__ = ["HANDLERS", "Dispatcher", "Handler"]
+
+Handler = Callable[[BrokerState, Connection, Frame], "tuple[bytes | memoryview, ...] | None"]
+
+HANDLERS: Mapping[int, Handler] = MappingProxyType(
+    {
+        RequestCode.HELLO: sessions.hello,
+        RequestCode.HEARTBEAT: sessions.heartbeat,
+        RequestCode.PRODUCE: produce,
+        RequestCode.FETCH: fetch,
+        RequestCode.COMMIT_OFFSETS: offsets.commit_offsets,
+        RequestCode.GET_OFFSETS: offsets.get_offsets,
+        RequestCode.JOIN_GROUP: sessions.join_group,
+        RequestCode.LEAVE_GROUP: sessions.leave_group,
+        RequestCode.REPLY: sessions.reply,
+        RequestCode.CREATE_TOPIC: admin.create_topic,
+        RequestCode.DESCRIBE_TOPICS: admin.describe_topics,
+        RequestCode.QUEUE_RANGES: admin.queue_ranges,
+        RequestCode.DESCRIBE_BROKER: admin.describe_broker,
+    }
+)
+
+_log = structlog.get_logger(__name__)
+
+
+class Dispatcher:
+    """Serves the frames of all connections of one broker.
+
+    Args:
+        state: what the handlers work on.
+    """
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+
+    def on_frame(self, connection: Connection, frame: Frame) -> None:
+        """Handles one request; its answer is queued now or comes later."""
+        try:
+            handler = _choose(connection, frame)
+            parts = handler(self._state, connection, frame)
+            if parts is None or frame.flags & FLAG_ONEWAY:
+                return
+            self._check_size(parts)
+        except Exception as error:  # noqa: BLE001 - every failure becomes an answer, here alone
+            self._refuse(connection, frame, error)
+        else:
+            connection.answer(ResponseCode.OK, frame.correlation, *parts)
+
+    def on_unreadable(self, connection: Connection, error: BrokerError) -> None:
+        """Says why the connection will be closed, in an answer to no request in particular."""
+        _log.warning("connection refused", client=connection.client_id, reason=str(error))
+        connection.answer(error.code, 0, encode(ErrorAnswer(str(error))))
+
+    def on_drained(self, connection: Connection) -> None:
+        """Serves what the connection missed while it was congested."""
+        self._state.long_poll.wake_connection(connection)
+
+    def on_lost(self, connection: Connection) -> None:
+        """Forgets a connection and tells the groups it was in."""
+        self._state.forget(connection)
+
+    def _check_size(self, parts: tuple[bytes | memoryview, ...]) -> None:
+        size = sum(map(len, parts))
+        if size > self._state.body_bytes_max:
+            raise InvalidArgument(
+                f"the answer has {size} bytes and a frame takes {self._state.body_bytes_max}; ask"
+                " for less at a time"
+            )
+
+    def _refuse(self, connection: Connection, frame: Frame, error: Exception) -> None:
+        refusal = _as_refusal(error)
+        if refusal.code == ResponseCode.INTERNAL_ERROR:
+            _log.error(
+                "request failed", code=frame.code, client=connection.client_id, exc_info=error
+            )
+        if refusal.fatal or not frame.is_oneway:
+            connection.answer(refusal.code, frame.correlation, encode(ErrorAnswer(str(refusal))))
+        if refusal.fatal:
+            _log.warning("connection refused", client=connection.client_id, reason=str(refusal))
+            connection.refuse()
+
+
+def _choose(connection: Connection, frame: Frame) -> Handler:
+    code = frame.code
+    if not connection.client_id and code != RequestCode.HELLO:
+        raise MalformedRequest("the first frame of a connection is HELLO")
+    if connection.client_id and frame.version != connection.version:
+        raise UnsupportedVersion(
+            f"this connection speaks protocol version {connection.version}, a frame has"
+            f" {frame.version}; keep to what HELLO agreed on"
+        )
+    if frame.flags & FLAG_ANSWER:
+        raise MalformedRequest("a client sends requests, this frame is marked as an answer")
+    handler = HANDLERS.get(code)
+    if handler is None:
+        raise UnknownRequest(
+            f"this broker knows no request {code}; use one of its version, or update the broker"
+        )
+    return handler
+
+
+def _as_refusal(error: Exception) -> BrokerError:
+    if isinstance(error, BrokerError):
+        return error
+    if isinstance(error, FormatTooNew):
+        return UnsupportedVersion(str(error))
+    if isinstance(error, DataCorrupt):
+        return MalformedRequest(str(error))
+    return BrokerError(
+        "the broker failed on this request and wrote the reason to its log; report it, and do not"
+        " repeat the request unchanged"
+    )

@@ -1,0 +1,49 @@
+"""
+The number of this start of the broker: greater than that of every start before it, durable.
+
+It stands in every batch, so that what an older start wrote can be told from what a newer one did.
+
+Sits between: `server`, which asks once, and a `metadata_file`.
+"""
+
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from headrace_mq.broker.metadata_file import MetadataFile
+
+__all__ = ["KeptBroker", "next_epoch"]
+
+_log = structlog.get_logger(__name__)
+
+
+class KeptBroker(msgspec.Struct, frozen=True):
+    """The content of `broker.json`."""
+
+    epoch: int
+
+
+def next_epoch(file: MetadataFile[KeptBroker], *, store: Path, now_ms: int) -> int:
+    """Takes the next epoch; it is on disk on return.
+
+    Args:
+        file: where the last epoch stands.
+        store: the directory with the messages; whether it is empty tells a first start.
+        now_ms: the time, for a start that finds messages but no epoch.
+
+    Raises:
+        DataCorrupt: the file is damaged.
+        FormatTooNew: a newer version wrote the file.
+    """
+    kept = file.read()
+    if kept is not None:
+        epoch = kept.epoch + 1
+    elif store.exists() and any(store.iterdir()):
+        # No broker starts once a second, so seconds since 1970 are above every epoch that counted.
+        epoch = now_ms // 1_000
+        _log.warning("broker.json is missing, the epoch is taken from the clock", epoch=epoch)
+    else:
+        epoch = 1
+    file.write(KeptBroker(epoch))
+    return epoch

@@ -1,0 +1,182 @@
+"""
+Consumer groups: who is a member, since when, and who must hear of a change. PURE.
+
+The broker allocates nothing: every member computes the same allocation from the same list. What
+the broker owes is one list per generation, and a new generation for every change of it.
+
+Sits between: the handlers, which tell it what happened and when, and nothing below. Must never
+know the clock, connections (a session is only compared) or offsets.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
+
+from headrace_mq.errors import InvalidArgument, NotGroupMember
+from headrace_mq.protocol.bodies import (
+    GroupAnswer,
+    GroupChanged,
+    GroupMember,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+)
+
+__all__ = ["MEMBERSHIPS_PER_SESSION_MAX", "MEMBERS_PER_GROUP_MAX", "GroupChange", "Groups"]
+
+# Every change is told to every member, so a group's cost grows with the square of its members.
+MEMBERS_PER_GROUP_MAX = 1_024
+# A process with more consumers than this opens a second connection.
+MEMBERSHIPS_PER_SESSION_MAX = 1_024
+
+S = TypeVar("S", bound=Hashable)
+
+
+class GroupChange(NamedTuple, Generic[S]):
+    """A new view of a group, and the sessions that have not seen it yet."""
+
+    view: GroupChanged
+    tell: list[S]
+
+
+@dataclass(slots=True)
+class _Member(Generic[S]):
+    session: S
+    topics: list[str]
+    heard_at_ms: int
+
+
+@dataclass(slots=True)
+class _Group(Generic[S]):
+    generation: int
+    members: dict[str, _Member[S]]
+
+
+class Groups(Generic[S]):
+    """All groups of a broker; a group exists while it has members.
+
+    Args:
+        member_expiry_ms: silence after which a member has left.
+        epoch: the broker's start number; generations grow across restarts because of it.
+    """
+
+    def __init__(self, *, member_expiry_ms: int, epoch: int = 0) -> None:
+        self._member_expiry_ms = member_expiry_ms
+        # One counter for all groups, so that a group which empties and fills again never repeats
+        # a generation. 2^24 changes per start keep the epochs apart.
+        self._generation = epoch << 24
+        self._groups: dict[str, _Group[S]] = {}
+        self._by_session: dict[S, set[tuple[str, str]]] = {}
+
+    def join(self, request: JoinGroup, *, session: S, now_ms: int) -> GroupChange[S] | None:
+        """Enters a member, or gives it new topics or a new session.
+
+        Returns None where the view of the group stays as it was.
+
+        Raises:
+            InvalidArgument: the group or the session is full.
+        """
+        name, member, topics = request.group, request.member, sorted(set(request.topics))
+        group = self._groups.get(name)
+        known = group.members.get(member) if group else None
+        self._check_room(group, known, session)
+        if group is None:
+            group = self._groups[name] = _Group(0, {})
+        if known is not None:
+            self._forget_session(known.session, name, member)
+        group.members[member] = _Member(session, topics, now_ms)
+        self._by_session.setdefault(session, set()).add((name, member))
+        if known is not None and known.topics == topics:
+            return None
+        return self._change(name, group, joined=member)
+
+    def leave(self, request: LeaveGroup, *, session: S) -> GroupChange[S] | None:
+        """Takes a member out at once; returns None where nobody is left to be told.
+
+        Raises:
+            NotGroupMember: it is no member, or another session has taken its place.
+        """
+        self.require_member(request.group, request.member, session=session)
+        changes = self._remove([(request.group, request.member)])
+        return changes[0] if changes else None
+
+    def heartbeat(self, request: Heartbeat, *, session: S, now_ms: int) -> GroupAnswer:
+        """Keeps a member alive. Raises NotGroupMember: it must join again."""
+        member = self.require_member(request.group, request.member, session=session)
+        member.heard_at_ms = now_ms
+        return self.view(request.group)
+
+    def disconnect(self, session: S) -> list[GroupChange[S]]:
+        """Takes out all members of a session."""
+        return self._remove(sorted(self._by_session.get(session, ())))
+
+    def expire(self, now_ms: int) -> list[GroupChange[S]]:
+        """Takes out all members that were silent for too long."""
+        oldest = now_ms - self._member_expiry_ms
+        gone = [
+            (name, member)
+            for name, group in self._groups.items()
+            for member, entry in group.members.items()
+            if entry.heard_at_ms <= oldest
+        ]
+        return self._remove(gone)
+
+    def view(self, group: str) -> GroupAnswer:
+        """Everyone's view of a group, members in order of their names; empty without members."""
+        held = self._groups.get(group)
+        return GroupAnswer(held.generation, _listed(held)) if held else GroupAnswer(0, [])
+
+    def has_members(self, group: str) -> bool:
+        """Whether the group has live members."""
+        return group in self._groups
+
+    def require_member(self, group: str, member: str, *, session: S) -> "_Member[S]":
+        """Returns the member. Raises NotGroupMember unless it is one, by this session."""
+        held = self._groups.get(group)
+        entry = held.members.get(member) if held else None
+        if entry is None or entry.session != session:
+            raise NotGroupMember(
+                f"{member!r} is no member of group {group!r} on this connection (it left, expired,"
+                " or joined from elsewhere); join again"
+            )
+        return entry
+
+    def _check_room(self, group: _Group[S] | None, known: _Member[S] | None, session: S) -> None:
+        if known is None and group is not None and len(group.members) >= MEMBERS_PER_GROUP_MAX:
+            raise InvalidArgument(
+                f"a group has at most {MEMBERS_PER_GROUP_MAX} members; let some leave first"
+            )
+        if known is not None and known.session == session:
+            return
+        if len(self._by_session.get(session, ())) >= MEMBERSHIPS_PER_SESSION_MAX:
+            raise InvalidArgument(
+                f"a connection has at most {MEMBERSHIPS_PER_SESSION_MAX} memberships; open another"
+                " connection for more"
+            )
+
+    def _remove(self, gone: list[tuple[str, str]]) -> list[GroupChange[S]]:
+        for name, member in gone:
+            group = self._groups[name]
+            self._forget_session(group.members.pop(member).session, name, member)
+            if not group.members:
+                del self._groups[name]
+        # One change per group, however many of its members went at once.
+        left = [name for name in dict.fromkeys(name for name, _ in gone) if name in self._groups]
+        return [self._change(name, self._groups[name]) for name in left]
+
+    def _forget_session(self, session: S, group: str, member: str) -> None:
+        memberships = self._by_session[session]
+        memberships.discard((group, member))
+        if not memberships:
+            del self._by_session[session]
+
+    def _change(self, name: str, group: _Group[S], *, joined: str = "") -> GroupChange[S]:
+        self._generation += 1
+        group.generation = self._generation
+        others = (entry.session for member, entry in group.members.items() if member != joined)
+        view = GroupChanged(name, group.generation, _listed(group))
+        return GroupChange(view, list(dict.fromkeys(others)))
+
+
+def _listed(group: _Group[S]) -> list[GroupMember]:
+    return [GroupMember(name, entry.topics) for name, entry in sorted(group.members.items())]

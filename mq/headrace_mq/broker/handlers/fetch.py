@@ -1,0 +1,126 @@
+"""
+FETCH: whole batches of many queues in one answer, now or as soon as there are some.
+
+Sits between: the dispatcher and the store. Batches are passed on as the store returns them.
+"""
+
+from headrace_mq._net.server import Connection
+from headrace_mq.broker.long_poll import ParkedFetch
+from headrace_mq.broker.state import BrokerState
+from headrace_mq.errors import InvalidArgument, QueueNotFound, ResponseCode, TopicNotFound
+from headrace_mq.message import QueueRef, check_topic
+from headrace_mq.protocol.bodies import (
+    Fetch,
+    FetchAnswer,
+    FetchedQueue,
+    FetchFrom,
+    decode,
+    encode_fetch_answer,
+)
+from headrace_mq.protocol.frame import Frame
+
+__all__ = ["QUEUES_PER_FETCH_MAX", "answer_nothing", "fetch", "serve_parked"]
+
+# As many as one topic has; a consumer of more queues sends several fetches.
+QUEUES_PER_FETCH_MAX = 1_024
+# The numbers of a queue's state in msgpack, at most.
+_STATE_BYTES = 48
+
+Parts = tuple[bytes | memoryview, ...]
+
+
+def fetch(state: BrokerState, connection: Connection, frame: Frame) -> Parts | None:
+    """Answers with what there is, or waits for an append when there is nothing.
+
+    Raises:
+        InvalidArgument: a value is out of its range.
+    """
+    request = decode(Fetch, frame.body)
+    _check(state, request)
+    found = _read(state, request)
+    wait_ms = min(request.wait_ms, state.settings.fetch_wait_ms_max)
+    if found or wait_ms == 0 or state.stopping or frame.is_oneway:
+        return found or _nothing()
+    queues = [QueueRef(item.topic, item.queue_id) for item in request.queues]
+    parked = ParkedFetch(connection, frame.correlation, request, queues)
+    return None if state.long_poll.park(parked, wait_ms) else _nothing()
+
+
+def serve_parked(state: BrokerState, parked: ParkedFetch) -> bool:
+    """Answers a woken fetch; returns False when there is still nothing to read."""
+    found = _read(state, parked.request)
+    if found:
+        parked.connection.answer(ResponseCode.OK, parked.correlation, *found)
+    return bool(found)
+
+
+def answer_nothing(parked: ParkedFetch) -> None:
+    """Answers a fetch whose time ran out."""
+    parked.connection.answer(ResponseCode.OK, parked.correlation, *_nothing())
+
+
+def _nothing() -> Parts:
+    return (encode_fetch_answer(FetchAnswer([])),)
+
+
+def _check(state: BrokerState, request: Fetch) -> None:
+    if not 1 <= len(request.queues) <= QUEUES_PER_FETCH_MAX:
+        raise InvalidArgument(
+            f"a fetch names 1 to {QUEUES_PER_FETCH_MAX} queues, not {len(request.queues)}; send"
+            " several fetches"
+        )
+    if request.bytes_max < 1 or request.wait_ms < 0:
+        raise InvalidArgument("bytes_max of a fetch is at least 1, and wait_ms is not negative")
+    for item in request.queues:
+        if item.topic not in state.topics:
+            try:
+                check_topic(item.topic)
+            except ValueError as error:
+                raise InvalidArgument(str(error)) from error
+
+
+def _read(state: BrokerState, request: Fetch) -> Parts | None:
+    """Reads whole batches, at least one and at most about `bytes_max`; None if there is nothing."""
+    limit = state.batch_bytes_max
+    budget = min(request.bytes_max, limit)
+    start = state.next_turn(len(request.queues))
+    states: list[FetchedQueue] = []
+    batches: list[bytes | memoryview] = []
+    used, states_bytes = 0, 0
+    for item in request.queues[start:] + request.queues[:start]:
+        status, found = _read_queue(state, item, budget - used)
+        if status is None:
+            continue
+        size = sum(map(len, found))
+        while found and used and used + size > limit:
+            size -= len(found.pop())
+        states_bytes += _STATE_BYTES + len(status.topic) + len(status.sentence)
+        if states_bytes > state.states_bytes_max or (not found and not status.code):
+            break
+        states.append(status)
+        batches += found
+        used += size
+        if used >= budget:
+            break
+    return (encode_fetch_answer(FetchAnswer(states)), *batches) if states else None
+
+
+def _read_queue(
+    state: BrokerState, item: FetchFrom, bytes_max: int
+) -> tuple[FetchedQueue | None, list[bytes | memoryview]]:
+    queue = QueueRef(item.topic, item.queue_id)
+    try:
+        state.topics.retention_of(queue)
+    except (TopicNotFound, QueueNotFound) as error:
+        return FetchedQueue(*queue, 0, 0, ResponseCode.QUEUE_NOT_FOUND, str(error)), []
+    first, end = state.store.range(queue)
+    if item.offset == end:
+        return None, []
+    if not first <= item.offset < end:
+        sentence = (
+            f"queue {queue.topic}/{queue.queue_id} can be read from offset {first} to {end}, not"
+            f" {item.offset}; continue at one of these"
+        )
+        return FetchedQueue(*queue, first, end, ResponseCode.OFFSET_OUT_OF_RANGE, sentence), []
+    found = state.store.read(queue, item.offset, bytes_max)
+    return (FetchedQueue(*queue, first, end), found) if found else (None, [])

@@ -1,0 +1,79 @@
+"""
+COMMIT_OFFSETS and GET_OFFSETS: where a group stands.
+
+Sits between: the dispatcher and the broker's `offsets`.
+"""
+
+from headrace_mq._net.server import Connection
+from headrace_mq.broker.handlers.sessions import check_name
+from headrace_mq.broker.state import BrokerState
+from headrace_mq.errors import InvalidArgument, NotGroupMember, OffsetOutOfRange
+from headrace_mq.message import QueueRef
+from headrace_mq.protocol.bodies import (
+    CommitOffsets,
+    CommittedOffset,
+    GetOffsets,
+    OffsetsAnswer,
+    decode,
+    encode,
+)
+from headrace_mq.protocol.frame import Frame
+
+__all__ = ["commit_offsets", "get_offsets"]
+
+
+def commit_offsets(state: BrokerState, connection: Connection, frame: Frame) -> tuple[bytes]:
+    """Stores offsets, all of them or none.
+
+    Raises:
+        NotGroupMember: the member must join again.
+        InvalidArgument: administration of a group whose members are at work.
+        TopicNotFound, QueueNotFound, OffsetOutOfRange: an entry names what does not exist.
+    """
+    request = decode(CommitOffsets, frame.body)
+    check_name("group", request.group)
+    administration = not request.member
+    if administration:
+        _check_idle(state, request.group)
+    else:
+        _check_member(state, connection, request)
+    offsets = [(QueueRef(item.topic, item.queue_id), item.offset) for item in request.offsets]
+    for queue, offset in offsets:
+        _check_offset(state, queue, offset)
+    state.offsets.commit(request.group, offsets, backwards=administration)
+    return (b"",)
+
+
+def get_offsets(state: BrokerState, _connection: Connection, frame: Frame) -> tuple[bytes]:
+    """Answers one offset per queue of the topics. Raises TopicNotFound."""
+    request = decode(GetOffsets, frame.body)
+    queues = [queue for topic in request.topics for queue in state.topics.queues_of(topic)]
+    found = [CommittedOffset(*queue, state.offsets.get(request.group, queue)) for queue in queues]
+    return (encode(OffsetsAnswer(found)),)
+
+
+def _check_idle(state: BrokerState, group: str) -> None:
+    if state.groups.has_members(group):
+        raise InvalidArgument(
+            f"group {group!r} has members at work, which would overwrite its offsets; stop them,"
+            " then set the offsets"
+        )
+
+
+def _check_member(state: BrokerState, connection: Connection, request: CommitOffsets) -> None:
+    state.groups.require_member(request.group, request.member, session=connection)
+    # A member that has not heard of the newest generation yet may still report what it finished.
+    if request.generation > state.groups.view(request.group).generation:
+        raise NotGroupMember(
+            f"group {request.group!r} has not reached generation {request.generation}; join again"
+        )
+
+
+def _check_offset(state: BrokerState, queue: QueueRef, offset: int) -> None:
+    state.topics.retention_of(queue)
+    _, end = state.store.range(queue)
+    if not 0 <= offset <= end:
+        raise OffsetOutOfRange(
+            f"queue {queue.topic}/{queue.queue_id} ends at offset {end}; a group can stand at 0 to"
+            f" {end}, not at {offset}"
+        )

@@ -1,0 +1,79 @@
+"""
+PRODUCE: batches in, appended one after the other, answered when they are durable.
+
+Sits between: the dispatcher and the store. The payload of a batch is never decoded here.
+"""
+
+import structlog
+
+from headrace_mq._net.server import Connection
+from headrace_mq.broker.state import BrokerState
+from headrace_mq.errors import (
+    BrokerError,
+    BrokerStopping,
+    DataCorrupt,
+    InvalidArgument,
+    MalformedRequest,
+    ResponseCode,
+)
+from headrace_mq.message import QueueRef
+from headrace_mq.protocol.batch import read_header, split_batches
+from headrace_mq.protocol.bodies import ProduceAnswer, Produced, encode
+from headrace_mq.protocol.frame import Frame
+
+__all__ = ["produce"]
+
+_log = structlog.get_logger(__name__)
+
+
+def produce(state: BrokerState, connection: Connection, frame: Frame) -> tuple[bytes] | None:
+    """Appends the batches of a request; each gets a result of its own, in their order.
+
+    Raises:
+        BrokerStopping: nothing was appended; try again soon.
+        MalformedRequest: the body is not a row of batches; nothing was appended.
+    """
+    if state.stopping:
+        raise BrokerStopping("the broker is stopping and takes no more messages; try again soon")
+    try:
+        batches = list(split_batches(frame.body))
+    except DataCorrupt as error:
+        raise MalformedRequest(f"the body is no row of record batches: {error}") from error
+    if not batches:
+        raise MalformedRequest("a PRODUCE request holds at least one record batch")
+    results = [_produce_batch(state, batch) for batch in batches]
+    if frame.is_oneway:
+        return None
+    if all(result.code for result in results):
+        return (encode(ProduceAnswer(results)),)
+    state.acknowledgements.hold(connection, frame.correlation, results, len(frame.body))
+    return None
+
+
+def _produce_batch(state: BrokerState, batch: memoryview) -> Produced:
+    try:
+        queue = read_header(batch).queue
+    except DataCorrupt as error:
+        sentence = f"the batch cannot be read, send it again: {error}"
+        return Produced("", 0, -1, ResponseCode.CORRUPT_BATCH, sentence)
+    try:
+        base_offset, duplicate = _append(state, queue, batch)
+    except BrokerError as error:
+        return Produced(queue.topic, queue.queue_id, -1, error.code, str(error))
+    except Exception:  # noqa: BLE001 - one batch must not take away the answers of those before it
+        _log.exception("a batch could not be appended", topic=queue.topic, queue=queue.queue_id)
+        sentence = "the broker failed on this batch and wrote the reason to its log; report it"
+        return Produced(queue.topic, queue.queue_id, -1, ResponseCode.INTERNAL_ERROR, sentence)
+    return Produced(queue.topic, queue.queue_id, base_offset, duplicate=duplicate)
+
+
+def _append(state: BrokerState, queue: QueueRef, batch: memoryview) -> tuple[int, bool]:
+    if len(batch) > state.batch_bytes_max:
+        raise InvalidArgument(
+            f"a record batch has at most {state.batch_bytes_max} bytes here, this one has"
+            f" {len(batch)}; send smaller batches"
+        )
+    if queue.topic not in state.topics:
+        state.topics.admit((queue.topic,))
+    retention = state.topics.retention_of(queue)
+    return state.store.append(batch, retention=retention)

@@ -1,0 +1,137 @@
+"""
+HELLO, HEARTBEAT, JOIN_GROUP, LEAVE_GROUP and REPLY: who is there and who is told.
+
+Sits between: the dispatcher and the broker's clients and groups.
+"""
+
+from headrace_mq._net.server import Connection
+from headrace_mq.broker.state import BrokerState
+from headrace_mq.errors import (
+    InvalidArgument,
+    MalformedRequest,
+    ReplyUndeliverable,
+    UnsupportedVersion,
+)
+from headrace_mq.message import check_topic
+from headrace_mq.protocol.bodies import (
+    GroupAnswer,
+    Heartbeat,
+    Hello,
+    HelloAnswer,
+    JoinGroup,
+    LeaveGroup,
+    Reply,
+    ReplyPush,
+    decode,
+    encode,
+)
+from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.protocol.frame import PROTOCOL_VERSION, Frame
+
+__all__ = [
+    "NAME_BYTES_MAX",
+    "TOPICS_PER_MEMBER_MAX",
+    "check_name",
+    "heartbeat",
+    "hello",
+    "join_group",
+    "leave_group",
+    "reply",
+]
+
+# Names of clients, groups and members: as long as a file name may be.
+NAME_BYTES_MAX = 255
+# The topics of every member are part of every push to all of them.
+TOPICS_PER_MEMBER_MAX = 256
+
+
+def check_name(what: str, name: str) -> None:
+    """Raises InvalidArgument unless the name of a client, group or member has a fair length."""
+    if not 1 <= len(name.encode()) <= NAME_BYTES_MAX:
+        raise InvalidArgument(
+            f"the name of a {what} has 1 to {NAME_BYTES_MAX} bytes, not {len(name.encode())}"
+        )
+
+
+def hello(state: BrokerState, connection: Connection, frame: Frame) -> tuple[bytes]:
+    """Agrees on a version and raises the connection's limits.
+
+    A second connection with the same client id takes over the replies of the first.
+
+    Raises:
+        MalformedRequest: the connection has said hello before.
+        UnsupportedVersion: the client does not speak this broker's version.
+    """
+    if connection.client_id:
+        raise MalformedRequest("a connection says HELLO once; open another one")
+    request = decode(Hello, frame.body)
+    check_name("client", request.client_id)
+    if not request.version_min <= PROTOCOL_VERSION <= request.version_max:
+        raise UnsupportedVersion(
+            f"this broker speaks protocol version {PROTOCOL_VERSION}, the client"
+            f" {request.version_min} to {request.version_max}; update the older of the two"
+        )
+    limit = state.settings.frame_bytes_max
+    connection.greet(request.client_id, PROTOCOL_VERSION, limit)
+    state.clients[request.client_id] = connection
+    return (encode(HelloAnswer(state.address, PROTOCOL_VERSION, state.epoch, limit)),)
+
+
+def heartbeat(state: BrokerState, connection: Connection, frame: Frame) -> tuple[bytes]:
+    """Keeps a member alive and answers the group's view. Raises NotGroupMember."""
+    request = decode(Heartbeat, frame.body)
+    if not request.group:
+        return (encode(GroupAnswer(0, [])),)
+    now_ms = state.clock.monotonic_ms()
+    return (encode(state.groups.heartbeat(request, session=connection, now_ms=now_ms)),)
+
+
+def join_group(state: BrokerState, connection: Connection, frame: Frame) -> tuple[bytes]:
+    """Enters a group and tells the other members.
+
+    Raises:
+        InvalidArgument: a name is not allowed, or the group or connection is full.
+    """
+    request = decode(JoinGroup, frame.body)
+    check_name("group", request.group)
+    check_name("member", request.member)
+    if not 1 <= len(request.topics) <= TOPICS_PER_MEMBER_MAX:
+        raise InvalidArgument(
+            f"a member subscribes to 1 to {TOPICS_PER_MEMBER_MAX} topics, not {len(request.topics)}"
+        )
+    for topic in request.topics:
+        try:
+            check_topic(topic)
+        except ValueError as error:
+            raise InvalidArgument(str(error)) from error
+    now_ms = state.clock.monotonic_ms()
+    change = state.groups.join(request, session=connection, now_ms=now_ms)
+    if change is not None:
+        state.tell([change])
+    return (encode(state.groups.view(request.group)),)
+
+
+def leave_group(state: BrokerState, connection: Connection, frame: Frame) -> tuple[bytes]:
+    """Leaves a group and tells the other members. Raises NotGroupMember."""
+    change = state.groups.leave(decode(LeaveGroup, frame.body), session=connection)
+    if change is not None:
+        state.tell([change])
+    return (b"",)
+
+
+def reply(state: BrokerState, _connection: Connection, frame: Frame) -> tuple[bytes]:
+    """Passes a reply on to the client that waits for it, at most once.
+
+    Raises:
+        ReplyUndeliverable: the client is not connected, or does not read what it is sent.
+    """
+    request = decode(Reply, frame.body)
+    receiver = state.clients.get(request.client_id)
+    if receiver is None or receiver.congested:
+        why = "is not connected" if receiver is None else "does not read its replies"
+        raise ReplyUndeliverable(
+            f"client {request.client_id!r} {why}; it has to ask for its result again"
+        )
+    push = ReplyPush(request.correlation, request.body)
+    receiver.send(RequestCode.PUSHED_REPLY, 0, encode(push))
+    return (b"",)

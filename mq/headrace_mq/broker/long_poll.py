@@ -1,0 +1,156 @@
+"""
+Fetches that found nothing and wait for an append or for their time to run out.
+
+An append wakes a fetch once per tick, however many of its queues grew. A fetch whose client does
+not read its answers stays parked until the client has caught up.
+
+Sits between: `handlers.fetch`, which parks and knows how to answer, and the store, which tells
+which queues grew. Must never know files or offsets.
+"""
+
+from collections.abc import Callable, Collection, Hashable, Iterable
+from typing import Protocol, TypeVar
+
+from headrace_mq._net.server import Connection
+from headrace_mq.message import QueueRef
+from headrace_mq.protocol.bodies import Fetch
+
+__all__ = ["LongPoll", "ParkedFetch", "Timers"]
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Cancellable(Protocol):
+    """A timer that may be stopped."""
+
+    def cancel(self) -> None:
+        """Stops it."""
+        ...
+
+
+class Timers(Protocol):
+    """What of an event loop is needed here."""
+
+    def call_soon(self, callback: Callable[[], object]) -> Cancellable:
+        """Calls in this tick or the next one."""
+        ...
+
+    def call_later(
+        self, delay: float, callback: Callable[..., object], *args: object
+    ) -> Cancellable:
+        """Calls after `delay` seconds."""
+        ...
+
+
+class ParkedFetch:
+    """One fetch that waits."""
+
+    __slots__ = ("connection", "correlation", "queues", "request", "timer")
+
+    def __init__(
+        self, connection: Connection, correlation: int, request: Fetch, queues: Iterable[QueueRef]
+    ) -> None:
+        self.connection = connection
+        self.correlation = correlation
+        self.request = request
+        self.queues = tuple(dict.fromkeys(queues))
+        self.timer: Cancellable
+
+
+class LongPoll:
+    """All parked fetches of a broker.
+
+    Args:
+        timers: the event loop.
+        parked_max: fetches that may wait at a time.
+        serve: answers a fetch if there is something to read now, and says whether it did.
+        expire: answers a fetch with nothing.
+    """
+
+    def __init__(
+        self,
+        timers: Timers,
+        *,
+        parked_max: int,
+        serve: Callable[[ParkedFetch], bool],
+        expire: Callable[[ParkedFetch], None],
+    ) -> None:
+        self._timers = timers
+        self._parked_max = parked_max
+        self._serve = serve
+        self._expire = expire
+        # Dicts as ordered sets: who waited longest is served first.
+        self._by_queue: dict[QueueRef, dict[ParkedFetch, None]] = {}
+        self._by_connection: dict[Connection, dict[ParkedFetch, None]] = {}
+        self._dirty: dict[ParkedFetch, None] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def park(self, fetch: ParkedFetch, wait_ms: int) -> bool:
+        """Lets a fetch wait; returns False where no more may wait."""
+        if self._count >= self._parked_max:
+            return False
+        self._count += 1
+        for queue in fetch.queues:
+            self._by_queue.setdefault(queue, {})[fetch] = None
+        self._by_connection.setdefault(fetch.connection, {})[fetch] = None
+        fetch.timer = self._timers.call_later(wait_ms / 1_000, self._run_out, fetch)
+        return True
+
+    def wake(self, queues: Collection[QueueRef]) -> None:
+        """Looks again, later in this tick, at the fetches that wait for one of the queues."""
+        for queue in queues:
+            waiting = self._by_queue.get(queue)
+            if waiting:
+                self._mark(waiting)
+
+    def wake_connection(self, connection: Connection) -> None:
+        """Looks again at the fetches of a connection that can take answers again."""
+        waiting = self._by_connection.get(connection)
+        if waiting:
+            self._mark(waiting)
+
+    def drop(self, connection: Connection) -> None:
+        """Forgets the fetches of a connection that is gone."""
+        for fetch in list(self._by_connection.get(connection, ())):
+            self._remove(fetch)
+
+    def release(self) -> list[ParkedFetch]:
+        """Takes out all fetches, for the caller to answer."""
+        fetches = [fetch for waiting in self._by_connection.values() for fetch in waiting]
+        for fetch in fetches:
+            self._remove(fetch)
+        return fetches
+
+    def _mark(self, fetches: Iterable[ParkedFetch]) -> None:
+        if not self._dirty:
+            self._timers.call_soon(self._serve_dirty)
+        self._dirty.update(dict.fromkeys(fetches))
+
+    def _serve_dirty(self) -> None:
+        dirty, self._dirty = self._dirty, {}
+        for fetch in dirty:
+            waits = fetch in self._by_connection.get(fetch.connection, ())
+            if waits and not fetch.connection.congested and self._serve(fetch):
+                self._remove(fetch)
+
+    def _run_out(self, fetch: ParkedFetch) -> None:
+        self._remove(fetch)
+        self._expire(fetch)
+
+    def _remove(self, fetch: ParkedFetch) -> None:
+        self._count -= 1
+        fetch.timer.cancel()
+        self._dirty.pop(fetch, None)
+        for queue in fetch.queues:
+            _take(self._by_queue, queue, fetch)
+        _take(self._by_connection, fetch.connection, fetch)
+
+
+def _take(index: dict[K, dict[ParkedFetch, None]], key: K, fetch: ParkedFetch) -> None:
+    waiting = index[key]
+    del waiting[fetch]
+    if not waiting:
+        del index[key]

@@ -1,0 +1,286 @@
+"""
+The broker: everything wired together, and the order in which it starts and stops.
+
+    start   epoch -> store (recovers) -> topics -> offsets -> listen
+    stop    no new connections, no new messages -> what is appended becomes durable and is answered
+            -> parked fetches are answered -> connections close -> offsets -> store
+
+Sits between: the command line or an application, and all parts of the broker. Must never know the
+environment or who supervises the process.
+"""
+
+import asyncio
+import gc
+import signal
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+
+import structlog
+
+from headrace_mq._net.server import Connection, FrameServer, ServerLimits
+from headrace_mq._runtime.clock import Clock, SystemClock
+from headrace_mq.broker.acknowledgements import Acknowledgements
+from headrace_mq.broker.dispatcher import Dispatcher
+from headrace_mq.broker.epoch import KeptBroker, next_epoch
+from headrace_mq.broker.groups import Groups
+from headrace_mq.broker.handlers.fetch import answer_nothing, serve_parked
+from headrace_mq.broker.long_poll import LongPoll
+from headrace_mq.broker.metadata_file import MetadataFile
+from headrace_mq.broker.offsets import KeptOffsets, Offsets
+from headrace_mq.broker.state import BrokerState
+from headrace_mq.broker.topics import KeptTopics, Topics
+from headrace_mq.errors import MessageQueueError
+from headrace_mq.settings import BrokerSettings
+from headrace_mq.store.message_store import MessageStore
+
+__all__ = ["Broker", "run", "serve"]
+
+# Beside the store's own folders.
+_METADATA = "metadata"
+_REPAIR = "Restore it from a backup, or move it away and start again"
+# A member is noticed as gone at most a tenth of its expiry too late.
+_EXPIRY_SCANS = 10
+# A stopping broker waits this long for clients to take their last answers.
+_CLOSE_GRACE_MS = 5_000
+# After `gc.freeze` little garbage is cyclic: collections are rarer than by default (700, 10, 10),
+# which takes milliseconds off the slowest requests.
+_GC_THRESHOLDS = (50_000, 20, 100)
+
+_log = structlog.get_logger(__name__)
+
+
+class Broker:
+    """One broker in this process.
+
+    Args:
+        settings: where it listens, where it keeps its files, and all its limits.
+        clock: the time.
+    """
+
+    def __init__(self, settings: BrokerSettings, *, clock: Clock | None = None) -> None:
+        self._settings = settings
+        self._clock = clock or SystemClock()
+        self._state: BrokerState | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._stopped = asyncio.Event()
+        self._scanned_at_ms = 0
+        self._epoch = 0
+
+    @property
+    def address(self) -> str:
+        """The host and port it listens on; empty before `start`."""
+        return self._state.address if self._state else ""
+
+    async def start(self) -> None:
+        """Opens the store, recovers what it holds, and listens.
+
+        Raises:
+            DataCorrupt, FormatTooNew: a file of the broker cannot be used; the sentence says how
+                to go on.
+            MessageQueueError: the address cannot be bound, the files cannot be used, or another
+                broker uses them.
+        """
+        if self._state is not None:
+            raise ValueError("a broker starts once; make a new one")
+        store = self._open_store()
+        try:
+            state = self._load(store)
+            state.address = await state.server.listen(self._settings.host, self._settings.port)
+        except BaseException:
+            await store.aclose()
+            raise
+        self._state = state
+        self._scanned_at_ms = self._clock.monotonic_ms()
+        expiry_s = self._settings.member_expiry_ms / 1_000 / _EXPIRY_SCANS
+        flush_s = self._settings.offsets_flush_ms / 1_000
+        self._tasks = [
+            self._every(expiry_s, self._expire_members, name="expire members"),
+            self._every(flush_s, self._flush_offsets, name="flush offsets"),
+        ]
+        _log.info("broker started", address=state.address, epoch=state.epoch)
+
+    async def aclose(self) -> None:
+        """Stops in order; returns when everything is on disk and closed. Safe to call twice."""
+        state = self._state
+        if state is None or self._stopped.is_set():
+            return
+        self._stopped.set()
+        state.stopping = True
+        state.server.stop_accepting()
+        try:
+            await state.acknowledgements.drain()
+            for parked in state.long_poll.release():
+                answer_nothing(parked)
+            await state.server.aclose(_CLOSE_GRACE_MS)
+            await asyncio.gather(*self._tasks)
+            await self._flush_offsets()
+        finally:
+            await state.store.aclose()
+        _log.info("broker stopped", address=state.address)
+
+    def _open_store(self) -> MessageStore:
+        settings, clock = self._settings.store, self._clock
+        directory = settings.directory
+        file = _broker_file(directory / _METADATA)
+        try:
+            epoch = next_epoch(file, store=directory, now_ms=clock.now_ms())
+        except OSError as error:
+            raise MessageQueueError(
+                f"the broker's files in {directory} cannot be used ({error.strerror or error});"
+                " check the disk and the rights on the directory, or choose another one"
+            ) from error
+        store = MessageStore(settings, epoch=epoch, clock=clock)
+        store.open()
+        self._epoch = epoch
+        return store
+
+    def _load(self, store: MessageStore) -> BrokerState:
+        settings, clock = self._settings, self._clock
+        directory = settings.store.directory / _METADATA
+        topics = Topics(
+            _topics_file(directory),
+            default_queues=settings.default_queues,
+            auto_create=settings.auto_create_topics,
+        )
+        topics.load(store.queues())
+        offsets = Offsets(_offsets_file(directory))
+        queues = [queue for topic in topics.all() for queue in topics.queues_of(topic.topic)]
+        offsets.load({queue: store.range(queue)[1] for queue in queues})
+        state = BrokerState(
+            settings=settings,
+            clock=clock,
+            store=store,
+            topics=topics,
+            offsets=offsets,
+            groups=Groups[Connection](
+                member_expiry_ms=settings.member_expiry_ms, epoch=self._epoch
+            ),
+            epoch=self._epoch,
+            started_at_ms=clock.now_ms(),
+            acknowledgements=Acknowledgements(store.durable),
+        )
+        _connect(state)
+        return state
+
+    def _every(
+        self, seconds: float, job: Callable[[], Awaitable[None]], *, name: str
+    ) -> asyncio.Task[None]:
+        async def repeat() -> None:
+            while not await self._stops_within(seconds):
+                try:
+                    await job()
+                except Exception:  # noqa: BLE001 - the next turn may succeed; the broker serves on
+                    _log.exception("a background job failed and will run again", job=name)
+
+        return asyncio.create_task(repeat(), name=name)
+
+    async def _stops_within(self, seconds: float) -> bool:
+        try:
+            await asyncio.wait_for(self._stopped.wait(), seconds)
+        except TimeoutError:
+            return False
+        return True
+
+    async def _expire_members(self) -> None:
+        assert self._state is not None
+        state, now_ms = self._state, self._clock.monotonic_ms()
+        paused = now_ms - self._scanned_at_ms > self._settings.member_expiry_ms // 2
+        self._scanned_at_ms = now_ms
+        # After a pause of this process the heartbeats it slept through are still in the sockets.
+        if not paused:
+            state.tell(state.groups.expire(now_ms))
+
+    async def _flush_offsets(self) -> None:
+        assert self._state is not None
+        offsets = self._state.offsets
+        changes = offsets.take_changes()
+        if changes is None:
+            return
+        try:
+            await asyncio.to_thread(offsets.write, changes)
+        except OSError:
+            _log.exception("committed offsets could not be written; after a crash they are older")
+
+
+def _broker_file(directory: Path) -> MetadataFile[KeptBroker]:
+    repair = f"{_REPAIR}: the epoch is then taken from the clock."
+    return MetadataFile(directory / "broker.json", KeptBroker, repair=repair)
+
+
+def _topics_file(directory: Path) -> MetadataFile[KeptTopics]:
+    repair = (
+        f"{_REPAIR}: topics that hold messages are then found again, empty ones have to be created"
+        " again."
+    )
+    return MetadataFile(directory / "topics.json", KeptTopics, repair=repair)
+
+
+def _offsets_file(directory: Path) -> MetadataFile[KeptOffsets]:
+    repair = f"{_REPAIR}: every group then begins where its consumers' settings say."
+    return MetadataFile(directory / "offsets.json", KeptOffsets, repair=repair)
+
+
+def _connect(state: BrokerState) -> None:
+    """Joins the parts that call each other."""
+    settings = state.settings
+    limits = ServerLimits(
+        connections_max=settings.connections_max,
+        frame_bytes_before_hello_max=settings.frame_bytes_before_hello_max,
+        outgoing_bytes_max=settings.outgoing_bytes_max,
+        # Whoever says nothing at all is treated like a member that fell silent.
+        hello_ms=settings.member_expiry_ms,
+    )
+    state.server = FrameServer(limits, Dispatcher(state))
+    state.long_poll = LongPoll(
+        asyncio.get_running_loop(),
+        parked_max=settings.parked_fetches_max,
+        serve=partial(serve_parked, state),
+        expire=answer_nothing,
+    )
+    state.store.on_visible = state.long_poll.wake
+
+
+async def serve(settings: BrokerSettings, *, ready: Callable[[str], None]) -> None:
+    """Runs a broker until the process gets SIGTERM or SIGINT, then stops it in order.
+
+    Args:
+        settings: of the broker.
+        ready: called with the bound address once clients can connect.
+
+    Raises:
+        MessageQueueError: the broker cannot start; the sentence says how to go on.
+    """
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    broker = Broker(settings)
+    try:
+        await broker.start()
+        ready(broker.address)
+        await stop.wait()
+    finally:
+        await broker.aclose()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+
+def run(settings: BrokerSettings, *, ready: Callable[[str], None]) -> None:
+    """Gives this process to a broker, on uvloop where it is installed; returns when it stopped.
+
+    Raises:
+        MessageQueueError: the broker cannot start; the sentence says how to go on.
+    """
+
+    def calm(address: str) -> None:
+        gc.set_threshold(*_GC_THRESHOLDS)
+        gc.collect()
+        gc.freeze()
+        ready(address)
+
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(serve(settings, ready=calm))
+    else:
+        uvloop.run(serve(settings, ready=calm))

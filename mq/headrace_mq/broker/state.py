@@ -1,0 +1,97 @@
+"""
+What the handlers share: settings, store, topics, offsets, groups, and who is connected.
+
+Sits between: `handlers`, which read and change it, and `server`, which fills it. All of it belongs
+to the event loop's thread, so nothing here is locked.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from headrace_mq._net.server import Connection, FrameServer
+from headrace_mq._runtime.clock import Clock
+from headrace_mq.broker.acknowledgements import Acknowledgements
+from headrace_mq.broker.groups import GroupChange, Groups
+from headrace_mq.broker.long_poll import LongPoll
+from headrace_mq.broker.offsets import Offsets
+from headrace_mq.broker.topics import Topics
+from headrace_mq.protocol.bodies import encode
+from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.protocol.frame import FRAME_HEADER_BYTES
+from headrace_mq.settings import BrokerSettings
+from headrace_mq.store.message_store import MessageStore
+
+__all__ = ["BrokerState"]
+
+# What a FETCH answer may need besides its batches: the states of about 100 queues.
+_STATES_BYTES_MAX = 16 << 10
+_TURN_STEP = 0x9E37_79B9_7F4A_7C15  # 2^64 / golden ratio
+_TURN_BITS = 64
+
+
+@dataclass(slots=True, kw_only=True)
+class BrokerState:
+    """The state of one running broker.
+
+    Attributes:
+        clients: the connection that replies to a client go to.
+        stopping: whether new messages are refused.
+    """
+
+    settings: BrokerSettings
+    clock: Clock
+    store: MessageStore
+    topics: Topics
+    offsets: Offsets
+    groups: Groups[Connection]
+    epoch: int
+    started_at_ms: int
+    acknowledgements: Acknowledgements
+    server: FrameServer = field(init=False)
+    long_poll: LongPoll = field(init=False)
+    address: str = ""
+    clients: dict[str, Connection] = field(default_factory=dict)
+    stopping: bool = False
+    _turn: int = 0
+
+    @property
+    def body_bytes_max(self) -> int:
+        """The largest body of a frame after the handshake."""
+        return self.settings.frame_bytes_max - (FRAME_HEADER_BYTES - 4)
+
+    @property
+    def states_bytes_max(self) -> int:
+        """What the queue states of one FETCH answer may take."""
+        return min(_STATES_BYTES_MAX, self.settings.frame_bytes_max // 4)
+
+    @property
+    def batch_bytes_max(self) -> int:
+        """The largest batch that is taken, so that every FETCH answer can carry it."""
+        return self.body_bytes_max - self.states_bytes_max
+
+    def next_turn(self, count: int) -> int:
+        """Returns where among `count` queues a fetch begins, so that each comes first as often.
+
+        Steps of the golden ratio stay evenly spread for every subset of the callers; a plain
+        counter would give two alternating consumers the same first queue every time.
+        """
+        self._turn = (self._turn + _TURN_STEP) & ((1 << _TURN_BITS) - 1)
+        return (self._turn * count) >> _TURN_BITS
+
+    def tell(self, changes: Iterable[GroupChange[Connection]]) -> None:
+        """Pushes new views of groups to the members' connections.
+
+        A connection that does not read its answers learns of the change by its next heartbeat.
+        """
+        for view, connections in changes:
+            body = encode(view)
+            for connection in connections:
+                if not connection.congested:
+                    connection.send(RequestCode.PUSHED_GROUP_CHANGE, 0, body)
+
+    def forget(self, connection: Connection) -> None:
+        """Takes out everything that hung on a connection."""
+        if self.clients.get(connection.client_id) is connection:
+            del self.clients[connection.client_id]
+        self.long_poll.drop(connection)
+        self.tell(self.groups.disconnect(connection))

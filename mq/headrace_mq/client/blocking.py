@@ -1,0 +1,261 @@
+"""
+Reads ranges of queues over a plain blocking socket, without an event loop.
+
+For scripts, and for workers that run no asyncio such as Spark executors. While one answer is being
+worked on, the broker prepares the next.
+
+Sits between: such programs and one broker. Knows the wire and nothing of consumer groups beyond
+their committed offsets.
+"""
+
+import socket
+import uuid
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import TypeVar
+
+import structlog
+
+from headrace_mq._net.link import (
+    ANSWER_BYTES_BEFORE_HELLO_MAX,
+    ANSWER_BYTES_MAX,
+    hello_for,
+    parse_address,
+    unreachable,
+)
+from headrace_mq.errors import (
+    Closed,
+    ConnectionLost,
+    DataCorrupt,
+    OffsetOutOfRange,
+    RequestTimeout,
+    ResponseCode,
+    error_for,
+)
+from headrace_mq.message import QueueRef
+from headrace_mq.protocol.batch import (
+    BatchHeader,
+    Columns,
+    check_body,
+    check_head,
+    decode_columns,
+    read_header,
+    split_batches,
+)
+from headrace_mq.protocol.bodies import (
+    Body,
+    ErrorAnswer,
+    Fetch,
+    FetchFrom,
+    GetOffsets,
+    HelloAnswer,
+    OffsetsAnswer,
+    QueueRange,
+    QueueRanges,
+    QueueRangesAnswer,
+    decode,
+    decode_fetch_answer,
+    encode,
+)
+from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.protocol.frame import Frame, FrameReader, encode_frame
+from headrace_mq.settings import FETCH_BYTES_MAX
+
+__all__ = ["BlockingReader"]
+
+RECEIVE_BYTES = 256 << 10
+# Large enough that requests cost nothing beside their content, small enough to hold twice.
+READ_BYTES = 2 << 20
+
+B = TypeVar("B", bound=Body)
+
+_log = structlog.get_logger(__name__)
+
+
+class BlockingReader:
+    """A connection that reads; use it in a `with` block, from one thread at a time.
+
+    Args:
+        address: the broker's `host:port`.
+        timeout_ms: the longest silence of the broker, while connecting and later.
+
+    Raises:
+        ConnectionLost: no broker answers there; the sentence says what to check.
+    """
+
+    def __init__(self, address: str, *, timeout_ms: int = 10_000) -> None:
+        self._address = address
+        self._timeout_ms = timeout_ms
+        self._frames = FrameReader(ANSWER_BYTES_BEFORE_HELLO_MAX)
+        self._next_correlation = 1
+        # Requests whose answers somebody waits for, and answers that came for someone else.
+        self._expected: set[int] = set()
+        self._arrived: dict[int, Frame] = {}
+        self._socket: socket.socket | None = None
+        try:
+            self._socket = socket.create_connection(
+                parse_address(address), timeout=timeout_ms / 1_000
+            )
+        except OSError as error:
+            raise unreachable(address, error) from error
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._ask(HelloAnswer, RequestCode.HELLO, hello_for(str(uuid.uuid4())))
+        except BaseException:
+            self.close()
+            raise
+        self._frames.frame_bytes_max = ANSWER_BYTES_MAX
+
+    def close(self) -> None:
+        """Closes the connection."""
+        sock, self._socket = self._socket, None
+        if sock is not None:
+            sock.close()
+
+    def __enter__(self) -> "BlockingReader":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def ranges(self, topics: Sequence[str]) -> list[QueueRange]:
+        """The lowest offset held and the next readable one of every queue of the topics.
+
+        Raises:
+            TopicNotFound: one of them does not exist.
+        """
+        asked = QueueRanges(topics=list(topics))
+        return self._ask(QueueRangesAnswer, RequestCode.QUEUE_RANGES, asked).ranges
+
+    def committed(self, group: str, topics: Sequence[str]) -> dict[QueueRef, int]:
+        """The next offset a group will read of every queue of the topics; -1: never committed.
+
+        Raises:
+            TopicNotFound: one of them does not exist.
+        """
+        asked = GetOffsets(group=group, topics=list(topics))
+        answer = self._ask(OffsetsAnswer, RequestCode.GET_OFFSETS, asked)
+        return {QueueRef(item.topic, item.queue_id): item.offset for item in answer.offsets}
+
+    def read(
+        self, queue: QueueRef, start: int, end: int, *, bytes_max: int = READ_BYTES
+    ) -> Iterator[tuple[BatchHeader, Columns, int, int]]:
+        """Reads the offsets from `start` to before `end`.
+
+        Yields:
+            A batch's header and columns, and the range of indexes in the columns, from the first
+            to before the last, that lies inside [start, end).
+
+        Raises:
+            OffsetOutOfRange: the broker does not hold all of it (any more, or yet).
+            DataCorrupt, CorruptBatch: a batch is damaged.
+            ConnectionLost, RequestTimeout: the broker is gone; what was yielded is good.
+        """
+        if not 1 <= bytes_max <= FETCH_BYTES_MAX:
+            raise ValueError(f"bytes_max is 1 to {FETCH_BYTES_MAX}, not {bytes_max}")
+        at = start
+        waiting = self._fetch(queue, at, bytes_max) if at < end else 0
+        try:
+            while at < end:
+                batches = self._batches(queue, at, self._await(waiting))
+                following = batches[-1][0].next_offset
+                if following < end:
+                    waiting = self._fetch(queue, following, bytes_max)
+                for header, batch in batches:
+                    if header.next_offset <= at or header.base_offset >= end:
+                        continue
+                    columns = _columns(queue, header, batch)
+                    if header.base_offset > at:
+                        _log.warning(
+                            "offsets are missing in the queue",
+                            topic=queue.topic, queue_id=queue.queue_id,
+                            first=at, next=header.base_offset,
+                        )  # fmt: skip
+                    first = max(at - header.base_offset, 0)
+                    yield header, columns, first, min(end - header.base_offset, header.count)
+                    at = header.next_offset
+                at = max(at, following)
+        finally:
+            self._expected.discard(waiting)
+            self._arrived.pop(waiting, None)
+
+    def _fetch(self, queue: QueueRef, offset: int, bytes_max: int) -> int:
+        asked = Fetch(queues=[FetchFrom(*queue, offset)], bytes_max=bytes_max, wait_ms=0)
+        return self._send(RequestCode.FETCH, asked)
+
+    def _batches(
+        self, queue: QueueRef, offset: int, answer: memoryview
+    ) -> list[tuple[BatchHeader, memoryview]]:
+        states, body = decode_fetch_answer(answer)
+        for state in states.queues:
+            if state.code != ResponseCode.OK:
+                raise error_for(state.code, state.sentence)
+        found: list[tuple[BatchHeader, memoryview]] = []
+        for batch in split_batches(body):
+            check_head(batch)
+            found.append((read_header(batch), batch))
+        if not found or found[-1][0].next_offset <= offset:
+            raise OffsetOutOfRange(
+                f"queue {queue.topic}/{queue.queue_id} has nothing at offset {offset} yet; read up"
+                " to the end that `ranges` tells"
+            )
+        return found
+
+    def _ask(self, kind: type[B], code: RequestCode, body: Body) -> B:
+        return decode(kind, self._await(self._send(code, body)))
+
+    def _send(self, code: RequestCode, body: Body) -> int:
+        correlation = self._next_correlation
+        self._next_correlation += 1
+        try:
+            self._open_socket().sendall(encode_frame(code, correlation, encode(body)))
+        except OSError as error:
+            raise self._lost(error) from error
+        self._expected.add(correlation)
+        return correlation
+
+    def _await(self, correlation: int) -> memoryview:
+        while correlation not in self._arrived:
+            try:
+                data = self._open_socket().recv(RECEIVE_BYTES)
+            except OSError as error:
+                raise self._lost(error) from error
+            if not data:
+                raise self._lost(None)
+            for frame in self._frames.feed(data):
+                if frame.correlation in self._expected:
+                    self._arrived[frame.correlation] = frame
+        frame = self._arrived.pop(correlation)
+        self._expected.discard(correlation)
+        if frame.code != ResponseCode.OK:
+            raise error_for(frame.code, decode(ErrorAnswer, frame.body).sentence)
+        return frame.body
+
+    def _open_socket(self) -> socket.socket:
+        if self._socket is None:
+            raise Closed(f"the reader of {self._address} is closed")
+        return self._socket
+
+    def _lost(self, error: OSError | None) -> ConnectionLost | RequestTimeout:
+        # After a timeout or half an answer the stream is of no use.
+        self.close()
+        if isinstance(error, TimeoutError):
+            return RequestTimeout(f"no answer from {self._address} within {self._timeout_ms} ms")
+        return ConnectionLost(
+            f"the connection to {self._address} ended: {error or 'closed by the broker'}"
+        )
+
+
+def _columns(queue: QueueRef, header: BatchHeader, batch: memoryview) -> Columns:
+    check_body(batch)
+    if header.queue != queue:
+        raise DataCorrupt(
+            f"the broker sent a batch of {header.queue.topic}/{header.queue.queue_id} as one of"
+            f" {queue.topic}/{queue.queue_id}"
+        )
+    return decode_columns(batch, header)

@@ -1,0 +1,103 @@
+"""
+Reports a consumer's finished offsets to the broker: on a timer, on hand-over, and on request.
+
+Sits between: `shares`, which know what is finished, and the broker's COMMIT_OFFSETS.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+import structlog
+
+from headrace_mq._net.link import Link
+from headrace_mq.client.shares import Shares
+from headrace_mq.errors import BrokerError, ConnectionLost, MessageQueueError
+from headrace_mq.protocol.bodies import CommitOffsets, CommittedOffset, encode
+from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.settings import ConsumerSettings
+
+__all__ = ["Commits"]
+
+_log = structlog.get_logger(__name__)
+
+
+class Commits:
+    """The commits of one consumer.
+
+    Args:
+        link: the connection; its client id is the member's name.
+        shares: the consumer's queues.
+        group: whose offsets.
+        settings: how often.
+        generation: tells the newest generation of the group the member knows.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        shares: Shares,
+        *,
+        group: str,
+        settings: ConsumerSettings,
+        generation: Callable[[], int],
+    ) -> None:
+        self._link = link
+        self._shares = shares
+        self._group = group
+        self._settings = settings
+        self._generation = generation
+        self._wanted = asyncio.Event()
+        # One commit at a time, so that an older one cannot arrive behind a newer one.
+        self._turn = asyncio.Lock()
+
+    def commit_soon(self) -> None:
+        """Commits without waiting for the timer: a queue changes hands."""
+        self._wanted.set()
+
+    async def keep_committing(self) -> None:
+        """Commits on the timer and when wanted, for ever; failures wait for the next turn."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.commit_interval_ms / 1_000):
+                    await self._wanted.wait()
+            self._wanted.clear()
+            try:
+                await self.commit()
+            except ConnectionLost:
+                # The membership ended with it; what is finished is committed after the next join.
+                continue
+            except MessageQueueError as error:
+                _log.warning("offsets not committed", group=self._group, reason=str(error))
+
+    async def commit(self) -> None:
+        """Sends the offsets that the broker does not hold yet.
+
+        Raises:
+            NotGroupMember: the broker no longer knows the member.
+            BrokerError: an offset is refused.
+            ConnectionLost, RequestTimeout: the outcome is unknown.
+        """
+        async with self._turn:
+            offsets = self._shares.to_commit()
+            if not offsets:
+                return
+            request = CommitOffsets(
+                group=self._group,
+                member=self._link.client_id,
+                generation=self._generation(),
+                offsets=[CommittedOffset(*queue, offset) for queue, offset in offsets.items()],
+            )
+            try:
+                await self._link.request(
+                    RequestCode.COMMIT_OFFSETS,
+                    encode(request),
+                    timeout_ms=self._settings.request_timeout_ms,
+                )
+            except BrokerError as error:
+                if not error.retriable:
+                    # A commit is refused as a whole: what cannot be stored must not keep the
+                    # offsets of the queues still held from being stored.
+                    self._shares.forget_revoked()
+                raise
+            self._shares.committed(offsets)

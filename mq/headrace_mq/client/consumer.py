@@ -1,0 +1,338 @@
+"""
+Receives the records of some topics as a member of a consumer group.
+
+Sits between: an application, which polls (or gives a handler) and acknowledges, and one broker.
+Wires the parts together: `membership` says which queues, `starting` where they begin, `pulling`
+fills the `shares`, and `commits` reports what is done.
+"""
+
+import asyncio
+import uuid
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from types import TracebackType
+
+import structlog
+
+from headrace_mq._net.link import Link
+from headrace_mq._runtime.clock import Clock, SystemClock
+from headrace_mq.client.commits import Commits
+from headrace_mq.client.handling import Handling
+from headrace_mq.client.membership import Membership
+from headrace_mq.client.pulling import Pulling
+from headrace_mq.client.shares import Shares
+from headrace_mq.client.starting import OffsetLoader, find_starts
+from headrace_mq.errors import Closed, ConnectionLost, MessageQueueError
+from headrace_mq.message import QueueRef, Record, check_topic
+from headrace_mq.protocol.bodies import GroupChanged, decode
+from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.protocol.frame import Frame
+from headrace_mq.settings import ConsumerSettings
+
+__all__ = ["Consumer"]
+
+# Errors kept for `poll`; more than this say nothing new.
+ERRORS_MAX = 16
+# Pause before offsets that could not be loaded are asked for again.
+LOAD_PAUSE_MS = 1_000
+
+_log = structlog.get_logger(__name__)
+
+
+class Consumer:
+    """A member of a consumer group.
+
+    Records are delivered at least once, in offset order per queue. The group's offset of a queue
+    is the lowest one not acknowledged. A queue that another member takes over is dropped: its
+    buffered records are not delivered any more and acknowledgements for it are ignored.
+
+    Args:
+        address: the broker's `host:port`.
+        group: the group; its members share the queues.
+        topics: one or more; those that do not exist yet are waited for.
+        settings: limits and times.
+        load_offsets: given queues, returns where to begin; for applications that keep offsets
+            beside their own data. Nothing is then committed to the broker.
+        clock: the time.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        group: str,
+        topics: Sequence[str],
+        settings: ConsumerSettings | None = None,
+        load_offsets: OffsetLoader | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        if not group or isinstance(topics, str) or not topics:
+            raise ValueError("a consumer needs the name of its group and a list of topics")
+        self._group = group
+        self._topics = [check_topic(topic) for topic in topics]
+        self._settings = settings or ConsumerSettings()
+        self._load_offsets = load_offsets
+        self._clock = clock or SystemClock()
+        self._link = Link(
+            address,
+            client_id=str(uuid.uuid4()),
+            reconnect_ms=(self._settings.reconnect_ms_min, self._settings.reconnect_ms_max),
+            on_push=self._pushed,
+            on_ready=self._ready,
+            on_down=self._down,
+        )
+        self._shares = Shares(self._settings.in_flight_max)
+        self._membership = Membership(
+            self._link,
+            group=group,
+            topics=self._topics,
+            settings=self._settings,
+            clock=self._clock,
+            on_change=self._assigned,
+            on_lost=self._suspended,
+        )
+        self._commits = Commits(
+            self._link,
+            self._shares,
+            group=group,
+            settings=self._settings,
+            generation=lambda: self._membership.generation,
+        )
+        self._pulling: Pulling | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._runs: set[asyncio.Task[None]] = set()
+        self._errors: deque[Exception] = deque(maxlen=ERRORS_MAX)
+        self._load_wanted = asyncio.Event()
+        self._news = asyncio.Event()
+        self._closed = False
+
+    async def start(self) -> None:
+        """Connects and joins the group; when it returns, `assignment` is known.
+
+        Raises:
+            ConnectionLost: no broker answered in time; the sentence says what to check.
+            BrokerError: the broker refuses the member.
+        """
+        self._pulling = Pulling(
+            self._link,
+            self._shares,
+            settings=self._settings,
+            clock=self._clock,
+            group=self._group,
+            on_records=self._news.set,
+            on_error=self._fail,
+        )
+        await self._link.start(self._settings.request_timeout_ms)
+        try:
+            await self._membership.join()
+        except ConnectionLost:
+            _log.info("joining again", group=self._group)
+        except BaseException:
+            await self._link.aclose()
+            raise
+        self._spawn(self._membership.stay(), "membership")
+        self._spawn(self._keep_loading(), "offsets")
+        if self._load_offsets is None:
+            self._spawn(self._commits.keep_committing(), "commits")
+
+    async def aclose(self) -> None:
+        """Stops fetching, lets `run` finish its current records, commits, and leaves the group."""
+        closed, self._closed = self._closed, True
+        if closed or self._pulling is None:
+            return
+        self._news.set()
+        self._pulling.stop()
+        try:
+            if self._runs:
+                # Bounded also because a handler may be the one that closes.
+                await asyncio.wait(self._runs, timeout=self._settings.request_timeout_ms / 1_000)
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self._say_goodbye()
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await self._link.aclose()
+
+    async def __aenter__(self) -> "Consumer":
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    @property
+    def assignment(self) -> frozenset[QueueRef]:
+        """The queues that are this member's now."""
+        return self._shares.assigned
+
+    async def poll(self) -> list[Record]:
+        """Waits for records and returns all that are there, in offset order per queue.
+
+        Raises:
+            Closed: the consumer was closed.
+            DataCorrupt, FormatTooNew: a queue cannot be read on; raised once. Other queues go on
+                with the next poll; this one when it is sought past the place.
+            Exception: whatever `load_offsets` raised; it is called again.
+        """
+        while True:
+            if self._closed or self._pulling is None:
+                raise Closed("the consumer is not open")
+            if self._errors:
+                raise self._errors.popleft()
+            records = self._shares.deliver()
+            if records:
+                return records
+            self._news.clear()
+            await self._news.wait()
+
+    def ack(self, record: Record) -> None:
+        """Says that a record is done, in any order; ignored where the queue was revoked."""
+        self.ack_offset(record.queue, record.offset)
+
+    def ack_offset(self, queue: QueueRef, offset: int) -> None:
+        """Like `ack`, for callers that kept only the record's place."""
+        if self._shares.finish(queue, offset):
+            self._pull_soon()
+
+    def holds(self, record: Record) -> bool:
+        """Whether a delivered record is still this member's to acknowledge."""
+        return self._shares.holds(record.queue, record.offset)
+
+    def seek(self, queue: QueueRef, offset: int) -> None:
+        """Goes on at an offset of an assigned queue, dropping what is buffered and in flight.
+
+        Ignored where the queue was revoked. Does not move the group's offset back.
+        """
+        if offset < 0:
+            raise ValueError(f"an offset is 0 or more, not {offset}")
+        if self._shares.seek(queue, offset):
+            self._pull_soon()
+
+    async def commit(self) -> None:
+        """Reports finished offsets now; does nothing where the application keeps them.
+
+        Raises:
+            NotGroupMember: the broker no longer knows the member; it joins again by itself.
+            ConnectionLost, RequestTimeout: the outcome is unknown; the next commit repeats it.
+        """
+        if self._load_offsets is None:
+            await self._commits.commit()
+
+    async def run(self, handler: Callable[[Record], Awaitable[None]]) -> None:
+        """Handles records until the consumer is closed: in order per key, many keys at once.
+
+        A record is acknowledged when the handler returns. When it raises, the record is handled
+        again after a pause, and its key waits. Raises what `poll` raises, other than Closed.
+        """
+        work = asyncio.ensure_future(Handling(self, handler, self._settings).run())
+        self._runs.add(work)
+        try:
+            await work
+        except asyncio.CancelledError:
+            work.cancel()
+            await asyncio.wait([work])
+            raise
+        finally:
+            self._runs.discard(work)
+
+    def _spawn(self, work: Coroutine[object, object, None], name: str) -> None:
+        task = asyncio.create_task(work, name=f"consumer {self._group}: {name}")
+        task.add_done_callback(self._ended)
+        self._tasks.append(task)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            error = task.exception()
+            _log.error("a part of the consumer failed", part=task.get_name(), exc_info=error)
+            self._fail(error if isinstance(error, Exception) else RuntimeError(str(error)))
+
+    def _fail(self, error: Exception) -> None:
+        self._errors.append(error)
+        self._news.set()
+
+    def _pushed(self, frame: Frame) -> None:
+        if frame.code == RequestCode.PUSHED_GROUP_CHANGE:
+            self._membership.changed(decode(GroupChanged, frame.body))
+
+    def _ready(self) -> None:
+        self._pull_soon()
+
+    def _down(self) -> None:
+        self._membership.lost()
+
+    def _pull_soon(self) -> None:
+        if self._pulling is not None:
+            self._pulling.pull_soon()
+
+    def _suspended(self) -> None:
+        self._shares.suspend()
+
+    def _assigned(self, queues: frozenset[QueueRef]) -> None:
+        before = self._shares.assigned
+        revoked = self._shares.assign(queues)
+        if revoked:
+            self._commits.commit_soon()
+        if before != queues:
+            _log.info(
+                "queues assigned", group=self._group, queues=len(queues), revoked=len(revoked)
+            )
+        self._load_wanted.set()
+
+    async def _keep_loading(self) -> None:
+        while True:
+            await self._load_wanted.wait()
+            self._load_wanted.clear()
+            queues = self._shares.to_start()
+            # Without membership the group may count on somebody else; joining asks again.
+            if not queues or self._membership.generation < 0:
+                continue
+            try:
+                await self._load(queues)
+            except ConnectionLost:
+                # Whoever joins again wants them again.
+                continue
+            except Exception as error:  # noqa: BLE001 - `load_offsets` is the application's
+                _log.warning("offsets not loaded", group=self._group, reason=str(error))
+                if not isinstance(error, MessageQueueError):
+                    self._fail(error)
+                self._load_wanted.set()
+                await asyncio.sleep(LOAD_PAUSE_MS / 1_000)
+
+    async def _load(self, queues: Sequence[QueueRef]) -> None:
+        generation = self._membership.generation
+        starts = await find_starts(
+            self._link,
+            queues,
+            group=self._group,
+            settings=self._settings,
+            first_seen=self._membership.first_seen,
+            load_offsets=self._load_offsets,
+        )
+        if generation != self._membership.generation:
+            # Another member may have had the queue in between.
+            self._load_wanted.set()
+            return
+        for queue, start in starts.items():
+            self._shares.start(queue, start.offset, known=start.known, committed=start.committed)
+        self._news.set()
+        self._pull_soon()
+        if self._shares.to_start():
+            self._load_wanted.set()
+
+    async def _say_goodbye(self) -> None:
+        if not self._link.is_up:
+            _log.warning("closed without a connection", group=self._group)
+            return
+        try:
+            await self.commit()
+            await self._membership.leave()
+        except MessageQueueError as error:
+            # The next owner starts at the last commit: records come again, none is lost.
+            _log.warning("left without a last commit", group=self._group, reason=str(error))

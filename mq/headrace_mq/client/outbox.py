@@ -1,0 +1,400 @@
+"""
+What a producer holds until the broker has it: lanes, and messages that wait for room.
+
+A message takes its place in the order of its queue when it is handed over. Where its topic's route
+is not known yet, or the buffer is full, it waits in one first-in, first-out line in front of the
+lanes. One request carries the next batch of every lane that is free to send.
+
+Sits between: `producer`, whose callers wait for a place and then for their batch, and the link.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import structlog
+
+from headrace_mq._net.link import Answer, Link
+from headrace_mq._runtime.clock import Clock
+from headrace_mq.client.lane import Batch, Lane, Place, new_producer_id
+from headrace_mq.client.routing import Route, Selector
+from headrace_mq.errors import (
+    BrokerError,
+    ConnectionLost,
+    MalformedRequest,
+    MessageQueueError,
+    QueueNotFound,
+    ResponseCode,
+    SendTimeout,
+    TopicNotFound,
+    error_for,
+)
+from headrace_mq.message import Message, QueueRef, check_message
+from headrace_mq.protocol.batch import BATCH_RECORDS_MAX
+from headrace_mq.protocol.bodies import ProduceAnswer, Produced, decode
+from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.settings import ProducerSettings
+
+__all__ = ["Outbox", "message_bytes_max"]
+
+# Deadlines are looked at this often: a twentieth of the timeout, within these bounds.
+SWEEP_MS_MIN, SWEEP_MS_MAX = 5, 250
+# Frame and batch headers and the topic's name, rounded up.
+FRAME_OVERHEAD_BYTES = 1 << 10
+# What a broker keeps free in a frame beside a batch, so that a FETCH answer can carry it.
+FRAME_RESERVE_BYTES_MAX = 32 << 10
+# Field lengths in msgpack and the born delta, rounded up, of a message and of each of its headers.
+MESSAGE_OVERHEAD_BYTES = 32
+HEADER_OVERHEAD_BYTES = 10
+# Text that is shorter than these, in characters, is within its limit in bytes for certain.
+KEY_SURELY_SHORT, TAG_SURELY_SHORT = 256, 32
+
+_log = structlog.get_logger(__name__)
+
+
+def message_bytes_max(frame_bytes_max: int) -> int:
+    """The largest message, all fields counted, that fits a frame even if it does not compress."""
+    reserve = min(FRAME_RESERVE_BYTES_MAX, frame_bytes_max // 4)
+    # What lz4 and zstd add to bytes that do not compress is below one in 200.
+    return frame_bytes_max - reserve - frame_bytes_max // 200 - FRAME_OVERHEAD_BYTES
+
+
+class _Waiting(NamedTuple):
+    message: Message
+    size: int
+    born_ms: int
+    deadline_ms: int
+    place: asyncio.Future[Place]
+
+
+class Outbox:
+    """The unacknowledged messages of one producer.
+
+    Args:
+        link: the connection to the broker.
+        settings: limits of batches, buffer and time.
+        clock: tells born times and deadlines.
+        selector: chooses queues instead of the routing rule.
+        want_route: called with a topic whose route is not known.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        settings: ProducerSettings,
+        clock: Clock,
+        *,
+        selector: Selector | None,
+        want_route: Callable[[str], None],
+    ) -> None:
+        self._link = link
+        self._settings = settings
+        self._clock = clock
+        self._selector = selector
+        self._want_route = want_route
+        self._loop = asyncio.get_running_loop()
+        self._producer_id = new_producer_id()
+        self._routes: dict[str, Route] = {}
+        self._lanes: dict[tuple[str, int], Lane] = {}
+        # Lanes with a batch to send, oldest first (a dict as an ordered set).
+        self._free: dict[Lane, None] = {}
+        self._line: deque[_Waiting] = deque()
+        self._buffered = 0
+        self._message_bytes_max = message_bytes_max(link.frame_bytes_max)
+        self._departing = False
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._sweep_ms = min(max(settings.send_timeout_ms // 20, SWEEP_MS_MIN), SWEEP_MS_MAX)
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics whose routes are known."""
+        return list(self._routes)
+
+    def place(self, message: Message, size: int) -> Place | asyncio.Future[Place]:
+        """Gives a message its place, or a place in the line that becomes one.
+
+        Args:
+            message: checked by `measure`.
+            size: what `measure` returned.
+        """
+        self._empty.clear()
+        if self._sweeper is None:
+            self._sweeper = self._loop.call_later(self._sweep_ms / 1_000, self._sweep)
+        now_ms = self._clock.now_ms()
+        route = self._routes.get(message.topic)
+        if route is None or self._line or not self._has_room(size):
+            future: asyncio.Future[Place] = self._loop.create_future()
+            deadline_ms = self._deadline_ms()
+            self._line.append(_Waiting(message, size, now_ms, deadline_ms, future))
+            self.admit()
+            return future
+        return self._put(route, message, size, now_ms)
+
+    def measure(self, message: Message) -> int:
+        """Checks a message and returns the most bytes it can take on the wire.
+
+        Raises:
+            ValueError, TypeError: it cannot be sent; the sentence says what to change.
+        """
+        headers = message.headers
+        if (
+            message.topic not in self._routes
+            or type(message.body) is not bytes
+            or len(message.key) > KEY_SURELY_SHORT
+            or len(message.tag) > TAG_SURELY_SHORT
+            or headers
+        ):
+            check_message(message)
+        try:
+            text = "".join((message.key, message.tag, *headers, *headers.values()))
+        except TypeError as error:
+            raise TypeError(f"key, tag and headers of a message are text: {error}") from error
+        size = (
+            len(text.encode())
+            + len(message.body)
+            + MESSAGE_OVERHEAD_BYTES
+            + HEADER_OVERHEAD_BYTES * len(headers)
+        )
+        if size > self._message_bytes_max:
+            raise ValueError(
+                f"a message of {size} bytes is over the broker's limit of"
+                f" {self._message_bytes_max}; send a reference"
+                " to the content, or raise the broker's frame_bytes_max"
+            )
+        return size
+
+    def open_route(self, topic: str, queues: int) -> None:
+        """Makes a topic's route known, or tells its new number of queues."""
+        route = self._routes.get(topic)
+        if route is None:
+            self._routes[topic] = Route(topic, queues, self._selector)
+            self.admit()
+        else:
+            route.queues = queues
+
+    def refuse_route(self, topic: str, error: MessageQueueError) -> None:
+        """Fails the messages that wait for a topic's route."""
+        kept: deque[_Waiting] = deque()
+        for waiting in self._line:
+            if waiting.message.topic != topic:
+                kept.append(waiting)
+            elif not waiting.place.done():
+                waiting.place.set_exception(type(error)(*error.args))
+        self._line = kept
+        self.admit()
+
+    def resume(self) -> None:
+        """Sends what is ready: the link can be written to again."""
+        self._message_bytes_max = message_bytes_max(self._link.frame_bytes_max)
+        if self._free:
+            self._depart_soon()
+
+    async def drained(self) -> None:
+        """Waits until nothing is left to acknowledge; the send timeout bounds it."""
+        await self._empty.wait()
+
+    def abandon(self, error: MessageQueueError) -> None:
+        """Gives up everything that is left."""
+        for lane in self._lanes.values():
+            for batch in lane.abandoned():
+                self._finish(batch, error)
+        for waiting in self._line:
+            if not waiting.place.done():
+                waiting.place.set_exception(type(error)(*error.args))
+        self._line.clear()
+        self._free.clear()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            self._sweeper = None
+        self._empty.set()
+
+    def _has_room(self, size: int) -> bool:
+        # A message that is larger than the whole buffer passes when nothing else is there.
+        return not self._buffered or self._buffered + size <= self._settings.buffer_bytes_max
+
+    def _put(
+        self,
+        route: Route,
+        message: Message,
+        size: int,
+        born_ms: int,
+        deadline_ms: int | None = None,
+    ) -> Place:
+        # A plain tuple finds a lane as well as a QueueRef does, and is made faster.
+        queue = (route.topic, route.choose(message))
+        lane = self._lanes.get(queue)
+        if lane is None:
+            lane = self._open_lane(QueueRef(*queue))
+        place = lane.add(message, size, born_ms)
+        batch, number = place
+        if number == 0:
+            batch.deadline_ms = self._deadline_ms() if deadline_ms is None else deadline_ms
+        self._buffered += size
+        if lane.in_flight is None:
+            self._free[lane] = None
+            self._depart_soon()
+        return place
+
+    def _open_lane(self, queue: QueueRef) -> Lane:
+        lane = self._lanes[queue] = Lane(
+            queue,
+            self._producer_id,
+            messages_max=min(self._settings.batch_messages_max, BATCH_RECORDS_MAX),
+            bytes_max=min(self._settings.batch_bytes_max, self._message_bytes_max),
+            codec=self._settings.codec,
+        )
+        return lane
+
+    def _deadline_ms(self) -> int:
+        return self._clock.monotonic_ms() + self._settings.send_timeout_ms
+
+    def admit(self) -> None:
+        """Gives places to the first in line for whom there is a route and room."""
+        while self._line:
+            head = self._line[0]
+            if head.place.done():
+                # Its sender was cancelled while it stood in line.
+                self._line.popleft()
+                continue
+            route = self._routes.get(head.message.topic)
+            if route is None:
+                self._want_route(head.message.topic)
+                return
+            if not self._has_room(head.size):
+                return
+            self._line.popleft()
+            try:
+                place = self._put(route, *head[:4])
+            except Exception as error:  # noqa: BLE001 - a selector's defect is its sender's to see
+                head.place.set_exception(error)
+            else:
+                head.place.set_result(place)
+
+    def _depart_soon(self) -> None:
+        if not self._departing:
+            self._departing = True
+            self._loop.call_soon(self._depart)
+
+    def _depart(self) -> None:
+        self._departing = False
+        limit = self._link.frame_bytes_max
+        load: list[tuple[Lane, Batch]] = []
+        parts: list[bytearray] = []
+        size = FRAME_OVERHEAD_BYTES
+        while self._free and self._link.is_ready:
+            lane = next(iter(self._free))
+            del self._free[lane]
+            batch, encoded = lane.depart()
+            if parts and size + len(encoded) > limit:
+                self._send(load, parts)
+                load, parts, size = [], [], FRAME_OVERHEAD_BYTES
+            load.append((lane, batch))
+            parts.append(encoded)
+            size += len(encoded)
+        if parts:
+            self._send(load, parts)
+
+    def _send(self, load: list[tuple[Lane, Batch]], parts: list[bytearray]) -> None:
+        try:
+            self._link.submit(RequestCode.PRODUCE, *parts, receive=partial(self._answered, load))
+        except ConnectionLost as error:
+            self._answered(load, error)
+        # Not at the end of the tick: a socket that is full must be noticed before the next one.
+        self._link.flush()
+
+    def _answered(self, load: list[tuple[Lane, Batch]], answer: Answer) -> None:
+        for (lane, batch), outcome in zip(load, _outcomes(answer, len(load)), strict=True):
+            # A batch that was given up meanwhile has told its senders so.
+            if lane.in_flight is not batch:
+                continue
+            if isinstance(outcome, Produced):
+                lane.arrived()
+                self._buffered -= batch.size
+                batch.stored(outcome.base_offset, duplicate=outcome.duplicate)
+            elif isinstance(outcome, ConnectionLost):
+                lane.resend = True
+            elif isinstance(outcome, BrokerError) and outcome.retriable:
+                self._resend_later(lane, batch, outcome)
+            else:
+                lane.lost()
+                self._finish(batch, outcome)
+                if isinstance(outcome, TopicNotFound | QueueNotFound):
+                    self._routes.pop(batch.queue.topic, None)
+            if lane.has_work:
+                self._free[lane] = None
+        self.admit()
+        self.resume()
+        self._note_empty()
+
+    def _resend_later(self, lane: Lane, batch: Batch, error: BrokerError) -> None:
+        first_ms, longest_ms = self._settings.reconnect_ms_min, self._settings.reconnect_ms_max
+        pause_ms = min(first_ms << min(batch.attempts - 1, 16), longest_ms)
+        _log.warning(
+            "batch refused, will be sent again",
+            topic=lane.queue.topic, queue_id=lane.queue.queue_id, reason=str(error),
+            pause_ms=pause_ms,
+        )  # fmt: skip
+        self._loop.call_later(pause_ms / 1_000, self._resend, lane, batch)
+
+    def _resend(self, lane: Lane, batch: Batch) -> None:
+        if lane.in_flight is batch:
+            lane.resend = True
+            self._free[lane] = None
+            self._depart_soon()
+
+    def _finish(self, batch: Batch, error: MessageQueueError) -> None:
+        self._buffered -= batch.size
+        batch.failed(error)
+
+    def _sweep(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        for lane in self._lanes.values():
+            for batch in lane.expired(now_ms):
+                self._finish(batch, self._late(batch.attempts))
+            if lane.has_work:
+                self._free[lane] = None
+            else:
+                self._free.pop(lane, None)
+        while self._line and self._line[0].deadline_ms <= now_ms:
+            waiting = self._line.popleft()
+            if not waiting.place.done():
+                waiting.place.set_exception(self._late(0))
+        self.admit()
+        self.resume()
+        self._note_empty()
+        self._sweeper = None
+        if not self._empty.is_set():
+            self._sweeper = self._loop.call_later(self._sweep_ms / 1_000, self._sweep)
+
+    def _note_empty(self) -> None:
+        if not self._line and not self._buffered:
+            self._empty.set()
+
+    def _late(self, attempts: int) -> SendTimeout:
+        timeout_ms = self._settings.send_timeout_ms
+        if attempts == 0:
+            return SendTimeout(f"not sent within {timeout_ms} ms to {self._link.address}")
+        return SendTimeout(
+            f"unknown outcome: no acknowledgement from {self._link.address} within {timeout_ms} ms;"
+            " the message may be stored, and sending it again may store it twice"
+        )
+
+
+def _outcomes(answer: Answer, count: int) -> Sequence[Produced | MessageQueueError]:
+    """What became of each batch of a request."""
+    if isinstance(answer, MessageQueueError):
+        return [answer] * count
+    try:
+        results = decode(ProduceAnswer, answer).results
+    except MalformedRequest as error:
+        return [error] * count
+    if len(results) != count:
+        return [MalformedRequest(f"{len(results)} answers came for {count} batches")] * count
+    return [
+        result if result.code == ResponseCode.OK else error_for(result.code, result.sentence)
+        for result in results
+    ]

@@ -1,0 +1,251 @@
+"""
+Fetches: keeps every queue that can take records asked for at the broker, and no queue twice.
+
+One fetch asks for all queues that are not being asked for, so at rest one long poll waits for all
+of them. A queue that is assigned, sought or has room again while that poll is parked gets a fetch
+of its own at once. What an answer brings is taken by its offsets: it does not matter which fetch
+brought it, and what is too old is dropped.
+
+Sits between: `shares`, which say what to ask for and take what comes, and the broker's FETCH.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import structlog
+
+from headrace_mq._net.link import Answer, Link
+from headrace_mq._runtime.clock import Clock
+from headrace_mq.client.shares import Share, Shares
+from headrace_mq.errors import (
+    ConnectionLost,
+    DataCorrupt,
+    FormatTooNew,
+    MalformedRequest,
+    MessageQueueError,
+    ResponseCode,
+)
+from headrace_mq.message import QueueRef
+from headrace_mq.protocol.batch import check_head, decode_records, split_batches
+from headrace_mq.protocol.bodies import (
+    Fetch,
+    FetchedQueue,
+    FetchFrom,
+    decode_fetch_answer,
+    encode,
+)
+from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.settings import ConsumerSettings
+
+__all__ = ["Pulling"]
+
+# The broker's limit of queues in one fetch.
+QUEUES_PER_FETCH_MAX = 1_024
+# Above this many fetches under way, the next one asks for everything and takes their place.
+FETCHES_MAX = 8
+# Fetches under way together with those replaced, which end by themselves when their wait is over.
+FETCHES_PARKED_MAX = 64
+# Pause after an answer without records that came at once: the broker has no room for waiting.
+EMPTY_PAUSE_MS = 100
+# Pause after an answer that says that something is wrong.
+TROUBLE_PAUSE_MS = 1_000
+
+_log = structlog.get_logger(__name__)
+
+
+class Pulling:
+    """The fetches of one consumer.
+
+    Args:
+        link: the connection.
+        shares: the consumer's queues.
+        settings: how much and how long.
+        clock: tells quick answers from waited ones.
+        group: named to the broker.
+        on_records: called when records were buffered.
+        on_error: takes an error that the application must see.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        shares: Shares,
+        *,
+        settings: ConsumerSettings,
+        clock: Clock,
+        group: str,
+        on_records: Callable[[], None],
+        on_error: Callable[[Exception], None],
+    ) -> None:
+        self._link = link
+        self._shares = shares
+        self._settings = settings
+        self._clock = clock
+        self._group = group
+        self._on_records = on_records
+        self._on_error = on_error
+        self._loop = asyncio.get_running_loop()
+        self._current: set[int] = set()
+        self._parked = 0
+        self._next_fetch = 0
+        self._scheduled = False
+        self._stopped = False
+
+    def pull_soon(self) -> None:
+        """Asks, at the end of this tick, for every queue that can take records and is not asked."""
+        if not self._scheduled and not self._stopped:
+            self._scheduled = True
+            self._loop.call_soon(self._pull)
+
+    def stop(self) -> None:
+        """Asks for nothing more, and ignores what is still under way."""
+        self._stopped = True
+
+    def _pull(self) -> None:
+        self._scheduled = False
+        if self._stopped or not self._link.is_ready or self._parked >= FETCHES_PARKED_MAX:
+            return
+        shares = self._shares.fetchable()
+        if shares and len(self._current) >= FETCHES_MAX:
+            shares = self._shares.fetchable(asked=True)
+            self._current.clear()
+        together = [share for share in shares if not share.alone]
+        for at in range(0, len(together), QUEUES_PER_FETCH_MAX):
+            self._fetch(together[at : at + QUEUES_PER_FETCH_MAX])
+        for share in shares:
+            if share.alone:
+                self._fetch([share])
+
+    def _fetch(self, shares: Sequence[Share]) -> None:
+        request = Fetch(
+            queues=[FetchFrom(*share.queue, share.window.end) for share in shares],
+            bytes_max=self._settings.fetch_bytes_max,
+            wait_ms=self._settings.fetch_wait_ms,
+            group=self._group,
+        )
+        number = self._next_fetch
+        self._next_fetch += 1
+        asked_at_ms = self._clock.monotonic_ms()
+        receive = partial(self._answered, number, shares, asked_at_ms)
+        try:
+            self._link.submit(RequestCode.FETCH, encode(request), receive=receive)
+        except ConnectionLost:
+            return
+        self._parked += 1
+        self._current.add(number)
+        for share in shares:
+            share.asked = number
+
+    def _answered(
+        self, number: int, shares: Sequence[Share], asked_at_ms: int, answer: Answer
+    ) -> None:
+        self._parked -= 1
+        self._current.discard(number)
+        if self._stopped:
+            return
+        taken, trouble = 0, False
+        if not isinstance(answer, MessageQueueError):
+            taken, trouble = self._take({share.queue: share for share in shares}, answer)
+        elif not isinstance(answer, ConnectionLost):
+            _log.warning("fetch refused", reason=str(answer))
+            trouble = True
+        if taken:
+            self._on_records()
+        pause_ms = 0
+        if trouble:
+            pause_ms = TROUBLE_PAUSE_MS
+        elif not taken and self._clock.monotonic_ms() - asked_at_ms < EMPTY_PAUSE_MS:
+            pause_ms = EMPTY_PAUSE_MS
+        if pause_ms:
+            self._loop.call_later(pause_ms / 1_000, self._release, number, shares)
+        else:
+            self._release(number, shares)
+
+    def _release(self, number: int, shares: Sequence[Share]) -> None:
+        for share in shares:
+            # A fetch that took this one's place may be asking for the queue.
+            if share.asked == number:
+                share.asked = None
+        self.pull_soon()
+
+    def _take(self, asked: dict[QueueRef, Share], answer: memoryview) -> tuple[int, bool]:
+        """Takes an answer's records; returns how many, and whether something is wrong."""
+        try:
+            states, batches = decode_fetch_answer(answer)
+        except MalformedRequest as error:
+            self._on_error(error)
+            return 0, True
+        taken, trouble = 0, False
+        for state in states.queues:
+            if state.code != ResponseCode.OK:
+                trouble = self._settle(asked, state) or trouble
+        try:
+            for batch in split_batches(batches):
+                taken += self._take_batch(asked, batch)
+        except MessageQueueError as error:
+            self._isolate(list(asked.values()), error)
+        else:
+            for share in asked.values():
+                share.alone = False
+        return taken, trouble
+
+    def _take_batch(self, asked: dict[QueueRef, Share], batch: memoryview) -> int:
+        # Both checksums first: nothing of a damaged batch can be trusted, not even its queue.
+        check_head(batch)
+        records = decode_records(batch)
+        share = asked.get(records[0].queue)
+        if share is None or records[-1].offset < share.window.end:
+            return 0
+        if records[0].offset > share.window.end:
+            _log.warning(
+                "offsets are missing in the queue",
+                topic=share.queue.topic, queue_id=share.queue.queue_id,
+                first=share.window.end, next=records[0].offset,
+            )  # fmt: skip
+        return self._shares.take(share, records)
+
+    def _isolate(self, shares: Sequence[Share], error: MessageQueueError) -> None:
+        """Finds the queue whose batch cannot be read, by asking for each one alone, and stops it.
+
+        Whatever follows there must wait: skipping is for the application to decide.
+        """
+        if len(shares) > 1:
+            _log.warning("a batch cannot be read, asking for each queue alone", reason=str(error))
+            for share in shares:
+                share.alone = True
+            return
+        (share,) = shares
+        if self._shares.get(share.queue) is share:
+            share.damaged = True
+            unreadable = _unreadable(share, error)
+            _log.error("queue stopped", reason=str(unreadable))
+            self._on_error(unreadable)
+
+    def _settle(self, asked: dict[QueueRef, Share], state: FetchedQueue) -> bool:
+        """Acts on a queue that could not be read; returns whether to wait before asking again."""
+        share = asked.get(QueueRef(state.topic, state.queue_id))
+        if share is None or self._shares.get(share.queue) is not share:
+            return False
+        offset = share.window.end
+        beyond = not state.first <= offset <= state.end
+        _log.warning(
+            "queue cannot be read here",
+            topic=state.topic, queue_id=state.queue_id, offset=offset,
+            first=state.first, end=state.end, reason=state.sentence,
+        )  # fmt: skip
+        if state.code == ResponseCode.OFFSET_OUT_OF_RANGE and beyond:
+            # Too old: the rest was deleted by age. Too far: a broker that lost its tail.
+            self._shares.seek(share.queue, state.first if offset < state.first else state.end)
+            return False
+        return True
+
+
+def _unreadable(share: Share, error: MessageQueueError) -> MessageQueueError:
+    kind = FormatTooNew if isinstance(error, FormatTooNew) else DataCorrupt
+    unreadable = kind(
+        f"queue {share.queue.topic}/{share.queue.queue_id} cannot be read from offset"
+        f" {share.window.end} on: {error}; it stays there until the consumer seeks past it"
+    )
+    unreadable.__cause__ = error
+    return unreadable

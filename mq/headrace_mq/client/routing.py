@@ -1,0 +1,60 @@
+"""
+Which queue a message goes to.
+
+The rule is part of the wire contract: every client in every language must send one key to the same
+queue. It is the CRC-32C (Castagnoli) of the key's UTF-8 bytes, modulo the topic's number of queues;
+messages without a key go round robin.
+
+Sits between: `producer` and the message. Pure.
+"""
+
+from collections.abc import Callable
+
+import google_crc32c
+
+from headrace_mq.message import Message
+
+__all__ = ["Route", "Selector", "queue_for_key"]
+
+# Given a message and the topic's number of queues, returns a queue number.
+Selector = Callable[[Message, int], int]
+
+
+def queue_for_key(key: str, queues: int) -> int:
+    """The queue that holds a routing key: CRC-32C of its UTF-8 bytes modulo the queue count."""
+    return int(google_crc32c.value(key.encode())) % queues
+
+
+class Route:
+    """The way into one topic: its number of queues and the next turn of the round robin.
+
+    Args:
+        topic: the topic's name.
+        queues: its number of queues; may grow while the route is in use.
+        selector: chooses instead of key hash and round robin.
+    """
+
+    __slots__ = ("_selector", "_turn", "queues", "topic")
+
+    def __init__(self, topic: str, queues: int, selector: Selector | None = None) -> None:
+        self.topic = topic
+        self.queues = queues
+        self._selector = selector
+        self._turn = 0
+
+    def choose(self, message: Message) -> int:
+        """Returns the queue number for a message; raises ValueError for a selector's wild answer."""
+        if self._selector is not None:
+            chosen = self._selector(message, self.queues)
+            if not 0 <= chosen < self.queues:
+                raise ValueError(
+                    f"the selector chose queue {chosen}; {self.topic} has queues 0 to"
+                    f" {self.queues - 1}"
+                )
+            return chosen
+        if message.key:
+            # `queue_for_key` without the call, which every message would pay for.
+            number: int = google_crc32c.value(message.key.encode()) % self.queues
+            return number
+        self._turn = (self._turn + 1) % self.queues
+        return self._turn

@@ -1,0 +1,196 @@
+"""
+The queues a consumer holds: where each is read, what of it is buffered, in flight, committed.
+
+A queue is *assigned* by the group, *started* once its offset is known, and *suspended* while the
+consumer cannot know whether the group still counts on it (the connection is lost): a suspended
+queue is neither fetched nor delivered, and resumes where it stood unless another member went on
+from there. A `Share` is replaced, never turned back, so whoever holds an old one can tell.
+
+Sits between: `consumer` and its parts, which fetch, deliver, acknowledge and commit. Pure.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+
+from headrace_mq.client.process_queue import ProcessQueue
+from headrace_mq.message import QueueRef, Record
+
+__all__ = ["Share", "Shares"]
+
+
+class Share:
+    """One started queue.
+
+    Attributes:
+        queue: the queue.
+        window: taken and unfinished offsets; its end is where reading goes on.
+        ready: records taken and not yet delivered.
+        asked: the number of the fetch that asks for this queue, or None.
+        suspended: neither fetched nor delivered until `Shares.start`.
+        sought: the application chose the offset; a loaded one must not overrule it.
+        committed: the last offset the broker is known to hold, or -1.
+        alone: fetched by itself, to tell whether its batches are the ones that cannot be read.
+        damaged: a batch here cannot be read; only a new share goes on.
+    """
+
+    __slots__ = (
+        "alone",
+        "asked",
+        "committed",
+        "damaged",
+        "queue",
+        "ready",
+        "sought",
+        "suspended",
+        "window",
+    )
+
+    def __init__(self, queue: QueueRef, offset: int, *, committed: int = -1) -> None:
+        self.queue = queue
+        self.window = ProcessQueue(offset)
+        self.ready: list[Record] = []
+        self.asked: int | None = None
+        self.suspended = False
+        self.sought = False
+        self.committed = committed
+        self.alone = False
+        self.damaged = False
+
+
+class Shares:
+    """All queues of one consumer.
+
+    Args:
+        in_flight_max: unfinished records of a queue from which on it is not fetched.
+    """
+
+    def __init__(self, in_flight_max: int) -> None:
+        self._in_flight_max = in_flight_max
+        self._shares: dict[QueueRef, Share] = {}
+        # What revoked queues leave to commit.
+        self._left: dict[QueueRef, int] = {}
+        self.assigned: frozenset[QueueRef] = frozenset()
+
+    def assign(self, queues: Collection[QueueRef]) -> frozenset[QueueRef]:
+        """Takes the group's new allocation; returns the revoked queues.
+
+        Queues that stay are not touched. What was finished of a revoked one is left to commit.
+        """
+        revoked = self.assigned - frozenset(queues)
+        for queue in revoked:
+            share = self._shares.pop(queue, None)
+            if share is not None and share.window.lowest_unfinished != share.committed:
+                self._left[queue] = share.window.lowest_unfinished
+        self.assigned = frozenset(queues)
+        return revoked
+
+    def suspend(self) -> None:
+        """Stops delivery of everything until each queue is started again."""
+        for share in self._shares.values():
+            share.suspended = True
+
+    def to_start(self) -> list[QueueRef]:
+        """The assigned queues whose offset must be looked up, in order."""
+        return sorted(
+            queue
+            for queue in self.assigned
+            if queue not in self._shares or self._shares[queue].suspended
+        )
+
+    def start(self, queue: QueueRef, offset: int, *, known: bool, committed: int) -> None:
+        """Starts a queue, or resumes a suspended one.
+
+        Args:
+            queue: ignored unless it is assigned and waits for its start.
+            offset: where to begin.
+            known: the group has an offset for this queue, against which a suspended one's own
+                place is held: what another member finished meanwhile is not delivered again.
+            committed: the offset the broker holds, or -1.
+        """
+        share = self._shares.get(queue)
+        self._left.pop(queue, None)
+        if queue not in self.assigned or (share is not None and not share.suspended):
+            return
+        overtaken = share is not None and known and offset > share.window.lowest_unfinished
+        if share is None or (overtaken and not share.sought):
+            self._shares[queue] = Share(queue, offset, committed=committed)
+        else:
+            share.suspended = share.sought = False
+            share.committed = committed
+
+    def seek(self, queue: QueueRef, offset: int) -> bool:
+        """Drops what is buffered and in flight of a queue and goes on there; False: not assigned."""
+        if queue not in self.assigned:
+            return False
+        old = self._shares.get(queue)
+        share = self._shares[queue] = Share(queue, offset)
+        share.suspended = share.sought = old is None or old.suspended
+        return True
+
+    def get(self, queue: QueueRef) -> Share | None:
+        """The current share of a queue."""
+        return self._shares.get(queue)
+
+    def fetchable(self, *, asked: bool = False) -> list[Share]:
+        """The shares that can take more records; with `asked` also those being fetched."""
+        return [
+            share
+            for share in self._shares.values()
+            if not share.suspended
+            and not share.damaged
+            and (asked or share.asked is None)
+            and len(share.window) < self._in_flight_max
+        ]
+
+    def take(self, share: Share, records: Iterable[Record]) -> int:
+        """Buffers fetched records that were not seen before; returns how many.
+
+        Nothing is taken for a share that was replaced meanwhile.
+        """
+        if self._shares.get(share.queue) is not share:
+            return 0
+        end = share.window.end
+        fresh = [record for record in records if record.offset >= end]
+        share.window.take(record.offset for record in fresh)
+        share.ready.extend(fresh)
+        return len(fresh)
+
+    def deliver(self) -> list[Record]:
+        """Hands out everything that is buffered, in offset order per queue."""
+        records: list[Record] = []
+        for share in self._shares.values():
+            if share.ready and not share.suspended:
+                records += share.ready
+                share.ready = []
+        return records
+
+    def holds(self, queue: QueueRef, offset: int) -> bool:
+        """Whether an offset was delivered or buffered and is this consumer's to finish."""
+        share = self._shares.get(queue)
+        return share is not None and offset in share.window
+
+    def finish(self, queue: QueueRef, offset: int) -> bool:
+        """Finishes an offset; returns whether that made its queue fetchable again."""
+        share = self._shares.get(queue)
+        if share is None or not share.window.finish(offset):
+            return False
+        return len(share.window) == self._in_flight_max - 1
+
+    def to_commit(self) -> dict[QueueRef, int]:
+        """The offsets that the broker does not hold yet, revoked queues included."""
+        offsets = dict(self._left)
+        for queue, share in self._shares.items():
+            if not share.suspended and share.window.lowest_unfinished != share.committed:
+                offsets[queue] = share.window.lowest_unfinished
+        return offsets
+
+    def forget_revoked(self) -> None:
+        """Gives up the offsets of revoked queues; their new owners handle more again."""
+        self._left.clear()
+
+    def committed(self, offsets: Mapping[QueueRef, int]) -> None:
+        """Notes that the broker holds these offsets."""
+        for queue, offset in offsets.items():
+            if self._left.get(queue) == offset:
+                del self._left[queue]
+            if queue in self._shares:
+                self._shares[queue].committed = offset

@@ -1,0 +1,252 @@
+"""
+Every error that the queue raises on purpose, and the code that stands for it on the wire.
+
+    MessageQueueError
+    ├── BrokerError               the broker answered with an error code
+    │   ├── UnsupportedVersion    fatal   the two sides speak different versions
+    │   ├── MalformedRequest      fatal   the broker could not read a frame
+    │   ├── FrameTooLarge         fatal   a frame is over the limit of its connection
+    │   ├── TooManyConnections    fatal   the broker's connection limit is reached
+    │   ├── UnknownRequest                the broker does not know the request code
+    │   ├── InvalidArgument               a value of the request is out of its range
+    │   ├── TopicNotFound                 no such topic, and auto-creation is off
+    │   ├── TopicExists                   the topic exists with other settings
+    │   ├── QueueNotFound                 the topic has no queue of that number
+    │   ├── OffsetOutOfRange              the offset is below the first or above the next one
+    │   ├── CorruptBatch                  a checksum does not fit its bytes
+    │   ├── SequenceGap                   a producer's sequence jumped
+    │   ├── NotGroupMember                the member is unknown or was replaced: join again
+    │   ├── ReplyUndeliverable            the caller that waits for a reply is not connected
+    │   ├── StoreReadOnly                 a flush failed: nothing is accepted until a restart
+    │   ├── StoreFull                     the disk is full
+    │   └── BrokerStopping                the broker is shutting down: try again soon
+    ├── ConnectionLost            the connection ended before an answer came: outcome unknown
+    ├── SendTimeout               no acknowledgement in time: outcome unknown, retrying is safe
+    ├── RequestTimeout            no answer in time
+    ├── Closed                    the producer or consumer was closed
+    ├── DataCorrupt               bytes on disk or on the wire fail their checksum
+    └── FormatTooNew              a file or frame was written by a newer version
+
+Programmer errors (`TypeError`, `ValueError`) are not in the family.
+"""
+
+from enum import IntEnum
+
+__all__ = [
+    "BrokerError",
+    "BrokerStopping",
+    "Closed",
+    "ConnectionLost",
+    "CorruptBatch",
+    "DataCorrupt",
+    "FormatTooNew",
+    "FrameTooLarge",
+    "InvalidArgument",
+    "MalformedRequest",
+    "MessageQueueError",
+    "NotGroupMember",
+    "OffsetOutOfRange",
+    "QueueNotFound",
+    "ReplyUndeliverable",
+    "RequestTimeout",
+    "ResponseCode",
+    "SendTimeout",
+    "SequenceGap",
+    "StoreFull",
+    "StoreReadOnly",
+    "TooManyConnections",
+    "TopicExists",
+    "TopicNotFound",
+    "UnknownRequest",
+    "UnsupportedVersion",
+    "error_for",
+]
+
+
+class ResponseCode(IntEnum):
+    """The code of an answer; a number is never used again for something else."""
+
+    OK = 0
+    UNSUPPORTED_VERSION = 1
+    MALFORMED_REQUEST = 2
+    FRAME_TOO_LARGE = 3
+    TOO_MANY_CONNECTIONS = 4
+    UNKNOWN_REQUEST = 5
+    INVALID_ARGUMENT = 6
+    TOPIC_NOT_FOUND = 7
+    TOPIC_EXISTS = 8
+    QUEUE_NOT_FOUND = 9
+    OFFSET_OUT_OF_RANGE = 10
+    CORRUPT_BATCH = 11
+    SEQUENCE_GAP = 12
+    NOT_GROUP_MEMBER = 13
+    REPLY_UNDELIVERABLE = 14
+    STORE_READ_ONLY = 15
+    STORE_FULL = 16
+    BROKER_STOPPING = 17
+    INTERNAL_ERROR = 18
+
+
+class MessageQueueError(Exception):
+    """The root of everything the queue raises on purpose."""
+
+
+class BrokerError(MessageQueueError):
+    """The broker answered with an error code.
+
+    Attributes:
+        code: what went wrong, for a machine.
+        fatal: the connection is closed after this error.
+        retriable: the same request may succeed later without a change.
+    """
+
+    code: ResponseCode = ResponseCode.INTERNAL_ERROR
+    fatal = False
+    retriable = False
+
+
+class UnsupportedVersion(BrokerError):
+    """The two sides speak different protocol versions."""
+
+    code = ResponseCode.UNSUPPORTED_VERSION
+    fatal = True
+
+
+class MalformedRequest(BrokerError):
+    """The broker could not read a frame or its body."""
+
+    code = ResponseCode.MALFORMED_REQUEST
+    fatal = True
+
+
+class FrameTooLarge(BrokerError):
+    """A frame is over the size limit of its connection."""
+
+    code = ResponseCode.FRAME_TOO_LARGE
+    fatal = True
+
+
+class TooManyConnections(BrokerError):
+    """The broker serves as many connections as its settings allow."""
+
+    code = ResponseCode.TOO_MANY_CONNECTIONS
+    fatal = True
+    retriable = True
+
+
+class UnknownRequest(BrokerError):
+    """The broker does not know this request code."""
+
+    code = ResponseCode.UNKNOWN_REQUEST
+
+
+class InvalidArgument(BrokerError):
+    """A value in the request is out of its range; the sentence says which."""
+
+    code = ResponseCode.INVALID_ARGUMENT
+
+
+class TopicNotFound(BrokerError):
+    """No such topic, and the broker does not create topics by itself."""
+
+    code = ResponseCode.TOPIC_NOT_FOUND
+
+
+class TopicExists(BrokerError):
+    """The topic exists with other settings."""
+
+    code = ResponseCode.TOPIC_EXISTS
+
+
+class QueueNotFound(BrokerError):
+    """The topic has no queue of that number."""
+
+    code = ResponseCode.QUEUE_NOT_FOUND
+
+
+class OffsetOutOfRange(BrokerError):
+    """The offset is below the queue's first or above its next one."""
+
+    code = ResponseCode.OFFSET_OUT_OF_RANGE
+
+
+class CorruptBatch(BrokerError):
+    """A record batch arrived with a checksum that does not fit its bytes."""
+
+    code = ResponseCode.CORRUPT_BATCH
+
+
+class SequenceGap(BrokerError):
+    """A producer's sequence number jumped: a batch before this one is missing."""
+
+    code = ResponseCode.SEQUENCE_GAP
+
+
+class NotGroupMember(BrokerError):
+    """The member is unknown to its group or was replaced; join again."""
+
+    code = ResponseCode.NOT_GROUP_MEMBER
+
+
+class ReplyUndeliverable(BrokerError):
+    """The client that waits for the reply is not connected."""
+
+    code = ResponseCode.REPLY_UNDELIVERABLE
+
+
+class StoreReadOnly(BrokerError):
+    """A flush failed, so the broker accepts nothing until it is restarted."""
+
+    code = ResponseCode.STORE_READ_ONLY
+
+
+class StoreFull(BrokerError):
+    """The broker's disk is full."""
+
+    code = ResponseCode.STORE_FULL
+    retriable = True
+
+
+class BrokerStopping(BrokerError):
+    """The broker is shutting down."""
+
+    code = ResponseCode.BROKER_STOPPING
+    retriable = True
+
+
+class ConnectionLost(MessageQueueError):
+    """The connection ended before an answer came: the outcome is unknown."""
+
+
+class SendTimeout(MessageQueueError):
+    """No acknowledgement came in time: the outcome is unknown, sending again is safe."""
+
+
+class RequestTimeout(MessageQueueError):
+    """No answer came in time."""
+
+
+class Closed(MessageQueueError):
+    """The producer or consumer was closed."""
+
+
+class DataCorrupt(MessageQueueError):
+    """Bytes on disk or from the wire fail their checksum or their bounds."""
+
+
+class FormatTooNew(MessageQueueError):
+    """A file or frame was written by a newer version than this one reads."""
+
+
+_BY_CODE: dict[ResponseCode, type[BrokerError]] = {
+    error.code: error for error in BrokerError.__subclasses__()
+}
+
+
+def error_for(code: int, sentence: str) -> BrokerError:
+    """Turns an answer's code and sentence back into the exception the broker raised."""
+    try:
+        known = ResponseCode(code)
+    except ValueError:
+        return BrokerError(f"{sentence} (unknown response code {code})")
+    return _BY_CODE.get(known, BrokerError)(sentence)

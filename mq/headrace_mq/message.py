@@ -1,0 +1,123 @@
+"""
+The values that producers, brokers and consumers share.
+
+Sits between: applications, which fill a `Message` and receive a `Record`, and `protocol`, which
+turns many of them into one record batch. Knows no bytes, sockets or files.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+
+__all__ = [
+    "HEADERS_MAX",
+    "KEY_BYTES_MAX",
+    "QUEUES_PER_TOPIC_MAX",
+    "TAG_BYTES_MAX",
+    "TOPIC_BYTES_MAX",
+    "Message",
+    "QueueRef",
+    "Record",
+    "SendResult",
+    "check_message",
+    "check_topic",
+]
+
+# RocketMQ's limits, where it has one; the others keep a hostile header from filling memory.
+TOPIC_BYTES_MAX = 127
+KEY_BYTES_MAX = 1_024
+TAG_BYTES_MAX = 128
+HEADERS_MAX = 64
+QUEUES_PER_TOPIC_MAX = 1_024
+
+_TOPIC_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-%")
+
+
+class QueueRef(NamedTuple):
+    """One queue of a topic."""
+
+    topic: str
+    queue_id: int
+
+
+class SendResult(NamedTuple):
+    """Where an acknowledged message stands.
+
+    `duplicate` says that the broker had stored it before, on an earlier attempt.
+    """
+
+    queue: QueueRef
+    offset: int
+    duplicate: bool = False
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """A message to send.
+
+    Args:
+        topic: 1 to 127 characters of letters, digits, `.`, `_`, `-`, `%`.
+        body: the payload; the queue never looks into it.
+        key: routing key; messages of one key keep their order in one queue. Empty: round robin.
+        tag: a word that consumers may filter by; may be empty.
+        headers: at most 64 names with text values.
+    """
+
+    topic: str
+    body: bytes
+    key: str = ""
+    tag: str = ""
+    headers: Mapping[str, str] = {}
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """A stored message as a consumer receives it.
+
+    Args:
+        queue: the queue it stands in.
+        offset: its number in that queue, from 0.
+        key: routing key.
+        tag: filter word.
+        headers: names with text values.
+        body: the payload as it was sent.
+        born_at_ms: when the producer took it, in milliseconds since 1970 UTC.
+        stored_at_ms: when the broker appended it.
+    """
+
+    queue: QueueRef
+    offset: int
+    key: str
+    tag: str
+    headers: Mapping[str, str]
+    body: bytes
+    born_at_ms: int
+    stored_at_ms: int
+
+
+def check_topic(topic: str) -> str:
+    """Returns the topic name, or raises ValueError with a sentence that says what is wrong."""
+    if not 1 <= len(topic) <= TOPIC_BYTES_MAX:
+        raise ValueError(
+            f"a topic name has 1 to {TOPIC_BYTES_MAX} characters, this one has {len(topic)}"
+        )
+    strange = set(topic) - _TOPIC_CHARACTERS
+    if strange:
+        raise ValueError(
+            f"topic {topic!r}: use letters, digits and . _ - % only, not {''.join(sorted(strange))!r}"
+        )
+    return topic
+
+
+def check_message(message: Message) -> None:
+    """Raises ValueError or TypeError, saying what to change, if the message cannot be sent."""
+    check_topic(message.topic)
+    if not isinstance(message.body, bytes):
+        raise TypeError(f"a message body is bytes, not {type(message.body).__name__}")
+    if len(message.key.encode()) > KEY_BYTES_MAX:
+        raise ValueError(f"a key has at most {KEY_BYTES_MAX} bytes; shorten {message.key[:40]!r}…")
+    if len(message.tag.encode()) > TAG_BYTES_MAX:
+        raise ValueError(f"a tag has at most {TAG_BYTES_MAX} bytes; shorten {message.tag[:40]!r}…")
+    if len(message.headers) > HEADERS_MAX:
+        raise ValueError(
+            f"a message has at most {HEADERS_MAX} headers, this one has {len(message.headers)}"
+        )

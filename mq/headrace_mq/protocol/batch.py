@@ -1,0 +1,396 @@
+"""
+The record batch: one unit on the wire, in the log and in Spark.
+
+      0      4    5    6      8        12        16            24            32
+    ┌──────┬────┬────┬──────┬────────┬─────────┬─────────────┬─────────────┬─────────────┐
+    │magic │ver │ 0  │header│ length │head CRC │ base offset │ log position│ append time │
+    │"HRB1"│ u8 │    │bytes │ u32    │ u32     │ i64         │ i64         │ i64 ms      │
+    └──────┴────┴────┴──────┴────────┴─────────┴─────────────┴─────────────┴─────────────┘
+     40     44   48        52     53     54     55   56      60       64           72
+    ┌──────┬────┬─────────┬──────┬──────┬──────┬────┬───────┬────────┬────────────┬──────┐
+    │epoch │ 0  │body CRC │codec │flags │topic │ 0  │ count │ queue  │producer id │prod. │
+    │u32   │    │ u32     │ u8   │ u8   │bytes │    │ u32   │ u32    │ u64        │epoch │
+    └──────┴────┴─────────┴──────┴──────┴──────┴────┴───────┴────────┴────────────┴──────┘
+     76     80           88           96          104    108    112       112 + topic bytes
+    ┌──────┬────────────┬────────────┬───────────┬──────┬──────┬───────┬────────────────┐
+    │first │ born first │ born last  │tag summary│plain │ 0    │ topic │ payload        │
+    │seq.  │ i64 ms     │ i64 ms     │ u64       │bytes │      │ UTF-8 │                │
+    └──────┴────────────┴────────────┴───────────┴──────┴──────┴───────┴────────────────┘
+
+All numbers are little-endian. The producer fills everything from byte 52 on and `body CRC`, the
+CRC-32C of bytes 52 to the end; the broker fills bytes 12 to 44 in place (`assign`), and `head CRC`
+is the CRC-32C of bytes 0-11 and 16-51. So a consumer checks end to end what the producer wrote,
+and a flipped bit in a field of the broker is seen too.
+
+The payload is a msgpack array of five columns, compressed as one by `codec`:
+keys, tags, headers, bodies, born deltas (ms after `born first`). A column of default values only
+(empty keys, tags, headers; deltas of 0) is an empty array.
+
+Sits between: `Message`/`Record` values and whoever moves or keeps bytes. Pure: no clock, no I/O.
+"""
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import google_crc32c
+import msgspec
+
+from headrace_mq.errors import CorruptBatch, DataCorrupt, FormatTooNew
+from headrace_mq.message import QueueRef, Record
+
+__all__ = [
+    "BATCH_HEADER_BYTES",
+    "BATCH_RECORDS_MAX",
+    "FORMAT_VERSION",
+    "PLAIN_BYTES_MAX",
+    "BatchHeader",
+    "Columns",
+    "assign",
+    "batch_length",
+    "check_body",
+    "check_head",
+    "check_whole",
+    "decode_columns",
+    "decode_records",
+    "encode_batch",
+    "read_header",
+    "split_batches",
+    "tag_bit",
+]
+
+MAGIC = b"HRB1"
+FORMAT_VERSION = 1
+BATCH_HEADER_BYTES = 112
+# A batch is one unit of reading: more records than this would make readers hold too much at once.
+BATCH_RECORDS_MAX = 65_536
+# What a compressed payload may unpack to: 16 times the largest frame, so that a small hostile
+# batch cannot fill a reader's memory.
+PLAIN_BYTES_MAX = 64 << 20
+
+CODEC_NONE, CODEC_LZ4, CODEC_ZSTD = 0, 1, 2
+_CODECS = {"none": CODEC_NONE, "lz4": CODEC_LZ4, "zstd": CODEC_ZSTD}
+
+_HEADER = struct.Struct("<4sBBHIIqqqIIIBBBBIIQIIqqQII")
+assert _HEADER.size == BATCH_HEADER_BYTES
+# The same without the fields that readers do not keep; unpacking them costs as much as a CRC.
+_READ_HEADER = struct.Struct("<4sBxHI4xqqqI8xBBBxIIQIIqqQI4x")
+assert _READ_HEADER.size == BATCH_HEADER_BYTES
+_ASSIGNED = struct.Struct("<qqqI")  # at byte 16
+_CRC = struct.Struct("<I")
+_LENGTH = struct.Struct("<I")
+_LENGTH_END = 12
+_HEAD_CRC_AT, _ASSIGNED_AT, _BODY_CRC_AT, _BODY_AT = 12, 16, 48, 52
+
+_encode = msgspec.msgpack.Encoder().encode
+_new = tuple.__new__
+
+
+class Columns(NamedTuple):
+    """The payload of a batch, one list per field; `bodies` has the batch's count of entries.
+
+    `keys`, `tags`, `headers` and `born_deltas` are empty when all their entries are defaults.
+    """
+
+    keys: list[str]
+    tags: list[str]
+    headers: list[dict[str, str]]
+    bodies: list[bytes]
+    born_deltas: list[int]
+
+
+_decode_columns = msgspec.msgpack.Decoder(
+    tuple[list[str], list[str], list[dict[str, str]], list[bytes], list[int]]
+).decode
+
+
+class BatchHeader(NamedTuple):
+    """The fixed fields of a batch, decoded; the payload stays bytes."""
+
+    length: int
+    base_offset: int
+    position: int
+    appended_at_ms: int
+    epoch: int
+    codec: int
+    flags: int
+    count: int  # type: ignore[assignment]  # nobody counts values in a header
+    queue: QueueRef
+    producer_id: int
+    producer_epoch: int
+    first_sequence: int
+    born_first_ms: int
+    born_last_ms: int
+    tag_summary: int
+    plain_bytes: int
+    payload_at: int
+
+    @property
+    def next_offset(self) -> int:
+        """The queue offset after the last record."""
+        return self.base_offset + self.count
+
+
+def tag_bit(tag: str) -> int:
+    """Returns the tag's bit in the 64-bit summary; the empty tag has bit 0."""
+    return 1 << (google_crc32c.value(tag.encode()) & 63) if tag else 1
+
+
+def _compress(codec: int, payload: bytes) -> bytes:
+    if codec == CODEC_NONE:
+        return payload
+    if codec == CODEC_LZ4:
+        import lz4.block
+
+        return bytes(lz4.block.compress(payload, store_size=False))
+    import zstandard
+
+    return zstandard.ZstdCompressor(level=1).compress(payload)
+
+
+def _decompress(codec: int, payload: bytes | memoryview, plain_bytes: int) -> bytes | memoryview:
+    if codec == CODEC_NONE:
+        return payload
+    if plain_bytes > PLAIN_BYTES_MAX:
+        raise DataCorrupt(f"a payload unpacks to {plain_bytes} bytes, over {PLAIN_BYTES_MAX}")
+    if codec == CODEC_LZ4:
+        import lz4.block
+
+        try:
+            return bytes(lz4.block.decompress(payload, uncompressed_size=plain_bytes))
+        except lz4.block.LZ4BlockError as error:
+            raise DataCorrupt(f"a payload is no lz4 block: {error}") from error
+    if codec == CODEC_ZSTD:
+        import zstandard
+
+        try:
+            # zstd believes its own header, not a limit, so the two have to agree first.
+            if zstandard.frame_content_size(payload) != plain_bytes:
+                raise DataCorrupt("a payload and its header disagree about the unpacked length")
+            return zstandard.ZstdDecompressor().decompress(payload)
+        except zstandard.ZstdError as error:
+            raise DataCorrupt(f"a payload is no zstd frame: {error}") from error
+    raise DataCorrupt(f"a batch names codec {codec}, which does not exist")
+
+
+def encode_batch(  # noqa: PLR0913 - one argument per field of the format
+    queue: QueueRef,
+    columns: Columns,
+    *,
+    born_first_ms: int,
+    producer_id: int = 0,
+    producer_epoch: int = 0,
+    first_sequence: int = 0,
+    codec: str = "none",
+    flags: int = 0,
+) -> bytearray:
+    """Builds a batch whose broker fields are still zero.
+
+    Returns a bytearray, so that `assign` can fill them without a copy. Raises ValueError for an
+    empty batch, too many records or bytes, or an unknown codec.
+    """
+    count = len(columns.bodies)
+    if not 1 <= count <= BATCH_RECORDS_MAX:
+        raise ValueError(f"a batch holds 1 to {BATCH_RECORDS_MAX} records, not {count}")
+    if codec not in _CODECS:
+        raise ValueError(f"codec {codec!r} is unknown; use one of {', '.join(_CODECS)}")
+    plain = _encode(columns)
+    if len(plain) > PLAIN_BYTES_MAX:
+        raise ValueError(f"a batch holds at most {PLAIN_BYTES_MAX} bytes, not {len(plain)}")
+    payload = _compress(_CODECS[codec], plain)
+    topic = queue.topic.encode()
+    summary = 0
+    for tag in set(columns.tags):
+        summary |= tag_bit(tag)
+    length = BATCH_HEADER_BYTES + len(topic) + len(payload)
+    batch = bytearray(length)
+    _HEADER.pack_into(
+        batch, 0, MAGIC, FORMAT_VERSION, 0, BATCH_HEADER_BYTES, length, 0, 0, 0, 0, 0, 0, 0,
+        _CODECS[codec], flags, len(topic), 0, count, queue.queue_id, producer_id, producer_epoch,
+        first_sequence, born_first_ms, born_first_ms + max(columns.born_deltas, default=0),
+        summary or 1, len(plain), 0,
+    )  # fmt: skip
+    batch[BATCH_HEADER_BYTES : BATCH_HEADER_BYTES + len(topic)] = topic
+    batch[BATCH_HEADER_BYTES + len(topic) :] = payload
+    _CRC.pack_into(batch, _BODY_CRC_AT, google_crc32c.value(bytes(memoryview(batch)[_BODY_AT:])))
+    return batch
+
+
+def batch_length(buffer: bytes | bytearray | memoryview, at: int = 0) -> int:
+    """Reads the length field after checking magic and version.
+
+    Raises:
+        DataCorrupt: there is no batch at this place, or its length is impossible.
+        FormatTooNew: a newer version wrote it.
+    """
+    if bytes(buffer[at : at + 4]) != MAGIC:
+        raise DataCorrupt(f"no record batch at byte {at}")
+    if len(buffer) - at < _LENGTH_END:
+        raise DataCorrupt(f"the bytes end inside the header of the record batch at byte {at}")
+    version = buffer[at + 4]
+    if version > FORMAT_VERSION:
+        raise FormatTooNew(
+            f"a record batch of format {version} was written by a newer version; this one reads"
+            f" up to format {FORMAT_VERSION}"
+        )
+    (length,) = _LENGTH.unpack_from(buffer, at + 8)
+    if length <= BATCH_HEADER_BYTES:
+        raise DataCorrupt(f"a record batch at byte {at} claims {length} bytes")
+    return int(length)
+
+
+def read_header(buffer: bytes | bytearray | memoryview, at: int = 0) -> BatchHeader:
+    """Decodes the fixed fields and the topic of the batch at `at`, without checking CRCs.
+
+    Raises:
+        DataCorrupt: there is no batch, or the buffer ends inside its header.
+        FormatTooNew: a newer version wrote it.
+    """
+    if len(buffer) - at < BATCH_HEADER_BYTES:
+        raise DataCorrupt(f"the bytes end inside the header of the record batch at byte {at}")
+    (
+        magic, version, header_bytes, length, base_offset, position, appended_at_ms, epoch,
+        codec, flags, topic_bytes, count, queue_id, producer_id, producer_epoch,
+        first_sequence, born_first_ms, born_last_ms, tag_summary, plain_bytes,
+    ) = _READ_HEADER.unpack_from(buffer, at)  # fmt: skip
+    if magic != MAGIC or version > FORMAT_VERSION or length <= BATCH_HEADER_BYTES:
+        batch_length(buffer, at)
+    payload_at = header_bytes + topic_bytes
+    if header_bytes < BATCH_HEADER_BYTES or payload_at > length or count == 0:
+        raise DataCorrupt(f"the header of the record batch at byte {at} contradicts itself")
+    try:
+        topic = str(buffer[at + header_bytes : at + payload_at], "utf-8")
+    except UnicodeDecodeError as error:
+        raise DataCorrupt(f"the topic of the record batch at byte {at} is not UTF-8") from error
+    # Named tuples built as tuples: half the time of calling them, once per batch everywhere.
+    return _new(BatchHeader, (
+        length, base_offset, position, appended_at_ms, epoch, codec, flags, count,
+        _new(QueueRef, (topic, queue_id)), producer_id, producer_epoch, first_sequence,
+        born_first_ms, born_last_ms, tag_summary, plain_bytes, payload_at,
+    ))  # fmt: skip
+
+
+def _head_crc(batch: bytes | bytearray | memoryview, at: int) -> int:
+    head = bytes(batch[at : at + _BODY_AT])
+    return int(google_crc32c.value(head[:_HEAD_CRC_AT] + head[_ASSIGNED_AT:]))
+
+
+def assign(
+    batch: bytearray | memoryview,
+    *,
+    base_offset: int,
+    position: int,
+    appended_at_ms: int,
+    epoch: int,
+) -> None:
+    """Fills the broker's fields of a batch in place and seals them with their CRC."""
+    _ASSIGNED.pack_into(batch, _ASSIGNED_AT, base_offset, position, appended_at_ms, epoch)
+    head = bytes(batch[:_BODY_AT])
+    crc = google_crc32c.value(head[:_HEAD_CRC_AT] + head[_ASSIGNED_AT:])
+    _CRC.pack_into(batch, _HEAD_CRC_AT, crc)
+
+
+def check_body(batch: bytes | bytearray | memoryview, at: int = 0) -> None:
+    """Raises CorruptBatch unless the producer's CRC fits the producer's bytes.
+
+    DataCorrupt and FormatTooNew as `batch_length` raises them.
+    """
+    end = at + batch_length(batch, at)
+    if len(batch) < end:
+        raise CorruptBatch("a record batch is cut off; its end was lost on the way")
+    (expected,) = _CRC.unpack_from(batch, at + _BODY_CRC_AT)
+    if google_crc32c.value(bytes(batch[at + _BODY_AT : end])) != expected:
+        raise CorruptBatch("a record batch fails its checksum; it was damaged on the way")
+
+
+def check_whole(batch: bytes | bytearray | memoryview) -> BatchHeader:
+    """Returns the header of a buffer that holds exactly one batch as its producer made it.
+
+    Raises:
+        CorruptBatch: the buffer is shorter or longer, or the producer's checksum fails.
+        DataCorrupt: there is no batch.
+        FormatTooNew: a newer version wrote it.
+    """
+    header = read_header(batch)
+    if header.length != len(batch):
+        raise CorruptBatch(
+            f"{len(batch)} bytes came for a record batch of {header.length}; send exactly one"
+        )
+    (expected,) = _CRC.unpack_from(batch, _BODY_CRC_AT)
+    if google_crc32c.value(bytes(batch[_BODY_AT:])) != expected:
+        raise CorruptBatch("a record batch fails its checksum; it was damaged on the way")
+    return header
+
+
+def check_head(batch: bytes | bytearray | memoryview, at: int = 0) -> None:
+    """Raises DataCorrupt unless the broker's CRC fits the broker's fields."""
+    if len(batch) - at < BATCH_HEADER_BYTES:
+        raise DataCorrupt(f"the bytes end inside the header of the record batch at byte {at}")
+    (expected,) = _CRC.unpack_from(batch, at + _HEAD_CRC_AT)
+    if _head_crc(batch, at) != expected:
+        raise DataCorrupt(f"the head of the record batch at byte {at} fails its checksum")
+
+
+def split_batches(buffer: bytes | bytearray | memoryview, at: int = 0) -> Iterator[memoryview]:
+    """Cuts back-to-back batches into one view each.
+
+    Raises:
+        DataCorrupt: bytes between or after the batches, or a batch that is cut off.
+    """
+    view = memoryview(buffer)
+    end = len(view)
+    while at < end:
+        if end - at < BATCH_HEADER_BYTES:
+            raise DataCorrupt(f"{end - at} stray bytes after the last record batch")
+        length = batch_length(view, at)
+        if at + length > end:
+            raise DataCorrupt(f"the record batch at byte {at} is cut off")
+        yield view[at : at + length]
+        at += length
+
+
+def decode_columns(batch: bytes | bytearray | memoryview, header: BatchHeader) -> Columns:
+    """Decodes the payload of one whole batch.
+
+    Raises:
+        DataCorrupt: the payload does not decode or its columns differ in length.
+    """
+    payload = memoryview(batch)[header.payload_at : header.length]
+    try:
+        columns = Columns(*_decode_columns(_decompress(header.codec, payload, header.plain_bytes)))
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise DataCorrupt(f"the payload of a record batch does not decode: {error}") from error
+    count = header.count
+    if len(columns.bodies) != count or any(len(c) not in {0, count} for c in columns):
+        raise DataCorrupt("the columns of a record batch differ in length")
+    return columns
+
+
+def decode_records(batch: bytes | bytearray | memoryview) -> list[Record]:
+    """Checks and decodes one whole batch into records, in offset order.
+
+    Raises:
+        CorruptBatch: the producer's checksum fails.
+        DataCorrupt: the payload does not decode.
+    """
+    check_body(batch)
+    header = read_header(batch)
+    columns = decode_columns(batch, header)
+    count = header.count
+    keys: Sequence[str] = columns.keys or [""] * count
+    tags: Sequence[str] = columns.tags or [""] * count
+    headers: Sequence[Mapping[str, Any]] = columns.headers or [{}] * count
+    deltas: Sequence[int] = columns.born_deltas or [0] * count
+    return [
+        Record(
+            queue=header.queue,
+            offset=header.base_offset + index,
+            key=keys[index],
+            tag=tags[index],
+            headers=headers[index],
+            body=columns.bodies[index],
+            born_at_ms=header.born_first_ms + deltas[index],
+            stored_at_ms=header.appended_at_ms,
+        )
+        for index in range(count)
+    ]

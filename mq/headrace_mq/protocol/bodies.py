@@ -1,0 +1,336 @@
+"""
+The bodies of requests and answers, one frozen struct each, in msgpack arrays.
+
+A struct may only grow at its end, with defaults, so that both sides of a version step still read
+each other. Two bodies carry record batches after the struct, outside msgpack, so that the broker
+moves them without decoding: FETCH answers are `u32 length of the struct, struct, batches`; PRODUCE
+requests are batches only.
+
+Sits between: frames and the callers of `encode` and `decode`. Pure.
+"""
+
+import struct
+from typing import TypeVar
+
+import msgspec
+
+from headrace_mq.errors import MalformedRequest
+
+__all__ = [
+    "BrokerDescription",
+    "CommitOffsets",
+    "CommittedOffset",
+    "CreateTopic",
+    "DescribeTopics",
+    "ErrorAnswer",
+    "Fetch",
+    "FetchAnswer",
+    "FetchFrom",
+    "FetchedQueue",
+    "GetOffsets",
+    "GroupAnswer",
+    "GroupChanged",
+    "GroupMember",
+    "Heartbeat",
+    "Hello",
+    "HelloAnswer",
+    "JoinGroup",
+    "LeaveGroup",
+    "OffsetsAnswer",
+    "ProduceAnswer",
+    "Produced",
+    "QueueRange",
+    "QueueRanges",
+    "QueueRangesAnswer",
+    "Reply",
+    "ReplyPush",
+    "TopicDescription",
+    "TopicsAnswer",
+    "decode",
+    "decode_fetch_answer",
+    "encode",
+    "encode_fetch_answer",
+]
+
+
+class Body(msgspec.Struct, frozen=True, array_like=True):
+    """The root of all bodies."""
+
+
+class ErrorAnswer(Body, frozen=True):
+    """What any answer with a code other than OK carries: one sentence that says what to do."""
+
+    sentence: str
+
+
+class Hello(Body, frozen=True):
+    """The first frame of a connection. `client_id` is unique per connection (a UUID)."""
+
+    client_id: str
+    version_min: int
+    version_max: int
+    software: str = ""
+
+
+class HelloAnswer(Body, frozen=True):
+    """The broker's name, the version to speak and the connection's limits."""
+
+    broker: str
+    version: int
+    epoch: int
+    frame_bytes_max: int
+
+
+class Produced(Body, frozen=True):
+    """What became of one batch of a PRODUCE request, in the request's order.
+
+    `code` is a ResponseCode; with OK, `base_offset` is where the batch stands and `duplicate`
+    whether it had been stored by an earlier attempt.
+    """
+
+    topic: str
+    queue_id: int
+    base_offset: int
+    code: int = 0
+    sentence: str = ""
+    duplicate: bool = False
+
+
+class ProduceAnswer(Body, frozen=True):
+    """Sent when every batch of the request is durable (flush="always") or refused."""
+
+    results: list[Produced]
+
+
+class FetchFrom(Body, frozen=True):
+    """One queue of a FETCH and the offset to read from."""
+
+    topic: str
+    queue_id: int
+    offset: int
+
+
+class Fetch(Body, frozen=True):
+    """Reads from many queues at once; waits up to `wait_ms` when there is nothing to read."""
+
+    queues: list[FetchFrom]
+    bytes_max: int
+    wait_ms: int
+    group: str = ""
+
+
+class FetchedQueue(Body, frozen=True):
+    """The state of one queue in a FETCH answer.
+
+    `first` is the lowest offset held, `end` the next offset to be readable. `code` is
+    OFFSET_OUT_OF_RANGE or QUEUE_NOT_FOUND where the request cannot be served.
+    """
+
+    topic: str
+    queue_id: int
+    first: int
+    end: int
+    code: int = 0
+    sentence: str = ""
+
+
+class FetchAnswer(Body, frozen=True):
+    """States of the queues that have something to say; the batches follow it.
+
+    A batch may begin below the asked offset: readers drop what they have seen.
+    """
+
+    queues: list[FetchedQueue]
+
+
+class CommittedOffset(Body, frozen=True):
+    """The next offset a group will read from one queue; -1 where it never committed."""
+
+    topic: str
+    queue_id: int
+    offset: int
+
+
+class CommitOffsets(Body, frozen=True):
+    """Stores a group's offsets. `member` empty: administration, allowed without membership."""
+
+    group: str
+    member: str
+    generation: int
+    offsets: list[CommittedOffset]
+
+
+class GetOffsets(Body, frozen=True):
+    """Asks for a group's offsets on all queues of the topics."""
+
+    group: str
+    topics: list[str]
+
+
+class OffsetsAnswer(Body, frozen=True):
+    """The answer to GET_OFFSETS, one entry per queue."""
+
+    offsets: list[CommittedOffset]
+
+
+class GroupMember(Body, frozen=True):
+    """A member and the topics it subscribed to."""
+
+    member: str
+    topics: list[str]
+
+
+class JoinGroup(Body, frozen=True):
+    """Enters a group; the same member joins again to change its topics."""
+
+    group: str
+    member: str
+    topics: list[str]
+
+
+class GroupAnswer(Body, frozen=True):
+    """Everyone's view of the group: the generation grows with every change of members."""
+
+    generation: int
+    members: list[GroupMember]
+
+
+class LeaveGroup(Body, frozen=True):
+    """Leaves a group at once instead of by expiry."""
+
+    group: str
+    member: str
+
+
+class Heartbeat(Body, frozen=True):
+    """Keeps a member alive; answered with GroupAnswer. `group` empty: only the connection."""
+
+    group: str = ""
+    member: str = ""
+
+
+class GroupChanged(Body, frozen=True):
+    """PUSHED_GROUP_CHANGE: the group's members changed; the same content as GroupAnswer."""
+
+    group: str
+    generation: int
+    members: list[GroupMember]
+
+
+class Reply(Body, frozen=True):
+    """Sends `body` to the connection whose Hello gave `client_id`; not stored, at most once."""
+
+    client_id: str
+    correlation: str
+    body: bytes
+
+
+class ReplyPush(Body, frozen=True):
+    """PUSHED_REPLY: what a Reply delivers."""
+
+    correlation: str
+    body: bytes
+
+
+class CreateTopic(Body, frozen=True):
+    """Creates a topic, or confirms that it exists with at least these settings.
+
+    `queues` 0 asks for the broker's default. `retention` is "forever" or "transient".
+    """
+
+    topic: str
+    queues: int = 0
+    retention: str = "transient"
+
+
+class DescribeTopics(Body, frozen=True):
+    """Asks for some topics, or for all with an empty list."""
+
+    topics: list[str] = []
+    create_missing: bool = False
+
+
+class TopicDescription(Body, frozen=True):
+    """A topic, its number of queues and its retention policy."""
+
+    topic: str
+    queues: int
+    retention: str
+
+
+class TopicsAnswer(Body, frozen=True):
+    """The answer to CREATE_TOPIC and DESCRIBE_TOPICS; unknown topics are left out."""
+
+    topics: list[TopicDescription]
+
+
+class QueueRange(Body, frozen=True):
+    """One queue's lowest offset held and its next readable offset."""
+
+    topic: str
+    queue_id: int
+    first: int
+    end: int
+
+
+class QueueRanges(Body, frozen=True):
+    """Asks for the ranges of all queues of the topics."""
+
+    topics: list[str]
+
+
+class QueueRangesAnswer(Body, frozen=True):
+    """The answer to QUEUE_RANGES."""
+
+    ranges: list[QueueRange]
+
+
+class BrokerDescription(Body, frozen=True):
+    """The answer to DESCRIBE_BROKER (its request has no body)."""
+
+    broker: str
+    epoch: int
+    started_at_ms: int
+    connections: int
+    read_only: bool
+
+
+B = TypeVar("B", bound=Body)
+
+_encoder = msgspec.msgpack.Encoder()
+_decoders: dict[type[Body], msgspec.msgpack.Decoder[Body]] = {
+    body: msgspec.msgpack.Decoder(body) for body in Body.__subclasses__()
+}
+_LENGTH = struct.Struct("<I")
+
+
+def encode(body: Body) -> bytes:
+    """Encodes a body as a msgpack array."""
+    return _encoder.encode(body)
+
+
+def decode(kind: type[B], data: bytes | bytearray | memoryview) -> B:
+    """Decodes a body of the given kind.
+
+    Raises:
+        MalformedRequest: the bytes are no such body; the sentence says where they go wrong.
+    """
+    try:
+        return _decoders[kind].decode(data)  # type: ignore[return-value]  # the table pairs kinds with their decoders
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise MalformedRequest(f"the body is no {kind.__name__}: {error}") from error
+
+
+def encode_fetch_answer(answer: FetchAnswer) -> bytes:
+    """Encodes the part of a FETCH answer that stands before the batches."""
+    body = _encoder.encode(answer)
+    return _LENGTH.pack(len(body)) + body
+
+
+def decode_fetch_answer(data: memoryview) -> tuple[FetchAnswer, memoryview]:
+    """Splits a FETCH answer into its struct and the bytes of its batches."""
+    if len(data) < _LENGTH.size:
+        raise MalformedRequest("a FETCH answer is shorter than its length field")
+    (length,) = _LENGTH.unpack_from(data)
+    end = _LENGTH.size + length
+    return decode(FetchAnswer, data[_LENGTH.size : end]), data[end:]

@@ -1,0 +1,29 @@
+"""
+Request codes; a number is never used again for something else.
+
+Answers carry a `ResponseCode` of `headrace_mq.errors` instead.
+"""
+
+from enum import IntEnum
+
+__all__ = ["RequestCode"]
+
+
+class RequestCode(IntEnum):
+    """What a frame asks for. Codes from 128 are pushed by the broker and are never answered."""
+
+    HELLO = 1
+    HEARTBEAT = 2
+    PRODUCE = 10
+    FETCH = 11
+    COMMIT_OFFSETS = 20
+    GET_OFFSETS = 21
+    JOIN_GROUP = 30
+    LEAVE_GROUP = 31
+    REPLY = 40
+    CREATE_TOPIC = 50
+    DESCRIBE_TOPICS = 51
+    QUEUE_RANGES = 52
+    DESCRIBE_BROKER = 53
+    PUSHED_REPLY = 128
+    PUSHED_GROUP_CHANGE = 129

@@ -1,0 +1,119 @@
+"""
+Length-prefixed frames: bytes in, frames out, with a limit on their size.
+
+     0        4      6    7    8            16
+    ┌────────┬──────┬────┬────┬────────────┬───────────────┐
+    │ length │ code │ver │flag│ correlation│ body …        │   little-endian
+    │ u32    │ u16  │ u8 │ u8 │ u64        │               │
+    └────────┴──────┴────┴────┴────────────┴───────────────┘
+    length counts the bytes after itself: 12 + body.
+
+A request's code is a `RequestCode`, an answer's a `ResponseCode`; flag bit 0 marks an answer, bit 1
+a request that wants none. Sits between: sockets (`_net`) and `bodies`. Pure.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from headrace_mq.errors import FrameTooLarge, MalformedRequest
+
+__all__ = [
+    "FLAG_ANSWER",
+    "FLAG_ONEWAY",
+    "FRAME_HEADER_BYTES",
+    "PROTOCOL_VERSION",
+    "Frame",
+    "FrameReader",
+    "encode_frame",
+    "encode_frame_head",
+]
+
+PROTOCOL_VERSION = 1
+FRAME_HEADER_BYTES = 16
+FLAG_ANSWER = 1
+FLAG_ONEWAY = 2
+
+_HEADER = struct.Struct("<IHBBQ")
+_LENGTH_BYTES = 4
+_AFTER_LENGTH_MIN = FRAME_HEADER_BYTES - _LENGTH_BYTES
+
+
+class Frame(NamedTuple):
+    """One whole frame; `body` is a writable view of the bytes that arrived."""
+
+    code: int
+    version: int
+    flags: int
+    correlation: int
+    body: memoryview
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether this frame answers a request."""
+        return bool(self.flags & FLAG_ANSWER)
+
+    @property
+    def is_oneway(self) -> bool:
+        """Whether the sender wants no answer."""
+        return bool(self.flags & FLAG_ONEWAY)
+
+
+def encode_frame(
+    code: int, correlation: int, *parts: bytes | bytearray | memoryview, flags: int = 0
+) -> bytes:
+    """Joins a header and the parts of a body into one frame."""
+    return b"".join((encode_frame_head(code, correlation, sum(map(len, parts)), flags), *parts))
+
+
+def encode_frame_head(code: int, correlation: int, body_bytes: int, flags: int = 0) -> bytes:
+    """Encodes the header of a frame whose body of `body_bytes` is written after it."""
+    return _HEADER.pack(_AFTER_LENGTH_MIN + body_bytes, code, PROTOCOL_VERSION, flags, correlation)
+
+
+class FrameReader:
+    """Cuts a stream of bytes into frames.
+
+    Args:
+        frame_bytes_max: the largest length field accepted; may be raised after the handshake.
+    """
+
+    __slots__ = ("_held", "frame_bytes_max")
+
+    def __init__(self, frame_bytes_max: int) -> None:
+        self._held = bytearray()
+        self.frame_bytes_max = frame_bytes_max
+
+    def feed(self, data: bytes) -> Iterator[Frame]:
+        """Yields every frame that is whole now.
+
+        Raises:
+            FrameTooLarge: the length field is over the limit; the stream is unusable afterwards.
+            MalformedRequest: the length field is too small for a header.
+        """
+        # What was held has no views on it, so it may grow in place; a buffer whose frames were
+        # handed out is never touched again.
+        buffer = self._held
+        buffer += data
+        view = memoryview(buffer)
+        at, end = 0, len(buffer)
+        while end - at >= FRAME_HEADER_BYTES:
+            length, code, version, flags, correlation = _HEADER.unpack_from(buffer, at)
+            if length > self.frame_bytes_max:
+                raise FrameTooLarge(
+                    f"a frame of {length} bytes is over this connection's limit of"
+                    f" {self.frame_bytes_max}; send smaller batches"
+                )
+            if length < _AFTER_LENGTH_MIN:
+                raise MalformedRequest(f"a frame length of {length} is too small for its header")
+            whole = _LENGTH_BYTES + length
+            if end - at < whole:
+                break
+            yield Frame(
+                code, version, flags, correlation, view[at + FRAME_HEADER_BYTES : at + whole]
+            )
+            at += whole
+        if at == 0:
+            view.release()
+        else:
+            self._held = buffer[at:]

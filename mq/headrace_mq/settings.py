@@ -1,0 +1,162 @@
+"""
+Every setting of the queue with its default, its unit and its reason, validated once.
+
+Values only: nothing here reads the environment or a file; the command line does.
+"""
+
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+__all__ = [
+    "BrokerSettings",
+    "ConsumerSettings",
+    "ProducerSettings",
+    "StoreSettings",
+]
+
+KIB = 1 << 10
+MIB = 1 << 20
+GIB = 1 << 30
+
+# Half of what a client accepts as one answer: it may be exceeded by one batch.
+FETCH_BYTES_MAX = 32 * MIB
+
+
+def _require(condition: bool, sentence: str) -> None:
+    if not condition:
+        raise ValueError(sentence)
+
+
+def _require_pauses(name: str, first_ms: int, longest_ms: int) -> None:
+    _require(1 <= first_ms <= longest_ms, f"{name}_min must be at least 1 and not above {name}_max")
+
+
+class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How the broker keeps messages on disk."""
+
+    # One broker per directory.
+    directory: Path
+    # A segment is the unit of deletion; 1 GiB is RocketMQ's size.
+    segment_bytes: int = GIB
+    # "always": an ack means fdatasync returned. "interval": acks from the page cache.
+    flush: Literal["always", "interval"] = "always"
+    # RocketMQ's timer: what a power cut may take in "interval" mode.
+    flush_interval_ms: int = 500
+    # Recent batches kept in memory for readers at the tail, over all queues.
+    tail_cache_bytes: int = 64 * MIB
+
+    def __post_init__(self) -> None:
+        _require(self.segment_bytes >= 64 * KIB, "segment_bytes must be at least 64 KiB")
+        _require(self.flush_interval_ms >= 1, "flush_interval_ms must be at least 1")
+        _require(self.tail_cache_bytes >= 0, "tail_cache_bytes must not be negative")
+
+
+class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a broker listens, and where every one of its limits stands."""
+
+    # Where the files are, and how they are kept.
+    store: StoreSettings
+    # Reachable from this machine alone until somebody decides otherwise.
+    host: str = "127.0.0.1"
+    # 0 takes a free port, printed in the ready line.
+    port: int = 9876
+    # A topic comes into being with its first message; off where a typing error must not make one.
+    auto_create_topics: bool = True
+    # EQueue's and RocketMQ's default for a new topic.
+    default_queues: int = 4
+    # One file descriptor each; far below the usual 65,536 of a service.
+    connections_max: int = 4_096
+    # A frame before the handshake may hold a client's name and no more.
+    frame_bytes_before_hello_max: int = 64 * KIB
+    # 4 MiB of payload, RocketMQ's message limit, and 64 KiB for what surrounds it.
+    frame_bytes_max: int = 4 * MIB + 64 * KIB
+    # Answer bytes not yet read by a connection, above which no more is read from it.
+    outgoing_bytes_max: int = 16 * MIB
+    # Longest wait of a fetch that finds nothing (RocketMQ: 15 s).
+    fetch_wait_ms_max: int = 15_000
+    # Parked fetches over all connections; each costs about 1 KiB.
+    parked_fetches_max: int = 65_536
+    # A member that has not been heard of for this long has left (RocketMQ scans at 120 s).
+    member_expiry_ms: int = 30_000
+    # How often committed offsets reach the disk; a crash means redelivery, never loss.
+    offsets_flush_ms: int = 1_000
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.port <= 65_535, "port must be 0 to 65535")
+        _require(1 <= self.default_queues <= 1_024, "default_queues must be 1 to 1024")
+        _require(self.connections_max >= 1, "connections_max must be at least 1")
+        _require(
+            self.frame_bytes_max >= self.frame_bytes_before_hello_max,
+            "frame_bytes_max must not be below frame_bytes_before_hello_max",
+        )
+        _require(self.member_expiry_ms >= 1_000, "member_expiry_ms must be at least 1000")
+
+
+class ProducerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a producer batches, waits and retries."""
+
+    # Over all attempts; RocketMQ's 3 s is shorter than a broker restart.
+    send_timeout_ms: int = 30_000
+    # A batch leaves when it holds this many messages or bytes, or when the link is free.
+    batch_messages_max: int = 1_000
+    batch_bytes_max: int = MIB
+    # Unacknowledged bytes a producer holds before `send` waits.
+    buffer_bytes_max: int = 32 * MIB
+    # About 100 ns per message for lz4: pays for large messages and slow networks.
+    codec: Literal["none", "lz4", "zstd"] = "none"
+    # First and longest pause between two connection attempts; doubled in between.
+    reconnect_ms_min: int = 50
+    reconnect_ms_max: int = 2_000
+
+    def __post_init__(self) -> None:
+        _require(self.send_timeout_ms >= 1, "send_timeout_ms must be at least 1")
+        _require(self.batch_messages_max >= 1, "batch_messages_max must be at least 1")
+        _require(self.batch_bytes_max >= 1, "batch_bytes_max must be at least 1")
+        _require(self.buffer_bytes_max >= 1, "buffer_bytes_max must be at least 1")
+        _require_pauses("reconnect_ms", self.reconnect_ms_min, self.reconnect_ms_max)
+
+
+class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a consumer fetches, keeps its place and reports its offsets."""
+
+    # Many within the broker's expiry, so that one lost is no departure.
+    heartbeat_ms: int = 1_000
+    # How a topic's queues are divided; all members of a group must use the same.
+    allocation: Literal["average", "circle"] = "average"
+    # How soon queues that were added to a topic are found; missing topics are looked for at
+    # every heartbeat.
+    topics_refresh_ms: int = 3_000
+    # How long a fetch that finds nothing stays at the broker, and how much one may bring.
+    fetch_wait_ms: int = 15_000
+    fetch_bytes_max: int = MIB
+    # Records taken from the broker and not yet acknowledged, per queue (RocketMQ: 1,000).
+    in_flight_max: int = 1_000
+    # What a crash delivers again, at most.
+    commit_interval_ms: int = 1_000
+    # Where a group without a committed offset begins.
+    start: Literal["earliest", "latest"] = "earliest"
+    # Keys that `Consumer.run` handles at a time; more only helps handlers that wait for others.
+    handlers_max: int = 64
+    # First and longest pause before a failed record is handled again; doubled in between.
+    retry_ms_min: int = 100
+    retry_ms_max: int = 10_000
+    # Anything but a fetch is answered at once; this long means that the broker is gone.
+    request_timeout_ms: int = 10_000
+    # First and longest pause between two connection attempts; doubled in between.
+    reconnect_ms_min: int = 50
+    reconnect_ms_max: int = 2_000
+
+    def __post_init__(self) -> None:
+        for name in (
+            "heartbeat_ms", "topics_refresh_ms", "fetch_wait_ms", "fetch_bytes_max",
+            "in_flight_max", "commit_interval_ms", "handlers_max", "request_timeout_ms",
+        ):  # fmt: skip
+            _require(getattr(self, name) >= 1, f"{name} must be at least 1")
+        _require(
+            self.fetch_bytes_max <= FETCH_BYTES_MAX,
+            f"fetch_bytes_max must be at most {FETCH_BYTES_MAX}",
+        )
+        _require_pauses("retry_ms", self.retry_ms_min, self.retry_ms_max)
+        _require_pauses("reconnect_ms", self.reconnect_ms_min, self.reconnect_ms_max)

@@ -1,0 +1,170 @@
+"""
+The segments of one log in order: one writer at the end, readers anywhere before it.
+
+Sits between: `flusher`, `recovery` and `message_store`, and the segment files. Knows positions
+and lengths; never a queue, an offset or who sent what.
+"""
+
+from bisect import bisect_right
+from pathlib import Path
+
+import structlog
+
+from headrace_mq._runtime.files import Files
+from headrace_mq.store.segment import (
+    MARK_BYTES,
+    SEGMENT_HEADER_BYTES,
+    SEGMENT_SUFFIX,
+    UNFINISHED_SUFFIX,
+    Place,
+    Segment,
+    SegmentPlan,
+)
+
+__all__ = ["CommitLog"]
+
+_log = structlog.get_logger(__name__)
+
+# Neighbours this close are read in one go: a group mark or a small batch of another queue.
+_BRIDGE_BYTES = 4_096
+
+
+class CommitLog:
+    """One log: topics of one retention policy share it, so that one sync serves all of them.
+
+    Attributes:
+        name: the retention policy, and the directory's name.
+        segments: open segments by position.
+        end: log position after the last written group.
+        synced: log position below which every byte is durable.
+        tail: where the next group will stand; ahead of `end` by what is staged.
+        tail_limit: where the segment that holds `tail` ends.
+    """
+
+    def __init__(self, files: Files, directory: Path, *, segment_bytes: int, epoch: int) -> None:
+        self._files = files
+        self._directory = directory
+        self._segment_bytes = segment_bytes
+        self._epoch = epoch
+        self._bases: list[int] = []
+        self.name = directory.name
+        self.segments: list[Segment] = []
+        self.end = 0
+        self.synced = 0
+        self.tail = 0
+        self.tail_limit = 0
+
+    def open(self) -> None:
+        """Opens every segment file; `recovery` finds out where the log ends.
+
+        Raises:
+            FormatTooNew: a newer version wrote a segment.
+            DataCorrupt: a segment file stands in a wrong place.
+        """
+        self._files.make_directory(self._directory)
+        for name in self._files.names(self._directory):
+            path = self._directory / name
+            if name.endswith(UNFINISHED_SUFFIX):
+                self._files.remove(path)
+            elif name.endswith(SEGMENT_SUFFIX) and name.removesuffix(SEGMENT_SUFFIX).isdigit():
+                segment = Segment.open(
+                    self._files, path, log=self.name, file_bytes=self._segment_bytes
+                )
+                self.adopt(segment)
+            else:
+                _log.warning("a file in a log directory is no segment", path=str(path))
+
+    @property
+    def active(self) -> Segment | None:
+        """The segment that is written to, or None before the first one."""
+        return self.segments[-1] if self.segments else None
+
+    def adopt(self, segment: Segment) -> None:
+        """Takes a new last segment in."""
+        self.segments.append(segment)
+        self._bases.append(segment.base)
+
+    def end_at(self, position: int) -> None:
+        """Declares that the log ends here, durably and with nothing staged."""
+        self.end = self.synced = position
+        self.forget_staged()
+
+    def forget_staged(self) -> None:
+        """Lets the next group stand at `end` again."""
+        self.tail = self.end
+        self.tail_limit = self.active.limit if self.active else self.end
+
+    def plan_segment(self, length: int, now_ms: int) -> SegmentPlan:
+        """Plans the segment that begins at `tail`, with room for a batch of `length` bytes.
+
+        From now on `tail_limit` is that segment's.
+        """
+        needed = SEGMENT_HEADER_BYTES + MARK_BYTES + length
+        plan = SegmentPlan(
+            directory=self._directory,
+            log=self.name,
+            base=self.tail,
+            file_bytes=max(self._segment_bytes, needed),
+            epoch=self._epoch,
+            now_ms=now_ms,
+        )
+        self.tail_limit = plan.base + plan.file_bytes - SEGMENT_HEADER_BYTES
+        return plan
+
+    def make_segment(self, plan: SegmentPlan) -> Segment:
+        """Makes a planned segment; readers see it once it is adopted.
+
+        Raises:
+            OSError: no space or the like; nothing is left behind.
+            SyncFailed: the segment may or may not be there.
+        """
+        return Segment.create(self._files, plan)
+
+    def read(self, places: list[Place]) -> list[bytes | memoryview]:
+        """Reads batches, neighbours in one go; one that cannot be read comes back short."""
+        found: list[bytes | memoryview] = []
+        first = 0
+        while first < len(places):
+            last = self._last_neighbour(places, first)
+            start = places[first].position
+            run = places[first : last + 1]
+            data = self._read_run(start, run[-1].position + run[-1].length - start)
+            if len(run) == 1:
+                found.append(data)
+            else:
+                view = memoryview(data)
+                found += [view[p.position - start : p.position - start + p.length] for p in run]
+            first = last + 1
+        return found
+
+    def _read_run(self, position: int, length: int) -> bytes:
+        segment = self.segments[bisect_right(self._bases, position) - 1]
+        try:
+            return segment.read(position, length)
+        except OSError as error:
+            _log.error(
+                "a segment cannot be read",
+                path=str(segment.path),
+                position=position,
+                error=str(error),
+            )
+            return b""
+
+    def _last_neighbour(self, places: list[Place], first: int) -> int:
+        at = bisect_right(self._bases, places[first].position)
+        limit = self._bases[at] if at < len(self._bases) else self.end
+        last = first
+        while last + 1 < len(places):
+            end = places[last].position + places[last].length
+            following = places[last + 1].position
+            if following >= limit or following - end > _BRIDGE_BYTES:
+                break
+            last += 1
+        return last
+
+    def close(self) -> None:
+        """Closes all segment files."""
+        for segment in self.segments:
+            segment.close()
+        self.segments.clear()
+        self._bases.clear()

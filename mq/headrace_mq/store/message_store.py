@@ -1,0 +1,362 @@
+"""
+What the broker sees of the disk: append a batch, wait until it is durable, read batches.
+
+Sits between: `broker`, which knows topics and connections, and the logs, the index and the
+flusher. All methods but `open` belong to the event loop's thread. It never decodes a payload.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
+
+import msgspec
+import structlog
+
+from headrace_mq._runtime.clock import Clock, SystemClock
+from headrace_mq._runtime.files import Files, SystemFiles
+from headrace_mq.errors import (
+    CorruptBatch,
+    DataCorrupt,
+    FormatTooNew,
+    InvalidArgument,
+    MessageQueueError,
+    OffsetOutOfRange,
+    StoreFull,
+    StoreReadOnly,
+    UnsupportedVersion,
+)
+from headrace_mq.message import QueueRef
+from headrace_mq.protocol.batch import (
+    BATCH_RECORDS_MAX,
+    BatchHeader,
+    assign,
+    check_whole,
+)
+from headrace_mq.settings import StoreSettings
+from headrace_mq.store.checkpoint import read_checkpoint, write_checkpoint
+from headrace_mq.store.commit_log import CommitLog
+from headrace_mq.store.flusher import STAGED_BYTES_MAX, Flusher, Group, Staged
+from headrace_mq.store.queues import Queues
+from headrace_mq.store.recovery import Damage, check_batch, recover
+from headrace_mq.store.segment import Place
+from headrace_mq.store.tail_cache import TailCache
+
+__all__ = ["RETENTIONS", "Appended", "Damage", "MessageStore"]
+
+_log = structlog.get_logger(__name__)
+
+# One log, and one directory, each.
+RETENTIONS = ("forever", "transient")
+_LOCK_NAME = "lock"
+_CHECKPOINT_NAME = "store.checkpoint"
+
+
+class Appended(NamedTuple):
+    """Where a batch stands; `base_offset` is -1 for a repeated batch that is long forgotten."""
+
+    base_offset: int
+    duplicate: bool
+
+
+class _QueueEnd(msgspec.Struct, frozen=True, array_like=True):
+    topic: str
+    queue_id: int
+    log: str
+    end: int
+
+
+class _CleanEnd(msgspec.Struct, frozen=True, array_like=True):
+    """What the checkpoint holds: how far everything reached at the last clean close."""
+
+    logs: dict[str, int]
+    queues: list[_QueueEnd]
+
+
+class MessageStore:
+    """Every queue of a broker, on disk.
+
+    Args:
+        settings: where and how.
+        epoch: the broker's epoch, written into every batch.
+        clock: tells the append time.
+        files: the file system; tests pass one that fails.
+
+    Attributes:
+        on_visible: called on the loop with the queues that have new messages to read.
+        damage: what was found damaged since the start.
+    """
+
+    def __init__(
+        self,
+        settings: StoreSettings,
+        *,
+        epoch: int = 1,
+        clock: Clock | None = None,
+        files: Files | None = None,
+    ) -> None:
+        self._files = SystemFiles() if files is None else files
+        self._clock = SystemClock() if clock is None else clock
+        self._directory = settings.directory
+        self._epoch = epoch
+        self._logs = {
+            name: CommitLog(
+                self._files,
+                settings.directory / name,
+                segment_bytes=settings.segment_bytes,
+                epoch=epoch,
+            )
+            for name in RETENTIONS
+        }
+        self._queues = Queues(self._logs)
+        self._cache = TailCache(settings.tail_cache_bytes)
+        self._flusher = Flusher(
+            flush=settings.flush,
+            interval_ms=settings.flush_interval_ms,
+            committed=self._committed,
+            withdrawn=self._queues.withdraw,
+        )
+        self._lock_fd: int | None = None
+        self._closed = False
+        self.on_visible: Callable[[Collection[QueueRef]], None] | None = None
+        self.damage: list[Damage] = []
+
+    @property
+    def read_only(self) -> str | None:
+        """Why nothing is accepted any more, or None."""
+        return self._flusher.read_only
+
+    def open(self) -> None:
+        """Locks the directory and recovers everything in it; blocks until that is done.
+
+        Raises:
+            DataCorrupt: durable bytes are missing or unreadable; the sentence says what to do.
+            FormatTooNew: a newer version wrote a part of it.
+            MessageQueueError: another broker holds the directory, or it cannot be used.
+        """
+        try:
+            self._open()
+        except BaseException as error:
+            self._release()
+            if isinstance(error, OSError):
+                raise MessageQueueError(
+                    f"the store in {self._directory} cannot be opened: {error}; check the disk and"
+                    " the rights on the directory"
+                ) from error
+            raise
+
+    def _open(self) -> None:
+        self._make_directories()
+        clean_end = self._read_checkpoint()
+        for name, log in self._logs.items():
+            log.open()
+            self.damage += recover(log, self._queues, synced=clean_end.logs.get(name, 0))
+        for queue in clean_end.queues:
+            self._queues.skip_to(QueueRef(queue.topic, queue.queue_id), queue.log, queue.end)
+        self._queues.forget_surplus()
+        _log.info(
+            "the store is open",
+            directory=str(self._directory),
+            queues=len(self._queues),
+            damaged=len(self.damage),
+            **{f"{name}_end": log.end for name, log in self._logs.items()},
+        )
+
+    def _make_directories(self) -> None:
+        missing = [self._directory, *self._directory.parents]
+        for directory in reversed([path for path in missing if not path.exists()]):
+            self._files.make_directory(directory)
+            self._files.sync_directory(directory.parent)
+        self._lock_fd = self._files.open(self._directory / _LOCK_NAME, create=True)
+        if not self._files.lock(self._lock_fd):
+            raise MessageQueueError(
+                f"another broker uses {self._directory}; stop it, or give this one a directory of"
+                " its own"
+            )
+        for log in RETENTIONS:
+            self._files.make_directory(self._directory / log)
+        self._files.sync_directory(self._directory)
+
+    def _read_checkpoint(self) -> _CleanEnd:
+        path = self._directory / _CHECKPOINT_NAME
+        nothing = _CleanEnd(logs={}, queues=[])
+        try:
+            payload = read_checkpoint(self._files, path)
+            return nothing if payload is None else msgspec.msgpack.decode(payload, type=_CleanEnd)
+        except (DataCorrupt, msgspec.DecodeError) as error:
+            # The logs are the truth; the checkpoint only knows how long they have to be.
+            self.damage.append(Damage(_CHECKPOINT_NAME, 0, 0, str(error)))
+            _log.error("the store's checkpoint is damaged", path=str(path), error=str(error))
+            return nothing
+
+    def append(self, batch: bytearray | memoryview, *, retention: str) -> Appended:
+        """Accepts one whole batch and fills the broker's fields in it, in place.
+
+        Nothing is durable or visible until `durable` says so. A refused batch leaves no trace.
+
+        Args:
+            batch: exactly one batch, writable; it may be changed again after the call.
+            retention: one of RETENTIONS; the same for a queue as long as it has messages.
+
+        Raises:
+            CorruptBatch: the bytes are no sound batch.
+            UnsupportedVersion: a newer producer wrote it.
+            InvalidArgument: too many records, or the queue stands in the other log.
+            SequenceGap: batches of this producer are missing.
+            StoreFull: more waits for the disk than may; try again soon.
+            StoreReadOnly: the disk failed, or the store is closed.
+            ValueError: no such retention.
+        """
+        if self._closed or self._flusher.read_only is not None:
+            raise StoreReadOnly(self._flusher.read_only or "the store is closed")
+        header = _checked_header(batch)
+        queue = self._queues.for_append(header.queue, retention)
+        repeats = self._queues.duplicate_of(header)
+        if repeats is not None:
+            return Appended(repeats, duplicate=True)
+        flusher = self._flusher
+        if flusher.staged_bytes + header.length > STAGED_BYTES_MAX:
+            raise StoreFull(
+                f"{flusher.staged_bytes} bytes wait for the disk; it is slower than its producers:"
+                " try again soon"
+            )
+        now_ms = self._clock.now_ms()
+        base = queue.index.tail
+        group = flusher.group_for(queue.log, header.length, now_ms)
+        place = Place(group.end, header.length)
+        assign(
+            batch,
+            base_offset=base,
+            position=place.position,
+            appended_at_ms=now_ms,
+            epoch=self._epoch,
+        )
+        undo = self._queues.stage(queue, header)
+        flusher.stage(group, Staged(header.queue, base, header.count, place, bytes(batch), undo))
+        return Appended(base, duplicate=False)
+
+    def durable(self) -> asyncio.Future[None]:
+        """A future that ends when everything appended so far is as durable as `flush` promises.
+
+        It is shared by all who wait for the same write; cancelling it has no effect. It fails
+        with StoreFull when the disk was full: then nothing of that write was kept, and it may be
+        sent again; or with StoreReadOnly when the disk failed: then the outcome is unknown.
+        """
+        return self._flusher.durable()
+
+    def read(self, queue: QueueRef, offset: int, bytes_max: int) -> list[bytes | memoryview]:
+        """Returns whole visible batches from the one that holds `offset`, or the next after a gap.
+
+        As many as fit in `bytes_max`, at least one if there is any. A batch that turns out to be
+        damaged is left out from then on and listed in `damage`.
+
+        Raises:
+            OffsetOutOfRange: below the first offset held, or above the next one.
+        """
+        first, end = self.range(queue)
+        if not first <= offset <= end:
+            raise OffsetOutOfRange(
+                f"offset {offset} of {queue.topic}[{queue.queue_id}] is not in {first} to {end}"
+            )
+        if offset == end:
+            return []
+        known = self._queues.get(queue)
+        assert known is not None
+        log, index = known.log, known.index
+        while places := index.find(offset, bytes_max):
+            batches = self._fetch(log, places)
+            sound = [batch for batch in batches if batch is not None]
+            for place, batch in zip(places, batches, strict=True):
+                if batch is None:
+                    index.drop(place.position)
+            if sound:
+                return sound
+        return []
+
+    def range(self, queue: QueueRef) -> tuple[int, int]:
+        """The first offset held and the next one to become visible; (0, 0) if unknown."""
+        known = self._queues.get(queue)
+        return (0, 0) if known is None else (known.index.first, known.index.end)
+
+    def queues(self) -> list[tuple[QueueRef, str]]:
+        """Every queue that has or had messages, with its retention, in no certain order."""
+        return [(ref, queue.log.name) for ref, queue in self._queues if queue.index.end]
+
+    async def aclose(self) -> None:
+        """Makes everything that was appended durable, then gives the directory back."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._lock_fd is None:
+            return
+        await self._flusher.aclose()
+        try:
+            if self._flusher.read_only is None:
+                self._write_checkpoint()
+        except OSError as error:
+            # Only the next start's checks get weaker: the logs are durable without it.
+            _log.warning("the store's checkpoint cannot be written", error=str(error))
+        finally:
+            self._release()
+
+    def _committed(self, groups: Sequence[Group]) -> None:
+        visible: set[QueueRef] = set()
+        for group in groups:
+            visible |= self._queues.commit(group)
+            for staged in group.staged:
+                self._cache.put(group.log.name, staged.place.position, staged.batch)
+        if self.on_visible is not None:
+            self.on_visible(visible)
+
+    def _fetch(self, log: CommitLog, places: list[Place]) -> list[bytes | memoryview | None]:
+        batches: list[bytes | memoryview | None] = [
+            self._cache.get(log.name, place.position) for place in places
+        ]
+        missing = [number for number, batch in enumerate(batches) if batch is None]
+        if missing:
+            read = log.read([places[number] for number in missing])
+            for number, batch in zip(missing, read, strict=True):
+                if self._is_sound(log.name, places[number], batch):
+                    batches[number] = batch
+        return batches
+
+    def _is_sound(self, log: str, place: Place, batch: bytes | memoryview) -> bool:
+        try:
+            check_batch(batch, place.position)
+        except (DataCorrupt, FormatTooNew) as error:
+            damage = Damage(log, place.position, place.length, str(error))
+            self.damage.append(damage)
+            _log.error("a stored batch is damaged", **damage._asdict())
+            return False
+        return True
+
+    def _write_checkpoint(self) -> None:
+        clean_end = _CleanEnd(
+            logs={name: log.end for name, log in self._logs.items()},
+            queues=[
+                _QueueEnd(ref.topic, ref.queue_id, queue.log.name, queue.index.end)
+                for ref, queue in self._queues
+            ],
+        )
+        path = self._directory / _CHECKPOINT_NAME
+        write_checkpoint(self._files, path, msgspec.msgpack.encode(clean_end))
+
+    def _release(self) -> None:
+        for log in self._logs.values():
+            log.close()
+        if self._lock_fd is not None:
+            self._files.close(self._lock_fd)
+            self._lock_fd = None
+
+
+def _checked_header(batch: bytearray | memoryview) -> BatchHeader:
+    try:
+        header = check_whole(batch)
+    except DataCorrupt as error:
+        raise CorruptBatch(str(error)) from error
+    except FormatTooNew as error:
+        raise UnsupportedVersion(str(error)) from error
+    if header.count > BATCH_RECORDS_MAX:
+        raise InvalidArgument(
+            f"a batch holds at most {BATCH_RECORDS_MAX} records, not {header.count}"
+        )
+    return header

@@ -1,0 +1,163 @@
+"""
+Every queue of the store by name: where its messages stand, and what producers sent to it.
+
+One owner for what an append changes beside bytes, so that taking an append back is one call. Sits
+between: `message_store` and `recovery` above, the index and the sequences below. Pure: no clock,
+no I/O.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from headrace_mq.errors import InvalidArgument
+from headrace_mq.message import QueueRef
+from headrace_mq.protocol.batch import BATCH_RECORDS_MAX, BatchHeader
+from headrace_mq.store.commit_log import CommitLog
+from headrace_mq.store.flusher import Group, Staged
+from headrace_mq.store.queue_index import QueueIndex
+from headrace_mq.store.segment import Place
+from headrace_mq.store.sequences import PRODUCERS_MAX, Sent, Sequences, Undo, sent_by
+
+__all__ = ["Queue", "Queues"]
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """One queue: the log its messages stand in, and where."""
+
+    log: CommitLog
+    index: QueueIndex
+
+
+class Queues:
+    """All queues, and the memory of what producers sent.
+
+    Args:
+        logs: by retention.
+        producers_max: pairs of producer and queue that are remembered.
+    """
+
+    def __init__(
+        self, logs: Mapping[str, CommitLog], *, producers_max: int = PRODUCERS_MAX
+    ) -> None:
+        self._logs = logs
+        self._queues: dict[QueueRef, Queue] = {}
+        self._sequences = Sequences(producers_max)
+
+    def __len__(self) -> int:
+        return len(self._queues)
+
+    def __iter__(self) -> Iterator[tuple[QueueRef, Queue]]:
+        return iter(self._queues.items())
+
+    def get(self, ref: QueueRef) -> Queue | None:
+        """Returns a queue that has messages, visible or staged."""
+        return self._queues.get(ref)
+
+    def for_append(self, ref: QueueRef, retention: str) -> Queue:
+        """Returns the queue, or a new one that is not entered before something is staged.
+
+        Raises:
+            InvalidArgument: its messages stand in the other log.
+            ValueError: no such retention.
+        """
+        log = self._logs.get(retention)
+        if log is None:
+            raise ValueError(f"retention {retention!r} is unknown; use {' or '.join(self._logs)}")
+        queue = self._queues.get(ref)
+        if queue is None:
+            return Queue(log, QueueIndex())
+        if queue.log is not log:
+            raise InvalidArgument(
+                f"{ref.topic}[{ref.queue_id}] has messages kept {queue.log.name!r}; its retention"
+                f" cannot become {retention!r}"
+            )
+        return queue
+
+    def duplicate_of(self, header: BatchHeader) -> int | None:
+        """Returns None for a new batch, or the base offset of the one it repeats, -1 if forgotten.
+
+        Raises:
+            SequenceGap: batches of this producer are missing.
+        """
+        if not header.producer_id:
+            return None
+        return self._sequences.duplicate_of(
+            sent_by(header.producer_id, header.producer_epoch, header.queue),
+            header.first_sequence,
+            header.count,
+        )
+
+    def stage(self, queue: Queue, header: BatchHeader) -> Undo | None:
+        """Gives the batch the queue's next offsets; `withdraw` takes them back."""
+        base = queue.index.tail
+        queue.index.tail = base + header.count
+        self._queues.setdefault(header.queue, queue)
+        return self._remember(header, base)
+
+    def commit(self, group: Group) -> set[QueueRef]:
+        """Makes a group's batches visible; returns their queues."""
+        visible: set[QueueRef] = set()
+        for queue, base, records, place, _, _ in group.staged:
+            self._queues[queue].index.add(base, records, place)
+            visible.add(queue)
+        self._sequences.forget_surplus()
+        return visible
+
+    def withdraw(self, groups: Sequence[Group]) -> None:
+        """Takes back everything that groups staged; the latest group comes first."""
+        withdrawn: list[Staged] = [staged for group in groups for staged in reversed(group.staged)]
+        for staged in withdrawn:
+            if staged.undo is not None:
+                self._sequences.undo(staged.undo)
+            index = self._queues[staged.queue].index
+            index.tail = index.end
+        for ref in {staged.queue for staged in withdrawn}:
+            if self._queues[ref].index.end == 0:
+                del self._queues[ref]
+
+    def skip_to(self, ref: QueueRef, retention: str, end: int) -> None:
+        """Makes sure that offsets below `end` are never given again."""
+        queue = self._queues.setdefault(ref, Queue(self._logs[retention], QueueIndex()))
+        queue.index.skip_to(end)
+
+    def forget_surplus(self) -> None:
+        """Drops the producers that have been silent longest, down to the limit."""
+        self._sequences.forget_surplus()
+
+    # What `recovery` tells while it walks the logs.
+
+    def accept(self, log: str, header: BatchHeader) -> str | None:
+        """Enters a whole batch that the log holds; returns what it contradicts, if anything."""
+        queue = self._queues.get(header.queue)
+        if queue is None:
+            queue = self._queues[header.queue] = Queue(self._logs[log], QueueIndex())
+        if queue.log.name != log:
+            return f"its queue stands in the log {queue.log.name!r}"
+        if header.base_offset < queue.index.end:
+            return f"its offsets are below {queue.index.end}, the end of its queue"
+        queue.index.add(header.base_offset, header.count, Place(header.position, header.length))
+        self._remember(header, header.base_offset)
+        return None
+
+    def miss(self, log: str, header: BatchHeader) -> bool:
+        """Leaves a gap for a damaged batch, if its header fits what came before it."""
+        queue = self._queues.get(header.queue)
+        if (
+            queue is None
+            or queue.log.name != log
+            or queue.index.end != header.base_offset
+            or header.count > BATCH_RECORDS_MAX
+        ):
+            return False
+        queue.index.skip_to(header.next_offset)
+        self._remember(header, header.base_offset)
+        return True
+
+    def _remember(self, header: BatchHeader, base: int) -> Undo | None:
+        if not header.producer_id:
+            return None
+        return self._sequences.record(
+            sent_by(header.producer_id, header.producer_epoch, header.queue),
+            Sent(header.first_sequence, header.count, base),
+        )

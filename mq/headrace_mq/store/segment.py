@@ -1,0 +1,284 @@
+"""
+One file of a commit log: a header block, then record batches and group marks back to back.
+
+Sits between: `commit_log`, which keeps segments in order, and a file. Knows the header and the
+mark to the byte (drawn in `FORMAT.md`), record batches only by their length; never a queue.
+"""
+
+import struct
+from pathlib import Path
+from typing import NamedTuple
+
+import google_crc32c
+
+from headrace_mq._runtime.files import Files, write_all
+from headrace_mq.errors import DataCorrupt, FormatTooNew
+
+__all__ = [
+    "MARK_BYTES",
+    "MARK_MAGIC",
+    "SEGMENT_HEADER_BYTES",
+    "SEGMENT_SUFFIX",
+    "UNFINISHED_SUFFIX",
+    "Mark",
+    "Place",
+    "Segment",
+    "SegmentPlan",
+    "SyncFailed",
+    "decode_mark",
+    "encode_mark",
+    "segment_name",
+]
+
+SEGMENT_MAGIC = b"HRSEGMNT"
+SEGMENT_FORMAT = 1
+# One page, so that no write of messages ever touches the header's sectors again.
+SEGMENT_HEADER_BYTES = 4_096
+SEGMENT_SUFFIX = ".log"
+# A segment has this name until its header is durable.
+UNFINISHED_SUFFIX = ".log.new"
+
+_HEADER = struct.Struct("<8sHHIqqqI16s4x")
+_NAME_DIGITS = 20
+
+MARK_MAGIC = b"HRG1"
+MARK_FORMAT = 1
+MARK_BYTES = 32
+_MARK = struct.Struct("<4sBxHIIqq")
+_CRC = struct.Struct("<I")
+_MARK_CRC_AT, _HEADER_CRC_AT = 8, 12
+
+
+class SyncFailed(Exception):
+    """The disk did not confirm a write: what it holds is unknown from now on.
+
+    Kept apart from OSError because no errno of a failed sync, not even a full disk, may be
+    retried: the kernel may have dropped the bytes and will report success next time.
+    """
+
+
+class Mark(NamedTuple):
+    """What stands before the batches of one group write.
+
+    `synced` is the log position below which every byte was durable when the group was written:
+    the line between bytes that may be torn and bytes that can only be damaged.
+    """
+
+    position: int
+    synced: int
+
+
+class Place(NamedTuple):
+    """Where one whole batch stands in its log."""
+
+    position: int
+    length: int
+
+
+class SegmentPlan(NamedTuple):
+    """What a new segment is made from."""
+
+    directory: Path
+    log: str
+    base: int
+    file_bytes: int
+    epoch: int
+    now_ms: int
+
+
+def segment_name(base: int) -> str:
+    """Returns the file name of the segment whose first byte is at log position `base`."""
+    return f"{base:0{_NAME_DIGITS}d}{SEGMENT_SUFFIX}"
+
+
+def encode_mark(mark: Mark) -> bytes:
+    """Builds the 32 bytes of a mark."""
+    plain = _MARK.pack(MARK_MAGIC, MARK_FORMAT, MARK_BYTES, 0, 0, mark.position, mark.synced)
+    crc = google_crc32c.value(plain[:_MARK_CRC_AT] + plain[_MARK_CRC_AT + _CRC.size :])
+    return plain[:_MARK_CRC_AT] + _CRC.pack(crc) + plain[_MARK_CRC_AT + _CRC.size :]
+
+
+def decode_mark(buffer: bytes, at: int) -> Mark:
+    """Reads and checks the mark at byte `at`.
+
+    Raises:
+        DataCorrupt: there is no whole, undamaged mark.
+        FormatTooNew: a newer version wrote it.
+    """
+    plain = buffer[at : at + MARK_BYTES]
+    if len(plain) < MARK_BYTES or plain[:4] != MARK_MAGIC:
+        raise DataCorrupt(f"no group mark at byte {at}")
+    _, version, _, crc, _, position, synced = _MARK.unpack(plain)
+    if crc != google_crc32c.value(plain[:_MARK_CRC_AT] + plain[_MARK_CRC_AT + _CRC.size :]):
+        raise DataCorrupt(f"the group mark at byte {at} fails its checksum")
+    if version > MARK_FORMAT:
+        raise FormatTooNew(
+            f"a group mark of format {version} was written by a newer version; this one reads"
+            f" up to format {MARK_FORMAT}"
+        )
+    return Mark(position, synced)
+
+
+def _encode_header(plan: SegmentPlan) -> bytes:
+    block = bytearray(SEGMENT_HEADER_BYTES)
+    _HEADER.pack_into(
+        block, 0, SEGMENT_MAGIC, SEGMENT_FORMAT, SEGMENT_HEADER_BYTES, 0,
+        plan.base, plan.now_ms, plan.file_bytes, plan.epoch, plan.log.encode(),
+    )  # fmt: skip
+    _CRC.pack_into(block, _HEADER_CRC_AT, _header_crc(bytes(block)))
+    return bytes(block)
+
+
+def _header_crc(block: bytes) -> int:
+    return int(google_crc32c.value(block[:_HEADER_CRC_AT] + block[_HEADER_CRC_AT + _CRC.size :]))
+
+
+class Segment:
+    """One open segment file.
+
+    Attributes:
+        path: the file.
+        base: log position of the first byte after the header.
+        capacity: bytes for marks and batches that the file was planned for.
+        header_damage: a sentence when the header fails its checksum; its file name then counts.
+    """
+
+    __slots__ = ("_fd", "_files", "base", "capacity", "header_damage", "path")
+
+    def __init__(self, files: Files, path: Path, fd: int, *, base: int, capacity: int) -> None:
+        self._files = files
+        self._fd = fd
+        self.path = path
+        self.base = base
+        self.capacity = capacity
+        self.header_damage: str | None = None
+
+    @classmethod
+    def create(cls, files: Files, plan: SegmentPlan) -> "Segment":
+        """Makes a segment of reserved, zeroed bytes; durable with its name on return.
+
+        Raises:
+            OSError: no space or the like; nothing is left behind.
+            SyncFailed: the segment may or may not be there.
+        """
+        path = plan.directory / segment_name(plan.base)
+        unfinished = path.with_suffix(UNFINISHED_SUFFIX)
+        fd = files.open(unfinished, create=True)
+        try:
+            files.allocate(fd, plan.file_bytes)
+            write_all(files, fd, 0, [_encode_header(plan)])
+            segment = cls(
+                files, path, fd, base=plan.base, capacity=plan.file_bytes - SEGMENT_HEADER_BYTES
+            )
+            segment.sync()
+            segment._publish(unfinished)
+        except BaseException:
+            files.close(fd)
+            _remove_quietly(files, unfinished)
+            raise
+        return segment
+
+    @classmethod
+    def open(cls, files: Files, path: Path, *, log: str, file_bytes: int) -> "Segment":
+        """Opens a segment and checks its header.
+
+        `file_bytes` counts where the header is damaged and cannot say it.
+
+        Raises:
+            FormatTooNew: a newer version wrote it.
+            DataCorrupt: it is a sound segment, but of another place or log.
+        """
+        base = int(path.name.removesuffix(SEGMENT_SUFFIX))
+        fd = files.open(path)
+        try:
+            segment = cls(files, path, fd, base=base, capacity=file_bytes - SEGMENT_HEADER_BYTES)
+            segment._check_header(files.read(fd, 0, SEGMENT_HEADER_BYTES), log)
+        except BaseException:
+            files.close(fd)
+            raise
+        return segment
+
+    def _check_header(self, block: bytes, log: str) -> None:
+        if len(block) < SEGMENT_HEADER_BYTES or not block.startswith(SEGMENT_MAGIC):
+            self.header_damage = f"{self.path} has no segment header"
+            return
+        _, version, _, crc, base, _, file_bytes, _, name = _HEADER.unpack_from(block)
+        if version > SEGMENT_FORMAT:
+            raise FormatTooNew(
+                f"{self.path} has segment format {version}, this version reads up to"
+                f" {SEGMENT_FORMAT}; start the version that wrote it"
+            )
+        if crc != _header_crc(block):
+            self.header_damage = f"the header of {self.path} fails its checksum"
+            return
+        written_for = name.rstrip(b"\0").decode()
+        if base != self.base or written_for != log:
+            raise DataCorrupt(
+                f"{self.path} is segment {segment_name(base)} of the log {written_for!r};"
+                " move the file back to its place"
+            )
+        self.capacity = file_bytes - SEGMENT_HEADER_BYTES
+
+    def _publish(self, unfinished: Path) -> None:
+        try:
+            self._files.rename(unfinished, self.path)
+            self._files.sync_directory(self.path.parent)
+        except OSError as error:
+            raise SyncFailed(f"{self.path}: {error}") from error
+
+    @property
+    def limit(self) -> int:
+        """Log position after the last byte that fits."""
+        return self.base + self.capacity
+
+    @property
+    def held_end(self) -> int:
+        """Log position after the last byte of the file."""
+        return self.base + max(0, self._files.size(self._fd) - SEGMENT_HEADER_BYTES)
+
+    def read(self, position: int, length: int) -> bytes:
+        """Reads up to `length` bytes from a log position; fewer at the end of the file."""
+        return self._files.read(self._fd, self._file_at(position), length)
+
+    def write(self, position: int, parts: list[bytes]) -> None:
+        """Writes all parts at a log position; on OSError some of them may be written."""
+        write_all(self._files, self._fd, self._file_at(position), parts)
+
+    def sync(self) -> int:
+        """Makes what was written durable; returns the microseconds it took.
+
+        Raises:
+            SyncFailed: it is unknown what the disk holds.
+        """
+        try:
+            return self._files.sync(self._fd)
+        except OSError as error:
+            raise SyncFailed(f"{self.path}: {error}") from error
+
+    def next_data(self, position: int) -> int | None:
+        """The first log position from `position` on that may hold other bytes than zeros."""
+        at = self._files.next_data(self._fd, self._file_at(position))
+        return None if at is None else self.base + at - SEGMENT_HEADER_BYTES
+
+    def cut(self, position: int) -> None:
+        """Drops every byte from a log position on; zeros stand there afterwards."""
+        self._files.truncate(self._fd, self._file_at(position))
+
+    def reserve(self) -> None:
+        """Reserves disk blocks for the whole capacity again, after a cut."""
+        self._files.allocate(self._fd, SEGMENT_HEADER_BYTES + self.capacity)
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._files.close(self._fd)
+
+    def _file_at(self, position: int) -> int:
+        return SEGMENT_HEADER_BYTES + position - self.base
+
+
+def _remove_quietly(files: Files, path: Path) -> None:
+    # The caller's error is the one worth raising; recovery removes leftovers anyway.
+    try:
+        files.remove(path)
+    except OSError:
+        return

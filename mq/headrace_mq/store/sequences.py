@@ -1,0 +1,115 @@
+"""
+What every producer sent last to every queue: finds repeated and missing batches.
+
+Sits between: `message_store` and nothing. Pure: no clock, no I/O. The state is rebuilt from the
+log at a start, so that a retry across a restart is recognised too.
+"""
+
+from collections import OrderedDict
+from typing import NamedTuple
+
+from headrace_mq.errors import SequenceGap
+from headrace_mq.message import QueueRef
+
+__all__ = ["BATCHES_REMEMBERED", "PRODUCERS_MAX", "Sent", "Sequences", "Undo", "sent_by"]
+
+# Requests a producer keeps in flight per queue, and so the batches it may send twice.
+BATCHES_REMEMBERED = 5
+# Pairs of producer and queue; at about 500 bytes each this is 32 MiB. The one that has been
+# silent longest is forgotten first; its retries are then taken for new messages.
+PRODUCERS_MAX = 65_536
+
+_WRAP = 1 << 32
+_HALF = 1 << 31
+
+
+class Sent(NamedTuple):
+    """One batch by its producer's count: `records` sequences of 32 bits from `first` on."""
+
+    first: int
+    records: int
+    base_offset: int
+
+
+class _Producer(NamedTuple):
+    """A producer's place in one queue; replaced as a whole, so that undoing is putting back."""
+
+    next: int
+    sent: tuple[Sent, ...]
+
+
+Key = tuple[int, int, QueueRef]
+
+
+class Undo(NamedTuple):
+    """What `record` replaced."""
+
+    key: Key
+    before: _Producer | None
+
+
+def sent_by(producer_id: int, producer_epoch: int, queue: QueueRef) -> Key:
+    """Returns the key of a producer's place in a queue."""
+    return (producer_id, producer_epoch, queue)
+
+
+class Sequences:
+    """The last batches of every (producer, producer epoch, queue)."""
+
+    __slots__ = ("_producers", "_producers_max")
+
+    def __init__(self, producers_max: int = PRODUCERS_MAX) -> None:
+        # Ordered by the last `record`; unlike a dict it gives up its oldest entry in one step.
+        self._producers: OrderedDict[Key, _Producer] = OrderedDict()
+        self._producers_max = producers_max
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def duplicate_of(self, key: Key, first: int, records: int) -> int | None:
+        """Returns None for a new batch, or the base offset of the one it repeats.
+
+        -1 stands for a repeated batch whose place is no longer remembered. A producer that is
+        not known may begin anywhere.
+
+        Raises:
+            SequenceGap: batches before this one are missing, or only a part of it is new.
+        """
+        producer = self._producers.get(key)
+        if producer is None or first == producer.next:
+            return None
+        behind = (producer.next - first) % _WRAP
+        if behind >= _HALF:
+            raise SequenceGap(
+                f"sequence {first} came, but {producer.next} is next from this producer to"
+                f" {key[2].topic}[{key[2].queue_id}]; send the missing batches first"
+            )
+        if behind < records:
+            raise SequenceGap(
+                f"the batch at sequence {first} repeats {behind} stored messages and adds"
+                f" {records - behind} new ones; repeat batches as they were sent"
+            )
+        for sent in producer.sent:
+            into = (first - sent.first) % _WRAP
+            if into < sent.records:
+                return sent.base_offset + into
+        return -1
+
+    def record(self, key: Key, sent: Sent) -> Undo:
+        """Remembers a batch as the producer's last one; returns what `undo` needs."""
+        before = self._producers.pop(key, None)
+        earlier = () if before is None else before.sent[1 - BATCHES_REMEMBERED :]
+        following = (sent.first + sent.records) % _WRAP
+        self._producers[key] = _Producer(following, (*earlier, sent))
+        return Undo(key, before)
+
+    def undo(self, undo: Undo) -> None:
+        """Takes back the last `record` of a key; several must be undone in reverse order."""
+        self._producers.pop(undo.key, None)
+        if undo.before is not None:
+            self._producers[undo.key] = undo.before
+
+    def forget_surplus(self) -> None:
+        """Drops the producers that have been silent longest, down to the limit."""
+        while len(self._producers) > self._producers_max:
+            self._producers.popitem(last=False)

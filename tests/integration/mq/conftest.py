@@ -1,0 +1,151 @@
+"""Real processes: a broker that can be killed and started again, and consumers beside it."""
+
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BROKER = """
+import sys
+from pathlib import Path
+from headrace_mq.broker.server import run
+from headrace_mq.settings import BrokerSettings, StoreSettings
+
+store = StoreSettings(directory=Path(sys.argv[1]), segment_bytes=8 << 20)
+run(
+    BrokerSettings(store=store, port=int(sys.argv[2])),
+    ready=lambda address: print("ready", address, flush=True),
+)
+"""
+
+# Prints its assignment when it changes, and every record before it is acknowledged.
+CONSUMER = """
+import asyncio, json, sys
+from headrace_mq.client.consumer import Consumer
+from headrace_mq.settings import ConsumerSettings
+
+def say(**what):
+    print("said", json.dumps(what), flush=True)
+
+async def watch(consumer):
+    said = None
+    while True:
+        if consumer.assignment != said:
+            said = consumer.assignment
+            say(assigned=sorted(queue.queue_id for queue in said))
+        await asyncio.sleep(0.01)
+
+async def main(address, group, topic):
+    settings = ConsumerSettings(heartbeat_ms=100, commit_interval_ms=50)
+    async with Consumer(address, group=group, topics=[topic], settings=settings) as consumer:
+        watching = asyncio.create_task(watch(consumer))
+        while True:
+            for record in await consumer.poll():
+                say(queue=record.queue.queue_id, offset=record.offset, key=record.key,
+                    body=record.body.decode())
+                consumer.ack(record)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+class Child:
+    """A Python process that says what it does, line by line."""
+
+    def __init__(self, code: str, *arguments: str) -> None:
+        self._command = [sys.executable, "-P", "-c", code, *arguments]
+        self._lines: asyncio.Queue[str] = asyncio.Queue()
+
+    async def start(self) -> None:
+        self._process = await asyncio.create_subprocess_exec(
+            *self._command, stdout=asyncio.subprocess.PIPE
+        )
+        # Read all the time: a full pipe would hold the process up.
+        self._listening = asyncio.create_task(self._listen())
+
+    async def _listen(self) -> None:
+        assert self._process.stdout is not None
+        while line := await self._process.stdout.readline():
+            self._lines.put_nowait(line.decode())
+        self._lines.put_nowait("")
+
+    async def heard(self, word: str) -> str:
+        """The rest of the next line that begins with a word; log lines are passed over."""
+        while line := await self._lines.get():
+            if line.startswith(f"{word} "):
+                return line.removeprefix(f"{word} ").strip()
+        raise AssertionError(f"the process ended without saying {word!r}")
+
+    async def end(self, number: int = signal.SIGKILL) -> None:
+        """Sends the signal to this process alone and waits until it is gone."""
+        if self._process.returncode is None:
+            self._process.send_signal(number)
+        await self._process.wait()
+        await self._listening
+
+
+class BrokerProcess:
+    """A broker in a process of its own; started again, it has the same folder and port."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._child: Child | None = None
+        self.address = ""
+
+    async def start(self) -> None:
+        port = self.address.rpartition(":")[2] or "0"
+        self._child = Child(BROKER, str(self._directory), port)
+        await self._child.start()
+        self.address = await self._child.heard("ready")
+
+    async def kill(self) -> None:
+        """Ends it with SIGKILL, in the middle of whatever it does."""
+        assert self._child is not None
+        await self._child.end()
+
+    async def stop(self) -> None:
+        """Ends it with SIGTERM, so that it stops in order."""
+        assert self._child is not None
+        await self._child.end(signal.SIGTERM)
+
+
+class ConsumerProcess(Child):
+    """A member of a group in a process of its own that acknowledges what it says."""
+
+    def __init__(self, address: str, group: str, topic: str) -> None:
+        super().__init__(CONSUMER, address, group, topic)
+
+    async def says(self) -> dict[str, Any]:
+        said: dict[str, Any] = json.loads(await self.heard("said"))
+        return said
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[BrokerProcess]:
+    broker = BrokerProcess(tmp_path / "data")
+    await broker.start()
+    yield broker
+    await broker.kill()
+
+
+@pytest.fixture
+async def start_consumer(
+    broker: BrokerProcess,
+) -> AsyncIterator[Callable[[str, str], Awaitable[ConsumerProcess]]]:
+    """Starts a consumer process for a group and a topic."""
+    started: list[ConsumerProcess] = []
+
+    async def start(group: str, topic: str) -> ConsumerProcess:
+        consumer = ConsumerProcess(broker.address, group, topic)
+        await consumer.start()
+        started.append(consumer)
+        return consumer
+
+    yield start
+    for consumer in started:
+        await consumer.end()

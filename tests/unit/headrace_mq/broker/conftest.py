@@ -1,0 +1,214 @@
+"""A real broker on its real store, and a client that speaks frames and nothing more."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from headrace_mq.broker.server import Broker
+from headrace_mq.errors import BrokerError, ResponseCode, error_for
+from headrace_mq.message import QueueRef
+from headrace_mq.protocol.batch import Columns, encode_batch
+from headrace_mq.protocol.bodies import (
+    CreateTopic,
+    ErrorAnswer,
+    Hello,
+    HelloAnswer,
+    ProduceAnswer,
+    TopicsAnswer,
+    decode,
+    encode,
+)
+from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.protocol.frame import FLAG_ANSWER, Frame, FrameReader, encode_frame
+from headrace_mq.settings import BrokerSettings, StoreSettings
+
+
+def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """What a broker runs on."""
+    return {"uvloop": uvloop.new_event_loop}
+
+
+class FakeClock:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = 1_700_000_000_000
+        self.monotonic = 1_000_000
+
+    def now_ms(self) -> int:
+        return self.now
+
+    def monotonic_ms(self) -> int:
+        return self.monotonic
+
+
+class RawClient:
+    """One connection; answers and pushes are kept apart as they arrive."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+        self.answers: dict[int, Frame] = {}
+        self.pushes: list[Frame] = []
+        self._cutter = FrameReader(64 << 20)
+        self._correlation = 0
+
+    def send(self, code: int, body: Any = b"", *, flags: int = 0) -> int:
+        """Sends a request and returns its correlation id."""
+        self._correlation += 1
+        data = body if isinstance(body, bytes | bytearray) else encode(body)
+        self.writer.write(encode_frame(code, self._correlation, data, flags=flags))
+        return self._correlation
+
+    async def receive(self) -> None:
+        """Takes one read; raises ConnectionError when the broker has closed."""
+        data = await self.reader.read(1 << 20)
+        if not data:
+            raise ConnectionError("the broker closed the connection")
+        for frame in self._cutter.feed(data):
+            if frame.flags & FLAG_ANSWER:
+                assert frame.correlation not in self.answers, "answered twice"
+                self.answers[frame.correlation] = frame
+            else:
+                self.pushes.append(frame)
+
+    async def answer(self, correlation: int) -> Frame:
+        """Waits for the answer to one request."""
+        while correlation not in self.answers:
+            await self.receive()
+        return self.answers.pop(correlation)
+
+    async def push(self) -> Frame:
+        """Waits for the next push."""
+        while not self.pushes:
+            await self.receive()
+        return self.pushes.pop(0)
+
+    async def ask(self, code: int, body: Any = b"") -> memoryview:
+        """Sends a request and returns the body of its answer; raises what the broker raised."""
+        frame = await self.answer(self.send(code, body))
+        if frame.code != ResponseCode.OK:
+            raise error_for(frame.code, decode(ErrorAnswer, frame.body).sentence)
+        return frame.body
+
+    async def refusal(self, code: int, body: Any = b"") -> BrokerError:
+        """Sends a request that must be refused and returns the error, which must say something."""
+        with pytest.raises(BrokerError) as caught:
+            await self.ask(code, body)
+        assert len(str(caught.value)) > 20
+        return caught.value
+
+    async def hello(self, client_id: str = "client") -> HelloAnswer:
+        """Shakes hands."""
+        return decode(HelloAnswer, await self.ask(RequestCode.HELLO, Hello(client_id, 1, 1)))
+
+    async def create(self, topic: str, queues: int = 1, retention: str = "transient") -> None:
+        """Creates a topic."""
+        body = await self.ask(RequestCode.CREATE_TOPIC, CreateTopic(topic, queues, retention))
+        assert decode(TopicsAnswer, body).topics[0].topic == topic
+
+    async def produce(self, *batches: bytearray) -> ProduceAnswer:
+        """Sends batches in one request."""
+        return decode(ProduceAnswer, await self.ask(RequestCode.PRODUCE, b"".join(batches)))
+
+    async def closed(self) -> bool:
+        """Waits until the broker closes the connection; True, so that it can be asserted."""
+        try:
+            while True:
+                await self.receive()
+        except ConnectionError:
+            return True
+
+
+Connect = Callable[..., Awaitable[RawClient]]
+Start = Callable[..., Awaitable[Broker]]
+MakeBatch = Callable[..., bytearray]
+
+
+@pytest.fixture
+def until() -> Callable[[Callable[[], object]], Awaitable[None]]:
+    """Turns the loop until something holds that no event tells."""
+
+    async def wait(holds: Callable[[], object]) -> None:
+        while not holds():
+            await asyncio.sleep(0)
+
+    return wait
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Callable[..., BrokerSettings]:
+    """Makes settings of a broker whose files are the test's own."""
+
+    def make(**changed: Any) -> BrokerSettings:
+        store = StoreSettings(directory=tmp_path / "store", segment_bytes=1 << 20)
+        return BrokerSettings(**{"store": store, "port": 0, **changed})
+
+    return make
+
+
+@pytest.fixture
+async def start(settings: Callable[..., BrokerSettings]) -> AsyncIterator[Start]:
+    """Starts brokers, all on the same directory: one at a time."""
+    brokers: list[Broker] = []
+
+    async def start_one(*, clock: FakeClock | None = None, **changed: Any) -> Broker:
+        broker = Broker(settings(**changed), clock=clock)
+        await broker.start()
+        brokers.append(broker)
+        return broker
+
+    yield start_one
+    for broker in brokers:
+        await broker.aclose()
+
+
+@pytest.fixture
+async def broker(start: Start) -> Broker:
+    return await start()
+
+
+@pytest.fixture
+async def connect() -> AsyncIterator[Connect]:
+    """Opens connections; says hello unless `client_id` is empty."""
+    clients: list[RawClient] = []
+
+    async def open_one(broker: Broker | str, client_id: str = "client") -> RawClient:
+        address = broker if isinstance(broker, str) else broker.address
+        host, port = address.rsplit(":", 1)
+        client = RawClient(*await asyncio.open_connection(host, int(port)))
+        clients.append(client)
+        if client_id:
+            await client.hello(client_id)
+        return client
+
+    yield open_one
+    for client in clients:
+        if not client.writer.transport.is_closing():
+            client.writer.transport.abort()
+
+
+@pytest.fixture
+async def client(broker: Broker, connect: Connect) -> RawClient:
+    return await connect(broker)
+
+
+@pytest.fixture
+def batch() -> MakeBatch:
+    """Builds a record batch."""
+
+    def build(topic: str = "t", queue_id: int = 0, *bodies: bytes, **fields: int) -> bytearray:
+        columns = Columns([], [], [], list(bodies) or [b"body"], [])
+        return encode_batch(
+            QueueRef(topic, queue_id), columns, born_first_ms=1_700_000_000_000, **fields
+        )
+
+    return build

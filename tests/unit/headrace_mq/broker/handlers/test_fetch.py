@@ -1,0 +1,234 @@
+from collections import Counter
+
+import pytest
+
+from headrace_mq.broker.handlers.fetch import QUEUES_PER_FETCH_MAX
+from headrace_mq.errors import InvalidArgument, ResponseCode
+from headrace_mq.protocol.batch import decode_records, split_batches
+from headrace_mq.protocol.bodies import (
+    Fetch,
+    FetchAnswer,
+    FetchedQueue,
+    FetchFrom,
+    decode_fetch_answer,
+)
+from headrace_mq.protocol.codes import RequestCode
+
+LONG_MS = 60_000
+
+
+def opened(body: memoryview) -> tuple[FetchAnswer, list[bytes]]:
+    answer, batches = decode_fetch_answer(body)
+    records = [record for view in split_batches(batches) for record in decode_records(view)]
+    return answer, [record.body for record in records]
+
+
+def request(
+    *queues: tuple[str, int, int], bytes_max: int = 1 << 20, wait_ms: int = LONG_MS
+) -> Fetch:
+    return Fetch([FetchFrom(*queue) for queue in queues], bytes_max, wait_ms)
+
+
+async def fetch(client, *queues: tuple[str, int, int], **values) -> tuple[FetchAnswer, list[bytes]]:
+    return opened(await client.ask(RequestCode.FETCH, request(*queues, **values)))
+
+
+@pytest.fixture
+def parked(until):
+    """Waits until as many fetches are parked."""
+
+    async def wait(broker, count: int = 1) -> None:
+        await until(lambda: len(broker._state.long_poll) == count)
+
+    return wait
+
+
+async def test_what_is_there_is_answered_at_once_with_the_range(client, batch) -> None:
+    await client.create("t", 1)
+    await client.produce(batch("t", 0, b"a", b"b"), batch("t", 0, b"c"))
+    answer, bodies = await fetch(client, ("t", 0, 0))
+    assert answer.queues == [FetchedQueue("t", 0, 0, 3)]
+    assert bodies == [b"a", b"b", b"c"]
+
+
+async def test_whole_batches_come_even_from_their_middle(client, batch) -> None:
+    await client.create("t", 1)
+    await client.produce(batch("t", 0, b"a", b"b"), batch("t", 0, b"c"))
+    assert (await fetch(client, ("t", 0, 1)))[1] == [b"a", b"b", b"c"]
+    assert (await fetch(client, ("t", 0, 2)))[1] == [b"c"]
+
+
+async def test_at_least_one_batch_comes_however_small_the_limit(client, batch) -> None:
+    await client.create("t", 1)
+    await client.produce(batch("t", 0, b"a" * 100), batch("t", 0, b"b"))
+    assert (await fetch(client, ("t", 0, 0), bytes_max=1))[1] == [b"a" * 100]
+
+
+async def test_only_queues_with_something_to_say_are_named(client, batch) -> None:
+    await client.create("t", 3)
+    await client.produce(batch("t", 1, b"a"))
+    answer, bodies = await fetch(client, ("t", 0, 0), ("t", 1, 0), ("t", 2, 0))
+    assert answer.queues == [FetchedQueue("t", 1, 0, 1)]
+    assert bodies == [b"a"]
+
+
+async def test_every_queue_comes_first_equally_often(client, batch) -> None:
+    queues = 5
+    await client.create("t", queues)
+    await client.produce(*(batch("t", number, b"%d" % number) for number in range(queues)))
+    places = [("t", number, 0) for number in range(queues)]
+    first = Counter()
+    for _ in range(20 * queues):
+        first[(await fetch(client, *places, bytes_max=1))[0].queues[0].queue_id] += 1
+    assert set(first) == set(range(queues))
+    assert max(first.values()) - min(first.values()) <= 4
+
+
+async def test_an_append_wakes_a_parked_fetch(broker, connect, client, batch, parked) -> None:
+    await client.create("t", 2)
+    reader = await connect(broker, "reader")
+    correlation = reader.send(RequestCode.FETCH, request(("t", 0, 0), ("t", 1, 0)))
+    await parked(broker)
+    await client.produce(batch("t", 1, b"news"))
+    assert opened((await reader.answer(correlation)).body)[1] == [b"news"]
+    assert len(broker._state.long_poll) == 0
+
+
+async def test_an_append_to_another_queue_wakes_nobody(
+    broker, connect, client, batch, parked
+) -> None:
+    await client.create("t", 2)
+    reader = await connect(broker, "reader")
+    correlation = reader.send(RequestCode.FETCH, request(("t", 0, 0)))
+    await parked(broker)
+    await client.produce(batch("t", 1))
+    await reader.ask(RequestCode.DESCRIBE_BROKER)
+    assert correlation not in reader.answers
+    assert len(broker._state.long_poll) == 1
+
+
+async def test_a_fetch_whose_time_runs_out_is_answered_with_nothing(client) -> None:
+    await client.create("t", 1)
+    assert await fetch(client, ("t", 0, 0), wait_ms=1) == (FetchAnswer([]), [])
+
+
+async def test_a_fetch_that_does_not_want_to_wait_does_not(broker, client) -> None:
+    await client.create("t", 1)
+    assert await fetch(client, ("t", 0, 0), wait_ms=0) == (FetchAnswer([]), [])
+
+
+async def test_nobody_waits_longer_than_the_broker_allows(start, connect) -> None:
+    client = await connect(await start(fetch_wait_ms_max=1))
+    await client.create("t", 1)
+    assert await fetch(client, ("t", 0, 0)) == (FetchAnswer([]), [])
+
+
+async def test_a_fetch_that_finds_no_room_to_wait_is_answered_with_nothing(
+    start, connect, parked
+) -> None:
+    broker = await start(parked_fetches_max=1)
+    client = await connect(broker)
+    await client.create("t", 1)
+    client.send(RequestCode.FETCH, request(("t", 0, 0)))
+    await parked(broker)
+    assert await fetch(client, ("t", 0, 0)) == (FetchAnswer([]), [])
+
+
+async def test_one_connection_may_park_several_fetches(broker, client, batch, parked) -> None:
+    await client.create("t", 2)
+    sent = [client.send(RequestCode.FETCH, request(("t", number, 0))) for number in (0, 1)]
+    await parked(broker, 2)
+    await client.produce(batch("t", 0, b"a"), batch("t", 1, b"b"))
+    bodies = [opened((await client.answer(correlation)).body)[1] for correlation in sent]
+    assert bodies == [[b"a"], [b"b"]]
+
+
+async def test_parked_fetches_go_with_their_connection(broker, connect, parked) -> None:
+    client = await connect(broker)
+    await client.create("t", 1)
+    client.send(RequestCode.FETCH, request(("t", 0, 0)))
+    await parked(broker)
+    client.writer.transport.abort()
+    await parked(broker, 0)
+
+
+@pytest.mark.parametrize("offset", [-1, 2, 1 << 40])
+async def test_an_offset_out_of_range_is_answered_at_once_beside_what_there_is(
+    client, batch, offset: int
+) -> None:
+    await client.create("t", 2)
+    await client.produce(batch("t", 0, b"a"), batch("t", 1, b"b"))
+    answer, bodies = await fetch(client, ("t", 0, offset), ("t", 1, 0))
+    states = {state.queue_id: state for state in answer.queues}
+    assert states[0].code == ResponseCode.OFFSET_OUT_OF_RANGE
+    assert (states[0].first, states[0].end) == (0, 1)
+    assert str(offset) in states[0].sentence
+    assert bodies == [b"b"]
+
+
+@pytest.mark.parametrize("queue", [("t", 1, 0), ("t", -1, 0), ("unknown", 0, 0)])
+async def test_an_unknown_queue_is_answered_at_once(client, queue: tuple[str, int, int]) -> None:
+    await client.create("t", 1)
+    (state,) = (await fetch(client, queue))[0].queues
+    assert state.code == ResponseCode.QUEUE_NOT_FOUND
+    assert state.sentence
+
+
+async def test_errors_of_many_queues_never_make_an_answer_too_large(start, connect) -> None:
+    limit = 64 << 10
+    broker = await start(frame_bytes_max=limit)
+    client = await connect(broker)
+    names = [("x" * 120 + f"{number}", 0, 0) for number in range(400)]
+    answer, _ = await fetch(client, *names)
+    assert 0 < len(answer.queues) < len(names)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        request(),
+        request(*[("t", 0, 0)] * (QUEUES_PER_FETCH_MAX + 1)),
+        request(("t", 0, 0), bytes_max=0),
+        request(("t", 0, 0), wait_ms=-1),
+        request(("not a topic", 0, 0)),
+    ],
+)
+async def test_values_out_of_range_are_refused(client, wrong: Fetch) -> None:
+    await client.create("t", 1)
+    assert isinstance(await client.refusal(RequestCode.FETCH, wrong), InvalidArgument)
+
+
+async def test_an_answer_stays_within_the_frame_limit(start, connect, batch) -> None:
+    limit = 128 << 10
+    broker = await start(frame_bytes_max=limit)
+    client = await connect(broker)
+    await client.create("t", 3)
+    for number in range(3):
+        await client.produce(batch("t", number, bytes(60_000)))
+    places = [("t", number, 0) for number in range(3)]
+    body = await client.ask(RequestCode.FETCH, request(*places, bytes_max=1 << 30))
+    assert len(body) + 12 <= limit
+    assert len(opened(body)[1]) == 1
+
+
+async def test_a_fetch_of_a_client_that_does_not_read_waits_until_it_does(
+    start, connect, batch, parked, until
+) -> None:
+    broker = await start(outgoing_bytes_max=1 << 20)
+    client, slow = await connect(broker), await connect(broker, "slow")
+    await client.create("t", 2)
+    await client.produce(batch("t", 0, bytes(900_000)))
+    # The last of these parks; the others fill the sockets and then the broker's limit.
+    waits = slow.send(RequestCode.FETCH, request(("t", 1, 0)))
+    await parked(broker)
+    slow.writer.transport.pause_reading()
+    fills = [slow.send(RequestCode.FETCH, request(("t", 0, 0))) for _ in range(20)]
+    connection = broker._state.clients["slow"]
+    await until(lambda: connection.congested)
+    await client.produce(batch("t", 1, b"late"))
+    await client.ask(RequestCode.DESCRIBE_BROKER)
+    assert len(broker._state.long_poll) == 1
+    slow.writer.transport.resume_reading()
+    for correlation in fills:
+        assert len(opened((await slow.answer(correlation)).body)[1]) == 1
+    assert opened((await slow.answer(waits)).body)[1] == [b"late"]

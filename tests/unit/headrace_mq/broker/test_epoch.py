@@ -1,0 +1,31 @@
+from pathlib import Path
+
+import pytest
+
+from headrace_mq.broker.epoch import KeptBroker, next_epoch
+from headrace_mq.broker.metadata_file import MetadataFile
+
+NOW_MS = 1_700_000_000_000
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> MetadataFile[KeptBroker]:
+    return MetadataFile(tmp_path / "store" / "metadata" / "broker.json", KeptBroker, repair="")
+
+
+def test_each_start_takes_the_next_number(tmp_path: Path, file: MetadataFile[KeptBroker]) -> None:
+    store = tmp_path / "store"
+    assert [next_epoch(file, store=store, now_ms=NOW_MS) for _ in range(3)] == [1, 2, 3]
+
+
+def test_a_lost_file_beside_messages_never_leads_back_to_an_old_number(
+    tmp_path: Path, file: MetadataFile[KeptBroker]
+) -> None:
+    store = tmp_path / "store"
+    first = next_epoch(file, store=store, now_ms=NOW_MS)
+    (store / "00000000000000000000.log").write_bytes(b"messages")
+    file.path.unlink()
+    second = next_epoch(file, store=store, now_ms=NOW_MS)
+    assert second > first
+    assert second < 1 << 32
+    assert next_epoch(file, store=store, now_ms=NOW_MS) == second + 1

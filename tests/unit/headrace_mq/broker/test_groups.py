@@ -1,0 +1,231 @@
+import pytest
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from headrace_mq.broker.groups import (
+    MEMBERS_PER_GROUP_MAX,
+    MEMBERSHIPS_PER_SESSION_MAX,
+    Groups,
+)
+from headrace_mq.errors import InvalidArgument, NotGroupMember
+from headrace_mq.protocol.bodies import GroupMember, Heartbeat, JoinGroup, LeaveGroup
+
+EXPIRY_MS = 30_000
+
+
+@pytest.fixture
+def groups() -> Groups[str]:
+    return Groups[str](member_expiry_ms=EXPIRY_MS)
+
+
+def join(
+    groups: Groups[str],
+    member: str,
+    *,
+    group: str = "g",
+    topics: tuple[str, ...] = ("t",),
+    session: str = "",
+    now_ms: int = 0,
+):
+    request = JoinGroup(group, member, list(topics))
+    return groups.join(request, session=session or f"session of {member}", now_ms=now_ms)
+
+
+def test_a_join_is_seen_by_all_and_told_to_the_others(groups: Groups[str]) -> None:
+    join(groups, "b")
+    change = join(groups, "a")
+    assert change is not None
+    assert change.view.members == [GroupMember("a", ["t"]), GroupMember("b", ["t"])]
+    assert change.tell == ["session of b"]
+    assert groups.view("g").members == change.view.members
+
+
+def test_each_change_makes_a_greater_generation(groups: Groups[str]) -> None:
+    first = join(groups, "a")
+    second = join(groups, "b")
+    third = groups.leave(LeaveGroup("g", "b"), session="session of b")
+    assert first
+    assert second
+    assert third
+    assert first.view.generation < second.view.generation < third.view.generation
+
+
+def test_a_group_that_emptied_never_repeats_a_generation(groups: Groups[str]) -> None:
+    before = join(groups, "a")
+    assert groups.leave(LeaveGroup("g", "a"), session="session of a") is None
+    assert not groups.has_members("g")
+    after = join(groups, "a")
+    assert before
+    assert after
+    assert after.view.generation > before.view.generation
+
+
+def test_generations_grow_across_broker_starts() -> None:
+    older, newer = (
+        Groups[str](member_expiry_ms=1, epoch=1),
+        Groups[str](member_expiry_ms=1, epoch=2),
+    )
+    for number in range(100):
+        join(older, f"m{number}")
+    change = join(newer, "a")
+    assert change
+    assert change.view.generation > older.view("g").generation
+
+
+def test_joining_again_with_the_same_topics_changes_nothing(groups: Groups[str]) -> None:
+    join(groups, "a", topics=("x", "y"))
+    before = groups.view("g")
+    assert join(groups, "a", topics=("y", "x")) is None
+    assert groups.view("g") == before
+
+
+def test_joining_again_with_other_topics_is_a_change(groups: Groups[str]) -> None:
+    join(groups, "a")
+    join(groups, "b")
+    change = join(groups, "a", topics=("other",))
+    assert change
+    assert change.tell == ["session of b"]
+    assert change.view.members[0] == GroupMember("a", ["other"])
+
+
+def test_two_members_on_one_connection_hear_of_each_other(groups: Groups[str]) -> None:
+    join(groups, "a", session="shared")
+    change = join(groups, "b", session="shared")
+    assert change
+    assert change.tell == ["shared"]
+
+
+def test_a_member_that_joined_from_elsewhere_is_lost_to_its_old_session(
+    groups: Groups[str],
+) -> None:
+    join(groups, "a", session="old")
+    join(groups, "a", session="new")
+    with pytest.raises(NotGroupMember, match="join again"):
+        groups.heartbeat(Heartbeat("g", "a"), session="old", now_ms=0)
+    assert groups.disconnect("old") == []
+    assert groups.has_members("g")
+
+
+def test_a_disconnect_takes_all_members_of_the_session_in_one_change_per_group(
+    groups: Groups[str],
+) -> None:
+    for group in ("g", "h"):
+        join(groups, "stays", group=group)
+        join(groups, "a", group=group, session="gone")
+        join(groups, "b", group=group, session="gone")
+    changes = groups.disconnect("gone")
+    assert [(change.view.group, change.tell) for change in changes] == [
+        ("g", ["session of stays"]),
+        ("h", ["session of stays"]),
+    ]
+    assert [member.member for member in groups.view("g").members] == ["stays"]
+
+
+def test_silence_expires_a_member_at_its_time_and_not_before(groups: Groups[str]) -> None:
+    join(groups, "silent", now_ms=1_000)
+    join(groups, "alive", now_ms=1_000)
+    groups.heartbeat(Heartbeat("g", "alive"), session="session of alive", now_ms=2_000)
+    assert groups.expire(1_000 + EXPIRY_MS - 1) == []
+    (change,) = groups.expire(1_000 + EXPIRY_MS)
+    assert change.tell == ["session of alive"]
+    with pytest.raises(NotGroupMember):
+        groups.heartbeat(Heartbeat("g", "silent"), session="session of silent", now_ms=0)
+
+
+def test_leaving_without_being_a_member_is_refused(groups: Groups[str]) -> None:
+    with pytest.raises(NotGroupMember):
+        groups.leave(LeaveGroup("g", "a"), session="s")
+
+
+def test_a_full_group_refuses_one_more_but_lets_its_members_join_again(groups: Groups[str]) -> None:
+    for number in range(MEMBERS_PER_GROUP_MAX):
+        join(groups, f"m{number}")
+    with pytest.raises(InvalidArgument, match="at most"):
+        join(groups, "one more")
+    assert join(groups, "m0", topics=("other",)) is not None
+
+
+def test_a_session_has_a_limited_number_of_memberships(groups: Groups[str]) -> None:
+    for number in range(MEMBERSHIPS_PER_SESSION_MAX):
+        join(groups, "a", group=f"g{number}", session="s")
+    with pytest.raises(InvalidArgument, match="another connection"):
+        join(groups, "a", group="one more", session="s")
+    assert not groups.has_members("one more")
+
+
+class AnyHistory(RuleBasedStateMachine):
+    """Random joins, leaves, disconnects and expiries against a model of two dicts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.groups = Groups[int](member_expiry_ms=100)
+        self.model: dict[tuple[str, str], tuple[int, list[str], int]] = {}
+        self.generations: dict[str, int] = {}
+        self.now_ms = 0
+
+    names = st.sampled_from(["a", "b", "c"])
+    sessions = st.integers(0, 2)
+
+    def check(self, before: dict[str, list[GroupMember]]) -> None:
+        for group, old in before.items():
+            view = self.groups.view(group)
+            changed = view.members != old
+            if view.members:
+                last = self.generations.get(group, 0)
+                assert view.generation > last if changed else view.generation == last
+                self.generations[group] = view.generation
+
+    def views(self) -> dict[str, list[GroupMember]]:
+        return {group: self.groups.view(group).members for group in ("g", "h")}
+
+    @rule(group=st.sampled_from(["g", "h"]), member=names, session=sessions, topic=names)
+    def joins(self, group: str, member: str, session: int, topic: str) -> None:
+        before = self.views()
+        self.groups.join(JoinGroup(group, member, [topic]), session=session, now_ms=self.now_ms)
+        self.model[group, member] = (session, [topic], self.now_ms)
+        self.check(before)
+
+    @rule(group=st.sampled_from(["g", "h"]), member=names, session=sessions)
+    def leaves(self, group: str, member: str, session: int) -> None:
+        before = self.views()
+        mine = (group, member) in self.model and self.model[group, member][0] == session
+        try:
+            self.groups.leave(LeaveGroup(group, member), session=session)
+            assert mine
+            del self.model[group, member]
+        except NotGroupMember:
+            assert not mine
+        self.check(before)
+
+    @rule(session=sessions)
+    def disconnects(self, session: int) -> None:
+        before = self.views()
+        self.groups.disconnect(session)
+        self.model = {key: held for key, held in self.model.items() if held[0] != session}
+        self.check(before)
+
+    @rule(later_ms=st.integers(0, 60))
+    def time_passes(self, later_ms: int) -> None:
+        before = self.views()
+        self.now_ms += later_ms
+        self.groups.expire(self.now_ms)
+        self.model = {key: held for key, held in self.model.items() if held[2] > self.now_ms - 100}
+        self.check(before)
+
+    @invariant()
+    def holds_what_the_model_holds(self) -> None:
+        for group, members in self.views().items():
+            expected = sorted(
+                (member, topics)
+                for (name, member), (_, topics, _) in self.model.items()
+                if name == group
+            )
+            assert [(entry.member, entry.topics) for entry in members] == expected
+            assert self.groups.has_members(group) == bool(expected)
+
+
+AnyHistory.TestCase.settings = hypothesis_settings(
+    max_examples=50, stateful_step_count=30, deadline=None
+)
+TestAnyHistory = AnyHistory.TestCase

@@ -1,0 +1,200 @@
+from collections.abc import Callable
+
+import pytest
+
+from headrace_mq.broker.long_poll import LongPoll, ParkedFetch
+from headrace_mq.message import QueueRef
+from headrace_mq.protocol.bodies import Fetch
+
+A, B = QueueRef("t", 0), QueueRef("t", 1)
+
+
+class FakeTimer:
+    def __init__(self, at: float, call: Callable[[], object]) -> None:
+        self.at, self.call, self.cancelled = at, call, False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class FakeTimers:
+    """An event loop whose time is moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.timers: list[FakeTimer] = []
+
+    def call_soon(self, callback: Callable[[], object]) -> FakeTimer:
+        return self.call_later(0, callback)
+
+    def call_later(self, delay: float, callback: Callable[..., object], *args: object) -> FakeTimer:
+        timer = FakeTimer(self.now + delay, lambda: callback(*args))
+        self.timers.append(timer)
+        return timer
+
+    def advance(self, seconds: float = 0) -> None:
+        self.now += seconds
+        due = sorted((t for t in self.timers if t.at <= self.now), key=lambda timer: timer.at)
+        self.timers = [timer for timer in self.timers if timer.at > self.now]
+        for timer in due:
+            if not timer.cancelled:
+                timer.call()
+
+
+class FakeConnection:
+    congested = False
+
+
+class Subject:
+    def __init__(self, parked_max: int = 100) -> None:
+        self.timers = FakeTimers()
+        self.answers: list[tuple[str, int]] = []
+        self.looked: list[int] = []
+        self.there: set[QueueRef] = set()
+        self.poll = LongPoll(
+            self.timers, parked_max=parked_max, serve=self.serve, expire=self.expire
+        )
+
+    def serve(self, fetch: ParkedFetch) -> bool:
+        self.looked.append(fetch.correlation)
+        if self.there.isdisjoint(fetch.queues):
+            return False
+        self.answers.append(("served", fetch.correlation))
+        return True
+
+    def expire(self, fetch: ParkedFetch) -> None:
+        self.answers.append(("nothing", fetch.correlation))
+
+    def park(
+        self,
+        number: int,
+        *queues: QueueRef,
+        connection: FakeConnection | None = None,
+        wait_ms: int = 1_000,
+    ) -> FakeConnection:
+        connection = connection or FakeConnection()
+        assert self.poll.park(ParkedFetch(connection, number, Fetch([], 1, 1), queues), wait_ms)
+        return connection
+
+
+@pytest.fixture
+def subject() -> Subject:
+    return Subject()
+
+
+def test_an_append_serves_who_waits_for_the_queue_and_nobody_else(subject: Subject) -> None:
+    subject.park(1, A)
+    subject.park(2, B)
+    subject.there = {A}
+    subject.poll.wake([A])
+    subject.timers.advance()
+    assert subject.answers == [("served", 1)]
+    assert len(subject.poll) == 1
+
+
+def test_who_waited_longest_is_served_first(subject: Subject) -> None:
+    for number in range(5):
+        subject.park(number, A)
+    subject.there = {A}
+    subject.poll.wake([A])
+    subject.timers.advance()
+    assert [number for _, number in subject.answers] == [0, 1, 2, 3, 4]
+
+
+def test_a_fetch_is_looked_at_once_per_tick_however_many_of_its_queues_grew(
+    subject: Subject,
+) -> None:
+    subject.park(1, A, B)
+    subject.poll.wake([A, B])
+    subject.poll.wake([A])
+    subject.timers.advance()
+    assert subject.looked == [1]
+
+
+def test_a_fetch_that_finds_nothing_after_all_goes_on_waiting(subject: Subject) -> None:
+    subject.park(1, A)
+    subject.poll.wake([A])
+    subject.timers.advance()
+    assert subject.answers == []
+    subject.there = {A}
+    subject.poll.wake([A])
+    subject.timers.advance()
+    assert subject.answers == [("served", 1)]
+
+
+def test_the_clock_answers_with_nothing_once(subject: Subject) -> None:
+    subject.park(1, A, wait_ms=1_000)
+    subject.timers.advance(0.999)
+    assert subject.answers == []
+    subject.timers.advance(0.001)
+    subject.timers.advance(10)
+    assert subject.answers == [("nothing", 1)]
+    assert len(subject.poll) == 0
+
+
+def test_a_served_fetch_is_not_answered_again_by_the_clock(subject: Subject) -> None:
+    subject.park(1, A)
+    subject.there = {A}
+    subject.poll.wake([A])
+    subject.timers.advance(10)
+    subject.timers.advance(10)
+    assert subject.answers == [("served", 1)]
+
+
+def test_a_fetch_that_runs_out_in_the_tick_it_is_woken_is_answered_once(subject: Subject) -> None:
+    subject.park(1, A, wait_ms=0)
+    subject.there = {A}
+    subject.poll.wake([A])
+    subject.timers.advance()
+    assert len(subject.answers) == 1
+
+
+def test_a_congested_connection_is_served_when_it_has_caught_up(subject: Subject) -> None:
+    connection = subject.park(1, A)
+    connection.congested = True
+    subject.there = {A}
+    subject.poll.wake([A])
+    subject.timers.advance()
+    assert subject.answers == []
+    connection.congested = False
+    subject.poll.wake_connection(connection)
+    subject.timers.advance()
+    assert subject.answers == [("served", 1)]
+
+
+def test_a_dropped_connection_takes_its_fetches_along(subject: Subject) -> None:
+    gone = subject.park(1, A)
+    subject.park(2, A, connection=gone)
+    subject.park(3, A)
+    subject.there = {A}
+    subject.poll.wake([A])
+    subject.poll.drop(gone)
+    subject.timers.advance(10)
+    assert subject.answers == [("served", 3)]
+    assert len(subject.poll) == 0
+
+
+def test_no_more_wait_than_may(subject: Subject) -> None:
+    subject = Subject(parked_max=1)
+    subject.park(1, A)
+    late = ParkedFetch(FakeConnection(), 2, Fetch([], 1, 1), [A])
+    assert not subject.poll.park(late, 1_000)
+    subject.timers.advance(1)
+    assert subject.poll.park(late, 1_000)
+
+
+def test_all_are_handed_over_when_the_broker_stops(subject: Subject) -> None:
+    subject.park(1, A)
+    subject.park(2, B)
+    assert [fetch.correlation for fetch in subject.poll.release()] == [1, 2]
+    subject.timers.advance(10)
+    assert subject.answers == []
+    assert len(subject.poll) == 0
+
+
+def test_one_queue_named_twice_is_waited_for_once(subject: Subject) -> None:
+    subject.park(1, A, A)
+    subject.there = {A}
+    subject.poll.wake([A])
+    subject.timers.advance()
+    assert subject.answers == [("served", 1)]

@@ -1,0 +1,332 @@
+import asyncio
+import importlib
+import re
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+import uvloop
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+import headrace_mq
+from headrace_mq.broker.offsets import KeptOffsets
+from headrace_mq.broker.server import Broker, run, serve
+from headrace_mq.errors import BrokerStopping, DataCorrupt, MessageQueueError
+from headrace_mq.protocol.batch import decode_records, split_batches
+from headrace_mq.protocol.bodies import (
+    CommitOffsets,
+    CommittedOffset,
+    Fetch,
+    FetchFrom,
+    GetOffsets,
+    Hello,
+    OffsetsAnswer,
+    decode,
+    decode_fetch_answer,
+    encode,
+)
+from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.protocol.frame import FrameReader, encode_frame
+from headrace_mq.settings import BrokerSettings, StoreSettings
+
+METADATA = ("topics.json", "offsets.json", "broker.json")
+
+
+async def bodies_of(client, topic: str, queue_id: int = 0) -> list[bytes]:
+    request = Fetch([FetchFrom(topic, queue_id, 0)], 1 << 20, 0)
+    _, batches = decode_fetch_answer(await client.ask(RequestCode.FETCH, request))
+    return [record.body for view in split_batches(batches) for record in decode_records(view)]
+
+
+async def commit(client, offset: int) -> None:
+    request = CommitOffsets("g", "", 0, [CommittedOffset("t", 0, offset)])
+    await client.ask(RequestCode.COMMIT_OFFSETS, request)
+
+
+async def committed(client) -> int:
+    body = await client.ask(RequestCode.GET_OFFSETS, GetOffsets("g", ["t"]))
+    return decode(OffsetsAnswer, body).offsets[0].offset
+
+
+# --- start ---------------------------------------------------------------------------------------
+
+
+async def test_what_was_acknowledged_is_there_after_a_restart(start, connect, batch) -> None:
+    first = await start()
+    client = await connect(first)
+    await client.create("t", 3, "forever")
+    await client.produce(batch("t", 0, b"a", b"b"))
+    await commit(client, 1)
+    await first.aclose()
+
+    second = await start()
+    client = await connect(second, "")
+    assert (await client.hello()).epoch == 2
+    assert await bodies_of(client, "t") == [b"a", b"b"]
+    assert await committed(client) == 1
+    assert (await client.produce(batch("t", 0, b"c"))).results[0].base_offset == 2
+
+
+async def test_offsets_reach_the_disk_while_the_broker_runs(start, connect, batch, until) -> None:
+    broker = await start(offsets_flush_ms=1)
+    client = await connect(broker)
+    await client.create("t", 1)
+    await client.produce(batch("t", 0))
+    await commit(client, 1)
+    file = broker._state.offsets._file
+    await until(lambda: file.read() == KeptOffsets({"g": {"t": {0: 1}}}))
+
+
+@pytest.mark.parametrize("name", METADATA)
+async def test_a_damaged_file_stops_the_start_and_says_what_to_do(
+    start, settings, connect, batch, name: str
+) -> None:
+    broker = await start()
+    client = await connect(broker)
+    await client.create("t", 1)
+    await client.produce(batch("t", 0, b"a"))
+    await broker.aclose()
+    (path,) = settings().store.directory.rglob(name)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1] + b"x")
+    with pytest.raises(DataCorrupt, match=name) as caught:
+        await Broker(settings()).start()
+    assert "move it away" in str(caught.value)
+    path.write_bytes(whole)
+    assert await bodies_of(await connect(await start()), "t") == [b"a"]
+
+
+@pytest.mark.parametrize("name", METADATA)
+async def test_a_lost_file_never_means_that_there_are_no_messages(
+    start, settings, connect, batch, name: str
+) -> None:
+    broker = await start()
+    client = await connect(broker)
+    await client.create("t", 1, "forever")
+    await client.produce(batch("t", 0, b"a"))
+    await broker.aclose()
+    (path,) = settings().store.directory.rglob(name)
+    path.unlink()
+    client = await connect(await start(), "")
+    assert (await client.hello()).epoch > 1
+    assert await bodies_of(client, "t") == [b"a"]
+
+
+async def test_two_brokers_never_share_a_directory(broker, settings) -> None:
+    with pytest.raises(MessageQueueError, match="another broker"):
+        await Broker(settings()).start()
+
+
+async def test_an_address_in_use_fails_the_start_and_frees_the_directory(
+    broker, settings, tmp_path: Path
+) -> None:
+    port = int(broker.address.rsplit(":", 1)[1])
+    store = StoreSettings(directory=tmp_path / "other")
+    with pytest.raises(MessageQueueError, match="cannot listen"):
+        await Broker(settings(store=store, port=port)).start()
+    second = Broker(settings(store=store))
+    await second.start()
+    await second.aclose()
+
+
+async def test_a_broker_starts_once(broker) -> None:
+    with pytest.raises(ValueError, match="once"):
+        await broker.start()
+
+
+async def test_a_broker_that_never_started_can_be_closed(settings) -> None:
+    broker = Broker(settings())
+    await broker.aclose()
+    assert broker.address == ""
+
+
+# --- stop ----------------------------------------------------------------------------------------
+
+
+async def test_stopping_finishes_what_is_in_flight_and_takes_nothing_new(
+    broker, connect, batch
+) -> None:
+    client = await connect(broker)
+    await client.create("t", 1)
+    flush = asyncio.get_running_loop().create_future()
+    broker._state.acknowledgements._durable = lambda: flush
+    in_flight = client.send(RequestCode.PRODUCE, batch("t", 0, b"a"))
+    await client.ask(RequestCode.DESCRIBE_BROKER)
+    closing = asyncio.ensure_future(broker.aclose())
+    await asyncio.sleep(0)
+    late = await client.answer(client.send(RequestCode.PRODUCE, batch("t", 0, b"b")))
+    assert late.code == BrokerStopping.code
+    with pytest.raises(ConnectionRefusedError):
+        await connect(broker)
+    assert not closing.done()
+    flush.set_result(None)
+    assert (await client.answer(in_flight)).code == 0
+    assert await client.closed()
+    await closing
+
+
+async def test_stopping_answers_parked_fetches(broker, connect) -> None:
+    client = await connect(broker)
+    await client.create("t", 1)
+    parked = client.send(RequestCode.FETCH, Fetch([FetchFrom("t", 0, 0)], 1, 60_000))
+    await client.ask(RequestCode.DESCRIBE_BROKER)
+    await broker.aclose()
+    assert (await client.answer(parked)).code == 0
+    assert await client.closed()
+
+
+async def test_closing_twice_is_closing_once(broker) -> None:
+    await asyncio.gather(broker.aclose(), broker.aclose())
+    await broker.aclose()
+
+
+# --- hostile bytes -------------------------------------------------------------------------------
+
+code = st.one_of(st.sampled_from(list(RequestCode)), st.integers(0, 65_535))
+frame = st.builds(
+    lambda code, correlation, flags, body: encode_frame(code, correlation, body, flags=flags),
+    code,
+    st.integers(0, 2**64 - 1),
+    st.integers(0, 255),
+    st.one_of(st.binary(max_size=200), st.sampled_from([b"\x91" * 50_000, b"\x92\xa1\xff\x90"])),
+)
+HELLO = encode_frame(RequestCode.HELLO, 1, encode(Hello("fuzz", 1, 1)))
+
+
+@hypothesis_settings(max_examples=60, deadline=None)
+@given(
+    st.booleans(),
+    st.lists(st.one_of(st.binary(max_size=200), frame), max_size=5),
+)
+def test_no_bytes_disturb_other_connections(said_hello: bool, chunks: list[bytes]) -> None:
+    brokers.attack((HELLO if said_hello else b"") + b"".join(chunks))
+
+
+class RunningBroker:
+    """A broker on a loop of its own, for tests that hypothesis drives from outside of any loop."""
+
+    def __init__(self) -> None:
+        self.runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+        self.broker: Broker | None = None
+
+    def open(self, directory: Path) -> None:
+        self.broker = Broker(BrokerSettings(store=StoreSettings(directory=directory), port=0))
+        self.runner.run(self.broker.start())
+
+    def close(self) -> None:
+        self.runner.run(self.broker.aclose())
+        self.runner.close()
+
+    def attack(self, data: bytes) -> None:
+        self.runner.run(self._attack(data))
+
+    async def _attack(self, data: bytes) -> None:
+        host, port = self.broker.address.rsplit(":", 1)
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(data)
+        writer.write_eof()
+        try:
+            answered = await reader.read()
+        except ConnectionResetError:
+            answered = b""
+        writer.transport.abort()
+        # Whatever comes back is made of whole frames.
+        assert sum(len(frame.body) + 16 for frame in FrameReader(1 << 24).feed(answered)) == len(
+            answered
+        )
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(HELLO)
+        head = await reader.readexactly(16)
+        assert head[4:6] == b"\x00\x00"
+        writer.transport.abort()
+
+
+brokers = RunningBroker()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def broker_under_attack(tmp_path_factory: pytest.TempPathFactory):
+    brokers.open(tmp_path_factory.mktemp("fuzz") / "store")
+    yield
+    brokers.close()
+
+
+# --- as a process --------------------------------------------------------------------------------
+
+
+async def test_serve_is_ready_when_clients_can_connect_and_stops_on_sigterm(
+    settings, connect
+) -> None:
+    ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    serving = asyncio.ensure_future(serve(settings(), ready=ready.set_result))
+    client = await connect(await ready)
+    signal.raise_signal(signal.SIGTERM)
+    await serving
+    assert await client.closed()
+
+
+async def test_serve_that_cannot_start_raises_and_leaves_no_handlers(broker, settings) -> None:
+    with pytest.raises(MessageQueueError):
+        await serve(settings(), ready=lambda _: None)
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from headrace_mq.broker.server import run
+from headrace_mq.settings import BrokerSettings, StoreSettings
+
+store = StoreSettings(directory=Path(sys.argv[1]))
+run(BrokerSettings(store=store, port=0), ready=lambda address: print("ready", address, flush=True))
+print("stopped", flush=True)
+"""
+
+
+async def test_a_process_runs_a_broker_until_it_is_interrupted(
+    tmp_path: Path, connect, batch
+) -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", PROGRAM, str(tmp_path / "store"), stdout=asyncio.subprocess.PIPE
+    )
+    output = process.stdout
+    while not (line := (await output.readline()).decode()).startswith("ready"):
+        assert line, "the process ended before it was ready"
+    client = await connect(line.split()[1])
+    assert (await client.produce(batch("t", 0))).results[0].code == 0
+    process.send_signal(signal.SIGINT)
+    assert await client.closed()
+    rest = (await output.read()).decode()
+    assert rest.endswith("stopped\n")
+    assert await process.wait() == 0
+
+
+def test_run_raises_what_keeps_it_from_starting(tmp_path: Path) -> None:
+    (tmp_path / "store").write_text("a file where a directory should be")
+    settings = BrokerSettings(store=StoreSettings(directory=tmp_path / "store"), port=0)
+    with pytest.raises(MessageQueueError):
+        run(settings, ready=lambda _: None)
+
+
+# --- ARCHITECTURE.md -----------------------------------------------------------------------------
+
+ARCHITECTURE = Path(headrace_mq.__file__).parent.parent / "ARCHITECTURE.md"
+LIMITS = re.findall(r"^\| .* \| (\d+) \| `([\w.]+)` \|$", ARCHITECTURE.read_text("utf-8"), re.M)
+
+
+def test_the_limits_table_covers_every_limit_of_the_settings() -> None:
+    fields = {name for name in BrokerSettings.__struct_fields__ if name.endswith(("_max", "_ms"))}
+    assert fields == {name for _, name in LIMITS if "." not in name}
+
+
+@pytest.mark.parametrize(("value", "name"), LIMITS)
+def test_the_limits_table_shows_the_values_of_the_code(value: str, name: str) -> None:
+    module, _, constant = name.rpartition(".")
+    if module:
+        held = getattr(importlib.import_module(f"headrace_mq.{module}"), constant)
+    else:
+        held = getattr(BrokerSettings(store=StoreSettings(directory=Path())), name)
+    assert held == int(value)

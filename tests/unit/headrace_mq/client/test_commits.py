@@ -1,0 +1,150 @@
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from headrace_mq._net.link import Link
+from headrace_mq.client.commits import Commits
+from headrace_mq.client.shares import Shares
+from headrace_mq.errors import BrokerStopping, ConnectionLost, NotGroupMember, OffsetOutOfRange
+from headrace_mq.message import QueueRef
+from headrace_mq.protocol.bodies import CommitOffsets, CommittedOffset, decode
+from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.settings import ConsumerSettings
+
+COMMIT = RequestCode.COMMIT_OFFSETS
+A, B = QueueRef("t", 0), QueueRef("t", 1)
+
+
+@pytest.fixture
+def shares(broker: Any) -> Shares:
+    broker.topics["t"] = 2
+    broker.members["me"] = (["t"], None)
+    shares = Shares(10)
+    shares.assign([A, B])
+    shares.start(A, 4, known=True, committed=4)
+    shares.start(B, 7, known=False, committed=-1)
+    return shares
+
+
+def make(link: Link, shares: Shares, **settings: Any) -> Commits:
+    return Commits(
+        link, shares, group="g", settings=ConsumerSettings(**settings), generation=lambda: 3
+    )
+
+
+@pytest.fixture
+def commits(link: Link, shares: Shares) -> Commits:
+    return make(link, shares)
+
+
+@pytest.fixture
+async def keeping(link: Link, shares: Shares) -> AsyncIterator[Commits]:
+    """Commits with a timer that never fires within a test."""
+    commits = make(link, shares, commit_interval_ms=60_000)
+    task = asyncio.create_task(commits.keep_committing())
+    yield commits
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def test_only_what_the_broker_does_not_hold_is_sent(broker: Any, commits: Commits) -> None:
+    await commits.commit()
+    await commits.commit()
+    (request,) = [r for r in broker.seen if r.code == COMMIT]
+    assert decode(CommitOffsets, request.body) == CommitOffsets(
+        "g", "me", 3, [CommittedOffset("t", 1, 7)]
+    )
+    assert broker.offsets == {("g", B): 7}
+
+
+async def test_commits_take_turns_and_the_second_sends_what_changed_meanwhile(
+    broker: Any, commits: Commits, shares: Shares
+) -> None:
+    broker.held = {COMMIT}
+    both = [asyncio.create_task(commits.commit()) for _ in range(2)]
+    first = await broker.next(COMMIT)
+    shares.seek(A, 9)
+    assert broker.count(COMMIT) == 1
+    broker.serve(first)
+    broker.serve(await broker.next(COMMIT))
+    await asyncio.gather(*both)
+    assert broker.offsets == {("g", A): 9, ("g", B): 7}
+
+
+async def test_a_refused_commit_is_raised_and_sent_again(broker: Any, commits: Commits) -> None:
+    broker.members.clear()
+    with pytest.raises(NotGroupMember):
+        await commits.commit()
+    broker.members["me"] = (["t"], None)
+    await commits.commit()
+    assert broker.offsets == {("g", B): 7}
+
+
+async def test_an_offset_of_a_revoked_queue_that_is_refused_is_given_up(
+    broker: Any, commits: Commits, shares: Shares
+) -> None:
+    shares.assign([A])
+    broker.held = {COMMIT}
+    commit = asyncio.create_task(commits.commit())
+    (await broker.next(COMMIT)).refuse(OffsetOutOfRange("ends at 5"))
+    with pytest.raises(OffsetOutOfRange):
+        await commit
+    assert shares.to_commit() == {}
+
+
+async def test_an_offset_of_a_revoked_queue_is_kept_where_the_refusal_may_pass(
+    broker: Any, commits: Commits, shares: Shares
+) -> None:
+    shares.assign([A])
+    broker.held = {COMMIT}
+    commit = asyncio.create_task(commits.commit())
+    (await broker.next(COMMIT)).refuse(BrokerStopping("soon"))
+    with pytest.raises(BrokerStopping):
+        await commit
+    assert shares.to_commit() == {B: 7}
+
+
+async def test_a_lost_connection_leaves_the_outcome_open(
+    broker: Any, commits: Commits, shares: Shares
+) -> None:
+    broker.held = {COMMIT}
+    commit = asyncio.create_task(commits.commit())
+    await broker.next(COMMIT)
+    broker.drop()
+    with pytest.raises(ConnectionLost):
+        await commit
+    assert shares.to_commit() == {B: 7}
+
+
+async def test_a_hand_over_does_not_wait_for_the_timer(broker: Any, keeping: Commits) -> None:
+    broker.held = {COMMIT}
+    keeping.commit_soon()
+    broker.serve(await broker.next(COMMIT))
+    assert broker.offsets == {("g", B): 7}
+
+
+async def test_committing_goes_on_after_failures(
+    broker: Any, keeping: Commits, shares: Shares
+) -> None:
+    broker.held = {COMMIT}
+    keeping.commit_soon()
+    (await broker.next(COMMIT)).refuse(OffsetOutOfRange("no"))
+    keeping.commit_soon()
+    await broker.next(COMMIT)
+    broker.drop()
+    keeping.commit_soon()
+    broker.serve(await broker.next(COMMIT))
+    assert broker.offsets == {("g", B): 7}
+
+
+async def test_the_timer_commits(broker: Any, link: Link, shares: Shares) -> None:
+    task = asyncio.create_task(make(link, shares, commit_interval_ms=1).keep_committing())
+    broker.held = {COMMIT}
+    broker.serve(await broker.next(COMMIT))
+    shares.seek(A, 8)
+    broker.serve(await broker.next(COMMIT))
+    assert broker.offsets == {("g", A): 8, ("g", B): 7}
+    task.cancel()
+    await asyncio.wait([task])

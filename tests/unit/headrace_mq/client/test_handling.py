@@ -1,0 +1,236 @@
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from headrace_mq.client.handling import Handling
+from headrace_mq.errors import Closed, DataCorrupt
+from headrace_mq.message import QueueRef, Record
+from headrace_mq.settings import ConsumerSettings
+
+A, B = QueueRef("t", 0), QueueRef("t", 1)
+Until = Callable[[Callable[[], object]], Any]
+
+
+def record(offset: int, key: str = "", queue: QueueRef = A) -> Record:
+    return Record(
+        queue=queue, offset=offset, key=key, tag="", headers={}, body=b"", born_at_ms=0,
+        stored_at_ms=0,
+    )  # fmt: skip
+
+
+class Deliveries:
+    """What a test delivers."""
+
+    def __init__(self, *batches: list[Record]) -> None:
+        self.batches: asyncio.Queue[list[Record] | Exception] = asyncio.Queue()
+        for batch in batches:
+            self.batches.put_nowait(batch)
+        self.acked: list[int] = []
+        self.revoked: set[QueueRef] = set()
+
+    def close(self) -> None:
+        self.batches.put_nowait(Closed("closed"))
+
+    async def poll(self) -> list[Record]:
+        batch = await self.batches.get()
+        if isinstance(batch, Exception):
+            raise batch
+        return batch
+
+    def ack(self, record: Record) -> None:
+        self.acked.append(record.offset)
+
+    def holds(self, record: Record) -> bool:
+        return record.queue not in self.revoked
+
+
+class Gates:
+    """A handler that says what it began and goes on when it is let."""
+
+    def __init__(self) -> None:
+        self.begun: list[int] = []
+        self.gates: dict[int, asyncio.Future[None]] = {}
+
+    async def handle(self, record: Record) -> None:
+        self.begun.append(record.offset)
+        self.gates[record.offset] = asyncio.get_running_loop().create_future()
+        await self.gates[record.offset]
+
+    def open(self, offset: int) -> None:
+        self.gates.pop(offset).set_result(None)
+
+    def fail(self, offset: int, error: BaseException) -> None:
+        self.gates.pop(offset).set_exception(error)
+
+
+def run(deliveries: Deliveries, handler: Any, **settings: Any) -> asyncio.Task[None]:
+    chosen = ConsumerSettings(**{"retry_ms_min": 1, "retry_ms_max": 2} | settings)
+    return asyncio.create_task(Handling(deliveries, handler, chosen).run())
+
+
+async def test_a_key_is_handled_in_order_and_keys_beside_each_other(until: Until) -> None:
+    gates = Gates()
+    deliveries = Deliveries([record(0, "a"), record(1, "b"), record(2, "a"), record(3, "b")])
+    task = run(deliveries, gates.handle)
+    await until(lambda: gates.begun == [0, 1])
+    gates.open(1)
+    await until(lambda: gates.begun == [0, 1, 3])
+    deliveries.batches.put_nowait([record(4, "a")])
+    gates.open(0)
+    await until(lambda: gates.begun == [0, 1, 3, 2])
+    gates.open(2)
+    await until(lambda: gates.begun == [0, 1, 3, 2, 4])
+    gates.open(3)
+    gates.open(4)
+    deliveries.close()
+    await task
+    assert deliveries.acked == [1, 0, 2, 3, 4]
+
+
+async def test_records_without_a_key_are_handled_beside_each_other(until: Until) -> None:
+    gates = Gates()
+    deliveries = Deliveries([record(0), record(1), record(2)])
+    task = run(deliveries, gates.handle)
+    await until(lambda: gates.begun == [0, 1, 2])
+    for offset in (2, 0, 1):
+        gates.open(offset)
+    deliveries.close()
+    await task
+
+
+async def test_one_key_in_two_queues_is_two_orders(until: Until) -> None:
+    gates = Gates()
+    deliveries = Deliveries([record(0, "a", A), record(1, "a", B)])
+    task = run(deliveries, gates.handle)
+    await until(lambda: gates.begun == [0, 1])
+    gates.open(0)
+    gates.open(1)
+    deliveries.close()
+    await task
+
+
+async def test_no_more_keys_than_the_limit_are_handled_at_a_time(until: Until) -> None:
+    gates = Gates()
+    deliveries = Deliveries([record(n, f"k{n}") for n in range(4)])
+    task = run(deliveries, gates.handle, handlers_max=2)
+    await until(lambda: gates.begun == [0, 1])
+    await asyncio.sleep(0)
+    assert gates.begun == [0, 1]
+    gates.open(1)
+    await until(lambda: gates.begun == [0, 1, 2])
+    gates.open(0)
+    await until(lambda: gates.begun == [0, 1, 2, 3])
+    gates.open(2)
+    gates.open(3)
+    deliveries.close()
+    await task
+
+
+@pytest.mark.parametrize("error", [LookupError("defect"), asyncio.CancelledError()])
+async def test_a_failed_record_is_handled_again_before_the_next_of_its_key(
+    until: Until, error: BaseException
+) -> None:
+    gates = Gates()
+    deliveries = Deliveries([record(0, "a"), record(1, "a"), record(2, "b")])
+    task = run(deliveries, gates.handle)
+    await until(lambda: gates.begun == [0, 2])
+    gates.fail(0, error)
+    gates.open(2)
+    await until(lambda: gates.begun == [0, 2, 0])
+    assert deliveries.acked == [2]
+    gates.open(0)
+    await until(lambda: gates.begun == [0, 2, 0, 1])
+    gates.open(1)
+    deliveries.close()
+    await task
+    assert deliveries.acked == [2, 0, 1]
+
+
+async def test_pauses_grow_to_their_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    timeout = asyncio.timeout
+
+    def note(delay: float) -> Any:
+        pauses.append(delay)
+        return timeout(0)
+
+    monkeypatch.setattr(asyncio, "timeout", note)
+    attempts = 0
+
+    async def handle(record: Record) -> None:
+        nonlocal attempts
+        attempts += 1
+        if attempts < 6:
+            raise LookupError
+
+    deliveries = Deliveries([record(0, "a")])
+    task = run(deliveries, handle, retry_ms_min=10, retry_ms_max=50)
+    while not deliveries.acked:
+        await asyncio.sleep(0)
+    deliveries.close()
+    await task
+    assert pauses == [0.01, 0.02, 0.04, 0.05, 0.05]
+
+
+async def test_records_of_a_revoked_queue_are_dropped_and_not_tried_again(until: Until) -> None:
+    gates = Gates()
+    deliveries = Deliveries([record(0, "a"), record(1, "a"), record(2, "a", B)])
+    task = run(deliveries, gates.handle)
+    await until(lambda: gates.begun == [0, 2])
+    deliveries.revoked.add(A)
+    gates.fail(0, LookupError())
+    gates.open(2)
+    await until(lambda: deliveries.acked == [2])
+    deliveries.close()
+    await task
+    assert gates.begun == [0, 2]
+
+
+async def test_the_end_finishes_what_is_being_handled_and_begins_nothing(until: Until) -> None:
+    gates = Gates()
+    deliveries = Deliveries([record(0, "a"), record(1, "a")])
+    task = run(deliveries, gates.handle)
+    await until(lambda: gates.begun == [0])
+    deliveries.close()
+    await asyncio.sleep(0)
+    assert not task.done()
+    gates.open(0)
+    await task
+    assert gates.begun == [0]
+    assert deliveries.acked == [0]
+
+
+async def test_the_end_does_not_wait_for_the_next_attempt(until: Until) -> None:
+    gates = Gates()
+    deliveries = Deliveries([record(0, "a")])
+    task = run(deliveries, gates.handle, retry_ms_min=60_000, retry_ms_max=60_000)
+    await until(lambda: gates.begun == [0])
+    gates.fail(0, LookupError())
+    deliveries.close()
+    await task
+    assert deliveries.acked == []
+
+
+async def test_an_error_of_poll_cancels_the_handlers_and_is_raised(until: Until) -> None:
+    gates = Gates()
+    deliveries = Deliveries([record(0, "a")])
+    task = run(deliveries, gates.handle)
+    await until(lambda: gates.begun == [0])
+    deliveries.batches.put_nowait(DataCorrupt("a batch"))
+    with pytest.raises(DataCorrupt):
+        await task
+    assert gates.gates[0].cancelled()
+
+
+async def test_cancelling_the_run_cancels_the_handlers(until: Until) -> None:
+    gates = Gates()
+    deliveries = Deliveries([record(0, "a")])
+    task = run(deliveries, gates.handle)
+    await until(lambda: gates.begun == [0])
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    assert gates.gates[0].cancelled()
+    assert deliveries.acked == []

@@ -1,0 +1,221 @@
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from headrace_mq._net.link import Link
+from headrace_mq.client.membership import Membership
+from headrace_mq.errors import ConnectionLost, InvalidArgument
+from headrace_mq.message import QueueRef
+from headrace_mq.protocol.bodies import GroupChanged, GroupMember
+from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.settings import ConsumerSettings
+
+JOIN, BEAT, DESCRIBE = RequestCode.JOIN_GROUP, RequestCode.HEARTBEAT, RequestCode.DESCRIBE_TOPICS
+Until = Callable[[Callable[[], object]], Any]
+
+
+def queues(*numbers: int, topic: str = "t") -> frozenset[QueueRef]:
+    return frozenset(QueueRef(topic, number) for number in numbers)
+
+
+class Watched:
+    """A membership and what it told."""
+
+    def __init__(self, link: Link, clock: Any, **settings: Any) -> None:
+        self.changes: list[frozenset[QueueRef]] = []
+        self.losses = 0
+        self.membership = Membership(
+            link,
+            group="g",
+            topics=["t", "t"],
+            settings=ConsumerSettings(**settings),
+            clock=clock,
+            on_change=self.changes.append,
+            on_lost=self._lose,
+        )
+        link._on_down = self.membership.lost
+
+    def _lose(self) -> None:
+        self.losses += 1
+
+
+@pytest.fixture
+async def watched(broker: Any, link: Link, clock: Any) -> AsyncIterator[Watched]:
+    """A member that joined and beats each millisecond."""
+    broker.topics["t"] = 4
+    watched = Watched(link, clock, heartbeat_ms=1, request_timeout_ms=200)
+    await watched.membership.join()
+    task = asyncio.create_task(watched.membership.stay())
+    yield watched
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def test_joining_tells_the_members_queues(broker: Any, watched: Watched) -> None:
+    assert watched.changes == [queues(0, 1, 2, 3)]
+    assert watched.membership.generation == broker.generation
+    assert watched.membership.first_seen == queues(0, 1, 2, 3)
+    assert list(broker.members) == ["me"]
+
+
+async def test_a_push_tells_of_another_member_at_once(broker: Any, watched: Watched) -> None:
+    watched.membership.changed(broker.join("you", ["t"]))
+    watched.membership.changed(broker.leave("you"))
+    assert watched.changes[1:] == [queues(0, 1), queues(0, 1, 2, 3)]
+
+
+async def test_a_heartbeat_tells_of_another_member_when_the_push_was_lost(
+    broker: Any, watched: Watched, until: Until
+) -> None:
+    broker.join("you", ["t"])
+    await until(lambda: len(watched.changes) == 2)
+    assert watched.changes[-1] == queues(0, 1)
+
+
+async def test_old_views_and_those_of_other_groups_are_ignored(
+    broker: Any, watched: Watched
+) -> None:
+    old = broker.join("you", ["t"])
+    new = broker.leave("you")
+    watched.membership.changed(new)
+    watched.membership.changed(old)
+    watched.membership.changed(GroupChanged("other", 99, [GroupMember("you", ["t"])]))
+    assert watched.changes == [queues(0, 1, 2, 3)]
+
+
+async def test_members_of_other_topics_take_nothing_away(broker: Any, watched: Watched) -> None:
+    watched.membership.changed(broker.join("you", ["u"]))
+    assert watched.changes == [queues(0, 1, 2, 3)]
+
+
+async def test_a_newer_view_that_overtook_the_join_answer_stays(
+    broker: Any, link: Link, clock: Any
+) -> None:
+    broker.topics["t"] = 2
+    watched = Watched(link, clock)
+    broker.held = {JOIN}
+    joining = asyncio.create_task(watched.membership.join())
+    request = await broker.next(JOIN)
+    broker.held = set()
+    broker.serve(request)
+    watched.membership.changed(broker.join("a", ["t"]))
+    await joining
+    assert watched.changes[-1] == queues(1)
+
+
+async def test_a_member_the_broker_forgot_joins_again(
+    broker: Any, watched: Watched, until: Until
+) -> None:
+    broker.leave("me")
+    await until(lambda: len(watched.changes) == 2)
+    assert watched.losses == 1
+    assert watched.changes[-1] == queues(0, 1, 2, 3)
+    assert list(broker.members) == ["me"]
+
+
+async def test_a_lost_connection_is_told_at_once_and_followed_by_a_new_join(
+    broker: Any, watched: Watched, until: Until
+) -> None:
+    broker.drop()
+    await until(lambda: watched.losses == 1)
+    assert watched.membership.generation == -1
+    await until(lambda: len(watched.changes) == 2)
+    assert broker.count(JOIN) == 2
+
+
+async def test_a_connection_lost_while_joining_fails_the_join(
+    broker: Any, link: Link, clock: Any
+) -> None:
+    broker.topics["t"] = 2
+    watched = Watched(link, clock)
+    broker.held = {DESCRIBE}
+    joining = asyncio.create_task(watched.membership.join())
+    await broker.next(DESCRIBE)
+    broker.drop()
+    with pytest.raises(ConnectionLost):
+        await joining
+    assert watched.changes == []
+
+
+async def test_queues_that_a_push_told_of_are_lost_with_a_join_that_fails(
+    broker: Any, link: Link, clock: Any
+) -> None:
+    broker.topics["t"] = 2
+    watched = Watched(link, clock)
+    broker.held = {DESCRIBE}
+    joining = asyncio.create_task(watched.membership.join())
+    request = await broker.next(DESCRIBE)
+    watched.membership.changed(broker.join("you", ["t"]))
+    request.refuse(InvalidArgument("no"))
+    with pytest.raises(InvalidArgument):
+        await joining
+    assert watched.losses == 1
+    assert watched.membership.generation == -1
+
+
+async def test_a_join_that_is_refused_is_tried_again(
+    broker: Any, watched: Watched, until: Until
+) -> None:
+    broker.held = {JOIN}
+    broker.leave("me")
+    (await broker.next(JOIN)).refuse(InvalidArgument("the group is full"))
+    broker.serve(await broker.next(JOIN))
+    await until(lambda: len(watched.changes) == 2)
+
+
+async def test_a_broker_that_answers_no_heartbeat_is_connected_to_anew(
+    broker: Any, watched: Watched, until: Until
+) -> None:
+    broker.held = {BEAT}
+    await broker.next(BEAT)
+    broker.held = set()
+    await until(lambda: broker.count(RequestCode.HELLO) == 2)
+    await until(lambda: len(watched.changes) == 2)
+
+
+async def test_a_missing_topic_is_waited_for(
+    broker: Any, link: Link, clock: Any, until: Until
+) -> None:
+    watched = Watched(link, clock, heartbeat_ms=1)
+    await watched.membership.join()
+    task = asyncio.create_task(watched.membership.stay())
+    assert watched.changes == [frozenset()]
+    broker.topics["t"] = 2
+    await until(lambda: watched.changes[-1] == queues(0, 1))
+    assert watched.membership.first_seen == frozenset()
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def test_added_queues_are_found_at_the_next_refresh(
+    broker: Any, watched: Watched, clock: Any, until: Until
+) -> None:
+    broker.topics["t"] = 6
+    beats = broker.count(BEAT)
+    await until(lambda: broker.count(BEAT) > beats + 2)
+    assert len(watched.changes) == 1
+    clock.time_ms += ConsumerSettings().topics_refresh_ms
+    await until(lambda: len(watched.changes) == 2)
+    assert watched.changes[-1] == queues(*range(6))
+    assert watched.membership.first_seen == queues(*range(4))
+
+
+async def test_leaving_needs_no_expiry(broker: Any, link: Link, clock: Any) -> None:
+    watched = Watched(link, clock)
+    await watched.membership.leave()
+    assert broker.count(RequestCode.LEAVE_GROUP) == 0
+    await watched.membership.join()
+    await watched.membership.leave()
+    assert broker.members == {}
+    watched.membership.changed(broker.join("you", ["t"]))
+    assert len(watched.changes) == 1
+
+
+async def test_the_strategy_of_the_settings_decides(broker: Any, link: Link, clock: Any) -> None:
+    broker.topics["t"] = 4
+    broker.join("you", ["t"])
+    watched = Watched(link, clock, allocation="circle")
+    await watched.membership.join()
+    assert watched.changes == [queues(0, 2)]

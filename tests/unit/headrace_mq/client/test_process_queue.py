@@ -1,0 +1,71 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace_mq.client.process_queue import ProcessQueue
+
+# A step takes some offsets after a gap, or finishes an offset near the door.
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("take"), st.integers(0, 3), st.integers(1, 5)),
+        st.tuples(st.just("finish"), st.integers(0, 12), st.just(0)),
+    ),
+    max_size=60,
+)
+
+
+@given(start=st.integers(0, 100), steps=steps)
+def test_it_behaves_like_two_sets(start: int, steps: list[tuple[str, int, int]]) -> None:
+    window = ProcessQueue(start)
+    taken: set[int] = set()
+    finished: set[int] = set()
+    end = start
+    for action, number, count in steps:
+        if action == "take":
+            offsets = list(range(end + number, end + number + count))
+            window.take(offsets)
+            taken.update(offsets)
+            end = offsets[-1] + 1
+        else:
+            offset = start + number
+            assert window.finish(offset) == (offset in taken - finished)
+            finished.update({offset} & taken)
+        assert window.lowest_unfinished == min(taken - finished, default=end)
+        assert len(window) == len(taken - finished)
+        assert window.end == end
+        assert all((offset in window) == (offset in taken - finished) for offset in taken)
+
+
+def test_the_door_stays_at_the_lowest_unfinished_offset() -> None:
+    window = ProcessQueue(5)
+    window.take(range(5, 9))
+    window.finish(6)
+    window.finish(8)
+    assert window.lowest_unfinished == 5
+    window.finish(5)
+    assert window.lowest_unfinished == 7
+    window.finish(7)
+    assert window.lowest_unfinished == 9
+
+
+def test_before_anything_is_taken_the_door_is_at_the_start() -> None:
+    assert ProcessQueue(7).lowest_unfinished == 7
+
+
+def test_a_gap_counts_as_finished_once_something_after_it_was_taken() -> None:
+    window = ProcessQueue(0)
+    window.take([0])
+    window.finish(0)
+    assert window.lowest_unfinished == 1
+    window.take([10])
+    assert window.lowest_unfinished == 10
+
+
+def test_an_offset_is_taken_once() -> None:
+    window = ProcessQueue(3)
+    window.take([3])
+    for offset in (2, 3):
+        with pytest.raises(
+            ValueError, match=f"offset {offset} was taken before; the next one is 4"
+        ):
+            window.take([offset])

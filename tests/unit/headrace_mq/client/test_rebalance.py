@@ -1,0 +1,111 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace_mq.client.rebalance import STRATEGIES, Strategy, allocate, average, circle
+from headrace_mq.message import QueueRef
+
+
+def queues(count: int, topic: str = "t") -> list[QueueRef]:
+    return [QueueRef(topic, number) for number in range(count)]
+
+
+def members(count: int) -> list[str]:
+    return sorted(f"member-{number}" for number in range(count))
+
+
+def numbers(strategy: Strategy, queue_count: int, member_count: int) -> list[list[int]]:
+    group = members(member_count)
+    return [[q.queue_id for q in strategy(m, group, queues(queue_count))] for m in group]
+
+
+def test_average_gives_neighbours_and_the_larger_shares_to_the_first() -> None:
+    assert numbers(average, 10, 4) == [[0, 1, 2], [3, 4, 5], [6, 7], [8, 9]]
+    assert numbers(average, 8, 4) == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    assert numbers(average, 2, 3) == [[0], [1], []]
+    assert numbers(average, 3, 3) == [[0], [1], [2]]
+
+
+def rocketmq_average(place: int, queue_count: int, member_count: int) -> range:
+    """The description of RocketMQ's AVG in its own terms."""
+    mod = queue_count % member_count
+    if queue_count <= member_count:
+        size = 1
+    else:
+        size = queue_count // member_count + (1 if place < mod else 0)
+    start = place * size if place < mod else place * size + mod
+    return range(start, min(start + size, queue_count))
+
+
+@given(queue_count=st.integers(1, 200), member_count=st.integers(1, 60))
+def test_average_is_rocketmqs(queue_count: int, member_count: int) -> None:
+    expected = [list(rocketmq_average(n, queue_count, member_count)) for n in range(member_count)]
+    assert numbers(average, queue_count, member_count) == expected
+
+
+def test_circle_deals_the_queues_out_one_by_one() -> None:
+    assert numbers(circle, 5, 2) == [[0, 2, 4], [1, 3]]
+    assert numbers(circle, 1, 2) == [[0], []]
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+@given(queue_count=st.integers(1, 300), member_count=st.integers(1, 50))
+def test_every_queue_has_one_owner_and_shares_differ_by_one_at_most(
+    name: str, queue_count: int, member_count: int
+) -> None:
+    shares = numbers(STRATEGIES[name], queue_count, member_count)
+    assert sorted(number for share in shares for number in share) == list(range(queue_count))
+    sizes = [len(share) for share in shares]
+    assert max(sizes) - min(sizes) <= 1
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_an_unknown_member_gets_nothing(name: str) -> None:
+    assert STRATEGIES[name]("stranger", members(2), queues(4)) == []
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize(
+    ("member", "group", "held"), [("", ["a"], 1), ("a", [], 1), ("a", ["a"], 0)]
+)
+def test_nothing_to_divide_or_nobody_to_get_it_is_a_mistake(
+    name: str, member: str, group: list[str], held: int
+) -> None:
+    with pytest.raises(ValueError, match="an allocation needs"):
+        STRATEGIES[name](member, group, queues(held))
+
+
+subscriptions = st.dictionaries(
+    st.sampled_from(["m1", "m2", "m3", "m4", "m5"]),
+    st.sets(st.sampled_from(["a", "b", "c"])).map(sorted),
+    min_size=1,
+)
+
+
+@given(
+    group=subscriptions,
+    sizes=st.dictionaries(st.sampled_from(["a", "b", "c"]), st.integers(0, 20)),
+    name=st.sampled_from(sorted(STRATEGIES)),
+)
+def test_a_topics_queues_are_divided_among_those_who_subscribed_to_it(
+    group: dict[str, list[str]], sizes: dict[str, int], name: str
+) -> None:
+    shares = {
+        member: allocate(member, members=group, queues=sizes, strategy=STRATEGIES[name])
+        for member in group
+    }
+    dealt = sorted(queue for share in shares.values() for queue in share)
+    wanted = {topic for topics in group.values() for topic in topics}
+    assert dealt == sorted(q for t in wanted for q in queues(sizes.get(t, 0), t))
+    for member, share in shares.items():
+        assert {queue.topic for queue in share} <= set(group[member])
+
+
+def test_a_member_that_is_not_in_the_view_holds_nothing() -> None:
+    assert allocate("me", members={"other": ["t"]}, queues={"t": 4}) == frozenset()
+
+
+def test_the_order_in_which_members_are_listed_does_not_matter() -> None:
+    one = allocate("b", members={"a": ["t"], "b": ["t"]}, queues={"t": 4})
+    other = allocate("b", members={"b": ["t"], "a": ["t"]}, queues={"t": 4})
+    assert one == other == frozenset(queues(4)[2:])

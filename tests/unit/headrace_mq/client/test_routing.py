@@ -1,0 +1,64 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace_mq.client.routing import Route, queue_for_key
+from headrace_mq.message import Message
+
+
+def message(key: str = "") -> Message:
+    return Message(topic="t", key=key, body=b"")
+
+
+def crc32c(data: bytes) -> int:
+    """CRC-32C bit by bit, from its polynomial: the routing rule is part of the wire contract."""
+    crc = 0xFFFF_FFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F6_3B78 if crc & 1 else 0)
+    return crc ^ 0xFFFF_FFFF
+
+
+def test_the_reference_is_crc32c() -> None:
+    assert crc32c(b"123456789") == 0xE306_9283
+
+
+@given(key=st.text(), queues=st.integers(1, 1024))
+def test_a_key_goes_to_the_crc32c_of_its_utf8_bytes_modulo_the_queues(
+    key: str, queues: int
+) -> None:
+    assert queue_for_key(key, queues) == crc32c(key.encode()) % queues
+
+
+@given(key=st.text(min_size=1), queues=st.integers(1, 1024))
+def test_a_key_always_goes_to_the_same_queue_of_those_there_are(key: str, queues: int) -> None:
+    route = Route("t", queues)
+    chosen = {route.choose(message(key)) for _ in range(3)}
+    assert chosen == {queue_for_key(key, queues)}
+    assert chosen <= set(range(queues))
+
+
+def test_messages_without_a_key_go_round_robin() -> None:
+    route = Route("t", 3)
+    first = route.choose(message())
+    assert [route.choose(message()) for _ in range(5)] == [(first + n) % 3 for n in range(1, 6)]
+
+
+def test_queues_that_were_added_get_their_turn() -> None:
+    route = Route("t", 1)
+    route.choose(message())
+    route.queues = 3
+    assert {route.choose(message()) for _ in range(3)} == {0, 1, 2}
+
+
+def test_a_selector_chooses_instead() -> None:
+    route = Route("t", 4, lambda message, queues: queues - 1)
+    assert route.choose(message("any")) == 3
+
+
+@pytest.mark.parametrize("wild", [-1, 4])
+def test_a_selector_that_leaves_the_range_is_told(wild: int) -> None:
+    route = Route("t", 4, lambda message, queues: wild)
+    with pytest.raises(ValueError, match=f"chose queue {wild}; t has queues 0 to 3"):
+        route.choose(message())

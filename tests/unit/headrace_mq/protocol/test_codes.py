@@ -1,0 +1,26 @@
+from headrace_mq.protocol.codes import RequestCode
+
+
+def test_no_number_ever_changes_its_meaning() -> None:
+    # This table only grows: older clients and brokers still use every line of it.
+    assert {code.name: code.value for code in RequestCode} == {
+        "HELLO": 1,
+        "HEARTBEAT": 2,
+        "PRODUCE": 10,
+        "FETCH": 11,
+        "COMMIT_OFFSETS": 20,
+        "GET_OFFSETS": 21,
+        "JOIN_GROUP": 30,
+        "LEAVE_GROUP": 31,
+        "REPLY": 40,
+        "CREATE_TOPIC": 50,
+        "DESCRIBE_TOPICS": 51,
+        "QUEUE_RANGES": 52,
+        "DESCRIBE_BROKER": 53,
+        "PUSHED_REPLY": 128,
+        "PUSHED_GROUP_CHANGE": 129,
+    }
+
+
+def test_what_the_broker_pushes_is_told_from_requests_by_its_number() -> None:
+    assert all((code.value >= 128) == code.name.startswith("PUSHED_") for code in RequestCode)

@@ -1,0 +1,70 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace_mq.settings import (
+    FETCH_BYTES_MAX,
+    BrokerSettings,
+    ConsumerSettings,
+    ProducerSettings,
+    StoreSettings,
+)
+
+STORE = StoreSettings(directory=Path("data"))
+
+
+def test_the_defaults_are_valid() -> None:
+    assert BrokerSettings(store=STORE).port == 9876
+    assert STORE.flush == "always"
+    assert ProducerSettings().codec == "none"
+    assert ConsumerSettings().start == "earliest"
+
+
+@pytest.mark.parametrize(
+    ("settings", "field", "value"),
+    [
+        (StoreSettings, "segment_bytes", (64 << 10) - 1),
+        (StoreSettings, "flush_interval_ms", 0),
+        (StoreSettings, "tail_cache_bytes", -1),
+        (BrokerSettings, "port", -1),
+        (BrokerSettings, "port", 65_536),
+        (BrokerSettings, "default_queues", 0),
+        (BrokerSettings, "default_queues", 1_025),
+        (BrokerSettings, "connections_max", 0),
+        (BrokerSettings, "frame_bytes_max", (64 << 10) - 1),
+        (BrokerSettings, "member_expiry_ms", 999),
+        (ProducerSettings, "send_timeout_ms", 0),
+        (ProducerSettings, "batch_messages_max", 0),
+        (ProducerSettings, "batch_bytes_max", 0),
+        (ProducerSettings, "buffer_bytes_max", 0),
+        (ProducerSettings, "reconnect_ms_min", 0),
+        (ProducerSettings, "reconnect_ms_max", 49),
+        (ConsumerSettings, "heartbeat_ms", 0),
+        (ConsumerSettings, "topics_refresh_ms", 0),
+        (ConsumerSettings, "fetch_wait_ms", 0),
+        (ConsumerSettings, "fetch_bytes_max", 0),
+        (ConsumerSettings, "fetch_bytes_max", FETCH_BYTES_MAX + 1),
+        (ConsumerSettings, "in_flight_max", 0),
+        (ConsumerSettings, "commit_interval_ms", 0),
+        (ConsumerSettings, "handlers_max", 0),
+        (ConsumerSettings, "retry_ms_min", 0),
+        (ConsumerSettings, "retry_ms_max", 99),
+        (ConsumerSettings, "request_timeout_ms", 0),
+        (ConsumerSettings, "reconnect_ms_min", 2_001),
+    ],
+)
+def test_a_value_out_of_range_is_refused_by_its_name(settings: Any, field: str, value: int) -> None:
+    needed: dict[str, Any] = {}
+    if settings is StoreSettings:
+        needed = {"directory": Path("data")}
+    elif settings is BrokerSettings:
+        needed = {"store": STORE}
+    stem = field.removesuffix("_min").removesuffix("_max")
+    with pytest.raises(ValueError, match=stem):
+        settings(**needed, **{field: value})
+
+
+def test_settings_are_frozen() -> None:
+    with pytest.raises(AttributeError):
+        STORE.segment_bytes = 1  # type: ignore[misc]  # that is the point
