@@ -1,0 +1,152 @@
+"""
+Commands and domain events: frozen pydantic models with a stable name and version.
+
+A message class carries its registered name, never its module path, so that code may move. Sits
+between: user code, which subclasses, and `registry`, which finds the class of a stored name.
+"""
+
+import re
+from datetime import datetime
+from typing import Annotated, Any, ClassVar, Final
+
+from pydantic import BaseModel, ConfigDict
+
+from headrace.errors import DefinitionError
+
+__all__ = ["AggregateId", "Command", "DomainEvent", "EventContext", "check_id"]
+
+# Longest id of an aggregate or command: 255 fits every database's indexed text column.
+ID_CHARACTERS_MAX: Final = 255
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,126}")
+# PostgreSQL stores no NUL, and UTF-8 has no form for half of a surrogate pair.
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+
+
+class _AggregateIdMark:
+    """Marks the field of a command that names its aggregate."""
+
+    def __repr__(self) -> str:
+        return "AggregateId"
+
+
+_MARK = _AggregateIdMark()
+
+# The type of the one field of a command that names the aggregate it changes.
+AggregateId = Annotated[str, _MARK]
+
+
+def check_id(kind: str, text: str) -> str:
+    """Returns an id that every store takes.
+
+    Args:
+        kind: what it is the id of, with its article, for the sentence.
+        text: 1 to 255 characters, no NUL, no half of a surrogate pair.
+
+    Raises:
+        ValueError: says what is wrong with it.
+    """
+    if not 1 <= len(text) <= ID_CHARACTERS_MAX:
+        raise ValueError(
+            f"{kind} has 1 to {ID_CHARACTERS_MAX} characters, this one has {len(text)}"
+        )
+    if _UNSTORABLE.search(text):
+        raise ValueError(f"{kind} has no NUL and no half of a surrogate pair; change {text!r}")
+    return text
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    message_name: ClassVar[str] = ""
+    message_version: ClassVar[int] = 1
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        # The class arguments reach this method, too, and object's own takes none.
+        super().__init_subclass__()
+
+    @classmethod
+    def __pydantic_init_subclass__(
+        cls, *, name: str | None = None, version: int = 1, **kwargs: Any
+    ) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
+        cls.message_name = name or cls.__name__
+        cls.message_version = version
+        if not _NAME.fullmatch(cls.message_name):
+            raise DefinitionError(
+                f"message name {cls.message_name!r}: start with a letter and use letters, digits,"
+                " '_', '.', '-' (at most 127 characters)"
+            )
+        if version < 1:
+            raise DefinitionError(f"{cls.message_name}: a version is 1 or more, not {version}")
+
+
+class Command(_Message):
+    """A wish to change one aggregate.
+
+    Subclass with the fields of the wish; annotate the one that names the aggregate as
+    `AggregateId`. Class arguments: `name` (default: the class name) and `version` (default 1).
+
+        class Deposit(Command):
+            account_id: AggregateId
+            amount: int
+
+    Raises:
+        DefinitionError: not exactly one field is an `AggregateId`, or the name is malformed.
+    """
+
+    aggregate_id_field: ClassVar[str] = ""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
+        marked = [field for field, info in cls.model_fields.items() if _MARK in info.metadata]
+        if len(marked) != 1:
+            raise DefinitionError(
+                f"command {cls.__name__}: annotate exactly one field as AggregateId,"
+                f" not {len(marked)}"
+            )
+        cls.aggregate_id_field = marked[0]
+
+    @property
+    def aggregate_id(self) -> str:
+        """The id of the aggregate that this command changes; raises ValueError for an unusable one."""
+        return check_id("an aggregate id", getattr(self, self.aggregate_id_field))
+
+
+class DomainEvent(_Message):
+    """A fact that an aggregate decided.
+
+    Subclass with the fields of the fact; the aggregate's id, the version and the time are in the
+    `EventContext` that comes with it. Class arguments: `name` and `version`, as for commands.
+    """
+
+
+class EventContext(BaseModel):
+    """What is known about a stored event besides its own fields.
+
+    Args:
+        aggregate_type: registered name of the aggregate class.
+        aggregate_id: whose event it is.
+        version: the aggregate's version after it; all events of one command share it.
+        sequence: 1, 2, … among the events of one command.
+        command_id: the command that caused it.
+        correlation_id: the first command of the chain of commands and events.
+        recorded_at: when the aggregate's service decided it, UTC.
+        items: text values handed from command to event to command.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    aggregate_type: str
+    aggregate_id: str
+    version: int
+    sequence: int
+    command_id: str
+    correlation_id: str
+    recorded_at: datetime
+    items: dict[str, str] = {}
+
+    @property
+    def event_id(self) -> str:
+        """The same for every delivery of the event."""
+        return f"{self.aggregate_id}/{self.version}/{self.sequence}"

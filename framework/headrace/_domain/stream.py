@@ -1,0 +1,92 @@
+"""
+What one command did to one aggregate: a stream of events with one version, or a rejection.
+
+Sits between: `_commanding`, which makes streams, and the stores and topics that keep them. Pure.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from headrace._domain.message import DomainEvent, EventContext
+
+__all__ = ["EventStream", "Rejection"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejection:
+    """Why a command was rejected.
+
+    Attributes:
+        error: the domain error's `code`, or else its class name: for a machine.
+        sentence: for a person.
+        command_name: registered name of the rejected command.
+        command_version: registered version of the rejected command.
+        command_data: the rejected command's own fields, as JSON values.
+    """
+
+    error: str
+    sentence: str
+    command_name: str
+    command_version: int
+    command_data: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventStream:
+    """The events that one command caused on one aggregate, to be stored whole or not at all.
+
+    A rejected command leaves a stream without events, whose `version` is None and whose
+    `rejection` says why: it takes no version, and a duplicate of the command finds it.
+
+    Attributes:
+        aggregate_type: registered name of the aggregate class.
+        aggregate_id: whose events they are.
+        version: the aggregate's version after them, from 1; None for a rejection.
+        command_id: what caused them; unique per aggregate.
+        correlation_id: first command of the chain.
+        recorded_at: when they were decided, UTC.
+        events: one or more, in order; none for a rejection.
+        result: what the handler handed to `set_result`, as JSON text; None if it did not.
+        items: text values handed on from the command.
+        rejection: why the command was rejected, or None.
+    """
+
+    aggregate_type: str
+    aggregate_id: str
+    version: int | None
+    command_id: str
+    correlation_id: str
+    recorded_at: datetime
+    events: tuple[DomainEvent, ...] = ()
+    result: str | None = None
+    items: Mapping[str, str] = field(default_factory=dict)
+    rejection: Rejection | None = None
+
+    def __post_init__(self) -> None:
+        if (self.version is None) != (self.rejection is not None) or (self.version is None) != (
+            not self.events
+        ):
+            raise ValueError("a stream has a version and events, or a rejection and neither")
+
+    def contexts(self) -> list[tuple[DomainEvent, EventContext]]:
+        """Pairs each event with its context, in order."""
+        if self.version is None:
+            return []
+        return [
+            (
+                event,
+                # Its parts were checked when the stream was made; a projection makes one per event.
+                EventContext.model_construct(
+                    aggregate_type=self.aggregate_type,
+                    aggregate_id=self.aggregate_id,
+                    version=self.version,
+                    sequence=sequence,
+                    command_id=self.command_id,
+                    correlation_id=self.correlation_id,
+                    recorded_at=self.recorded_at,
+                    items=dict(self.items),
+                ),
+            )
+            for sequence, event in enumerate(self.events, start=1)
+        ]

@@ -1,0 +1,78 @@
+"""
+Pauses that grow: what to do when the machine, the database or the network says no.
+
+Sits between: whatever must not give up and the event loop's timer.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import structlog
+
+from headrace.errors import HeadraceError
+
+__all__ = ["Backoff"]
+
+T = TypeVar("T")
+
+log = structlog.get_logger(__name__)
+
+# 2 ** 30 times any first pause is over every longest pause that makes sense.
+_DOUBLINGS_MAX = 30
+
+
+class Backoff:
+    """Exponential pauses with jitter.
+
+    Args:
+        ms_min: about how long the first pause is.
+        ms_max: how long a pause is at most.
+    """
+
+    def __init__(self, *, ms_min: int, ms_max: int) -> None:
+        self._ms_min = ms_min
+        self._ms_max = max(ms_min, ms_max)
+
+    def pause_ms(self, attempt: int) -> float:
+        """How long to wait after a failed attempt, counted from 1.
+
+        Between half of the full pause and all of it, so that many who failed together do not come
+        back together.
+        """
+        doublings = min(attempt - 1, _DOUBLINGS_MAX)
+        full = min(self._ms_min << doublings, self._ms_max)
+        return full * (0.5 + random.random() / 2)  # noqa: S311 - spreads load, guards nothing
+
+    async def pause(self, attempt: int) -> None:
+        """Waits after a failed attempt, counted from 1."""
+        await asyncio.sleep(self.pause_ms(attempt) / 1_000)
+
+    async def persist(
+        self,
+        action: Callable[[], Awaitable[T]],
+        *,
+        what: str,
+        unless: tuple[type[Exception], ...] = (HeadraceError,),
+    ) -> T:
+        """Runs the action until it succeeds, or is cancelled.
+
+        Without a limit on purpose: the database and the broker come back, and until then nothing
+        that depends on them is acknowledged. Every failure is logged.
+
+        Args:
+            action: makes one attempt.
+            what: names the action in the log.
+            unless: errors that another attempt cannot cure; raised at once.
+        """
+        attempt = 0
+        while True:
+            try:
+                return await action()
+            except unless:
+                raise
+            except Exception as error:  # noqa: BLE001 - adapters may raise anything; logged, repeated
+                attempt += 1
+                log.warning("will try again", what=what, attempt=attempt, error=repr(error))
+            await self.pause(attempt)

@@ -1,0 +1,96 @@
+"""
+Background tasks with a name and an owner: a failure surfaces, and stopping has an order.
+
+Sits between: components that run several things at once and asyncio.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import structlog
+
+__all__ = ["TaskSet"]
+
+T = TypeVar("T")
+
+log = structlog.get_logger(__name__)
+
+# How long one cancelled task may take to end before it is left behind, and said so.
+STOP_MS_MAX = 5_000
+
+
+class TaskSet:
+    """The background tasks of one owner.
+
+    The owner runs its own work through `watch`, which raises the first failure of any task of the
+    set. Nothing fails unseen, and no task is forgotten by the event loop.
+
+    Args:
+        owner: names the component in logs and task names.
+    """
+
+    def __init__(self, owner: str) -> None:
+        self._owner = owner
+        # Ordered by start; a dict because a finished task leaves at once.
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._failure: BaseException | None = None
+        self._failed = asyncio.Event()
+        self._closing = False
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def start(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Starts work in the background; it leaves the set when it ends."""
+        task = asyncio.get_running_loop().create_task(work, name=f"{self._owner}: {name}")
+        self._tasks[task] = None
+        task.add_done_callback(self._ended)
+        return task
+
+    async def watch(self, work: Coroutine[Any, Any, T]) -> T:
+        """Runs the owner's own work and returns its result.
+
+        Raises:
+            BaseException: the first failure of a task of the set; the work is then cancelled.
+        """
+        foreground = asyncio.get_running_loop().create_task(work, name=f"{self._owner}: work")
+        failed = asyncio.get_running_loop().create_task(self._failed.wait())
+        try:
+            await asyncio.wait({foreground, failed}, return_when=asyncio.FIRST_COMPLETED)
+            if self._failure is not None and not foreground.done():
+                raise self._failure
+            return foreground.result()
+        finally:
+            for task in (foreground, failed):
+                task.cancel()
+            await asyncio.wait({foreground, failed})
+            if not foreground.cancelled():
+                # Looked at, so that asyncio does not report it as never retrieved.
+                foreground.exception()
+
+    async def aclose(self) -> None:
+        """Cancels what still runs, the last started first, each ended before the next."""
+        self._closing = True
+        for task in reversed(list(self._tasks)):
+            task.cancel()
+            _, late = await asyncio.wait({task}, timeout=STOP_MS_MAX / 1_000)
+            if late:
+                log.error("task does not stop", task=task.get_name(), waited_ms=STOP_MS_MAX)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(task, None)
+        if task.cancelled():
+            if self._closing:
+                return
+            error: BaseException | None = RuntimeError(
+                f"{task.get_name()} was cancelled by someone who does not own it"
+            )
+        else:
+            error = task.exception()
+        if error is None:
+            return
+        log.error("background task failed", task=task.get_name(), error=repr(error))
+        if self._failure is None:
+            self._failure = error
+            self._failed.set()

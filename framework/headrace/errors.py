@@ -1,0 +1,100 @@
+"""
+Every error that the framework raises on purpose.
+
+    HeadraceError
+    ├── DomainError                 a business rule says no; answered to the caller, never retried
+    │   ├── AggregateNotFound       the command names an aggregate that was never created
+    │   └── AggregateExists         the command creates an aggregate that is there already
+    ├── DefinitionError             the application is put together wrongly; found at start
+    ├── UnknownMessageType          a stored or received type name is not registered
+    ├── SerializationError          a stored or received body does not fit its type
+    ├── CommandTimeout              no result came in time: the outcome is unknown
+    ├── CommandRefused              the command could not be handed over at all
+    ├── SchemaOutOfDate             the database's schema is behind; says the command to run
+    ├── ProjectionError             a projection cannot be read, rebuilt or switched
+    │   ├── ProjectionNotFound      no projection of that name
+    │   └── RebuildRunning          another rebuild of the projection is under way
+    └── ExtraMissing                an optional dependency is not installed; says which extra
+
+Programmer errors (`TypeError`, `ValueError`) are not in the family.
+"""
+
+__all__ = [
+    "AggregateExists",
+    "AggregateNotFound",
+    "CommandRefused",
+    "CommandTimeout",
+    "DefinitionError",
+    "DomainError",
+    "ExtraMissing",
+    "HeadraceError",
+    "ProjectionError",
+    "ProjectionNotFound",
+    "RebuildRunning",
+    "SchemaOutOfDate",
+    "SerializationError",
+    "UnknownMessageType",
+]
+
+
+class HeadraceError(Exception):
+    """The root of everything the framework raises on purpose."""
+
+
+class DomainError(HeadraceError):
+    """A business rule says no.
+
+    Raise it, or a subclass, from an aggregate. The command is answered as rejected, with the
+    class's name (or its `code`) and the sentence; the rejection is stored and published, so that a
+    duplicate of the command gets the same answer.
+    """
+
+    code: str = ""
+
+
+class AggregateNotFound(DomainError):
+    """The command names an aggregate that was never created."""
+
+
+class AggregateExists(DomainError):
+    """The command creates an aggregate that is there already."""
+
+
+class DefinitionError(HeadraceError):
+    """The application is put together wrongly; the sentence says what to change."""
+
+
+class UnknownMessageType(HeadraceError):
+    """A stored or received type name and version is not registered with the application."""
+
+
+class SerializationError(HeadraceError):
+    """A stored or received body does not fit its type."""
+
+
+class CommandTimeout(HeadraceError):
+    """No result came in time: the outcome is unknown; sending the same command id again is safe."""
+
+
+class CommandRefused(HeadraceError):
+    """The command could not be handed over to the queue."""
+
+
+class SchemaOutOfDate(HeadraceError):
+    """The database's schema is behind this version; the sentence says the command to run."""
+
+
+class ProjectionError(HeadraceError):
+    """A projection cannot be read, rebuilt or switched."""
+
+
+class ProjectionNotFound(ProjectionError):
+    """No projection of that name is defined or stored."""
+
+
+class RebuildRunning(ProjectionError):
+    """Another rebuild of the same projection is under way."""
+
+
+class ExtraMissing(HeadraceError):
+    """An optional dependency is not installed; the sentence names the extra to install."""

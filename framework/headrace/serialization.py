@@ -1,0 +1,245 @@
+"""
+Messages and streams to bytes and back: the port and its JSON default.
+
+The JSON of a stream, drawn once for the event store, the event topic and Spark:
+
+    {"aggregate_type": "Account", "aggregate_id": "a-1", "version": 3, "command_id": "…",
+     "correlation_id": "…", "recorded_at": "2026-01-31T12:00:00.000000Z", "result": null,
+     "items": {}, "events": [{"name": "Deposited", "version": 1, "data": {"amount": 5}}],
+     "rejection": null}
+
+and of a command:
+
+    {"name": "Deposit", "version": 1, "command_id": "…", "correlation_id": "…", "items": {},
+     "data": {"account_id": "a-1", "amount": 5}}
+
+Sits between: `_domain` values and whatever stores or moves bytes.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+import msgspec
+from pydantic import ValidationError
+
+from headrace._domain.message import Command, DomainEvent
+from headrace._domain.registry import Registry
+from headrace._domain.stream import EventStream, Rejection
+from headrace.errors import SerializationError
+
+__all__ = ["CommandEnvelope", "JsonSerializer", "Serializer", "decode_result", "encode_result"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandEnvelope:
+    """A command on its way, with what the framework knows about it.
+
+    Attributes:
+        command: the user's command.
+        command_id: unique per aggregate; the same id twice is the same command.
+        correlation_id: first command of the chain; the command's own id at its start.
+        items: text values handed on to events and to the commands they cause.
+    """
+
+    command: Command
+    command_id: str
+    correlation_id: str
+    items: Mapping[str, str] = field(default_factory=dict)
+
+
+class Serializer(Protocol):
+    """Turns commands and streams into bytes and back.
+
+    The decoding methods raise `UnknownMessageType` for a name that is not registered and
+    `SerializationError` for bytes that do not fit.
+    """
+
+    def encode_command(self, envelope: CommandEnvelope) -> bytes:
+        """Encodes a command with its envelope."""
+        ...
+
+    def decode_command(self, data: bytes) -> CommandEnvelope:
+        """Decodes what `encode_command` made."""
+        ...
+
+    def encode_stream(self, stream: EventStream) -> bytes:
+        """Encodes a stream whole."""
+        ...
+
+    def decode_stream(self, data: bytes | str) -> EventStream:
+        """Decodes what `encode_stream` made."""
+        ...
+
+
+class _WireMessage(msgspec.Struct):
+    name: str
+    version: int
+    data: dict[str, Any]
+
+
+class _WireCommand(msgspec.Struct):
+    name: str
+    version: int
+    command_id: str
+    correlation_id: str
+    data: dict[str, Any]
+    items: dict[str, str] = {}
+
+
+class _WireRejection(msgspec.Struct):
+    error: str
+    sentence: str
+    command_name: str
+    command_version: int
+    command_data: dict[str, Any]
+
+
+class _WireStream(msgspec.Struct):
+    aggregate_type: str
+    aggregate_id: str
+    version: int | None
+    command_id: str
+    correlation_id: str
+    recorded_at: datetime
+    result: str | None = None
+    items: dict[str, str] = {}
+    events: list[_WireMessage] = []
+    rejection: _WireRejection | None = None
+
+
+_encode = msgspec.json.Encoder().encode
+_decode_command = msgspec.json.Decoder(_WireCommand).decode
+_decode_stream = msgspec.json.Decoder(_WireStream).decode
+_encode_value = msgspec.json.Encoder().encode
+_decode_value = msgspec.json.Decoder().decode
+
+
+def encode_result(value: object) -> str:
+    """Encodes what a handler hands to `set_result`: any JSON value or msgspec-encodable one.
+
+    Raises:
+        SerializationError: the value has no JSON form.
+    """
+    try:
+        return _encode_value(value).decode()
+    except (TypeError, msgspec.MsgspecError) as error:
+        raise SerializationError(f"a command result must be a JSON value: {error}") from error
+
+
+def decode_result(text: str | None) -> Any:
+    """Decodes a command's result; None stays None."""
+    return None if text is None else _decode_value(text)
+
+
+class JsonSerializer:
+    """JSON by msgspec outside and by pydantic's rules inside.
+
+    Args:
+        commands: the command types that may come in.
+        events: the event types that may come in.
+    """
+
+    def __init__(self, commands: Registry[Command], events: Registry[DomainEvent]) -> None:
+        self._commands = commands
+        self._events = events
+
+    def encode_command(self, envelope: CommandEnvelope) -> bytes:
+        """Encodes a command with its envelope."""
+        command = envelope.command
+        return _encode(
+            _WireCommand(
+                name=command.message_name,
+                version=command.message_version,
+                command_id=envelope.command_id,
+                correlation_id=envelope.correlation_id,
+                data=command.model_dump(mode="json"),
+                items=dict(envelope.items),
+            )
+        )
+
+    def decode_command(self, data: bytes) -> CommandEnvelope:
+        """Decodes what `encode_command` made."""
+        try:
+            wire = _decode_command(data)
+        except msgspec.DecodeError as error:
+            raise SerializationError(f"a command message does not decode: {error}") from error
+        command_type = self._commands.find(wire.name, wire.version)
+        return CommandEnvelope(
+            command=_validate(command_type, wire.data),
+            command_id=wire.command_id,
+            correlation_id=wire.correlation_id,
+            items=wire.items,
+        )
+
+    def encode_stream(self, stream: EventStream) -> bytes:
+        """Encodes a stream whole."""
+        rejection = stream.rejection
+        return _encode(
+            _WireStream(
+                aggregate_type=stream.aggregate_type,
+                aggregate_id=stream.aggregate_id,
+                version=stream.version,
+                command_id=stream.command_id,
+                correlation_id=stream.correlation_id,
+                recorded_at=stream.recorded_at,
+                result=stream.result,
+                items=dict(stream.items),
+                events=[
+                    _WireMessage(
+                        event.message_name, event.message_version, event.model_dump(mode="json")
+                    )
+                    for event in stream.events
+                ],
+                rejection=None
+                if rejection is None
+                else _WireRejection(
+                    rejection.error,
+                    rejection.sentence,
+                    rejection.command_name,
+                    rejection.command_version,
+                    dict(rejection.command_data),
+                ),
+            )
+        )
+
+    def decode_stream(self, data: bytes | str) -> EventStream:
+        """Decodes what `encode_stream` made."""
+        try:
+            wire = _decode_stream(data)
+        except msgspec.DecodeError as error:
+            raise SerializationError(f"an event stream does not decode: {error}") from error
+        rejection = wire.rejection
+        return EventStream(
+            aggregate_type=wire.aggregate_type,
+            aggregate_id=wire.aggregate_id,
+            version=wire.version,
+            command_id=wire.command_id,
+            correlation_id=wire.correlation_id,
+            recorded_at=wire.recorded_at.astimezone(UTC),
+            events=tuple(
+                _validate(self._events.find(event.name, event.version), event.data)
+                for event in wire.events
+            ),
+            result=wire.result,
+            items=wire.items,
+            rejection=None
+            if rejection is None
+            else Rejection(
+                error=rejection.error,
+                sentence=rejection.sentence,
+                command_name=rejection.command_name,
+                command_version=rejection.command_version,
+                command_data=rejection.command_data,
+            ),
+        )
+
+
+def _validate(message_type: Any, data: dict[str, Any]) -> Any:
+    try:
+        return message_type.model_validate(data)
+    except ValidationError as error:
+        raise SerializationError(
+            f"{message_type.__name__} version {message_type.message_version}: {error}"
+        ) from error

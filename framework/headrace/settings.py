@@ -1,0 +1,57 @@
+"""
+Every setting of the framework with its default, its unit and its reason, validated once.
+
+Values only: nothing here reads the environment or a file; the command line does.
+"""
+
+from pydantic import BaseModel, ConfigDict, Field
+
+__all__ = ["Settings"]
+
+
+class Settings(BaseModel):
+    """How an application runs.
+
+    Args:
+        broker: `host:port` of the broker; None keeps every message in this process.
+        event_store: `memory://`, `sqlite:///FILE` or `postgresql://USER@HOST/DATABASE`.
+        read_models: where projections keep their tables; `sqlite:///FILE` or `postgresql://…`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    broker: str | None = None
+    event_store: str = "memory://"
+    read_models: str = "sqlite://"
+
+    # More queues than service processes you will ever want side by side.
+    command_queues: int = Field(default=4, ge=1, le=1_024)
+    event_queues: int = Field(default=4, ge=1, le=1_024)
+
+    # Commands accepted from the queue and not yet finished, per process; bounds memory.
+    commands_in_flight_max: int = Field(default=2_000, ge=1)
+    # Streams per transaction (ENode's batch): more add latency, not speed.
+    commit_streams_max: int = Field(default=1_000, ge=1)
+    # Live aggregates kept in memory, and how long an unused one stays (ENode: 3 days, no bound).
+    aggregates_cached_max: int = Field(default=10_000, ge=1)
+    aggregate_idle_ms: int = Field(default=3_600_000, ge=1_000)
+    # Runs of one command that meet a version conflict before it fails as "busy".
+    conflict_retries_max: int = Field(default=10, ge=0)
+    # Runs of a command that meets an unexpected error before it is parked.
+    error_retries_max: int = Field(default=5, ge=0)
+    # First and longest pause between such runs; doubled in between, with jitter.
+    retry_ms_min: int = Field(default=50, ge=1)
+    retry_ms_max: int = Field(default=5_000, ge=1)
+
+    # How long `execute` waits for a result.
+    result_timeout_ms: int = Field(default=30_000, ge=1)
+    # A reply that a crash lost is asked for again after one to two of these; long enough that an
+    # ordinary backlog does not double itself.
+    result_resend_ms: int = Field(default=5_000, ge=1)
+    # Commands that one bus has under way before the next `execute` waits.
+    bus_in_flight_max: int = Field(default=10_000, ge=1)
+
+    # Streams folded into a projection per transaction.
+    projection_batch_max: int = Field(default=1_000, ge=1)
+
+    # "console" for people, "json" for what collects logs.

@@ -1,0 +1,69 @@
+"""
+An event store by URL.
+
+Sits between: the composition root, which has a setting, and the adapters.
+"""
+
+import sqlite3
+
+import structlog
+
+from headrace.serialization import Serializer
+from headrace.stores.base import EventStore
+from headrace.stores.engines import create_engine, database_url
+from headrace.stores.memory import MemoryEventStore
+from headrace.stores.schema import prepare
+
+__all__ = ["open_event_store"]
+
+_log = structlog.get_logger(__name__)
+
+# Earlier libraries may damage a database when two connections write the log back at once
+# (3.7.0 to 3.51.2); one writer in one process does not.
+_SQLITE_SOUND = (3, 51, 3)
+
+
+async def open_event_store(url: str, serializer: Serializer) -> EventStore:
+    """Opens the event store of a URL, ready to use.
+
+    Args:
+        url: `memory://`, `sqlite:///FILE` or `postgresql://USER@HOST/DATABASE`. A new SQLite file
+            gets its folder and its tables.
+        serializer: makes the stored bodies and reads them.
+
+    Raises:
+        DefinitionError: the URL is none of these.
+        SchemaOutOfDate: the schema is behind; the sentence says the command to run.
+        sqlalchemy.exc.SQLAlchemyError, OSError: the database cannot be reached.
+    """
+    if url == "memory://":
+        return MemoryEventStore()
+    backend = database_url(url).get_backend_name()
+    store = _sqlite(url, serializer) if backend == "sqlite" else _postgres(url, serializer)
+    engine = create_engine(url)
+    try:
+        await prepare(engine)
+    except BaseException:
+        await store.aclose()
+        raise
+    finally:
+        await engine.dispose()
+    return store
+
+
+def _sqlite(url: str, serializer: Serializer) -> EventStore:
+    from headrace.stores.sqlite.store import SqliteEventStore
+
+    if sqlite3.sqlite_version_info < _SQLITE_SOUND:
+        _log.warning(
+            "this SQLite library may damage a file that several processes write",
+            library=sqlite3.sqlite_version,
+            sound_from=".".join(map(str, _SQLITE_SOUND)),
+        )
+    return SqliteEventStore(url, serializer)
+
+
+def _postgres(url: str, serializer: Serializer) -> EventStore:
+    from headrace.stores.postgres.store import PostgresEventStore
+
+    return PostgresEventStore(url, serializer)

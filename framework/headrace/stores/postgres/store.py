@@ -1,0 +1,164 @@
+"""
+The event store in a PostgreSQL database.
+
+An append is one statement and one round trip as long as nobody interferes; only then the writers'
+turn, which orders positions, is held for as long as the server needs and not for as long as this
+process is busy. Sits between: the `EventStore` port and PostgreSQL. Never knows what an event
+means.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import text
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from headrace._domain.stream import EventStream
+from headrace.serialization import Serializer
+from headrace.stores import queries
+from headrace.stores.base import AppendOutcome, StoredStream
+from headrace.stores.deciding import decide, expected_heads
+from headrace.stores.engines import EngineLimits, autocommit, create_engine
+from headrace.stores.postgres.errors import outcome_of
+from headrace.stores.statements import load_statement
+
+__all__ = ["PostgresEventStore"]
+
+# The advisory lock that writers take in turns; any number that no other program uses.
+_TURN = int.from_bytes(b"headrace")
+
+
+class PostgresEventStore:
+    """Keeps streams in a PostgreSQL database whose schema is up to date; see `open_event_store`.
+
+    Args:
+        url: `postgresql://USER@HOST/DATABASE`.
+        serializer: makes the stored bodies and reads them.
+        limits: the bounds of its connections and statements.
+
+    Raises:
+        DefinitionError: the URL is not one of a database that Headrace knows.
+    """
+
+    def __init__(
+        self, url: str, serializer: Serializer, limits: EngineLimits | None = None
+    ) -> None:
+        self._serializer = serializer
+        self._engine = create_engine(url, limits)
+        self._single = autocommit(self._engine)
+        self._append_sql = text(load_statement("headrace.stores.postgres", "append"))
+        self._turn_sql = text(load_statement("headrace.stores.postgres", "turn"))
+        self._heads_sql = text(load_statement("headrace.stores.postgres", "heads"))
+        self._commands_sql = text(load_statement("headrace.stores.postgres", "commands"))
+
+    async def append(self, streams: Sequence[EventStream]) -> list[AppendOutcome]:
+        """Stores each stream that breaks no constraint; see `EventStore.append`."""
+        if not streams:
+            return []
+        bodies = [self._serializer.encode_stream(stream).decode() for stream in streams]
+        if await self._append_whole(streams, bodies):
+            return [AppendOutcome.APPENDED] * len(streams)
+        return await self._append_chosen(streams, bodies)
+
+    async def find_command(self, aggregate_id: str, command_id: str) -> EventStream | None:
+        """Returns what a command stored on an aggregate, rejections included, or None."""
+        async with self._single.connect() as connection:
+            body = await connection.scalar(queries.stream_of_command(aggregate_id, command_id))
+        return None if body is None else self._serializer.decode_stream(body)
+
+    async def read_stream(
+        self, aggregate_id: str, *, after_version: int = 0, to_version: int | None = None
+    ) -> list[EventStream]:
+        """Returns an aggregate's streams in version order, without rejections."""
+        query = queries.streams_of_aggregate(aggregate_id, after_version, to_version)
+        async with self._single.connect() as connection:
+            bodies = (await connection.scalars(query)).all()
+        return [self._serializer.decode_stream(body) for body in bodies]
+
+    async def read_all(self, *, after_position: int = 0, limit: int = 1_000) -> list[StoredStream]:
+        """Returns streams of all aggregates in position order, rejections included."""
+        async with self._single.connect() as connection:
+            rows = (await connection.execute(queries.all_streams(after_position, limit))).all()
+        return [
+            StoredStream(position=position, stream=self._serializer.decode_stream(body))
+            for position, body in rows
+        ]
+
+    async def last_position(self) -> int:
+        """Returns the highest position stored, or 0."""
+        async with self._single.connect() as connection:
+            return (await connection.execute(queries.highest_position())).scalar_one()
+
+    async def aclose(self) -> None:
+        """Closes the connections."""
+        await self._engine.dispose()
+
+    async def _append_whole(self, streams: Sequence[EventStream], bodies: Sequence[str]) -> bool:
+        heads = expected_heads(streams)
+        if heads is None:
+            return False
+        try:
+            async with self._single.connect() as connection:
+                return await self._insert(connection, streams, bodies, heads)
+        except IntegrityError as error:
+            if outcome_of(error) is None:
+                raise
+            return False
+
+    async def _append_chosen(
+        self, streams: Sequence[EventStream], bodies: Sequence[str]
+    ) -> list[AppendOutcome]:
+        """Looks up what stands in the way, within a turn in which nobody else writes."""
+        async with self._engine.begin() as connection:
+            await connection.execute(self._turn_sql, {"turn": _TURN})
+            heads, commands = await self._look_up(connection, streams)
+            outcomes = decide(streams, heads, commands)
+            chosen = [
+                (stream, body)
+                for stream, body, outcome in zip(streams, bodies, outcomes, strict=True)
+                if outcome is AppendOutcome.APPENDED
+            ]
+            if chosen:
+                kept, kept_bodies = zip(*chosen, strict=True)
+                fit = expected_heads(kept) or {}
+                if not await self._insert(connection, kept, kept_bodies, fit):
+                    raise AssertionError("a stream that fits did not fit within its own turn")
+            return outcomes
+
+    async def _insert(
+        self,
+        connection: AsyncConnection,
+        streams: Sequence[EventStream],
+        bodies: Sequence[str],
+        heads: Mapping[str, int],
+    ) -> bool:
+        binds: dict[str, Any] = {
+            "turn": _TURN,
+            "head_ids": list(heads.keys()),
+            "head_versions": list(heads.values()),
+            "aggregate_ids": [stream.aggregate_id for stream in streams],
+            "aggregate_types": [stream.aggregate_type for stream in streams],
+            "versions": [stream.version for stream in streams],
+            "command_ids": [stream.command_id for stream in streams],
+            "recorded_ats": [stream.recorded_at for stream in streams],
+            "bodies": list(bodies),
+        }
+        result = await connection.execute(
+            self._append_sql, binds, execution_options={"preserve_rowcount": True}
+        )
+        return result.rowcount == len(streams)
+
+    async def _look_up(
+        self, connection: AsyncConnection, streams: Sequence[EventStream]
+    ) -> tuple[dict[str, int], set[tuple[str, str]]]:
+        ids = [stream.aggregate_id for stream in streams]
+        heads = await connection.execute(self._heads_sql, {"aggregate_ids": list(set(ids))})
+        commands = await connection.execute(
+            self._commands_sql,
+            {"aggregate_ids": ids, "command_ids": [stream.command_id for stream in streams]},
+        )
+        return (
+            {aggregate_id: version or 0 for aggregate_id, version in heads},
+            {(aggregate_id, command_id) for aggregate_id, command_id in commands},
+        )

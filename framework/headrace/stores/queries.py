@@ -1,0 +1,47 @@
+"""
+What is read from `event_streams`: the same statements for every database.
+
+Sits between: the adapters, which run them, and the table. Knows no engine.
+"""
+
+from sqlalchemy import Select, func, select
+
+from headrace.stores.tables import event_streams
+
+__all__ = ["all_streams", "highest_position", "stream_of_command", "streams_of_aggregate"]
+
+_streams = event_streams.c
+
+
+def stream_of_command(aggregate_id: str, command_id: str) -> Select[str]:
+    """Selects the body that a command stored on an aggregate."""
+    return select(_streams.body).where(
+        _streams.aggregate_id == aggregate_id, _streams.command_id == command_id
+    )
+
+
+def streams_of_aggregate(
+    aggregate_id: str, after_version: int, to_version: int | None
+) -> Select[str]:
+    """Selects an aggregate's bodies in version order, without rejections."""
+    query = (
+        select(_streams.body)
+        .where(_streams.aggregate_id == aggregate_id, _streams.version > after_version)
+        .order_by(_streams.version)
+    )
+    return query if to_version is None else query.where(_streams.version <= to_version)
+
+
+def all_streams(after_position: int, limit: int) -> Select[int, str]:
+    """Selects position and body of everything after a position, in position order."""
+    return (
+        select(_streams.position, _streams.body)
+        .where(_streams.position > after_position)
+        .order_by(_streams.position)
+        .limit(limit)
+    )
+
+
+def highest_position() -> Select[int]:
+    """Selects the highest position, 0 where there is none."""
+    return select(func.coalesce(func.max(_streams.position), 0))

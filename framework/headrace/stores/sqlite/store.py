@@ -1,0 +1,177 @@
+"""
+The event store in one SQLite file.
+
+One thread writes on one connection, a few threads read on others, and each call costs one change
+of thread: half the time of the asyncio driver for a single stream (1.0 against 1.9 ms, fsync
+included). Every append is one BEGIN IMMEDIATE transaction, so that other processes may write to
+the same file. Sits between: the `EventStore` port and the file. Never knows what an event means.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import IntegrityError
+
+from headrace._domain.stream import EventStream
+from headrace.errors import DefinitionError
+from headrace.serialization import Serializer
+from headrace.stores import queries
+from headrace.stores.base import AppendOutcome, StoredStream
+from headrace.stores.deciding import decide
+from headrace.stores.engines import (
+    EngineLimits,
+    autocommit,
+    create_sqlite_engine,
+    database_url,
+    is_in_memory,
+)
+from headrace.stores.sqlite.errors import outcome_of
+from headrace.stores.statements import load_statement
+
+__all__ = ["SqliteEventStore"]
+
+T = TypeVar("T")
+Row = dict[str, Any]
+
+
+class SqliteEventStore:
+    """Keeps streams in an SQLite file whose schema is up to date; see `open_event_store`.
+
+    Args:
+        url: `sqlite:///FILE`.
+        serializer: makes the stored bodies and reads them.
+        limits: `connections_max` bounds the readers; there is one writer besides.
+
+    Raises:
+        DefinitionError: the URL does not name an SQLite file.
+    """
+
+    def __init__(
+        self, url: str, serializer: Serializer, limits: EngineLimits | None = None
+    ) -> None:
+        if is_in_memory(database_url(url)):
+            raise DefinitionError(f"{url} names no file; use sqlite:///FILE, or memory://")
+        limits = limits or EngineLimits()
+        self._serializer = serializer
+        self._writer = create_sqlite_engine(url, replace(limits, connections_max=1))
+        self._readers = autocommit(create_sqlite_engine(url, limits))
+        self._write_thread = ThreadPoolExecutor(1, "headrace-sqlite-writer")
+        self._read_threads = ThreadPoolExecutor(limits.connections_max, "headrace-sqlite-reader")
+        self._append_sql = load_statement("headrace.stores.sqlite", "append")
+        self._heads_sql = load_statement("headrace.stores.sqlite", "heads")
+        self._commands_sql = load_statement("headrace.stores.sqlite", "commands")
+
+    async def append(self, streams: Sequence[EventStream]) -> list[AppendOutcome]:
+        """Stores each stream that breaks no constraint; see `EventStore.append`."""
+        if not streams:
+            return []
+        rows = [self._row_of(stream) for stream in streams]
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._write_thread, self._append, streams, rows)
+
+    async def find_command(self, aggregate_id: str, command_id: str) -> EventStream | None:
+        """Returns what a command stored on an aggregate, rejections included, or None."""
+        query = queries.stream_of_command(aggregate_id, command_id)
+        body = await self._read(lambda connection: connection.scalar(query))
+        return None if body is None else self._serializer.decode_stream(body)
+
+    async def read_stream(
+        self, aggregate_id: str, *, after_version: int = 0, to_version: int | None = None
+    ) -> list[EventStream]:
+        """Returns an aggregate's streams in version order, without rejections."""
+        query = queries.streams_of_aggregate(aggregate_id, after_version, to_version)
+        bodies = await self._read(lambda connection: connection.scalars(query).all())
+        return [self._serializer.decode_stream(body) for body in bodies]
+
+    async def read_all(self, *, after_position: int = 0, limit: int = 1_000) -> list[StoredStream]:
+        """Returns streams of all aggregates in position order, rejections included."""
+        query = queries.all_streams(after_position, limit)
+        rows = await self._read(lambda connection: connection.execute(query).all())
+        return [
+            StoredStream(position=position, stream=self._serializer.decode_stream(body))
+            for position, body in rows
+        ]
+
+    async def last_position(self) -> int:
+        """Returns the highest position stored, or 0."""
+        query = queries.highest_position()
+        return await self._read(lambda connection: connection.execute(query).scalar_one())
+
+    async def aclose(self) -> None:
+        """Finishes what is under way and closes the file."""
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        # Readers first: the last connection to close writes the log back, as only the writer does.
+        self._read_threads.shutdown()
+        self._readers.dispose()
+        self._write_thread.shutdown()
+        self._writer.dispose()
+
+    async def _read(self, read: Callable[[Connection], T]) -> T:
+        def run() -> T:
+            with self._readers.connect() as connection:
+                return read(connection)
+
+        return await asyncio.get_running_loop().run_in_executor(self._read_threads, run)
+
+    def _row_of(self, stream: EventStream) -> Row:
+        moment = stream.recorded_at.astimezone(UTC)
+        return {
+            "aggregate_id": stream.aggregate_id,
+            "aggregate_type": stream.aggregate_type,
+            "version": stream.version,
+            "command_id": stream.command_id,
+            "recorded_at": moment.strftime("%Y-%m-%d %H:%M:%S.%f"),
+            "body": self._serializer.encode_stream(stream).decode(),
+        }
+
+    def _append(self, streams: Sequence[EventStream], rows: list[Row]) -> list[AppendOutcome]:
+        """Appends in the writer's thread: all at once where that works, else the chosen ones."""
+        if self._append_whole(rows):
+            return [AppendOutcome.APPENDED] * len(rows)
+        with self._writer.begin() as connection:
+            outcomes = decide(streams, *self._look_up(connection, streams))
+            chosen = [
+                row
+                for row, outcome in zip(rows, outcomes, strict=True)
+                if outcome is AppendOutcome.APPENDED
+            ]
+            if chosen and not self._insert(connection, chosen):
+                raise AssertionError("a stream that fits did not fit within its own transaction")
+            return outcomes
+
+    def _append_whole(self, rows: list[Row]) -> bool:
+        try:
+            with self._writer.connect() as connection, connection.begin() as transaction:
+                if self._insert(connection, rows):
+                    return True
+                transaction.rollback()
+        except IntegrityError as error:
+            if outcome_of(error) is None:
+                raise
+        return False
+
+    def _insert(self, connection: Connection, rows: list[Row]) -> bool:
+        result = connection.exec_driver_sql(
+            self._append_sql, rows, execution_options={"preserve_rowcount": True}
+        )
+        return result.rowcount == len(rows)
+
+    def _look_up(
+        self, connection: Connection, streams: Sequence[EventStream]
+    ) -> tuple[dict[str, int], set[tuple[str, str]]]:
+        ids = json.dumps(list({stream.aggregate_id for stream in streams}))
+        heads = connection.exec_driver_sql(self._heads_sql, {"aggregate_ids": ids})
+        pairs = json.dumps([(stream.aggregate_id, stream.command_id) for stream in streams])
+        commands = connection.exec_driver_sql(self._commands_sql, {"pairs": pairs})
+        return (
+            {aggregate_id: version or 0 for aggregate_id, version in heads},
+            {(aggregate_id, command_id) for aggregate_id, command_id in commands},
+        )

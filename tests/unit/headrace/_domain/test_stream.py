@@ -1,0 +1,61 @@
+"""A stream is events with a version, or a rejection without."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from headrace._domain.message import DomainEvent
+from headrace._domain.stream import EventStream, Rejection
+
+
+class Counted(DomainEvent):
+    by: int = 1
+
+
+REJECTION = Rejection(
+    error="no", sentence="no", command_name="Count", command_version=1, command_data={}
+)
+
+
+def stream(**changes: object) -> EventStream:
+    fields: dict[str, object] = {
+        "aggregate_type": "Counter",
+        "aggregate_id": "n-1",
+        "version": 3,
+        "command_id": "c-1",
+        "correlation_id": "c-0",
+        "recorded_at": datetime(2026, 1, 31, tzinfo=UTC),
+        "events": (Counted(by=1), Counted(by=2)),
+        "items": {"trace": "t"},
+    }
+    return EventStream(**(fields | changes))
+
+
+def test_each_event_has_a_context_with_its_place():
+    (first, one), (second, two) = stream().contexts()
+    assert (first, second) == (Counted(by=1), Counted(by=2))
+    assert (one.sequence, two.sequence) == (1, 2)
+    assert one.event_id == "n-1/3/1"
+    assert (two.aggregate_type, two.version, two.command_id) == ("Counter", 3, "c-1")
+    assert (two.correlation_id, two.items) == ("c-0", {"trace": "t"})
+    assert two.recorded_at == stream().recorded_at
+
+
+def test_a_rejection_has_no_events_and_no_contexts():
+    assert stream(version=None, events=(), rejection=REJECTION).contexts() == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"version": None},
+        {"events": ()},
+        {"rejection": REJECTION},
+        {"version": None, "events": ()},
+        {"version": None, "rejection": REJECTION},
+        {"events": (), "rejection": REJECTION},
+    ],
+)
+def test_anything_between_events_and_a_rejection_is_refused(changes):
+    with pytest.raises(ValueError, match="a version and events, or a rejection and neither"):
+        stream(**changes)

@@ -1,0 +1,66 @@
+from typing import Any
+
+import pytest
+from sqlalchemy import Select, create_engine, insert
+from sqlalchemy.dialects import postgresql
+
+from headrace.stores import queries
+from headrace.stores.tables import event_streams, metadata
+from headrace.testing.conformance.streams import stream
+
+ROWS = [("a", 1, "c1"), ("b", 1, "c1"), ("a", None, "no"), ("a", 2, "c2"), ("a", 3, "c3")]
+
+
+def _run(query: Select[*tuple[Any, ...]]) -> list[Any]:
+    engine = create_engine("sqlite://")
+    with engine.begin() as connection:
+        metadata.create_all(connection)
+        for aggregate_id, version, command_id in ROWS:
+            connection.execute(
+                insert(event_streams).values(
+                    aggregate_id=aggregate_id,
+                    aggregate_type="Notebook",
+                    version=version,
+                    command_id=command_id,
+                    recorded_at=stream("a", 1).recorded_at,
+                    body=f"{aggregate_id} {version} {command_id}",
+                )
+            )
+        found = [tuple(row) for row in connection.execute(query)]
+    engine.dispose()
+    return found
+
+
+def test_a_command_is_found_on_its_aggregate() -> None:
+    assert _run(queries.stream_of_command("b", "c1")) == [("b 1 c1",)]
+    assert _run(queries.stream_of_command("b", "c2")) == []
+
+
+def test_an_aggregate_is_read_in_version_order_without_rejections() -> None:
+    assert _run(queries.streams_of_aggregate("a", 0, None)) == [
+        ("a 1 c1",),
+        ("a 2 c2",),
+        ("a 3 c3",),
+    ]
+    assert _run(queries.streams_of_aggregate("a", 1, 2)) == [("a 2 c2",)]
+
+
+def test_everything_is_read_in_position_order() -> None:
+    assert _run(queries.all_streams(1, 2)) == [(2, "b 1 c1"), (3, "a None no")]
+
+
+def test_the_highest_position_is_that_of_the_newest_row() -> None:
+    assert _run(queries.highest_position()) == [(5,)]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        queries.stream_of_command("a", "c"),
+        queries.streams_of_aggregate("a", 1, 2),
+        queries.all_streams(1, 2),
+        queries.highest_position(),
+    ],
+)
+def test_every_query_has_a_form_for_postgresql(query: Select[*tuple[Any, ...]]) -> None:
+    assert "event_streams" in str(query.compile(dialect=postgresql.dialect()))

@@ -1,0 +1,117 @@
+"""Scenarios say what is so, and fail with a sentence when it is not."""
+
+import pytest
+
+from headrace._domain.aggregate import Aggregate, applies
+from headrace._domain.message import DomainEvent
+from headrace.errors import DomainError
+from headrace.testing.scenario import scenario
+
+
+class Opened(DomainEvent):
+    owner: str
+
+
+class Withdrawn(DomainEvent):
+    amount: int
+
+
+class Refused(DomainError):
+    pass
+
+
+class Account(Aggregate):
+    def initial_state(self) -> None:
+        self.owner = ""
+        self.taken = 0
+
+    @classmethod
+    def open(cls, account_id: str, owner: str) -> "Account":
+        account = cls(account_id)
+        account.record(Opened(owner=owner))
+        return account
+
+    def withdraw(self, amount: int) -> int:
+        if self.taken + amount > 10:
+            raise Refused(f"{amount} is too much")
+        if amount:
+            self.record(Withdrawn(amount=amount))
+        return amount
+
+    def withdraw_then_refuse(self) -> None:
+        self.record(Withdrawn(amount=1))
+        raise Refused("too late")
+
+    @applies
+    def _opened(self, event: Opened) -> None:
+        self.owner = event.owner
+
+    @applies
+    def _withdrawn(self, event: Withdrawn) -> None:
+        self.taken += event.amount
+
+
+def test_then_compares_the_events_that_were_decided_on_top_of_the_given_ones():
+    account = (
+        scenario(Account)
+        .given(Opened(owner="Ann"), Withdrawn(amount=6))
+        .when(lambda account: account.withdraw(4))
+        .then(Withdrawn(amount=4))
+    )
+    assert (account.taken, account.version) == (10, 2)
+
+
+def test_an_aggregate_that_was_created_is_judged_itself():
+    account = scenario(Account).when(lambda _: Account.open("a-9", "Ann")).then(Opened(owner="Ann"))
+    assert account.id == "a-9"
+
+
+def test_then_nothing_holds_when_nothing_was_decided():
+    scenario(Account, "a-2").when(lambda account: account.withdraw(0)).then_nothing()
+
+
+def test_then_raises_returns_the_error():
+    error = (
+        scenario(Account)
+        .given(Withdrawn(amount=8))
+        .when(lambda account: account.withdraw(3))
+        .then_raises(Refused)
+    )
+    assert str(error) == "3 is too much"
+
+
+def test_other_events_than_expected_are_shown_beside_each_other():
+    outcome = scenario(Account).when(lambda account: account.withdraw(4))
+    with pytest.raises(AssertionError, match=r"Withdrawn\(amount=5\), but got Withdrawn\(amount=4"):
+        outcome.then(Withdrawn(amount=5))
+    with pytest.raises(AssertionError, match=r"no event, but got Withdrawn\(amount=4\)"):
+        outcome.then_nothing()
+    with pytest.raises(AssertionError, match=r"Refused, but got Withdrawn\(amount=4\)"):
+        outcome.then_raises(Refused)
+
+
+def test_an_error_where_events_were_expected_is_the_cause():
+    outcome = scenario(Account).when(lambda account: account.withdraw(99))
+    with pytest.raises(AssertionError, match="99 is too much") as caught:
+        outcome.then(Withdrawn(amount=99))
+    assert isinstance(caught.value.__cause__, Refused)
+
+
+def test_another_error_than_expected_is_shown():
+    class Other(DomainError):
+        pass
+
+    outcome = scenario(Account).when(lambda account: account.withdraw(99))
+    with pytest.raises(AssertionError, match="Other, but got Refused"):
+        outcome.then_raises(Other)
+
+
+def test_a_rule_that_speaks_after_an_event_was_recorded_fails_the_scenario():
+    outcome = scenario(Account).when(lambda account: account.withdraw_then_refuse())
+    with pytest.raises(AssertionError, match="check every rule before the first record"):
+        outcome.then_raises(Refused)
+
+
+def test_an_error_that_is_no_domain_error_is_not_caught():
+    with pytest.raises(ZeroDivisionError):
+        scenario(Account).when(lambda account: 1 // account.taken)
