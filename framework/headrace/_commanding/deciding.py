@@ -1,0 +1,233 @@
+"""
+One run of one handler, and what it decided.
+
+Sits between: a lane, which says when and on which state, and the user's handler. Knows neither the
+store nor the topics: a decision is a value.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Protocol
+
+from headrace._commanding.handling import (
+    HANDLER_MS_MAX,
+    CommandContext,
+    CommandHandler,
+    HandlerRun,
+    HandlerTable,
+    Loader,
+    deadline_from_now,
+)
+from headrace._domain.aggregate import Aggregate
+from headrace._domain.stream import EventStream, Rejection
+from headrace._runtime.clock import Clock
+from headrace.errors import AggregateExists, DomainError
+from headrace.serialization import CommandEnvelope, Serializer
+
+__all__ = ["Crashed", "Decider", "Decision", "Failed", "Recorded", "Repeated", "Unchanged"]
+
+# The largest stream that every part downstream takes: the broker's limit for a message. One that
+# could be stored but never published would hold its aggregate for ever.
+STREAM_BYTES_MAX = 4 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """A stream to be stored: events, or a rejection.
+
+    Attributes:
+        stream: what is to be stored.
+        body: the stream encoded, as it will be published.
+        aggregate: the changed aggregate, its events not accepted yet; None for a rejection.
+        dirty: whether the aggregate in memory was changed by something that will not be stored.
+    """
+
+    stream: EventStream
+    body: bytes
+    aggregate: Aggregate | None = None
+    dirty: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unchanged:
+    """The handler recorded nothing.
+
+    Attributes:
+        result: what it handed to `set_result`, as JSON text.
+        version: of the aggregate it looked at, if it did.
+    """
+
+    result: str | None = None
+    version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """The command's outcome is in the store already."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """The command cannot be handled, now or later.
+
+    Attributes:
+        error: for a machine.
+        sentence: for a person.
+    """
+
+    error: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Crashed:
+    """The handler raised what it should not; another run may end well."""
+
+    error: BaseException
+
+
+Decision = Recorded | Unchanged | Repeated | Failed | Crashed
+
+
+class StateOfAggregate(Loader, Protocol):
+    """What a run needs to know of its aggregate; a lane."""
+
+    def knows_command(self) -> bool:
+        """Whether the outcome of the command that is being run is known to be stored."""
+        ...
+
+    async def is_taken(self) -> bool:
+        """Whether the id of a new aggregate turns out to have events."""
+        ...
+
+
+class Decider:
+    """Runs handlers.
+
+    Args:
+        handlers: which function handles which command.
+        serializer: encodes what is decided, so that nothing is stored that cannot be published.
+        clock: dates the streams.
+    """
+
+    def __init__(self, *, handlers: HandlerTable, serializer: Serializer, clock: Clock) -> None:
+        self._handlers = handlers
+        self._serializer = serializer
+        self._clock = clock
+
+    async def decide(self, envelope: CommandEnvelope, state: StateOfAggregate) -> Decision:
+        """Runs the command's handler once and returns what it decided.
+
+        Only cancellation of the calling task is raised.
+        """
+        if state.knows_command():
+            return Repeated()
+        command_type = type(envelope.command)
+        handler = self._handlers.find(command_type)
+        if handler is None:
+            return Failed(
+                error="NoHandler", sentence=f"no handler is registered for {command_type.__name__}"
+            )
+        run = HandlerRun(deadline=asyncio.timeout_at(deadline_from_now()))
+        error: BaseException | None = None
+        try:
+            await _call(handler, envelope, state, run)
+        except Exception as raised:  # noqa: BLE001 - a user's code may raise anything; returned
+            error = raised
+        except asyncio.CancelledError as raised:
+            if _is_cancelled():
+                raise
+            error = raised
+        if state.knows_command():
+            return Repeated()
+        if run.misuse:
+            return Failed(error="ContextMisused", sentence=run.misuse)
+        if run.deadline.expired():
+            return Crashed(TimeoutError(f"the handler ran for more than {HANDLER_MS_MAX} ms"))
+        if error is not None and not isinstance(error, DomainError):
+            return Crashed(error)
+        try:
+            if error is not None:
+                return self._rejected(envelope, state, run, error)
+            return self._done(envelope, run)
+        except Exception as raised:  # noqa: BLE001 - a user's event may hold anything; returned
+            return Failed(
+                error="SerializationError", sentence=f"the decision does not encode: {raised}"
+            )
+
+    def _done(self, envelope: CommandEnvelope, run: HandlerRun) -> Decision:
+        aggregate = run.aggregate
+        if aggregate is None or not aggregate.recorded:
+            version = aggregate.version if aggregate is not None else None
+            return Unchanged(result=run.result, version=version or None)
+        return self._encoded(
+            EventStream(
+                aggregate_type=type(aggregate).aggregate_name,
+                aggregate_id=aggregate.id,
+                version=aggregate.version + 1,
+                command_id=envelope.command_id,
+                correlation_id=envelope.correlation_id,
+                recorded_at=self._clock.now(),
+                events=aggregate.recorded,
+                result=run.result,
+                items=envelope.items,
+            ),
+            aggregate,
+            dirty=False,
+        )
+
+    def _rejected(
+        self, envelope: CommandEnvelope, state: Loader, run: HandlerRun, error: DomainError
+    ) -> Decision:
+        command = envelope.command
+        known = state.accepted
+        return self._encoded(
+            EventStream(
+                aggregate_type="" if known is None else type(known).aggregate_name,
+                aggregate_id=command.aggregate_id,
+                version=None,
+                command_id=envelope.command_id,
+                correlation_id=envelope.correlation_id,
+                recorded_at=self._clock.now(),
+                items=envelope.items,
+                rejection=Rejection(
+                    error=error.code or type(error).__name__,
+                    sentence=str(error),
+                    command_name=command.message_name,
+                    command_version=command.message_version,
+                    command_data=command.model_dump(mode="json"),
+                ),
+            ),
+            None,
+            dirty=run.aggregate is not None and bool(run.aggregate.recorded),
+        )
+
+    def _encoded(
+        self, stream: EventStream, aggregate: Aggregate | None, *, dirty: bool
+    ) -> Decision:
+        body = self._serializer.encode_stream(stream)
+        if len(body) > STREAM_BYTES_MAX:
+            return Failed(
+                error="StreamTooLarge",
+                sentence=f"the events of one command have {len(body)} bytes encoded;"
+                f" {STREAM_BYTES_MAX} is the limit",
+            )
+        return Recorded(stream=stream, body=body, aggregate=aggregate, dirty=dirty)
+
+
+async def _call(
+    handler: CommandHandler, envelope: CommandEnvelope, state: StateOfAggregate, run: HandlerRun
+) -> None:
+    async with run.deadline:
+        await handler(envelope.command, CommandContext(envelope, state, run))
+        if not run.added:
+            return
+        run.deadline.reschedule(None)
+        if await state.is_taken():
+            raise AggregateExists(f"{envelope.command.aggregate_id!r} exists already")
+
+
+def _is_cancelled() -> bool:
+    """Whether somebody cancelled this task, other than the handler by raising the error itself."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -1,0 +1,330 @@
+"""
+One aggregate's way from commands to answers: drives its mailbox.
+
+Sits between: `processor`, which brings deliveries, and everything that has to do with one
+aggregate: loading it, deciding on it, committing, publishing and answering in its order.
+
+A command's decision is accepted into the live aggregate before it is durable, and the next command
+is decided on top of it. Answers leave in order from the front of the mailbox:
+
+    Recorded    the committer says what became of the stream (its table `NEXT_STEP`)
+    Repeated    answered with what the store holds of the command
+    Unchanged   the same, if the store holds anything; else answered as "unchanged"
+    Failed      the same, if the store holds anything; else parked
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from headrace._commanding.answering import Answering, result_of
+from headrace._commanding.deciding import (
+    Crashed,
+    Decider,
+    Decision,
+    Failed,
+    Recorded,
+    Unchanged,
+)
+from headrace._commanding.mailbox import Mailbox
+from headrace._commanding.submission import Submission
+from headrace._domain.aggregate import Aggregate
+from headrace._domain.stream import EventStream
+from headrace._eventing.batching import QueuedStream
+from headrace._eventing.committer import Committer, NextStep
+from headrace._eventing.publisher import Publisher
+from headrace._loading.cache import LiveAggregate
+from headrace._loading.repository import Repository
+from headrace._runtime.backoff import Backoff
+from headrace._runtime.tasks import TaskSet
+from headrace.bus import CommandResult
+from headrace.errors import HeadraceError
+from headrace.serialization import Serializer
+from headrace.settings import Settings
+
+__all__ = ["Lane", "LaneParts"]
+
+# Commands run in a row before other aggregates get their turn on the event loop.
+RUNS_PER_TURN = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneParts:
+    """What all lanes of a processor share.
+
+    Attributes:
+        emptied: called with the aggregate's id when a lane has nothing left to do.
+    """
+
+    decider: Decider
+    repository: Repository
+    committer: Committer
+    publisher: Publisher
+    answering: Answering
+    serializer: Serializer
+    tasks: TaskSet
+    backoff: Backoff
+    settings: Settings
+    emptied: Callable[[str], None]
+
+
+class _StaleRun(Exception):
+    """Ends a run whose decision counts no more; no error."""
+
+
+class _CommandRecognised(Exception):
+    """Ends a run that is not needed: the outcome is stored; no error."""
+
+
+class Lane:
+    """The commands of one aggregate; lives as long as there are any.
+
+    Args:
+        aggregate_id: whose commands.
+        parts: what it works with.
+    """
+
+    def __init__(self, aggregate_id: str, parts: LaneParts) -> None:
+        self._aggregate_id = aggregate_id
+        self._parts = parts
+        self._mailbox: Mailbox[Submission] = Mailbox()
+        # The accepted state, which may be ahead of the store; None: load it when needed.
+        self._live: LiveAggregate | None = parts.repository.cached(aggregate_id)
+        self._trusts_live = True
+        self._current: Submission | None = None
+        self._working = False
+        # How many conflicts in a row ask for a pause before the next run.
+        self._pauses = 0
+        self._progress: asyncio.Future[None] | None = None
+
+    def offer(self, submission: Submission) -> None:
+        """Takes a command in, at the end; a command that is here already gets one answer for all."""
+        earlier = self._mailbox.offer(submission)
+        if earlier is not None:
+            earlier.deliveries.extend(submission.deliveries)
+            return
+        self._start_work()
+
+    def distrust(self) -> None:
+        """Keeps the live aggregate out of the cache: someone else may have changed it."""
+        self._trusts_live = False
+
+    # What a run of a handler needs to know of the aggregate.
+
+    @property
+    def accepted(self) -> Aggregate | None:
+        """The aggregate in its accepted state, if it is in memory."""
+        return None if self._live is None else self._live.aggregate
+
+    def knows_command(self) -> bool:
+        """Whether the outcome of the command that is being run is known to be stored."""
+        submission = self._current
+        if submission is None:
+            return False
+        return submission.stored_before or (
+            self._live is not None and submission.command_id in self._live.commands
+        )
+
+    async def load(self, aggregate_type: type[Aggregate]) -> Aggregate | None:
+        """Returns the aggregate in its accepted state, or None when it has no events."""
+        if self._live is None:
+            await self._until_all_decided_is_durable()
+            # No rewind can come from here on: there is nothing left that the store could refuse.
+            self._live = await self._parts.repository.load(aggregate_type, self._aggregate_id)
+        if self.knows_command():
+            raise _CommandRecognised
+        return self.accepted
+
+    async def is_taken(self) -> bool:
+        """Whether the id of a new aggregate turns out to have events.
+
+        The store is not asked at first: its constraint on the first version decides, and a conflict
+        leads back here.
+        """
+        if self._current is None or not self._current.conflicts:
+            return False
+        return await self._parts.repository.exists(self._aggregate_id)
+
+    async def _until_all_decided_is_durable(self) -> None:
+        """Waits, because what was accepted and is not stored yet cannot be read back."""
+        while self._mailbox.counts and self._mailbox.decided:
+            self._progress = asyncio.get_running_loop().create_future()
+            await self._progress
+        if not self._mailbox.counts:
+            raise _StaleRun
+
+    # Running.
+
+    def _start_work(self) -> None:
+        if not self._working:
+            self._working = True
+            self._parts.tasks.start("lane", self._work())
+
+    async def _work(self) -> None:
+        runs = 0
+        while True:
+            if self._pauses:
+                pauses, self._pauses = self._pauses, 0
+                await self._parts.backoff.pause(pauses)
+            submission = self._mailbox.take()
+            if submission is None:
+                break
+            self._current = submission
+            decision = await self._decide(submission)
+            self._current = None
+            if self._mailbox.ran():
+                self._accept(submission, decision)
+            runs += 1
+            if runs % RUNS_PER_TURN == 0:
+                await asyncio.sleep(0)
+        self._working = False
+        self._leave_if_empty()
+
+    async def _decide(self, submission: Submission) -> Decision:
+        while submission.failure is None:
+            decision = await self._parts.decider.decide(submission.envelope, self)
+            if not isinstance(decision, Crashed) or not self._mailbox.counts:
+                return decision
+            # What the handler did to the aggregate before it broke off is nobody's decision.
+            self._forget()
+            submission.crashes += 1
+            if submission.crashes > self._parts.settings.error_retries_max:
+                return Failed(error=type(decision.error).__name__, sentence=str(decision.error))
+            await self._parts.backoff.pause(submission.crashes)
+        return submission.failure
+
+    def _accept(self, submission: Submission, decision: Decision) -> None:
+        submission.decided(decision)
+        if isinstance(decision, Recorded):
+            aggregate = decision.aggregate
+            if aggregate is not None:
+                aggregate.accept()
+                if self._live is None or self._live.aggregate is not aggregate:
+                    self._live = LiveAggregate(aggregate)
+            if decision.dirty:
+                self._forget()
+            self._parts.committer.offer(
+                QueuedStream(
+                    stream=decision.stream,
+                    generation=self._mailbox.generation,
+                    settled=partial(self._settled, submission),
+                )
+            )
+        elif isinstance(decision, Failed):
+            self._forget()
+        self._advance()
+
+    def _forget(self) -> None:
+        """Throws the aggregate in memory away; the next command loads it from the store."""
+        self._live = None
+        self._parts.repository.evict(self._aggregate_id)
+
+    # Settling, in order.
+
+    def _settled(self, submission: Submission, queued: QueuedStream, step: NextStep) -> None:
+        if queued.generation != self._mailbox.generation:
+            # Part of the same append as a stream that has just been refused.
+            return
+        if step is NextStep.PUBLISH:
+            submission.durable = True
+            self._advance()
+        elif step is NextStep.ANSWER_AGAIN:
+            submission.stored_before = True
+            self._rewind(submission)
+        else:
+            self._run_again(submission)
+
+    def _run_again(self, submission: Submission) -> None:
+        submission.conflicts += 1
+        if submission.conflicts > self._parts.settings.conflict_retries_max:
+            submission.failure = Failed(
+                error="Busy",
+                sentence=f"aggregate {self._aggregate_id!r} was changed by others during each of"
+                f" {submission.conflicts} runs; send the command again",
+            )
+        else:
+            # The first rerun meets a fresh state and usually succeeds: only later ones wait.
+            self._pauses = submission.conflicts - 1
+        self._rewind(submission)
+
+    def _rewind(self, submission: Submission) -> None:
+        generation = self._mailbox.rewind(submission)
+        self._parts.committer.drop(self._aggregate_id, before_generation=generation)
+        self._forget()
+        self._wake()
+        self._start_work()
+
+    def _advance(self) -> None:
+        """Settles from the front what can be settled."""
+        while (submission := self._mailbox.oldest) is not None:
+            decision = submission.decision
+            if not isinstance(decision, Recorded):
+                if not submission.recalling:
+                    submission.recalling = True
+                    self._parts.tasks.start("recall", self._recall(submission))
+                break
+            if not submission.durable:
+                break
+            self._mailbox.settle()
+            if self._live is not None:
+                self._live.commands.add(submission.command_id)
+            self._publish(submission, decision.stream, decision.body)
+        self._wake()
+        self._leave_if_empty()
+
+    async def _recall(self, submission: Submission) -> None:
+        """Settles the oldest command by what the store holds of it."""
+        decision = submission.decision
+        stored: EventStream | None = None
+        try:
+            stored = await self._parts.repository.find_command(
+                self._aggregate_id, submission.command_id
+            )
+        except HeadraceError as error:
+            decision = Failed(error=type(error).__name__, sentence=str(error))
+        if stored is not None:
+            self._mailbox.settle()
+            self._publish(submission, stored, self._parts.serializer.encode_stream(stored))
+        elif isinstance(decision, Failed):
+            self._mailbox.settle()
+            self._parts.answering.park(
+                submission.deliveries,
+                decision,
+                aggregate_id=self._aggregate_id,
+                command_id=submission.command_id,
+            )
+        elif isinstance(decision, Unchanged):
+            self._mailbox.settle()
+            self._parts.answering.answer(
+                submission.deliveries,
+                CommandResult(
+                    status="unchanged",
+                    aggregate_id=self._aggregate_id,
+                    command_id=submission.command_id,
+                    version=decision.version,
+                ),
+                decision.result,
+            )
+        else:
+            # Memory was wrong, or the store contradicts itself: let it decide anew.
+            self._run_again(submission)
+            return
+        self._advance()
+
+    def _publish(self, submission: Submission, stream: EventStream, body: bytes) -> None:
+        answer = partial(
+            self._parts.answering.answer, submission.deliveries, result_of(stream), stream.result
+        )
+        self._parts.publisher.offer(stream, body, answer)
+
+    def _wake(self) -> None:
+        if self._progress is not None and not self._progress.done():
+            self._progress.set_result(None)
+
+    def _leave_if_empty(self) -> None:
+        if self._working or len(self._mailbox):
+            return
+        if self._live is not None and self._trusts_live:
+            self._parts.repository.keep(self._live)
+        self._parts.emptied(self._aggregate_id)

@@ -1,0 +1,236 @@
+"""
+The command service: takes commands from the queue and sees each one through to its answer.
+
+Sits between: the command topic and the lanes, one per aggregate that has commands. Decides nothing
+about a command itself.
+
+A message is acknowledged when its stream is stored and published, or its command is parked or
+changed nothing. A crash at any moment leaves it unacknowledged: it comes again, the event store
+recognises it, and its stored stream is published (again) and answered.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from headrace._commanding.answering import Answering, dead_letter_topic
+from headrace._commanding.deciding import Decider, Failed
+from headrace._commanding.handling import HandlerTable
+from headrace._commanding.lane import Lane, LaneParts
+from headrace._commanding.submission import Delivery, Submission
+from headrace._domain.message import check_id
+from headrace._eventing.committer import Committer
+from headrace._eventing.publisher import Publisher, event_topic
+from headrace._loading.cache import AggregateCache
+from headrace._loading.repository import Repository
+from headrace._runtime.backoff import Backoff
+from headrace._runtime.clock import Clock, SystemClock
+from headrace._runtime.tasks import TaskSet
+from headrace.bus import command_topic
+from headrace.serialization import CommandEnvelope, Serializer
+from headrace.settings import Settings
+from headrace.stores.base import EventStore
+from headrace.transports.base import Incoming, QueueId, Subscription, Transport
+
+__all__ = ["CommandProcessor"]
+
+log = structlog.get_logger(__name__)
+
+# How long a stopping processor goes on with what it has accepted; what is not done by then is
+# delivered to another one.
+STOP_MS_MAX = 10_000
+
+
+class CommandProcessor:
+    """Handles the commands of one application, side by side with others of the same name.
+
+    Args:
+        name: the application's name; part of the topics' and the consumer group's names.
+        handlers: which function handles which command.
+        store: the event store, opened.
+        transport: the queue, started.
+        serializer: knows the application's commands and events.
+        settings: of the application.
+        clock: tells the time.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        handlers: HandlerTable,
+        store: EventStore,
+        transport: Transport,
+        serializer: Serializer,
+        settings: Settings,
+        clock: Clock | None = None,
+    ) -> None:
+        clock = SystemClock() if clock is None else clock
+        self._name = name
+        self._transport = transport
+        self._serializer = serializer
+        self._settings = settings
+        self._tasks = TaskSet(f"{name} commands")
+        self._backoff = Backoff(ms_min=settings.retry_ms_min, ms_max=settings.retry_ms_max)
+        self._committer = Committer(
+            store=store, streams_max=settings.commit_streams_max, backoff=self._backoff
+        )
+        self._repository = Repository(
+            store=store,
+            cache=AggregateCache(
+                aggregates_max=settings.aggregates_cached_max,
+                idle_ms=settings.aggregate_idle_ms,
+                clock=clock,
+            ),
+            backoff=self._backoff,
+        )
+        self._answering = Answering(
+            name=name,
+            transport=transport,
+            tasks=self._tasks,
+            backoff=self._backoff,
+            finished=self._finished,
+        )
+        self._parts = LaneParts(
+            decider=Decider(handlers=handlers, serializer=serializer, clock=clock),
+            repository=self._repository,
+            committer=self._committer,
+            publisher=Publisher(
+                name=name, transport=transport, tasks=self._tasks, backoff=self._backoff
+            ),
+            answering=self._answering,
+            serializer=serializer,
+            tasks=self._tasks,
+            backoff=self._backoff,
+            settings=settings,
+            emptied=self._emptied,
+        )
+        self._lanes: dict[str, Lane] = {}
+        self._subscription: Subscription | None = None
+        self._next_offsets: dict[QueueId, int] = {}
+        self._room = asyncio.Semaphore(settings.commands_in_flight_max)
+        self._in_flight = 0
+        self._nothing_in_flight = asyncio.Event()
+        self._nothing_in_flight.set()
+
+    async def run(self) -> None:
+        """Works until cancelled; to be called once.
+
+        On cancellation it takes nothing new, finishes what it has accepted (for 10 seconds at
+        most; a second cancellation ends that at once), leaves the group and raises CancelledError.
+
+        Raises:
+            Exception: a defect in the command side itself; nothing unfinished is acknowledged.
+        """
+        await self._ensure_topics()
+        self._tasks.start("committer", self._committer.run())
+        try:
+            await self._tasks.watch(self._take())
+        except asyncio.CancelledError:
+            await self._finish()
+            raise
+        finally:
+            await self._tasks.aclose()
+            await self._unsubscribe()
+
+    async def _ensure_topics(self) -> None:
+        ensure = self._transport.ensure_topic
+        settings = self._settings
+        await ensure(command_topic(self._name), queues=settings.command_queues, forever=False)
+        await ensure(event_topic(self._name), queues=settings.event_queues, forever=True)
+        await ensure(dead_letter_topic(self._name), queues=1, forever=True)
+
+    async def _take(self) -> None:
+        """Polls for ever; a subscription that fails is replaced."""
+        failures = 0
+        while True:
+            try:
+                self._subscription = await self._subscribe()
+                while True:
+                    for message in await self._subscription.poll():
+                        await self._room.acquire()
+                        self._accept(Delivery(message=message, subscription=self._subscription))
+                    failures = 0
+            except Exception as error:  # noqa: BLE001 - adapters may raise anything; logged, repeated
+                failures += 1
+                log.warning("will subscribe again", attempt=failures, error=repr(error))
+            await self._unsubscribe()
+            await self._backoff.pause(failures)
+
+    async def _subscribe(self) -> Subscription:
+        topic = command_topic(self._name)
+        return await self._transport.subscribe(topic, [topic])
+
+    async def _unsubscribe(self) -> None:
+        subscription, self._subscription = self._subscription, None
+        if subscription is None:
+            return
+        try:
+            await subscription.aclose()
+        except Exception as error:  # noqa: BLE001 - it is of no use any more; unacknowledged comes again
+            log.warning("subscription did not close", error=repr(error))
+
+    def _accept(self, delivery: Delivery) -> None:
+        self._in_flight += 1
+        self._nothing_in_flight.clear()
+        message = delivery.message
+        self._note_offset(message)
+        try:
+            envelope = self._serializer.decode_command(message.body)
+            _check_ids(envelope)
+        except Exception as error:  # noqa: BLE001 - a user's validator may raise anything; parked
+            self._answering.park(
+                [delivery],
+                Failed(error=type(error).__name__, sentence=str(error)),
+                aggregate_id=message.key,
+                command_id="",
+            )
+            return
+        aggregate_id = envelope.command.aggregate_id
+        lane = self._lanes.get(aggregate_id)
+        if lane is None:
+            lane = self._lanes[aggregate_id] = Lane(aggregate_id, self._parts)
+        lane.offer(Submission(envelope, delivery))
+
+    def _note_offset(self, message: Incoming) -> None:
+        """Notices that a queue was someone else's for a while.
+
+        They may have changed aggregates that are in memory here. A stale one costs an event a
+        conflict, but a rejection decided on it would stand.
+        """
+        expected = self._next_offsets.get(message.queue, message.offset)
+        if message.offset != expected:
+            log.info("queue was away", queue=message.queue, expected=expected, got=message.offset)
+            self._repository.evict_all()
+            for lane in self._lanes.values():
+                lane.distrust()
+        self._next_offsets[message.queue] = message.offset + 1
+
+    def _emptied(self, aggregate_id: str) -> None:
+        self._lanes.pop(aggregate_id, None)
+
+    def _finished(self) -> None:
+        self._room.release()
+        self._in_flight -= 1
+        if not self._in_flight:
+            self._nothing_in_flight.set()
+
+    async def _finish(self) -> None:
+        with contextlib.suppress(Exception):  # a failed task is in the log; cancellation goes on
+            await self._tasks.watch(_bounded(self._nothing_in_flight.wait, STOP_MS_MAX))
+        if self._in_flight:
+            log.warning("stopped with commands unfinished", commands=self._in_flight)
+
+
+async def _bounded(wait: Callable[[], Awaitable[object]], ms_max: int) -> None:
+    async with asyncio.timeout(ms_max / 1_000):
+        await wait()
+
+
+def _check_ids(envelope: CommandEnvelope) -> None:
+    """Raises ValueError for ids that the event store could not keep."""
+    check_id("an aggregate id", envelope.command.aggregate_id)
+    check_id("a command id", envelope.command_id)
+    check_id("a correlation id", envelope.correlation_id)

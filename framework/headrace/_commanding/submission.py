@@ -1,0 +1,71 @@
+"""
+A command in this process: how it came, and how far it has got.
+
+Sits between: `processor`, which makes one of each delivered message, and the lane that carries it
+to its answer.
+"""
+
+from dataclasses import dataclass
+
+from headrace._commanding.deciding import Decision, Failed
+from headrace.serialization import CommandEnvelope
+from headrace.transports.base import Incoming, Subscription
+
+__all__ = ["Delivery", "Submission"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """A message, and the subscription that wants to hear when it is done."""
+
+    message: Incoming
+    subscription: Subscription
+
+
+class Submission:
+    """One command with all its deliveries.
+
+    Attributes:
+        envelope: the command.
+        deliveries: the messages that brought it; more than one when it came again meanwhile.
+        conflicts: runs that met a version conflict.
+        crashes: runs that ended in an unexpected error.
+        decision: what the last run decided.
+        durable: whether the decided stream is in the store.
+        stored_before: whether the store has said that it holds this command's outcome.
+        failure: why it is not to be run again.
+    """
+
+    __slots__ = (
+        "conflicts",
+        "crashes",
+        "decision",
+        "deliveries",
+        "durable",
+        "envelope",
+        "failure",
+        "recalling",
+        "stored_before",
+    )
+
+    def __init__(self, envelope: CommandEnvelope, delivery: Delivery) -> None:
+        self.envelope = envelope
+        self.deliveries = [delivery]
+        self.conflicts = 0
+        self.crashes = 0
+        self.decision: Decision | None = None
+        self.durable = False
+        self.recalling = False
+        self.stored_before = False
+        self.failure: Failed | None = None
+
+    @property
+    def command_id(self) -> str:
+        """The command's id."""
+        return self.envelope.command_id
+
+    def decided(self, decision: Decision) -> None:
+        """Notes what a run decided, in place of what earlier runs did."""
+        self.decision = decision
+        self.durable = False
+        self.recalling = False

@@ -1,0 +1,99 @@
+"""
+Live aggregates kept in memory between commands: bounded by count, forgotten when idle.
+
+Sits between: `repository`, its only user, and a dictionary. Never reads the store.
+"""
+
+from collections import OrderedDict
+
+from headrace._domain.aggregate import Aggregate
+from headrace._runtime.clock import Clock
+
+__all__ = ["AggregateCache", "LiveAggregate", "RecentCommands"]
+
+# Newest command ids remembered per live aggregate: what one process can have under way for an
+# aggregate in ordinary operation, at about 100 bytes each. Older duplicates are still found, by the
+# store's constraint.
+COMMANDS_REMEMBERED_MAX = 256
+
+
+class RecentCommands:
+    """The ids of the newest commands whose outcome is stored; a hint, the store is the truth."""
+
+    __slots__ = ("_ids",)
+
+    def __init__(self) -> None:
+        # A dict because it keeps the order of insertion.
+        self._ids: dict[str, None] = {}
+
+    def add(self, command_id: str) -> None:
+        """Remembers an id, at the price of the oldest one."""
+        self._ids[command_id] = None
+        if len(self._ids) > COMMANDS_REMEMBERED_MAX:
+            del self._ids[next(iter(self._ids))]
+
+    def __contains__(self, command_id: object) -> bool:
+        return command_id in self._ids
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+
+class LiveAggregate:
+    """An aggregate in memory and the ids of the commands that made it what it is."""
+
+    __slots__ = ("aggregate", "commands")
+
+    def __init__(self, aggregate: Aggregate) -> None:
+        self.aggregate = aggregate
+        self.commands = RecentCommands()
+
+
+class AggregateCache:
+    """Least recently used live aggregates go first.
+
+    Args:
+        aggregates_max: most aggregates kept.
+        idle_ms: how long an unused one stays.
+        clock: tells the time.
+    """
+
+    def __init__(self, *, aggregates_max: int, idle_ms: int, clock: Clock) -> None:
+        self._aggregates_max = aggregates_max
+        self._idle_ms = idle_ms
+        self._clock = clock
+        # Least recently used first, each with the time of its last use.
+        self._entries: OrderedDict[str, tuple[LiveAggregate, int]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, aggregate_id: str) -> LiveAggregate | None:
+        """Returns the aggregate unless it is unknown or was idle for too long."""
+        self._forget_idle()
+        entry = self._entries.get(aggregate_id)
+        return None if entry is None else entry[0]
+
+    def put(self, live: LiveAggregate) -> None:
+        """Keeps an aggregate as the most recently used one."""
+        self._entries[live.aggregate.id] = (live, self._clock.monotonic_ms())
+        self._entries.move_to_end(live.aggregate.id)
+        self._forget_idle()
+        if len(self._entries) > self._aggregates_max:
+            self._entries.popitem(last=False)
+
+    def evict(self, aggregate_id: str) -> None:
+        """Forgets an aggregate; an unknown one is fine."""
+        self._entries.pop(aggregate_id, None)
+
+    def clear(self) -> None:
+        """Forgets everything."""
+        self._entries.clear()
+
+    def _forget_idle(self) -> None:
+        oldest_ms = self._clock.monotonic_ms() - self._idle_ms
+        while self._entries:
+            _, used_ms = next(iter(self._entries.values()))
+            if used_ms > oldest_ms:
+                return
+            self._entries.popitem(last=False)

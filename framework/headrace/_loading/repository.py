@@ -1,0 +1,100 @@
+"""
+Aggregates by id: from the cache, or else from their events.
+
+Sits between: the lanes, each of which owns the live aggregate while it has commands, and the cache
+and the event store.
+"""
+
+from headrace._domain.aggregate import Aggregate
+from headrace._domain.stream import EventStream
+from headrace._loading.cache import AggregateCache, LiveAggregate
+from headrace._runtime.backoff import Backoff
+from headrace.errors import AggregateNotFound
+from headrace.stores.base import EventStore
+
+__all__ = ["Repository"]
+
+
+class Repository:
+    """Loads live aggregates.
+
+    Args:
+        store: where the events are.
+        cache: where live aggregates wait for their next command.
+        backoff: how long to wait before a failed read is repeated.
+    """
+
+    def __init__(self, *, store: EventStore, cache: AggregateCache, backoff: Backoff) -> None:
+        self._store = store
+        self._cache = cache
+        self._backoff = backoff
+
+    def cached(self, aggregate_id: str) -> LiveAggregate | None:
+        """Returns the live aggregate if it is in memory; never reads the store."""
+        return self._cache.get(aggregate_id)
+
+    async def load(
+        self, aggregate_type: type[Aggregate], aggregate_id: str
+    ) -> LiveAggregate | None:
+        """Reads an aggregate from its events; None when it has none.
+
+        What the database refuses is tried again without a limit.
+
+        Raises:
+            AggregateNotFound: the id belongs to an aggregate of another class.
+            UnknownMessageType: a stored event's type is not registered.
+            SerializationError: a stored event does not fit its type.
+            DefinitionError: the aggregate has no `@applies` method for a stored event.
+        """
+        streams = await self._backoff.persist(
+            lambda: self._store.read_stream(aggregate_id), what="read an aggregate's events"
+        )
+        if not streams:
+            return None
+        check_type(aggregate_type, streams[0].aggregate_type, aggregate_id)
+        live = LiveAggregate(aggregate_type(aggregate_id))
+        for stream in streams:
+            assert stream.version is not None, "read_stream returns no rejections"
+            live.aggregate.replay(stream.version, stream.events)
+            live.commands.add(stream.command_id)
+        return live
+
+    async def exists(self, aggregate_id: str) -> bool:
+        """Whether the store holds an event of the aggregate."""
+        streams = await self._backoff.persist(
+            lambda: self._store.read_stream(aggregate_id, to_version=1),
+            what="look for an aggregate",
+        )
+        return bool(streams)
+
+    async def find_command(self, aggregate_id: str, command_id: str) -> EventStream | None:
+        """Returns what a command stored on the aggregate, a rejection included, or None.
+
+        Raises:
+            UnknownMessageType: a stored event's type is not registered.
+            SerializationError: a stored event does not fit its type.
+        """
+        return await self._backoff.persist(
+            lambda: self._store.find_command(aggregate_id, command_id),
+            what="look for a command's outcome",
+        )
+
+    def keep(self, live: LiveAggregate) -> None:
+        """Puts a live aggregate whose every change is durable into the cache."""
+        self._cache.put(live)
+
+    def evict(self, aggregate_id: str) -> None:
+        """Forgets the live aggregate: it is not what the store holds."""
+        self._cache.evict(aggregate_id)
+
+    def evict_all(self) -> None:
+        """Forgets every live aggregate: someone else may have changed them."""
+        self._cache.clear()
+
+
+def check_type(aggregate_type: type[Aggregate], found: str, aggregate_id: str) -> None:
+    """Raises AggregateNotFound unless the id belongs to the class that was asked for."""
+    if found != aggregate_type.aggregate_name:
+        raise AggregateNotFound(
+            f"{aggregate_id!r} is a {found}, there is no {aggregate_type.aggregate_name} of that id"
+        )

@@ -1,0 +1,109 @@
+"""
+The transport's port: what the framework asks of a message queue.
+
+Sits between: bus, command service, projections and process managers, which call it, and its two
+adapters: `local` (in one process) and `queue` (the broker).
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+__all__ = ["Incoming", "OffsetLoader", "Outgoing", "QueueId", "Subscription", "Transport"]
+
+# Topic and number of one queue.
+QueueId = tuple[str, int]
+
+# Given the queues that were just assigned, returns the offset to begin with for each; a queue that
+# is left out begins where the topic begins.
+OffsetLoader = Callable[[Sequence[QueueId]], Awaitable[Mapping[QueueId, int]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outgoing:
+    """A message to publish; messages of one key keep their order."""
+
+    topic: str
+    key: str
+    body: bytes
+    tag: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incoming:
+    """A message as delivered; may be delivered again until it is acknowledged."""
+
+    queue: QueueId
+    offset: int
+    key: str
+    tag: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Subscription(Protocol):
+    """A group member's share of the queues of some topics."""
+
+    async def poll(self) -> list[Incoming]:
+        """Waits for messages and returns some, in offset order within each queue.
+
+        Never returns an empty list. Raises `asyncio.CancelledError` when cancelled and an error of
+        the adapter when closed.
+        """
+        ...
+
+    def ack(self, message: Incoming) -> None:
+        """Says that a message is done. Any order: the lowest unfinished offset is kept."""
+        ...
+
+    def seek(self, queue: QueueId, offset: int) -> None:
+        """Makes the next poll continue at an offset of an assigned queue."""
+        ...
+
+    async def aclose(self) -> None:
+        """Stops fetching, reports the offsets of what is done, and leaves the group."""
+        ...
+
+
+class Transport(Protocol):
+    """Topics, publishing, subscriptions and replies."""
+
+    @property
+    def reply_address(self) -> str:
+        """Where replies to this process go; part of a command's headers."""
+        ...
+
+    async def ensure_topic(self, topic: str, *, queues: int, forever: bool) -> None:
+        """Creates the topic unless it exists; `forever` keeps its messages without limit."""
+        ...
+
+    async def publish(self, message: Outgoing) -> None:
+        """Returns when the message is durable; calls in a row for one key keep their order.
+
+        The message takes its place in the order before the first suspension, so that
+        `create_task(publish(a)); create_task(publish(b))` keeps a before b.
+        """
+        ...
+
+    async def subscribe(
+        self, group: str, topics: Sequence[str], *, offsets: OffsetLoader | None = None
+    ) -> Subscription:
+        """Joins a consumer group.
+
+        Without `offsets` the group's offsets are kept by the queue and `ack` moves them; with it
+        the caller keeps them (a projection, beside its rows), and `ack` only frees memory.
+        """
+        ...
+
+    async def reply(self, address: str, correlation: str, body: bytes) -> None:
+        """Sends a reply; at most once, silently dropped where nobody waits any more."""
+        ...
+
+    def on_reply(self, receive: Callable[[str, bytes], None]) -> None:
+        """Sets the function that takes (correlation, body) of replies to this process."""
+        ...
+
+    async def aclose(self) -> None:
+        """Flushes what was handed over and closes."""
+        ...

@@ -1,0 +1,330 @@
+"""
+A message queue in this process's memory, in the words of the transport's port.
+
+Sits between: the transport's port and a few lists. For `App.run_local`, first steps and tests:
+nothing survives the process, everything else is real: topics with queues, keys, consumer groups
+whose members share the queues, offsets, redelivery of what a member left unacknowledged, replies.
+"""
+
+import asyncio
+import zlib
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from headrace.errors import HeadraceError
+from headrace.transports.base import Incoming, OffsetLoader, Outgoing, QueueId
+
+__all__ = ["LocalSubscription", "LocalTransport"]
+
+log = structlog.get_logger(__name__)
+
+# Messages that one poll returns at most; more only delay the first of them.
+POLL_MESSAGES_MAX = 256
+# Messages that one queue holds at most: about a gigabyte of small ones. A full queue refuses.
+QUEUE_MESSAGES_MAX = 1_000_000
+# Messages of a passing topic that all groups are done with, before they are dropped together.
+TRIM_MESSAGES = 1_024
+
+_REPLY_ADDRESS = "local"
+
+
+class _Queue:
+    """The messages of one queue; `first` is the offset of the oldest one kept."""
+
+    def __init__(self) -> None:
+        self.first = 0
+        self.messages: list[Incoming] = []
+
+    @property
+    def end(self) -> int:
+        return self.first + len(self.messages)
+
+    def read(self, offset: int, limit: int) -> list[Incoming]:
+        start = max(offset - self.first, 0)
+        return self.messages[start : start + limit]
+
+    def trim(self, offset: int) -> None:
+        """Drops what is before an offset, in large steps: a step costs what the rest weighs."""
+        done = offset - self.first
+        if done >= max(TRIM_MESSAGES, len(self.messages) // 2):
+            del self.messages[:done]
+            self.first = offset
+
+
+class _Topic:
+    def __init__(self, queues: int, *, forever: bool) -> None:
+        self.queues = [_Queue() for _ in range(queues)]
+        self.forever = forever
+        self.groups: set[str] = set()
+
+
+class _Group:
+    """Members in the order of joining, and the committed offset of each queue."""
+
+    def __init__(self) -> None:
+        self.members: list[LocalSubscription] = []
+        self.offsets: dict[QueueId, int] = {}
+
+
+class LocalTransport:
+    """Topics, groups and replies inside one process and one event loop."""
+
+    def __init__(self) -> None:
+        self._topics: dict[str, _Topic] = {}
+        self._groups: dict[str, _Group] = {}
+        self._receive: Callable[[str, bytes], None] | None = None
+        self._closed = False
+
+    @property
+    def reply_address(self) -> str:
+        """The one address there is."""
+        return _REPLY_ADDRESS
+
+    async def ensure_topic(self, topic: str, *, queues: int, forever: bool) -> None:
+        """Creates the topic unless it exists."""
+        if topic not in self._topics:
+            self._topics[topic] = _Topic(queues, forever=forever)
+            self._rebalance()
+
+    async def publish(self, message: Outgoing) -> None:
+        """Appends the message to the queue of its key: CRC-32 of the key modulo the queues.
+
+        Raises:
+            HeadraceError: there is no such topic, its queue is full, or the transport is closed.
+        """
+        self._append(message)
+        # One turn of the event loop, so that a publisher in a loop lets consumers work.
+        await asyncio.sleep(0)
+
+    async def subscribe(
+        self, group: str, topics: Sequence[str], *, offsets: OffsetLoader | None = None
+    ) -> "LocalSubscription":
+        """Joins a consumer group; its queues are shared out anew."""
+        if self._closed:
+            raise HeadraceError("the transport is closed")
+        subscription = LocalSubscription(self, group, tuple(topics), offsets)
+        self._groups.setdefault(group, _Group()).members.append(subscription)
+        if offsets is None:
+            for topic in topics:
+                self._topic(topic).groups.add(group)
+        self._rebalance()
+        return subscription
+
+    async def reply(self, address: str, correlation: str, body: bytes) -> None:
+        """Hands a reply to the receiving function, if there is one."""
+        if address == _REPLY_ADDRESS and self._receive is not None:
+            self._receive(correlation, body)
+
+    def on_reply(self, receive: Callable[[str, bytes], None]) -> None:
+        """Sets the function that takes (correlation, body) of replies."""
+        self._receive = receive
+
+    async def aclose(self) -> None:
+        """Closes every subscription; nothing is kept."""
+        self._closed = True
+        for group in list(self._groups.values()):
+            for member in list(group.members):
+                await member.aclose()
+
+    # What subscriptions ask for.
+
+    def queue(self, queue: QueueId) -> _Queue:
+        """Returns one queue."""
+        topic, number = queue
+        return self._topic(topic).queues[number]
+
+    def committed(self, group: str, queue: QueueId) -> int:
+        """Returns where a group goes on in a queue."""
+        return self._groups[group].offsets.get(queue, self.queue(queue).first)
+
+    def commit(self, group: str, queue: QueueId, offset: int) -> None:
+        """Moves a group's offset; drops what all groups of a passing topic are done with."""
+        self._groups[group].offsets[queue] = offset
+        topic = self._topic(queue[0])
+        if not topic.forever:
+            self.queue(queue).trim(min(self.committed(name, queue) for name in topic.groups))
+
+    def leave(self, group: str, subscription: "LocalSubscription") -> None:
+        """Takes a member out of its group; its queues go to the others."""
+        self._groups[group].members.remove(subscription)
+        self._rebalance()
+
+    def _topic(self, name: str) -> _Topic:
+        try:
+            return self._topics[name]
+        except KeyError:
+            raise HeadraceError(f"there is no topic {name!r}; ensure_topic creates it") from None
+
+    def _append(self, message: Outgoing) -> None:
+        if self._closed:
+            raise HeadraceError("the transport is closed")
+        queues = self._topic(message.topic).queues
+        number = zlib.crc32(message.key.encode()) % len(queues)
+        queue = queues[number]
+        if len(queue.messages) >= QUEUE_MESSAGES_MAX:
+            raise HeadraceError(f"queue {number} of {message.topic!r} is full")
+        queue.messages.append(
+            Incoming(
+                queue=(message.topic, number),
+                offset=queue.end,
+                key=message.key,
+                tag=message.tag,
+                headers=dict(message.headers),
+                body=message.body,
+            )
+        )
+        for group in self._groups.values():
+            for member in group.members:
+                member.notice(message.topic)
+
+    def _rebalance(self) -> None:
+        """Shares the queues of every group among its members, in turn."""
+        for group in self._groups.values():
+            shares: dict[LocalSubscription, list[QueueId]] = {
+                member: [] for member in group.members
+            }
+            for topic, number in sorted(self._queue_ids()):
+                takers = [member for member in group.members if topic in member.topics]
+                if takers:
+                    shares[takers[number % len(takers)]].append((topic, number))
+            for member, queues in shares.items():
+                member.assign(queues)
+
+    def _queue_ids(self) -> list[QueueId]:
+        return [
+            (name, number)
+            for name, topic in self._topics.items()
+            for number in range(len(topic.queues))
+        ]
+
+
+class _Position:
+    """One member's place in one queue: what to read next, and what is not acknowledged yet."""
+
+    def __init__(self, offset: int) -> None:
+        self.next = offset
+        self.delivered: deque[int] = deque()
+        self.done: set[int] = set()
+
+    def deliver(self, messages: Sequence[Incoming]) -> None:
+        self.delivered.extend(message.offset for message in messages)
+        self.next = messages[-1].offset + 1
+
+    def acknowledge(self, offset: int) -> int | None:
+        """Returns the new lowest unfinished offset, or None when it has not moved."""
+        if not self.delivered or offset < self.delivered[0] or offset >= self.next:
+            return None
+        self.done.add(offset)
+        lowest = None
+        while self.delivered and self.delivered[0] in self.done:
+            self.done.remove(lowest := self.delivered.popleft())
+        return None if lowest is None else self.delivered[0] if self.delivered else self.next
+
+
+class LocalSubscription:
+    """One member of a consumer group; made by `LocalTransport.subscribe`."""
+
+    def __init__(
+        self,
+        transport: LocalTransport,
+        group: str,
+        topics: tuple[str, ...],
+        offsets: OffsetLoader | None,
+    ) -> None:
+        self.topics = topics
+        self._transport = transport
+        self._group = group
+        self._load_offsets = offsets
+        self._positions: dict[QueueId, _Position] = {}
+        # Assigned queues whose first offset the caller has still to say.
+        self._unplaced: list[QueueId] = []
+        self._news = asyncio.Event()
+        self._closed = False
+        self._turn = 0
+
+    async def poll(self) -> list[Incoming]:
+        """Waits for messages and returns some, in offset order within each queue.
+
+        Raises:
+            HeadraceError: the subscription is closed.
+        """
+        while True:
+            if self._closed:
+                raise HeadraceError("the subscription is closed")
+            self._news.clear()
+            await self._place()
+            messages = self._read()
+            if messages:
+                return messages
+            await self._news.wait()
+
+    def ack(self, message: Incoming) -> None:
+        """Says that a message is done; of a queue that was taken away it says nothing."""
+        position = self._positions.get(message.queue)
+        lowest = None if position is None else position.acknowledge(message.offset)
+        if lowest is not None and self._load_offsets is None:
+            self._transport.commit(self._group, message.queue, lowest)
+
+    def seek(self, queue: QueueId, offset: int) -> None:
+        """Makes the next poll continue at an offset of an assigned queue."""
+        if queue not in self._positions and queue not in self._unplaced:
+            raise ValueError(f"queue {queue} is not assigned to this subscription")
+        if queue in self._unplaced:
+            self._unplaced.remove(queue)
+        self._positions[queue] = _Position(offset)
+        self._news.set()
+
+    async def aclose(self) -> None:
+        """Leaves the group; what is unacknowledged goes to another member."""
+        if self._closed:
+            return
+        self._closed = True
+        self._positions.clear()
+        self._news.set()
+        self._transport.leave(self._group, self)
+
+    def notice(self, topic: str) -> None:
+        """Wakes a waiting poll when one of the topics has something new."""
+        if topic in self.topics:
+            self._news.set()
+
+    def assign(self, queues: Sequence[QueueId]) -> None:
+        """Takes over the share of queues; those it had already go on where they are."""
+        for queue in [queue for queue in self._positions if queue not in queues]:
+            del self._positions[queue]
+        new = [queue for queue in queues if queue not in self._positions]
+        if self._load_offsets is not None:
+            self._unplaced = new
+        else:
+            for queue in new:
+                self._positions[queue] = _Position(self._transport.committed(self._group, queue))
+        self._news.set()
+
+    async def _place(self) -> None:
+        while self._unplaced and self._load_offsets is not None:
+            asked = list(self._unplaced)
+            offsets = await self._load_offsets(asked)
+            for queue in asked:
+                # It may have been taken away, or sought, while the caller looked it up.
+                if queue in self._unplaced:
+                    self._unplaced.remove(queue)
+                    first = self._transport.queue(queue).first
+                    self._positions[queue] = _Position(offsets.get(queue, first))
+
+    def _read(self) -> list[Incoming]:
+        """Reads from the queues in turn, another one first each time."""
+        messages: list[Incoming] = []
+        queues = sorted(self._positions)
+        self._turn += 1
+        for place in range(len(queues)):
+            queue = queues[(self._turn + place) % len(queues)]
+            position = self._positions[queue]
+            found = self._transport.queue(queue).read(
+                position.next, POLL_MESSAGES_MAX - len(messages)
+            )
+            if found:
+                position.deliver(found)
+                messages += found
+        return messages

@@ -1,0 +1,152 @@
+"""
+The transport over the broker: the only module of the live path that knows `headrace_mq`.
+
+Sits between: the transport port and the queue's producer and consumer. Knows nothing of commands,
+events or projections.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+import structlog
+
+from headrace.transports.base import Incoming, OffsetLoader, Outgoing, QueueId, Subscription
+from headrace_mq.client.consumer import Consumer
+from headrace_mq.client.producer import Producer
+from headrace_mq.errors import BrokerError, ConnectionLost, MessageQueueError, SendTimeout
+from headrace_mq.message import Message, QueueRef, Record
+from headrace_mq.settings import ConsumerSettings, ProducerSettings
+
+__all__ = ["QueueTransport"]
+
+log = structlog.get_logger(__name__)
+
+
+class QueueTransport:
+    """Commands, events and replies through one broker.
+
+    Args:
+        address: the broker's `host:port`.
+        producer: settings of the one producer that publishes and replies.
+        consumer: settings of every subscription.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        producer: ProducerSettings | None = None,
+        consumer: ConsumerSettings | None = None,
+    ) -> None:
+        self._address = address
+        self._producer = Producer(address, producer or ProducerSettings())
+        self._consumer_settings = consumer or ConsumerSettings()
+
+    async def start(self) -> None:
+        """Connects to the broker; raises `ConnectionLost` when it cannot be reached."""
+        await self._producer.start()
+
+    @property
+    def reply_address(self) -> str:
+        """The producer's client id: the broker forwards replies to its connection."""
+        return self._producer.client_id
+
+    async def ensure_topic(self, topic: str, *, queues: int, forever: bool) -> None:
+        """Creates the topic unless it exists."""
+        await self._producer.create_topic(
+            topic, queues=queues, retention="forever" if forever else "transient"
+        )
+
+    async def publish(self, message: Outgoing) -> None:
+        """Returns when the broker has made the message durable.
+
+        Raises:
+            TimeoutError: the broker did not say whether it has; sending again is safe.
+            MessageQueueError: the broker refused it.
+        """
+        outgoing = Message(
+            topic=message.topic,
+            key=message.key,
+            tag=message.tag,
+            headers=message.headers,
+            body=message.body,
+        )
+        try:
+            await self._producer.send(outgoing)
+        except (SendTimeout, ConnectionLost) as error:
+            raise TimeoutError(str(error)) from error
+
+    async def subscribe(
+        self, group: str, topics: Sequence[str], *, offsets: OffsetLoader | None = None
+    ) -> Subscription:
+        """Joins a consumer group of the broker."""
+        load = None if offsets is None else _queue_offsets(offsets)
+        consumer = Consumer(
+            self._address,
+            group=group,
+            topics=topics,
+            settings=self._consumer_settings,
+            load_offsets=load,
+        )
+        await consumer.start()
+        return _QueueSubscription(consumer)
+
+    async def reply(self, address: str, correlation: str, body: bytes) -> None:
+        """Sends a reply through the broker to the connection that waits for it."""
+        try:
+            await self._producer.reply(address, correlation, body)
+        except MessageQueueError as error:
+            # The caller is gone or has given up; a duplicate of the command answers again.
+            code = error.code.name if isinstance(error, BrokerError) else type(error).__name__
+            log.debug("reply not delivered", code=code, correlation=correlation)
+
+    def on_reply(self, receive: Callable[[str, bytes], None]) -> None:
+        """Sets the function that takes (correlation, body) of replies to this process."""
+        self._producer.on_reply(receive)
+
+    async def aclose(self) -> None:
+        """Flushes what was handed over and closes the connection."""
+        await self._producer.aclose()
+
+
+def _queue_offsets(
+    load: OffsetLoader,
+) -> Callable[[Sequence[QueueRef]], Awaitable[Mapping[QueueRef, int]]]:
+    async def load_offsets(queues: Sequence[QueueRef]) -> Mapping[QueueRef, int]:
+        found = await load([(queue.topic, queue.queue_id) for queue in queues])
+        return {QueueRef(*queue): offset for queue, offset in found.items()}
+
+    return load_offsets
+
+
+class _QueueSubscription:
+    """One consumer, in the words of the transport's port."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+
+    async def poll(self) -> list[Incoming]:
+        """Waits for records of the assigned queues."""
+        return [_incoming(record) for record in await self._consumer.poll()]
+
+    def ack(self, message: Incoming) -> None:
+        """Moves the sliding door of the message's queue."""
+        self._consumer.ack_offset(QueueRef(*message.queue), message.offset)
+
+    def seek(self, queue: QueueId, offset: int) -> None:
+        """Continues at an offset of an assigned queue."""
+        self._consumer.seek(QueueRef(*queue), offset)
+
+    async def aclose(self) -> None:
+        """Commits what is done and leaves the group."""
+        await self._consumer.aclose()
+
+
+def _incoming(record: Record) -> Incoming:
+    return Incoming(
+        queue=(record.queue.topic, record.queue.queue_id),
+        offset=record.offset,
+        key=record.key,
+        tag=record.tag,
+        headers=record.headers,
+        body=record.body,
+    )

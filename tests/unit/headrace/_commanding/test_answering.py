@@ -1,0 +1,174 @@
+"""Replies, acknowledgements and dead letters."""
+
+import asyncio
+import json
+
+import pytest
+
+from headrace._commanding import answering
+from headrace._commanding.answering import result_of
+from headrace._domain.stream import EventStream, Rejection
+from headrace.transports.base import Outgoing
+
+
+async def test_a_command_is_acknowledged_only_after_its_events_are_published(world, bank):
+    world.start()
+    gate = world.transport.before_publish["events"]
+    gate.shut()
+    call = asyncio.create_task(world.bus.execute(bank.Open(account_id="a-1")))
+    await gate.reached.wait()
+    await world.settle()
+    assert len(await world.stored("a-1")) == 1
+    assert not call.done()
+    assert world.transport._groups["bank.commands"].offsets == {}
+    gate.open()
+    assert (await call).status == "executed"
+    await world.settle()
+    assert list(world.transport._groups["bank.commands"].offsets.values()) == [1]
+
+
+async def test_a_reply_that_fails_is_forgotten_and_the_command_acknowledged(world, bank):
+    world.start()
+    world.transport.failures["reply"] = [OSError("the caller is gone")]
+    call = asyncio.create_task(world.bus.execute(bank.Open(account_id="a-1"), command_id="c-1"))
+    await world.settle()
+    assert not call.done()
+    await world.stop()
+    assert await world.unfinished() == []
+    # Asking again is answered from the store.
+    world.start()
+    call.cancel()
+    await asyncio.wait({call})
+    again = await world.bus.execute(bank.Open(account_id="a-1"), command_id="c-1")
+    assert (again.status, again.version) == ("executed", 1)
+
+
+async def test_a_reply_that_hangs_holds_up_the_acknowledgement_only_for_a_bounded_time(
+    world, bank, monkeypatch
+):
+    monkeypatch.setattr(answering, "REPLY_MS_MAX", 1)
+    world.start()
+    world.transport.before_reply.shut()
+    call = asyncio.create_task(world.bus.execute(bank.Open(account_id="a-1")))
+    await world.transport.before_reply.reached.wait()
+    await world.stop()
+    assert await world.unfinished() == []
+    call.cancel()
+    await asyncio.wait({call})
+
+
+async def test_a_command_that_was_only_sent_is_acknowledged_without_a_reply(world, bank):
+    world.start()
+    await world.bus.send(bank.Open(account_id="a-1"))
+    await world.settle()
+    assert not world.transport.before_reply.reached.is_set()
+    await world.stop()
+    assert await world.unfinished() == []
+
+
+async def test_a_message_that_does_not_decode_is_parked_and_answered_and_holds_nobody_up(
+    world, bank
+):
+    world.start()
+    for body in (
+        b"not json",
+        b'{"name": "Unknown", "version": 1, "command_id": "c", "correlation_id": "c", "data": {}}',
+        json.dumps(
+            {
+                "name": "Deposit",
+                "version": 1,
+                "command_id": "c",
+                "correlation_id": "c",
+                "data": {"account_id": "a-1", "amount": "much"},
+            }
+        ).encode(),
+    ):
+        await world.transport.publish(
+            Outgoing(topic="bank.commands", key="a-1", body=body, tag="x", headers={"h": "1"})
+        )
+    opened = await world.bus.execute(bank.Open(account_id="a-1"))
+    assert opened.status == "executed"
+    await world.settle()
+    letters = world.transport.published["commands.dead"]
+    assert [letter.headers["error"] for letter in letters] == [
+        "SerializationError",
+        "UnknownMessageType",
+        "SerializationError",
+    ]
+    assert letters[0].body == b"not json"
+    assert (letters[0].key, letters[0].tag, letters[0].headers["h"]) == ("a-1", "x", "1")
+    assert "amount" in letters[2].headers["why"]
+    await world.stop()
+    assert await world.unfinished() == []
+
+
+@pytest.mark.parametrize(
+    ("account_id", "command_id"),
+    [("", "c-1"), ("a" * 256, "c-1"), ("a\x00", "c-1"), ("a-1", ""), ("a-1", "c" * 256)],
+)
+async def test_ids_that_no_store_could_keep_are_parked_before_the_mailbox(
+    world, account_id, command_id
+):
+    world.start()
+    body = json.dumps(
+        {
+            "name": "Open",
+            "version": 1,
+            "command_id": command_id,
+            "correlation_id": "c",
+            "data": {"account_id": account_id},
+        }
+    ).encode()
+    await world.transport.publish(Outgoing(topic="bank.commands", key="k", body=body))
+    await world.settle()
+    (letter,) = world.transport.published["commands.dead"]
+    assert letter.headers["error"] == "ValueError"
+    assert " id has " in letter.headers["why"]
+    assert await world.store.last_position() == 0
+
+
+async def test_a_dead_letter_is_published_before_its_command_is_acknowledged(world):
+    world.start()
+    world.transport.failures["commands.dead"] = [RuntimeError("x")] * 5 + [OSError("y")] * 5
+    gate = world.transport.before_publish["commands.dead"]
+    gate.shut()
+    await world.transport.publish(Outgoing(topic="bank.commands", key="k", body=b"nonsense"))
+    await gate.reached.wait()
+    assert world.transport._groups["bank.commands"].offsets == {}
+    gate.open()
+    await world.stop()
+    assert len(world.transport.published["commands.dead"]) == 1
+    assert await world.unfinished() == []
+
+
+async def test_the_reason_in_a_dead_letter_is_short_enough_for_a_header(world, monkeypatch):
+    monkeypatch.setattr(answering, "REASON_CHARACTERS_MAX", 10)
+    world.start()
+    await world.transport.publish(Outgoing(topic="bank.commands", key="k", body=b"nonsense"))
+    await world.settle()
+    (letter,) = world.transport.published["commands.dead"]
+    assert len(letter.headers["why"]) == 10
+
+
+def test_the_result_of_a_stream_says_executed_or_rejected(world, bank):
+    stream = world.stream("a-1", 3, bank.Closed(), command_id="c-1")
+    result = result_of(stream)
+    assert (result.status, result.version, result.error) == ("executed", 3, "")
+    rejection = EventStream(
+        aggregate_type="Account",
+        aggregate_id="a-1",
+        version=None,
+        command_id="c-1",
+        correlation_id="c-1",
+        recorded_at=world.clock.now(),
+        rejection=Rejection(
+            error="overdrawn",
+            sentence="too much",
+            command_name="Withdraw",
+            command_version=1,
+            command_data={},
+        ),
+    )
+    result = result_of(rejection)
+    assert (result.status, result.version) == ("rejected", None)
+    assert (result.error, result.sentence) == ("overdrawn", "too much")

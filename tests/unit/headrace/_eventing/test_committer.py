@@ -1,0 +1,129 @@
+"""Group commit: batches, outcomes, and what a lane drops in answer."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from headrace._eventing.batching import QueuedStream
+from headrace._eventing.committer import NEXT_STEP, Committer, NextStep
+from headrace._runtime.backoff import Backoff
+from headrace.stores.base import AppendOutcome
+from headrace.stores.memory import MemoryEventStore
+
+
+class WatchedStore(MemoryEventStore):
+    """Waits before every append and fails on demand."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go_on = asyncio.Event()
+        self.appending = asyncio.Event()
+        self.batches: list[list[str]] = []
+        self.failures: list[Exception] = []
+        self.at_once = 0
+
+    async def append(self, streams):
+        self.at_once += 1
+        assert self.at_once == 1, "two appends in flight"
+        try:
+            self.appending.set()
+            await self.go_on.wait()
+            if self.failures:
+                raise self.failures.pop(0)
+            self.batches.append([stream.command_id for stream in streams])
+            return await super().append(streams)
+        finally:
+            self.at_once -= 1
+
+
+class Ledger:
+    """Offers streams and notes how they settle."""
+
+    def __init__(self, committer: Committer) -> None:
+        self.committer = committer
+        self.settled: list[tuple[str, NextStep]] = []
+        self.news = asyncio.Event()
+
+    def offer(self, *streams, generation: int = 0) -> None:
+        for stream in streams:
+            self.committer.offer(
+                QueuedStream(stream=stream, generation=generation, settled=self._settled)
+            )
+
+    def _settled(self, queued: QueuedStream, step: NextStep) -> None:
+        self.settled.append((queued.stream.command_id, step))
+        self.news.set()
+        if step is not NextStep.PUBLISH:
+            self.committer.drop(queued.stream.aggregate_id, before_generation=1)
+
+    async def until(self, count: int) -> None:
+        while len(self.settled) < count:
+            self.news.clear()
+            await self.news.wait()
+
+
+@pytest.fixture
+async def store() -> WatchedStore:
+    """A store whose gate is open."""
+    store = WatchedStore()
+    store.go_on.set()
+    return store
+
+
+@pytest.fixture
+async def ledger(store: WatchedStore) -> AsyncIterator[Ledger]:
+    """A running committer."""
+    committer = Committer(store=store, streams_max=100, backoff=Backoff(ms_min=1, ms_max=1))
+    running = asyncio.create_task(committer.run())
+    yield Ledger(committer)
+    running.cancel()
+    await asyncio.wait({running})
+
+
+def test_every_outcome_has_its_next_step():
+    assert set(NEXT_STEP) == set(AppendOutcome)
+
+
+async def test_the_outcome_of_each_stream_reaches_who_offered_it(ledger, stream):
+    ledger.offer(stream("a", 1, "c-1"), stream("b", 1, "c-1"))
+    await ledger.until(2)
+    ledger.offer(stream("a", 2, "c-1"), stream("b", 1, "c-9"), stream("c", None, "c-1"))
+    await ledger.until(5)
+    assert ledger.settled[2:] == [
+        ("c-1", NextStep.ANSWER_AGAIN),
+        ("c-9", NextStep.RUN_AGAIN),
+        ("c-1", NextStep.PUBLISH),
+    ]
+
+
+async def test_what_comes_during_an_append_goes_together_into_the_next(ledger, store, stream):
+    store.go_on.clear()
+    ledger.offer(stream("a", 1))
+    await store.appending.wait()
+    ledger.offer(*(stream(f"b-{number}", 1) for number in range(20)))
+    store.go_on.set()
+    await ledger.until(21)
+    assert [len(batch) for batch in store.batches] == [1, 20]
+
+
+async def test_what_a_lane_drops_in_answer_to_an_outcome_is_never_appended(ledger, store, stream):
+    await MemoryEventStore.append(store, [stream("a", 1, "foreign")])
+    store.go_on.clear()
+    ledger.offer(stream("a", 1, "c-1"))
+    await store.appending.wait()
+    # Decided on top of c-1, waiting for the next batch when c-1 is refused.
+    ledger.offer(stream("a", 2, "c-2"), stream("b", 1, "c-3"))
+    store.go_on.set()
+    await ledger.until(2)
+    assert store.batches == [["c-1"], ["c-3"]]
+    assert ledger.settled == [("c-1", NextStep.RUN_AGAIN), ("c-3", NextStep.PUBLISH)]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("unknown"), OSError("i/o")])
+async def test_an_append_that_fails_is_repeated_until_it_works(ledger, store, stream, error):
+    store.failures = [error] * 5
+    ledger.offer(stream("a", 1), stream("b", 1))
+    await ledger.until(2)
+    assert [step for _, step in ledger.settled] == [NextStep.PUBLISH] * 2
+    assert await store.last_position() == 2

@@ -1,0 +1,124 @@
+"""Publishing: at least once, each aggregate in order."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from headrace._eventing.publisher import WAVE_MAX, Publisher, event_topic
+from headrace._runtime.backoff import Backoff
+from headrace._runtime.tasks import TaskSet
+from headrace.transports.local import LocalTransport
+
+
+class WatchedTransport(LocalTransport):
+    """Notes what it takes; fails for the command ids it is told to, that often."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taken: list[str] = []
+        self.messages = []
+        self.failures: dict[str, int] = {}
+        self.go_on = asyncio.Event()
+        self.go_on.set()
+
+    async def publish(self, message) -> None:
+        await self.go_on.wait()
+        command_id = message.headers["command"]
+        if self.failures.get(command_id):
+            self.failures[command_id] -= 1
+            raise OSError("the broker is away")
+        self.taken.append(command_id)
+        self.messages.append(message)
+        await super().publish(message)
+
+
+@pytest.fixture
+async def transport() -> AsyncIterator[WatchedTransport]:
+    """A transport with the event topic."""
+    transport = WatchedTransport()
+    await transport.ensure_topic("app.events", queues=2, forever=True)
+    yield transport
+    await transport.aclose()
+
+
+@pytest.fixture
+async def publish(transport, serializer) -> AsyncIterator:
+    """Publishes streams and returns, once all are, the command ids in the order of the calls."""
+    tasks = TaskSet("test")
+    publisher = Publisher(
+        name="app", transport=transport, tasks=tasks, backoff=Backoff(ms_min=1, ms_max=1)
+    )
+
+    async def publish(*streams) -> list[str]:
+        done: list[str] = []
+        everything = asyncio.Event()
+
+        def published(command_id: str) -> None:
+            done.append(command_id)
+            if len(done) == len(streams):
+                everything.set()
+
+        for stream in streams:
+            publisher.offer(
+                stream,
+                serializer.encode_stream(stream),
+                lambda command_id=stream.command_id: published(command_id),
+            )
+        await tasks.watch(everything.wait())
+        return done
+
+    yield publish
+    await tasks.aclose()
+
+
+def test_the_event_topic_is_named_after_the_application():
+    assert event_topic("bank") == "bank.events"
+
+
+async def test_a_stream_becomes_a_message_of_its_aggregates_key(
+    publish, transport, serializer, stream
+):
+    events = stream("a-1", 3, "c-1")
+    await publish(events)
+    (message,) = transport.messages
+    assert (message.topic, message.key, message.tag) == ("app.events", "a-1", "Thing")
+    assert message.headers == {"kind": "events", "version": "3", "command": "c-1"}
+    assert serializer.decode_stream(message.body) == events
+
+
+async def test_a_rejection_says_so_and_has_no_version(publish, transport, stream):
+    await publish(stream("a-1", None, "c-1"))
+    (message,) = transport.messages
+    assert message.headers == {"kind": "rejection", "version": "", "command": "c-1"}
+
+
+async def test_streams_of_one_aggregate_are_published_in_the_order_of_the_calls(
+    publish, transport, stream
+):
+    streams = [stream("a", version) for version in range(1, 2 * WAVE_MAX + 50)]
+    ids = [each.command_id for each in streams]
+    assert await publish(*streams) == ids
+    assert transport.taken == ids
+
+
+async def test_after_a_failure_everything_from_there_on_is_published_again_in_order(
+    publish, transport, stream
+):
+    transport.failures = {"a-3": 5}
+    done = await publish(*(stream("a", version) for version in range(1, 7)))
+    assert done == [f"a-{version}" for version in range(1, 7)]
+    last = transport.taken.index("a-3")
+    assert transport.taken[last:] == ["a-3", "a-4", "a-5", "a-6"]
+    assert transport.taken[:2] == ["a-1", "a-2"]
+
+
+async def test_a_stream_is_done_only_when_those_before_it_are(publish, transport, stream):
+    transport.failures = {"a-1": 3}
+    assert await publish(stream("a", 1), stream("a", 2)) == ["a-1", "a-2"]
+
+
+async def test_other_aggregates_are_not_held_up_by_one_that_fails(publish, transport, stream):
+    transport.failures = {"a-1": 3}
+    done = await publish(stream("a", 1), stream("b", 1))
+    assert done == ["b-1", "a-1"]

@@ -1,0 +1,142 @@
+"""Loading aggregates from memory and from their events."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from headrace._domain.aggregate import Aggregate, applies
+from headrace._domain.message import DomainEvent
+from headrace._domain.stream import EventStream
+from headrace._loading.cache import AggregateCache
+from headrace._loading.repository import Repository
+from headrace._runtime.backoff import Backoff
+from headrace.errors import AggregateNotFound, UnknownMessageType
+from headrace.stores.memory import MemoryEventStore
+from headrace.testing.fakes import FakeClock
+
+
+class Counted(DomainEvent):
+    pass
+
+
+class Counter(Aggregate):
+    def initial_state(self) -> None:
+        self.count = 0
+
+    @applies
+    def _counted(self, event: Counted) -> None:
+        self.count += 1
+
+
+class Other(Aggregate):
+    pass
+
+
+class FailingStore(MemoryEventStore):
+    """Raises what it is told to before it answers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failures: list[Exception] = []
+
+    async def read_stream(self, aggregate_id, *, after_version=0, to_version=None):
+        if self.failures:
+            raise self.failures.pop(0)
+        return await super().read_stream(
+            aggregate_id, after_version=after_version, to_version=to_version
+        )
+
+    async def find_command(self, aggregate_id, command_id):
+        if self.failures:
+            raise self.failures.pop(0)
+        return await super().find_command(aggregate_id, command_id)
+
+
+def stream(version: int, events: int = 1) -> EventStream:
+    return EventStream(
+        aggregate_type="Counter",
+        aggregate_id="n-1",
+        version=version,
+        command_id=f"c-{version}",
+        correlation_id="c",
+        recorded_at=datetime(2026, 1, 31, tzinfo=UTC),
+        events=(Counted(),) * events,
+    )
+
+
+@pytest.fixture
+async def store() -> FailingStore:
+    """Holds a counter of two versions and three events."""
+    store = FailingStore()
+    await store.append([stream(1, 2), stream(2)])
+    return store
+
+
+@pytest.fixture
+def repository(store) -> Repository:
+    """Over the store, with an empty cache."""
+    cache = AggregateCache(aggregates_max=10, idle_ms=1_000, clock=FakeClock())
+    return Repository(store=store, cache=cache, backoff=Backoff(ms_min=1, ms_max=1))
+
+
+async def test_an_aggregate_is_brought_back_from_its_events_with_the_ids_of_its_commands(
+    repository,
+):
+    live = await repository.load(Counter, "n-1")
+    assert (live.aggregate.count, live.aggregate.version) == (3, 2)
+    assert "c-1" in live.commands
+    assert "c-2" in live.commands
+    assert "c-3" not in live.commands
+
+
+async def test_an_aggregate_without_events_is_none(repository):
+    assert await repository.load(Counter, "nobody") is None
+
+
+async def test_an_aggregate_of_another_class_is_not_found_and_the_sentence_says_why(repository):
+    with pytest.raises(AggregateNotFound, match="'n-1' is a Counter, there is no Other"):
+        await repository.load(Other, "n-1")
+
+
+async def test_loading_does_not_keep_and_keeping_makes_it_cached(repository):
+    live = await repository.load(Counter, "n-1")
+    assert repository.cached("n-1") is None
+    repository.keep(live)
+    assert repository.cached("n-1") is live
+    repository.evict("n-1")
+    assert repository.cached("n-1") is None
+    repository.keep(live)
+    repository.evict_all()
+    assert repository.cached("n-1") is None
+
+
+async def test_existence_is_a_question_of_the_first_version(repository):
+    assert await repository.exists("n-1")
+    assert not await repository.exists("nobody")
+
+
+async def test_the_outcome_of_a_command_is_found_in_the_store(repository):
+    assert (await repository.find_command("n-1", "c-2")).version == 2
+    assert await repository.find_command("n-1", "c-9") is None
+
+
+async def test_a_database_that_is_away_is_waited_for(repository, store):
+    store.failures = [OSError("away")] * 5
+    assert (await repository.load(Counter, "n-1")).aggregate.version == 2
+    store.failures = [OSError("away")] * 5
+    assert await repository.exists("n-1")
+    store.failures = [OSError("away")] * 5
+    assert await repository.find_command("n-1", "c-1") is not None
+
+
+async def test_events_that_do_not_decode_are_not_waited_for(repository, store):
+    store.failures = [UnknownMessageType("event 'Gone' is not registered")]
+    with pytest.raises(UnknownMessageType, match="Gone"):
+        await repository.load(Counter, "n-1")
+
+
+async def test_a_hole_in_the_stored_versions_is_an_error_and_not_a_state(repository, store):
+    store._versions["n-1"][1] = replace(stream(2), version=3)
+    with pytest.raises(ValueError, match="cannot replay version 3"):
+        await repository.load(Counter, "n-1")

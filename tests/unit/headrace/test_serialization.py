@@ -1,0 +1,221 @@
+"""Commands and streams to bytes and back; the format is what is stored for ever."""
+
+import json
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace._domain.message import AggregateId, Command, DomainEvent
+from headrace._domain.registry import Registry
+from headrace._domain.stream import EventStream, Rejection
+from headrace.errors import SerializationError, UnknownMessageType
+from headrace.serialization import (
+    CommandEnvelope,
+    JsonSerializer,
+    decode_result,
+    encode_result,
+)
+
+
+class Deposit(Command):
+    account_id: AggregateId
+    amount: int
+
+
+class Deposited(DomainEvent, name="money.deposited", version=2):
+    amount: int
+    note: str = ""
+    on: datetime | None = None
+
+
+@pytest.fixture(scope="module")
+def serializer() -> JsonSerializer:
+    """Knows one command and one event."""
+    commands: Registry[Command] = Registry("command")
+    commands.add(Deposit)
+    events: Registry[DomainEvent] = Registry("event")
+    events.add(Deposited)
+    return JsonSerializer(commands, events)
+
+
+def stream(**changes: object) -> EventStream:
+    fields: dict[str, object] = {
+        "aggregate_type": "Account",
+        "aggregate_id": "a-1",
+        "version": 3,
+        "command_id": "c-1",
+        "correlation_id": "c-0",
+        "recorded_at": datetime(2026, 1, 31, 12, 0, tzinfo=UTC),
+        "events": (Deposited(amount=5),),
+    }
+    return EventStream(**(fields | changes))
+
+
+REJECTION = Rejection(
+    error="overdrawn",
+    sentence="no money",
+    command_name="Withdraw",
+    command_version=1,
+    command_data={"account_id": "a-1", "amount": 5},
+)
+
+
+def test_the_json_of_a_stream_is_as_it_is_drawn(serializer):
+    assert json.loads(serializer.encode_stream(stream(result='{"balance":5}'))) == {
+        "aggregate_type": "Account",
+        "aggregate_id": "a-1",
+        "version": 3,
+        "command_id": "c-1",
+        "correlation_id": "c-0",
+        "recorded_at": "2026-01-31T12:00:00Z",
+        "result": '{"balance":5}',
+        "items": {},
+        "events": [
+            {
+                "name": "money.deposited",
+                "version": 2,
+                "data": {"amount": 5, "note": "", "on": None},
+            }
+        ],
+        "rejection": None,
+    }
+
+
+def test_the_json_of_a_command_is_as_it_is_drawn(serializer):
+    envelope = CommandEnvelope(
+        command=Deposit(account_id="a-1", amount=5), command_id="c-1", correlation_id="c-0"
+    )
+    assert json.loads(serializer.encode_command(envelope)) == {
+        "name": "Deposit",
+        "version": 1,
+        "command_id": "c-1",
+        "correlation_id": "c-0",
+        "items": {},
+        "data": {"account_id": "a-1", "amount": 5},
+    }
+
+
+texts = st.text(alphabet=st.characters(exclude_categories=["Cs"]))
+items = st.dictionaries(texts, texts, max_size=3)
+ids = st.text(alphabet=st.characters(exclude_categories=["Cs"]), min_size=1, max_size=255)
+events = st.builds(
+    Deposited,
+    amount=st.integers(min_value=-(2**63), max_value=2**63 - 1),
+    note=texts,
+    on=st.none() | st.datetimes(timezones=st.just(UTC)),
+)
+
+
+@given(
+    account_id=ids, command_id=ids, correlation_id=ids, items=items, amount=st.integers(0, 2**62)
+)
+def test_a_command_comes_back_as_it_was(
+    serializer, account_id, command_id, correlation_id, items, amount
+):
+    envelope = CommandEnvelope(
+        command=Deposit(account_id=account_id, amount=amount),
+        command_id=command_id,
+        correlation_id=correlation_id,
+        items=items,
+    )
+    assert serializer.decode_command(serializer.encode_command(envelope)) == envelope
+
+
+@given(
+    aggregate_id=ids,
+    version=st.integers(1, 2**40),
+    events=st.lists(events, min_size=1, max_size=3),
+    items=items,
+    result=st.none() | texts,
+    recorded_at=st.datetimes(min_value=datetime(1970, 1, 2), timezones=st.just(UTC)),  # noqa: DTZ001 - hypothesis wants it naive
+)
+def test_a_stream_comes_back_as_it_was(
+    serializer, aggregate_id, version, events, items, result, recorded_at
+):
+    original = stream(
+        aggregate_id=aggregate_id,
+        version=version,
+        events=tuple(events),
+        items=items,
+        result=result,
+        recorded_at=recorded_at,
+    )
+    encoded = serializer.encode_stream(original)
+    assert serializer.decode_stream(encoded) == original
+    assert serializer.decode_stream(encoded.decode()) == original
+
+
+def test_a_rejection_comes_back_as_it_was(serializer):
+    original = stream(version=None, events=(), rejection=REJECTION)
+    assert serializer.decode_stream(serializer.encode_stream(original)) == original
+
+
+def test_a_time_of_another_zone_comes_back_as_the_same_moment_in_utc(serializer):
+    elsewhere = datetime(2026, 1, 31, 14, 0, tzinfo=timezone(timedelta(hours=2)))
+    decoded = serializer.decode_stream(serializer.encode_stream(stream(recorded_at=elsewhere)))
+    assert decoded.recorded_at == datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
+    assert decoded.recorded_at.tzinfo is UTC
+
+
+def test_fields_that_a_newer_version_added_around_a_message_are_ignored(serializer):
+    encoded = json.loads(serializer.encode_stream(stream()))
+    encoded["signature"] = "later"
+    assert serializer.decode_stream(json.dumps(encoded)) == stream()
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff", b'{"name": 5}', b'{"events": {}}'])
+def test_bytes_that_are_no_message_are_a_serialization_error(serializer, body):
+    with pytest.raises(SerializationError, match="command message does not decode"):
+        serializer.decode_command(body)
+    with pytest.raises(SerializationError, match="event stream does not decode"):
+        serializer.decode_stream(body)
+
+
+@pytest.mark.parametrize(("name", "version"), [("Withdraw", 1), ("Deposit", 2)])
+def test_an_unregistered_command_is_named_with_what_to_do(serializer, name, version):
+    envelope = CommandEnvelope(
+        command=Deposit(account_id="a", amount=1), command_id="c", correlation_id="c"
+    )
+    encoded = json.loads(serializer.encode_command(envelope)) | {"name": name, "version": version}
+    with pytest.raises(
+        UnknownMessageType, match=f"command '{name}' version {version} is not registered"
+    ):
+        serializer.decode_command(json.dumps(encoded).encode())
+
+
+def test_an_unregistered_event_is_named_with_what_to_do(serializer):
+    encoded = json.loads(serializer.encode_stream(stream()))
+    encoded["events"][0]["version"] = 1
+    with pytest.raises(UnknownMessageType, match=r"event 'money\.deposited' version 1"):
+        serializer.decode_stream(json.dumps(encoded))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        {"account_id": "a"},
+        {"account_id": "a", "amount": "x"},
+        {"account_id": 1, "amount": 1},
+        {"account_id": "a", "amount": 1, "more": 2},
+    ],
+)
+def test_fields_that_do_not_fit_the_type_are_a_serialization_error_that_names_it(serializer, data):
+    body = json.dumps(
+        {"name": "Deposit", "version": 1, "command_id": "c", "correlation_id": "c", "data": data}
+    )
+    with pytest.raises(SerializationError, match="Deposit version 1"):
+        serializer.decode_command(body.encode())
+
+
+@pytest.mark.parametrize("value", [None, 5, "text", [1, {"a": None}], {"balance": 5}])
+def test_a_result_is_json_and_comes_back(value):
+    assert decode_result(encode_result(value)) == value
+
+
+def test_no_result_stays_no_result_and_a_value_without_json_form_is_an_error():
+    assert decode_result(None) is None
+    with pytest.raises(SerializationError, match="must be a JSON value"):
+        encode_result(object())

@@ -1,0 +1,122 @@
+"""The transport over a real broker on loopback."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from headrace.transports.base import Outgoing
+from headrace.transports.queue import QueueTransport
+from headrace_mq.broker.server import Broker
+from headrace_mq.errors import ConnectionLost
+from headrace_mq.settings import BrokerSettings, ProducerSettings, StoreSettings
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    """A broker on a free port."""
+    settings = BrokerSettings(
+        store=StoreSettings(directory=tmp_path / "mq", segment_bytes=1 << 20), port=0
+    )
+    broker = Broker(settings)
+    await broker.start()
+    yield broker
+    await broker.aclose()
+
+
+@pytest.fixture
+async def transport(broker) -> AsyncIterator[QueueTransport]:
+    """Connected, with the topic `t` of two queues."""
+    transport = QueueTransport(broker.address)
+    await transport.start()
+    await transport.ensure_topic("t", queues=2, forever=True)
+    yield transport
+    await transport.aclose()
+
+
+def outgoing(key: str, body: bytes) -> Outgoing:
+    return Outgoing(topic="t", key=key, body=body, tag="tag", headers={"h": "1"})
+
+
+async def test_what_is_published_arrives_whole_and_in_the_order_of_its_key(transport):
+    await asyncio.gather(*[transport.publish(outgoing("k", bytes([n]))) for n in range(50)])
+    subscription = await transport.subscribe("g", ["t"])
+    received = []
+    while len(received) < 50:
+        received += await subscription.poll()
+    assert [message.body for message in received] == [bytes([n]) for n in range(50)]
+    first = received[0]
+    assert (first.key, first.tag, first.headers, first.offset) == ("k", "tag", {"h": "1"}, 0)
+    assert first.queue[0] == "t"
+    await subscription.aclose()
+
+
+async def test_what_was_acknowledged_is_not_delivered_to_the_next_member(transport):
+    for n in range(4):
+        await transport.publish(outgoing("k", bytes([n])))
+    subscription = await transport.subscribe("g", ["t"])
+    received = []
+    while len(received) < 4:
+        received += await subscription.poll()
+    for message in received[:2]:
+        subscription.ack(message)
+    await subscription.aclose()
+    again = await transport.subscribe("g", ["t"])
+    assert (await again.poll())[0].body == bytes([2])
+    await again.aclose()
+
+
+async def test_a_caller_who_keeps_the_offsets_decides_where_each_queue_begins(transport):
+    for n in range(4):
+        await transport.publish(outgoing("k", bytes([n])))
+    asked = []
+
+    async def offsets(queues):
+        asked.extend(queues)
+        return dict.fromkeys(queues, 3)
+
+    # The queue without messages has no offset 3: the consumer takes what there is.
+    subscription = await transport.subscribe("g", ["t"], offsets=offsets)
+    received = await subscription.poll()
+    assert [message.body for message in received] == [bytes([3])]
+    assert sorted(asked) == [("t", 0), ("t", 1)]
+    subscription.seek(received[0].queue, 1)
+    assert (await subscription.poll())[0].body == bytes([1])
+    await subscription.aclose()
+
+
+async def test_a_reply_reaches_the_process_whose_address_it_carries(broker, transport):
+    replies: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue()
+    transport.on_reply(lambda correlation, body: replies.put_nowait((correlation, body)))
+    other = QueueTransport(broker.address)
+    await other.start()
+    await other.reply(transport.reply_address, "c-1", b"done")
+    assert await replies.get() == ("c-1", b"done")
+    await other.aclose()
+
+
+async def test_a_reply_that_nobody_waits_for_is_dropped(transport):
+    await transport.reply("nobody", "c-1", b"done")
+
+
+async def test_a_broker_that_does_not_answer_in_time_is_a_timeout(tmp_path):
+    settings = BrokerSettings(
+        store=StoreSettings(directory=tmp_path / "mq", segment_bytes=1 << 20), port=0
+    )
+    broker = Broker(settings)
+    await broker.start()
+    transport = QueueTransport(broker.address, producer=ProducerSettings(send_timeout_ms=300))
+    await transport.start()
+    await transport.ensure_topic("t", queues=1, forever=False)
+    await broker.aclose()
+    with pytest.raises(TimeoutError, match="within 300 ms"):
+        await transport.publish(outgoing("k", b""))
+    await transport.aclose()
+
+
+async def test_a_broker_that_is_not_there_is_said_at_start():
+    transport = QueueTransport("127.0.0.1:1", producer=ProducerSettings(send_timeout_ms=300))
+    with pytest.raises(ConnectionLost, match=r"127\.0\.0\.1:1"):
+        await transport.start()
+    await transport.aclose()
