@@ -1,0 +1,14 @@
+"""
+Event topic to read models and process managers: the event side.
+
+    projection   what a read model is           shape     the columns its row model stands for
+    folding      events → row changes           gate      each version once and in order
+    intake       which messages are new         applying  one batch in one transaction
+    tables       row model ↔ SQL table          reader    reading the live rows
+    generations  shadow tables and the switch   verify    two generations, row for row
+    read_models  the database of all this       runner    the live loop
+    workflows    what a process manager is      process_runner  its loop
+
+Sits between: the event topic, the event store, which fills gaps, and the database of read models.
+Knows no command handler and no broker.
+"""

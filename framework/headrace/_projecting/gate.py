@@ -1,0 +1,67 @@
+"""
+The version gate: each version of an aggregate goes through once and in order, whatever comes.
+
+    offered version       verdict        the gate then
+    the next one          PASS           stands at it
+    at or below the last  SEEN           stays
+    beyond the next one   Gap(…)         stays; offer the missing ones first, then it again
+
+Sits between: the messages of the event topic, which may repeat, and the folds. Pure; must never
+know where versions are kept or where missing streams come from.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+__all__ = ["Gap", "Verdict", "VersionGate"]
+
+
+class Verdict(Enum):
+    """What becomes of an offered version; a `Gap` is the third answer."""
+
+    PASS = "pass"  # noqa: S105 - no password
+    SEEN = "seen"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """The versions after `after_version` up to and including `to_version` are missing."""
+
+    after_version: int
+    to_version: int
+
+
+class VersionGate:
+    """Stands at the last version of each aggregate.
+
+    Args:
+        versions: the last version of each aggregate known so far; one that is left out stands at 0
+            and so begins with version 1.
+    """
+
+    def __init__(self, versions: Mapping[str, int]) -> None:
+        self._versions = dict(versions)
+        self._moved: dict[str, int] = {}
+
+    @property
+    def moved(self) -> dict[str, int]:
+        """The new last versions of the aggregates that let something pass."""
+        return dict(self._moved)
+
+    def offer(self, aggregate_id: str, version: int) -> Verdict | Gap:
+        """Answers whether a version is the next one of its aggregate, and moves on if it is.
+
+        Raises:
+            ValueError: the version is below 1.
+        """
+        if version < 1:
+            raise ValueError(f"versions begin at 1, not {version}")
+        last = self._versions.get(aggregate_id, 0)
+        if version <= last:
+            return Verdict.SEEN
+        if version > last + 1:
+            return Gap(after_version=last, to_version=version - 1)
+        self._versions[aggregate_id] = version
+        self._moved[aggregate_id] = version
+        return Verdict.PASS

@@ -1,0 +1,71 @@
+"""
+The intake: which of the messages that a subscription delivered are the next ones of their queue.
+
+A projection's own offsets decide, not the delivery: what lies before them is done already, what
+lies beyond them leaves a hole. A hole is asked for once more; if it is still there, the queue has
+lost those messages (a broken record), and the projection goes on behind them: the version gate
+finds what is missing as soon as the aggregate's next version comes.
+
+Sits between: `Subscription.poll` and the batches that are applied. Pure; must never know a
+database.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from headrace.transports.base import Incoming, QueueId
+
+__all__ = ["Admission", "Intake"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """What to do with the messages of one poll.
+
+    Attributes:
+        take: the next ones of their queues, in order.
+        done: handled before; only to be acknowledged.
+        again: the offset to seek per queue, because messages before the delivered ones are missing.
+        lost: per queue the first and last offset of a hole that asking again did not fill.
+    """
+
+    take: list[Incoming] = field(default_factory=list)
+    done: list[Incoming] = field(default_factory=list)
+    again: dict[QueueId, int] = field(default_factory=dict)
+    lost: list[tuple[QueueId, int, int]] = field(default_factory=list)
+
+
+class Intake:
+    """Remembers, per queue, the offset that was asked for again."""
+
+    def __init__(self) -> None:
+        self._asked: dict[QueueId, int] = {}
+
+    def admit(
+        self, messages: Sequence[Incoming], positions: Mapping[QueueId, int | None]
+    ) -> Admission:
+        """Sorts the messages of one poll.
+
+        Args:
+            messages: in offset order within each queue.
+            positions: the next offset to apply per queue; None or left out: any offset begins.
+        """
+        admission = Admission()
+        expected = dict(positions)
+        for message in messages:
+            if message.queue in admission.again:
+                continue
+            offset = expected.get(message.queue)
+            if offset is not None and message.offset < offset:
+                admission.done.append(message)
+                continue
+            if offset is not None and message.offset > offset:
+                if self._asked.get(message.queue) != offset:
+                    self._asked[message.queue] = offset
+                    admission.again[message.queue] = offset
+                    continue
+                admission.lost.append((message.queue, offset, message.offset - 1))
+            self._asked.pop(message.queue, None)
+            expected[message.queue] = message.offset + 1
+            admission.take.append(message)
+        return admission

@@ -1,0 +1,307 @@
+"""
+The database of read models: tables, generations, offsets and readers of every projection.
+
+Sits between: whoever runs, rebuilds, verifies or reads projections, and SQLAlchemy. Owns the engine
+and every transaction boundary but the batches'. Must never know a subscription or a fold.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final, TypeVar
+
+from pydantic import BaseModel
+from sqlalchemy import Table, select
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from headrace._projecting import generations
+from headrace._projecting.applying import Target, read_offsets
+from headrace._projecting.generations import ProjectionState
+from headrace._projecting.projection import Projection
+from headrace._projecting.reader import ProjectionReader
+from headrace._projecting.tables import build_table, physical_name
+from headrace._runtime.clock import Clock, SystemClock
+from headrace.errors import ProjectionError, ProjectionNotFound
+from headrace.stores.engines import EngineLimits, autocommit, create_engine
+from headrace.stores.schema import prepare
+from headrace.stores.tables import projection_versions
+from headrace.transports.base import QueueId
+
+__all__ = ["ProjectionReader", "ProjectionState", "ReadModels"]
+
+R = TypeVar("R", bound=BaseModel)
+
+# How often a waiting caller looks whether a projection has caught up: below what a person notices,
+# and a load that no database feels.
+_WAIT_POLL_MS: Final = 10
+
+
+class ReadModels:
+    """The tables of projections in one database.
+
+    All methods may be called concurrently; the first one looks at the schema, which must be this
+    version's (`SchemaOutOfDate`), and gives a new SQLite file its tables. Failures of the database itself are raised as they are
+    (`sqlalchemy.exc.SQLAlchemyError`, `OSError`).
+
+    Args:
+        url: `sqlite:///FILE` or `postgresql://USER@HOST/DATABASE`.
+        clock: tells how old a rebuild is and how long a wait lasts.
+        limits: of the connections.
+    """
+
+    def __init__(
+        self, url: str, *, clock: Clock | None = None, limits: EngineLimits | None = None
+    ) -> None:
+        self.url = url
+        self._clock = clock or SystemClock()
+        self._engine = create_engine(url, limits)
+        self._reading = autocommit(self._engine)
+        self._preparing = asyncio.Lock()  # so that the schema is looked at once
+        self._prepared = False
+        # A table per projection and generation asked for: SQLAlchemy caches statements by table.
+        self._tables: dict[tuple[Projection[Any], str], Table] = {}
+
+    @property
+    def engine(self) -> AsyncEngine:
+        """The engine; every transaction on it can write."""
+        return self._engine
+
+    @asynccontextmanager
+    async def begin(self) -> AsyncIterator[AsyncConnection]:
+        """A connection in a write transaction, committed when the block ends without an error.
+
+        Raises:
+            SchemaOutOfDate: the database's schema is behind; says what to run.
+        """
+        await self._prepare()
+        async with self._engine.begin() as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[AsyncConnection]:
+        """A connection whose reads all see one moment; it does not hold up writers."""
+        await self._prepare()
+        if self._engine.dialect.name == "sqlite":
+            async with self._reading.connect() as connection:
+                await connection.exec_driver_sql("BEGIN")
+                yield connection
+        else:
+            async with self._engine.connect() as connection:
+                await connection.execution_options(
+                    isolation_level="REPEATABLE READ", postgresql_readonly=True
+                )
+                yield connection
+
+    async def ensure(self, projection: Projection[Any]) -> None:
+        """Sets up a projection's first table, its view and its row, unless they are there.
+
+        Raises:
+            ProjectionError: the projection's columns have changed; says what to run.
+            DefinitionError: the name is one of Headrace's own tables.
+        """
+        async with self.begin() as connection:
+            await generations.ensure(connection, projection)
+
+    async def state(self, name: str) -> ProjectionState:
+        """Returns what is stored about a projection; raises `ProjectionNotFound`."""
+        found = await self._find_state(name)
+        if found is None:
+            raise ProjectionNotFound(f"projection {name} has no tables in {self._name} yet")
+        return found
+
+    async def generation(self, name: str) -> int:
+        """Returns the live generation's number; raises `ProjectionNotFound`."""
+        return (await self.state(name)).generation
+
+    async def offsets(self, name: str, generation: int) -> dict[QueueId, int]:
+        """Returns the next offset per queue that a generation will apply."""
+        async with self._read() as connection:
+            return await read_offsets(connection, name, generation)
+
+    def table_for(self, projection: Projection[Any], generation: int) -> Table:
+        """Returns the table of a generation."""
+        return self._table(projection, physical_name(projection.name, generation))
+
+    def target(self, projection: Projection[R], generation: int) -> Target[R]:
+        """Returns a generation as `apply_batch` and its writers want it."""
+        return Target(
+            projection=projection,
+            generation=generation,
+            table=self.table_for(projection, generation),
+        )
+
+    def reader(
+        self, projection: Projection[R], *, generation: int | None = None
+    ) -> ProjectionReader[R]:
+        """Returns a reader of the live generation, whichever that is, or of the one given."""
+        name = projection.name if generation is None else physical_name(projection.name, generation)
+        return ProjectionReader(self._reading, projection, self._table(projection, name))
+
+    async def begin_shadow(self, projection: Projection[Any], owner: str) -> int:
+        """Creates an empty shadow table to rebuild into and returns its generation.
+
+        Tables that no generation uses any more are dropped on the way.
+
+        Args:
+            projection: whose fields the table gets; they may differ from the live ones.
+            owner: unique per rebuild, 64 characters at most.
+
+        Raises:
+            RebuildRunning: another rebuild began less than 6 hours ago and has not ended.
+        """
+        async with self.begin() as connection:
+            return await generations.begin_shadow(connection, projection, owner, self._clock.now())
+
+    async def switch(self, projection: Projection[Any], generation: int, owner: str) -> None:
+        """Makes a shadow live, in one transaction: number, view, previous generation.
+
+        The live runner notices at its next batch and goes on from the shadow's offsets. What was
+        the previous generation until now is dropped afterwards.
+
+        Raises:
+            ProjectionError: the shadow is no longer this owner's.
+        """
+        async with self.begin() as connection:
+            await generations.switch(connection, projection, generation, owner)
+        async with self.begin() as connection:
+            await generations.drop_leftovers(connection, projection.name)
+
+    async def rollback(self, projection: Projection[Any]) -> int:
+        """Makes the previous generation live again and returns its number.
+
+        It goes on from its own offsets, so it catches up with what it missed.
+
+        Raises:
+            ProjectionError: there is none, or its columns are not the projection's.
+        """
+        async with self.begin() as connection:
+            return await generations.rollback(connection, projection)
+
+    async def drop_generation(self, name: str, generation: int) -> None:
+        """Drops a generation's table, offsets and versions.
+
+        Raises:
+            ProjectionError: it is live, or being built.
+        """
+        async with self.begin() as connection:
+            await generations.drop_generation(connection, name, generation)
+
+    async def abandon_shadow(self, name: str, generation: int, owner: str) -> None:
+        """Drops a shadow that its owner gives up; nothing happens if it is no longer the owner's."""
+        async with self.begin() as connection:
+            await generations.abandon_shadow(connection, name, generation, owner)
+
+    async def wait_for_offsets(
+        self,
+        projection: Projection[Any],
+        targets: Mapping[QueueId, int],
+        *,
+        timeout_ms: int,
+        generation: int | None = None,
+        check: Callable[[], None] | None = None,
+    ) -> None:
+        """Waits until a generation has applied each queue up to an offset, exclusive.
+
+        Works from any process.
+
+        Args:
+            projection: which one.
+            targets: per queue the next offset to reach, such as the queue's end.
+            timeout_ms: how long to wait at most.
+            generation: which generation; None: whichever is live.
+            check: called at every look; may raise to end the wait.
+
+        Raises:
+            ProjectionError: it has not caught up in time; says what is missing.
+        """
+        behind: dict[QueueId, int] = {}
+
+        async def reached() -> bool:
+            if check is not None:
+                check()
+            number = generation or await self._live(projection.name)
+            offsets = await self.offsets(projection.name, number)
+            behind.clear()
+            behind.update(
+                (queue, target - offsets.get(queue, 0))
+                for queue, target in targets.items()
+                if offsets.get(queue, 0) < target
+            )
+            return not behind
+
+        if not await self._wait(reached, timeout_ms):
+            lag = ", ".join(f"{topic}/{number}: {n}" for (topic, number), n in behind.items())
+            raise ProjectionError(
+                f"projection {projection.name} has not caught up within {timeout_ms} ms;"
+                f" messages behind: {lag}"
+            )
+
+    async def wait_for_version(
+        self, projection: Projection[Any], aggregate_id: str, version: int, *, timeout_ms: int
+    ) -> None:
+        """Waits until the live generation has folded a version of an aggregate.
+
+        Raises:
+            ProjectionError: it has not in time.
+        """
+        columns = projection_versions.c
+
+        async def reached() -> bool:
+            statement = select(columns.version).where(
+                columns.name == projection.name,
+                columns.generation == await self._live(projection.name),
+                columns.aggregate_id == aggregate_id,
+            )
+            async with self._read() as connection:
+                return ((await connection.execute(statement)).scalar_one_or_none() or 0) >= version
+
+        if not await self._wait(reached, timeout_ms):
+            raise ProjectionError(
+                f"projection {projection.name} has not folded version {version} of {aggregate_id}"
+                f" within {timeout_ms} ms"
+            )
+
+    async def aclose(self) -> None:
+        """Closes the connections."""
+        await self._engine.dispose()
+
+    @property
+    def _name(self) -> str:
+        return self._engine.url.render_as_string(hide_password=True)
+
+    async def _prepare(self) -> None:
+        """Looks at the schema, once; a new SQLite file gets it."""
+        async with self._preparing:
+            if not self._prepared:
+                await prepare(self._engine)
+                self._prepared = True
+
+    @asynccontextmanager
+    async def _read(self) -> AsyncIterator[AsyncConnection]:
+        await self._prepare()
+        async with self._reading.connect() as connection:
+            yield connection
+
+    async def _find_state(self, name: str) -> ProjectionState | None:
+        async with self._read() as connection:
+            return await generations.find_state(connection, name)
+
+    async def _live(self, name: str) -> int:
+        """The live generation; one that nobody has written to before the projection is set up."""
+        state = await self._find_state(name)
+        return 0 if state is None else state.generation
+
+    def _table(self, projection: Projection[Any], name: str) -> Table:
+        key = (projection, name)
+        table = self._tables.get(key)
+        if table is None:
+            table = self._tables[key] = build_table(projection, name)
+        return table
+
+    async def _wait(self, reached: Callable[[], Awaitable[bool]], timeout_ms: int) -> bool:
+        deadline = self._clock.monotonic_ms() + timeout_ms
+        while not await reached():
+            if self._clock.monotonic_ms() >= deadline:
+                return False
+            await asyncio.sleep(_WAIT_POLL_MS / 1_000)
+        return True

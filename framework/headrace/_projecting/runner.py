@@ -1,0 +1,414 @@
+"""
+The live loop of one projection: poll, apply in one transaction, acknowledge; exactly once.
+
+The projection's own offsets, committed with its rows, say where each queue goes on; the queue's
+offsets are not used. Any number of runners may work on one projection, each on its queues: a stale
+one finds other offsets stored than it began with, writes nothing and goes where they say.
+
+    outage of a database            waited out, with pauses that grow to `retry_ms_max`
+    anything else (a fold raises)   tried again `error_retries_max` times, then FAILED: the
+                                    projection stands still before that event and says so
+
+Sits between: a subscription to the event topic and `apply_batch`. Must never know a broker.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from typing import Any, Final, Generic, TypeVar
+
+import structlog
+from pydantic import BaseModel
+
+from headrace._domain.stream import EventStream
+from headrace._projecting.applying import (
+    Applied,
+    Moved,
+    Switched,
+    apply_batch,
+    decode_batch,
+)
+from headrace._projecting.intake import Intake
+from headrace._projecting.outages import is_outage
+from headrace._projecting.projection import Projection
+from headrace._projecting.read_models import ReadModels
+from headrace._runtime.backoff import Backoff
+from headrace._runtime.clock import Clock, SystemClock
+from headrace.errors import ProjectionError
+from headrace.serialization import Serializer
+from headrace.settings import Settings
+from headrace.stores.base import EventStore
+from headrace.transports.base import Incoming, QueueId, Subscription, Transport
+
+__all__ = ["ProjectionRunner", "RunnerState", "RunnerStatus"]
+
+R = TypeVar("R", bound=BaseModel)
+T = TypeVar("T")
+
+log = structlog.get_logger(__name__)
+
+# How often a runner without messages looks whether another generation was made live: a switch to
+# one that is behind must not wait for the next event.
+_SWITCH_CHECK_MS: Final = 1_000
+# How long a batch that is being applied may take to end when the runner is stopped; batches take
+# milliseconds, and whoever stops the runner waits about five seconds.
+_FINISH_MS_MAX: Final = 3_000
+
+
+class RunnerState(Enum):
+    """How a projection is doing."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    RETRYING = "retrying"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunnerStatus:
+    """How a projection is doing, since when, and what went wrong if something did."""
+
+    state: RunnerState
+    since: datetime
+    error: str | None = None
+
+
+class _GivenUp(Exception):
+    """The same fault after every attempt."""
+
+
+class ProjectionRunner(Generic[R]):
+    """Keeps one projection up to date.
+
+    Args:
+        projection: what to keep.
+        app_name: names the event topic and the consumer group.
+        read_models: where its rows are.
+        store: fills gaps in the versions of an aggregate.
+        transport: brings the events.
+        serializer: decodes them.
+        settings: batch size and pauses.
+        clock: tells since when a state holds.
+        shadow: the generation of a rebuild to catch up, instead of the live one.
+        switch_check_ms: how often an idle runner looks for a switch.
+    """
+
+    def __init__(  # noqa: PLR0913 - the parts it is put together from, all by name
+        self,
+        *,
+        projection: Projection[R],
+        app_name: str,
+        read_models: ReadModels,
+        store: EventStore,
+        transport: Transport,
+        serializer: Serializer,
+        settings: Settings,
+        clock: Clock | None = None,
+        shadow: int | None = None,
+        switch_check_ms: int = _SWITCH_CHECK_MS,
+    ) -> None:
+        self._projection = projection
+        self._topic = f"{app_name}.events"
+        self._group = f"{app_name}.projection.{projection.name}"
+        if shadow is not None:
+            self._group += f".{shadow}"
+        self._read_models = read_models
+        self._store = store
+        self._transport = transport
+        self._serializer = serializer
+        self._settings = settings
+        self._clock = clock or SystemClock()
+        self._shadow = shadow
+        self._switch_check_ms = switch_check_ms
+        self._backoff = Backoff(ms_min=settings.retry_ms_min, ms_max=settings.retry_ms_max)
+        self._intake = Intake()
+        # Subscriptions that broke in a row.
+        self._lapses = 0
+        self._generation = 0
+        # The next offset of every queue that was ever assigned; None: the topic's beginning.
+        self._positions: dict[QueueId, int | None] = {}
+        self._status = RunnerStatus(state=RunnerState.STARTING, since=self._clock.now())
+
+    @property
+    def status(self) -> RunnerStatus:
+        """How it is doing."""
+        return self._status
+
+    def progress(self) -> dict[QueueId, int]:
+        """Returns the next offset per queue, as far as this runner has committed or loaded it."""
+        return {queue: offset for queue, offset in self._positions.items() if offset is not None}
+
+    async def run(self) -> None:
+        """Works until cancelled.
+
+        Does not return and does not raise when the projection fails for good: it leaves the group,
+        says so in `status` and in the log, and rests.
+        """
+        try:
+            await self._attempt("set up", self._set_up)
+            while True:
+                await self._follow_topic()
+        except _GivenUp as error:
+            self._report(RunnerState.FAILED, str(error))
+            log.exception(
+                "projection failed and stands still; repair it and restart the application",
+                projection=self._projection.name,
+                generation=self._generation,
+                positions=_readable(self.progress()),
+            )
+            await asyncio.Event().wait()
+
+    async def run_until(self, targets: Mapping[QueueId, int], *, timeout_ms: int) -> None:
+        """Works until each queue is applied up to an offset, exclusive, then stops.
+
+        Raises:
+            ProjectionError: the projection failed, or has not got there in time.
+        """
+        task = asyncio.create_task(self.run(), name=f"catch up {self._projection.name}")
+        try:
+            await self.wait_for_offsets(targets, timeout_ms=timeout_ms)
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def wait_for_offsets(self, targets: Mapping[QueueId, int], *, timeout_ms: int) -> None:
+        """Waits until each queue is applied up to an offset, exclusive, by whichever runner.
+
+        Raises:
+            ProjectionError: this runner has failed, or it was not in time.
+        """
+        await self._read_models.wait_for_offsets(
+            self._projection,
+            targets,
+            timeout_ms=timeout_ms,
+            generation=self._shadow,
+            check=self._check_alive,
+        )
+
+    def _check_alive(self) -> None:
+        if self._status.state is RunnerState.FAILED:
+            raise ProjectionError(
+                f"projection {self._projection.name} has failed: {self._status.error}"
+            )
+
+    async def _set_up(self) -> None:
+        if self._shadow is None:
+            await self._read_models.ensure(self._projection)
+
+    async def _follow_topic(self) -> None:
+        """Follows the topic until the subscription breaks, then pauses."""
+        try:
+            subscription = await self._transport.subscribe(
+                self._group, [self._topic], offsets=self._load_offsets
+            )
+            try:
+                await self._follow(subscription)
+            finally:
+                await subscription.aclose()
+        except _GivenUp:
+            raise
+        except Exception as error:  # noqa: BLE001 - adapters raise what they like; logged, repeated
+            self._lapses += 1
+            self._say_retry("follow the event topic", self._lapses, error)
+        await self._backoff.pause(max(1, self._lapses))
+
+    async def _follow(self, subscription: Subscription) -> None:
+        self._report(RunnerState.RUNNING)
+        while True:
+            messages = await self._poll(subscription)
+            self._lapses = 0
+            await self._take(subscription, messages)
+
+    async def _load_offsets(self, queues: Sequence[QueueId]) -> Mapping[QueueId, int]:
+        offsets = await self._backoff.persist(
+            self._load_position, what=f"load the offsets of projection {self._projection.name}"
+        )
+        self._positions.update((queue, offsets.get(queue)) for queue in queues)
+        return {queue: offsets[queue] for queue in queues if queue in offsets}
+
+    async def _load_position(self) -> dict[QueueId, int]:
+        """Reads which generation to keep and its offsets; forgets what was known of another."""
+        name = self._projection.name
+        generation = self._shadow or await self._read_models.generation(name)
+        offsets = await self._read_models.offsets(name, generation)
+        if generation != self._generation:
+            self._generation = generation
+            self._positions = {queue: offsets.get(queue) for queue in self._positions}
+        return offsets
+
+    async def _poll(self, subscription: Subscription) -> list[Incoming]:
+        """Polls, and follows a switch of the generation while nothing comes."""
+        while True:
+            poll = asyncio.ensure_future(subscription.poll())
+            try:
+                done, _ = await asyncio.wait({poll}, timeout=self._switch_check_ms / 1_000)
+                while not done and not await self._was_switched():
+                    done, _ = await asyncio.wait({poll}, timeout=self._switch_check_ms / 1_000)
+                if poll.done():
+                    return poll.result()
+            finally:
+                poll.cancel()
+                await asyncio.gather(poll, return_exceptions=True)
+            await self._follow_switch(subscription)
+
+    async def _was_switched(self) -> bool:
+        if self._shadow is not None:
+            return False
+        if not self._generation:  # the subscription has not asked for offsets yet
+            return False
+        try:
+            return await self._read_models.generation(self._projection.name) != self._generation
+        except Exception as error:
+            if is_outage(error):
+                return False
+            raise
+
+    async def _take(self, subscription: Subscription, messages: list[Incoming]) -> None:
+        # As of now: while batches are applied, queues may go and come back with other positions.
+        generation, positions = self._generation, dict(self._positions)
+        admission = self._intake.admit(messages, positions)
+        for message in admission.done:
+            subscription.ack(message)
+        for queue, offset in admission.again.items():
+            self._seek(subscription, queue, offset)
+        for queue, first, last in admission.lost:
+            log.error(
+                "event messages are missing in the topic",
+                projection=self._projection.name,
+                queue=queue,
+                first_offset=first,
+                last_offset=last,
+            )
+        remaining = admission.take
+        while remaining:
+            batch = remaining[: self._settings.projection_batch_max]
+            match await self._apply(batch, generation, positions):
+                case Applied():
+                    for message in batch:
+                        subscription.ack(message)
+                        positions[message.queue] = message.offset + 1
+                    self._positions.update(positions)
+                    remaining = remaining[len(batch) :]
+                case Moved(offsets=offsets):
+                    self._follow_move(subscription, remaining, offsets)
+                    return
+                case Switched():
+                    await self._follow_switch(subscription)
+                    return
+
+    async def _apply(
+        self,
+        messages: Sequence[Incoming],
+        generation: int,
+        positions: Mapping[QueueId, int | None],
+    ) -> Applied | Moved | Switched:
+        target = self._read_models.target(self._projection, generation)
+
+        async def transact() -> Applied | Moved | Switched:
+            batch = decode_batch(messages, positions, self._serializer)
+            async with self._read_models.begin() as connection:
+                return await apply_batch(connection, target, batch, missing=self._read_missing)
+
+        return await self._attempt("apply a batch", lambda: _finish(transact()))
+
+    def _follow_move(
+        self,
+        subscription: Subscription,
+        messages: Sequence[Incoming],
+        offsets: Mapping[QueueId, int],
+    ) -> None:
+        """Goes where the stored offsets say, for the queues of messages that were not applied."""
+        log.info("another runner has moved on", projection=self._projection.name)
+        before = self._positions
+        self._positions = {queue: offsets.get(queue) for queue in before}
+        for message in reversed(messages):
+            # Without an offset stored a queue goes on where it began, or from the topic's beginning
+            # if its offset has been taken away.
+            begin = message.offset if before.get(message.queue) is None else 0
+            self._seek(subscription, message.queue, offsets.get(message.queue, begin))
+
+    async def _follow_switch(self, subscription: Subscription) -> None:
+        if self._shadow is not None:
+            raise _GivenUp(f"generation {self._shadow} is no longer the shadow of a rebuild")
+        before = self._generation
+        offsets = await self._backoff.persist(
+            self._load_position, what=f"load the offsets of projection {self._projection.name}"
+        )
+        log.info(
+            "projection switched",
+            projection=self._projection.name,
+            generation=self._generation,
+            before=before,
+        )
+        for queue in list(self._positions):
+            self._seek(subscription, queue, offsets.get(queue, 0))
+
+    def _seek(self, subscription: Subscription, queue: QueueId, offset: int) -> None:
+        try:
+            subscription.seek(queue, offset)
+        except ValueError:
+            # It was taken away in the meantime; whoever has it now loads its offset.
+            self._positions.pop(queue, None)
+
+    async def _read_missing(
+        self, aggregate_id: str, after_version: int, to_version: int
+    ) -> Sequence[EventStream]:
+        return await self._store.read_stream(
+            aggregate_id, after_version=after_version, to_version=to_version
+        )
+
+    async def _attempt(self, what: str, action: Callable[[], Awaitable[T]]) -> T:
+        attempt = faults = 0
+        while True:
+            try:
+                result = await action()
+            except _GivenUp:
+                raise
+            except Exception as error:
+                attempt += 1
+                faults += not is_outage(error)
+                if faults > self._settings.error_retries_max:
+                    raise _GivenUp(f"could not {what}: {error}") from error
+                self._say_retry(what, attempt, error)
+                await self._backoff.pause(attempt)
+            else:
+                self._report(RunnerState.RUNNING)
+                return result
+
+    def _say_retry(self, what: str, attempt: int, error: Exception) -> None:
+        self._report(RunnerState.RETRYING, str(error))
+        log.warning(
+            "projection will try again",
+            projection=self._projection.name,
+            what=what,
+            attempt=attempt,
+            error=repr(error),
+        )
+
+    def _report(self, state: RunnerState, error: str | None = None) -> None:
+        if (state, error) != (self._status.state, self._status.error):
+            self._status = RunnerStatus(state=state, since=self._clock.now(), error=error)
+
+
+async def _finish(transaction: Coroutine[Any, Any, T]) -> T:
+    """Lets a transaction come to its end although the runner is cancelled, within a limit.
+
+    A driver that is cut off in the middle of a statement loses its connection, and SQLite's keeps
+    the database locked until the interpreter happens to collect it.
+    """
+    task = asyncio.ensure_future(transaction)
+    try:
+        return await asyncio.shield(task)
+    finally:
+        if not task.done():
+            await asyncio.wait({task}, timeout=_FINISH_MS_MAX / 1_000)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+def _readable(positions: Mapping[QueueId, int]) -> dict[str, Any]:
+    return {f"{topic}/{number}": offset for (topic, number), offset in positions.items()}

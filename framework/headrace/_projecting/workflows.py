@@ -1,0 +1,110 @@
+"""
+Process managers: events and rejections in, commands out.
+
+A handler's commands get ids derived from what caused them, so that reacting twice to one event
+sends nothing twice. Sits between: user code and the runner that feeds it. Pure.
+"""
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar, get_type_hints
+
+from headrace._domain.message import Command, DomainEvent, EventContext
+from headrace._domain.stream import EventStream, Rejection
+from headrace._runtime.ids import derived_id
+from headrace.errors import DefinitionError
+from headrace.serialization import CommandEnvelope
+
+__all__ = ["ProcessManager"]
+
+Handler = TypeVar("Handler", bound=Callable[..., Iterable[Command]])
+
+
+class ProcessManager:
+    """Carries a piece of business through several aggregates.
+
+    Args:
+        name: stable; part of the ids of the commands it sends and of its consumer group.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._on: dict[type[DomainEvent], Callable[[Any, EventContext], Iterable[Command]]] = {}
+        self._on_rejection: dict[type[Command], Callable[[Any, Rejection], Iterable[Command]]] = {}
+
+    def on(self, handler: Handler) -> Handler:
+        """Registers a handler of (event, context) that returns or yields commands.
+
+        @transfers.on
+        def withdrawn(event: Withdrawn, context: EventContext) -> Iterable[Command]:
+            yield Deposit(...)
+        """
+        self._register(handler, DomainEvent, self._on)
+        return handler
+
+    def on_rejection(self, handler: Handler) -> Handler:
+        """Registers a handler of (command, rejection) that returns or yields commands.
+
+        @transfers.on_rejection
+        def refused(command: Deposit, rejection: Rejection) -> Iterable[Command]:
+            yield Refund(...)
+        """
+        self._register(handler, Command, self._on_rejection)
+        return handler
+
+    @property
+    def event_types(self) -> frozenset[type[DomainEvent]]:
+        """The event types it reacts to."""
+        return frozenset(self._on)
+
+    @property
+    def rejected_types(self) -> frozenset[type[Command]]:
+        """The command types whose rejection it reacts to."""
+        return frozenset(self._on_rejection)
+
+    def react(self, stream: EventStream) -> list[CommandEnvelope]:
+        """Returns the commands that a stream or a rejection causes, in order.
+
+        Their ids are derived from this process manager, the stream's aggregate, its command and the
+        command's place among them: the same stream gives the same ids.
+        """
+        commands: list[Command] = []
+        for event, context in stream.contexts():
+            handler = self._on.get(type(event))
+            if handler is not None:
+                commands.extend(handler(event, context))
+        rejection = stream.rejection
+        if rejection is not None:
+            for command_type, refused in self._on_rejection.items():
+                if (command_type.message_name, command_type.message_version) == (
+                    rejection.command_name,
+                    rejection.command_version,
+                ):
+                    rejected = command_type.model_validate(rejection.command_data)
+                    commands.extend(refused(rejected, rejection))
+        return [
+            CommandEnvelope(
+                command=command,
+                command_id=derived_id(
+                    self.name, stream.aggregate_id, stream.command_id, str(place)
+                ),
+                correlation_id=stream.correlation_id,
+                items=stream.items,
+            )
+            for place, command in enumerate(commands)
+        ]
+
+    def _register(self, handler: Any, kind: type, table: dict[Any, Any]) -> None:
+        arguments = list(inspect.signature(handler).parameters)
+        hint = get_type_hints(handler).get(arguments[0]) if len(arguments) == 2 else None
+        if not (isinstance(hint, type) and issubclass(hint, kind)):
+            raise DefinitionError(
+                f"process manager {self.name}: {handler.__name__} takes two arguments, the first"
+                f" annotated with a {kind.__name__} class"
+            )
+        if hint in table:
+            raise DefinitionError(
+                f"process manager {self.name} handles {hint.__name__} twice;"
+                f" remove {handler.__name__} or {table[hint].__name__}"
+            )
+        table[hint] = handler

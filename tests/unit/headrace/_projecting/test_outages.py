@@ -1,0 +1,58 @@
+"""An outage passes by itself; a fault of the values does not."""
+
+import pytest
+from sqlalchemy.exc import (
+    DBAPIError,
+    IntegrityError,
+    InterfaceError,
+    OperationalError,
+    ProgrammingError,
+    StatementError,
+)
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from headrace._projecting.outages import is_outage
+from headrace.errors import CommandRefused, CommandTimeout, ProjectionError
+
+
+class DriverError(Exception):
+    """An error as SQLAlchemy's asyncpg dialect wraps it."""
+
+    def __init__(self, sqlstate: str | None = None) -> None:
+        super().__init__(sqlstate)
+        self.sqlstate = sqlstate
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OperationalError("statement", {}, DriverError()),
+        DBAPIError("statement", {}, DriverError("57014")),
+        DBAPIError("statement", {}, DriverError("40P01")),
+        InterfaceError("statement", {}, DriverError()),
+        IntegrityError("statement", {}, DriverError(), connection_invalidated=True),
+        PoolTimeout(),
+        ConnectionRefusedError(),
+        TimeoutError(),
+        CommandRefused(),
+        CommandTimeout(),
+    ],
+)
+def test_a_database_or_queue_that_is_away_is_an_outage(error: Exception) -> None:
+    assert is_outage(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        IntegrityError("statement", {}, DriverError("23502")),
+        ProgrammingError("statement", {}, DriverError("42P01")),
+        DBAPIError("statement", {}, DriverError("22021")),
+        StatementError("no zone", "statement", {}, ValueError()),
+        OverflowError(),
+        ProjectionError(),
+        KeyError(),
+    ],
+)
+def test_values_that_do_not_fit_and_code_that_fails_are_no_outage(error: Exception) -> None:
+    assert not is_outage(error)

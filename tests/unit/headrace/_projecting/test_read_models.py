@@ -1,0 +1,127 @@
+"""The database of read models: offsets, tables, waiting, and the schema it stands on."""
+
+import asyncio
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace._projecting.applying import write_offsets, write_versions
+from headrace._projecting.read_models import ReadModels
+from headrace.errors import ProjectionError, SchemaOutOfDate
+from headrace.stores.schema import downgrade
+
+Q0, Q1 = ("t", 0), ("t", 1)
+
+
+class StepClock:
+    """A clock that moves 10 ms whenever it is asked."""
+
+    def __init__(self) -> None:
+        self.elapsed_ms = 0
+
+    def now(self) -> datetime:
+        return datetime(2026, 1, 1, tzinfo=UTC)
+
+    def monotonic_ms(self) -> int:
+        self.elapsed_ms += 10
+        return self.elapsed_ms
+
+
+async def put_offsets(models: ReadModels, totals: Any, offsets: Any, generation: int = 1) -> None:
+    async with models.begin() as connection:
+        await write_offsets(connection, models.target(totals, generation), offsets)
+
+
+async def test_a_new_file_gets_its_tables_on_first_use(tmp_path: Path, totals: Any) -> None:
+    models = ReadModels(f"sqlite:///{tmp_path / 'new' / 'read.db'}")
+    await models.ensure(totals)
+    assert await models.generation("totals") == 1
+    await models.aclose()
+
+
+async def test_a_schema_that_is_behind_is_refused(database_url: str, totals: Any) -> None:
+    from headrace.stores.schema import upgrade
+
+    await upgrade(database_url)
+    await downgrade(database_url, "base")
+    models = ReadModels(database_url)
+    with pytest.raises(SchemaOutOfDate, match="headrace db upgrade"):
+        await models.ensure(totals)
+    await models.aclose()
+
+
+async def test_offsets_are_those_of_one_generation(read_models: Any, totals: Any) -> None:
+    await read_models.ensure(totals)
+    await put_offsets(read_models, totals, {Q0: 1, Q1: 2})
+    await put_offsets(read_models, totals, {Q0: 9}, generation=2)
+    await put_offsets(read_models, totals, {Q1: 3})
+    assert await read_models.offsets("totals", 1) == {Q0: 1, Q1: 3}
+    assert await read_models.offsets("balances", 1) == {}
+
+
+async def test_the_table_of_a_generation_is_one_object(sqlite_models: Any, totals: Any) -> None:
+    table = sqlite_models.table_for(totals, 1)
+    assert table is sqlite_models.table_for(totals, 1)
+    assert (table.name, sqlite_models.table_for(totals, 2).name) == ("totals__1", "totals__2")
+    assert sqlite_models.target(totals, 1).table is table
+
+
+async def test_a_snapshot_does_not_hold_up_writers(read_models: Any, totals: Any) -> None:
+    await read_models.ensure(totals)
+    async with read_models.snapshot():
+        await put_offsets(read_models, totals, {Q0: 1})
+    assert await read_models.offsets("totals", 1) == {Q0: 1}
+
+
+async def test_waiting_returns_when_every_queue_is_there(sqlite_models: Any, totals: Any) -> None:
+    await sqlite_models.ensure(totals)
+    await put_offsets(sqlite_models, totals, {Q0: 1})
+    waiting = asyncio.create_task(
+        sqlite_models.wait_for_offsets(totals, {Q0: 1, Q1: 2}, timeout_ms=60_000)
+    )
+    await put_offsets(sqlite_models, totals, {Q1: 5})
+    await waiting
+
+
+async def test_waiting_follows_the_live_generation(sqlite_models: Any, totals: Any) -> None:
+    await sqlite_models.ensure(totals)
+    await sqlite_models.begin_shadow(totals, "me")
+    await put_offsets(sqlite_models, totals, {Q0: 7}, generation=2)
+    await sqlite_models.wait_for_offsets(totals, {Q0: 7}, timeout_ms=60_000, generation=2)
+    waiting = asyncio.create_task(
+        sqlite_models.wait_for_offsets(totals, {Q0: 7}, timeout_ms=60_000)
+    )
+    await sqlite_models.switch(totals, 2, "me")
+    await waiting
+
+
+async def test_waiting_in_vain_says_how_far_behind_each_queue_is(totals: Any) -> None:
+    models = ReadModels("sqlite://", clock=StepClock())
+    await models.ensure(totals)
+    await put_offsets(models, totals, {Q0: 4})
+    with pytest.raises(ProjectionError, match=r"within 15 ms; messages behind: t/0: 1, t/1: 3"):
+        await models.wait_for_offsets(totals, {Q0: 5, Q1: 3}, timeout_ms=15)
+    await models.aclose()
+
+
+async def test_a_check_may_end_the_wait(sqlite_models: Any, totals: Any) -> None:
+    def check() -> None:
+        raise ProjectionError("it is over")
+
+    await sqlite_models.ensure(totals)
+    with pytest.raises(ProjectionError, match="it is over"):
+        await sqlite_models.wait_for_offsets(totals, {Q0: 1}, timeout_ms=60_000, check=check)
+
+
+async def test_waiting_for_a_version_of_an_aggregate(totals: Any) -> None:
+    models = ReadModels("sqlite://", clock=StepClock())
+    await models.ensure(totals)
+    async with models.begin() as connection:
+        await write_versions(connection, models.target(totals, 1), {"a": 3})
+    await models.wait_for_version(totals, "a", 2, timeout_ms=1)
+    for aggregate_id, version in [("a", 4), ("b", 1)]:
+        with pytest.raises(ProjectionError, match=f"version {version} of {aggregate_id}"):
+            await models.wait_for_version(totals, aggregate_id, version, timeout_ms=15)
+    await models.aclose()

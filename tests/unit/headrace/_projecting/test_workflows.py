@@ -1,0 +1,89 @@
+"""A process manager reacts to events and rejections with commands of derived ids."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from headrace._domain.message import Command
+from headrace._projecting.workflows import ProcessManager
+from headrace.errors import DefinitionError
+
+
+@pytest.fixture
+def doubling(domain: Any) -> ProcessManager:
+    manager = ProcessManager("doubling")
+
+    @manager.on
+    def added(event: domain.Added, context: Any) -> Iterable[Command]:
+        yield domain.Add(counter_id=f"{context.aggregate_id}x", amount=event.amount)
+        yield domain.Add(counter_id=f"{context.aggregate_id}y", amount=event.amount)
+
+    @manager.on_rejection
+    def refused(command: domain.Add, rejection: Any) -> Iterable[Command]:
+        yield domain.Add(counter_id=f"{command.counter_id}r", amount=len(rejection.sentence))
+
+    return manager
+
+
+def test_every_event_of_a_stream_causes_its_commands_in_order(
+    domain: Any, doubling: ProcessManager
+) -> None:
+    stream = domain.stream("a", 1, domain.Added(amount=1), domain.Cleared(), domain.Added(amount=2))
+    commands = [envelope.command for envelope in doubling.react(stream)]
+    assert [(command.aggregate_id, command.amount) for command in commands] == [
+        ("ax", 1),
+        ("ay", 1),
+        ("ax", 2),
+        ("ay", 2),
+    ]
+
+
+def test_the_same_stream_gives_the_same_ids_and_another_one_others(
+    domain: Any, doubling: ProcessManager
+) -> None:
+    def ids(aggregate_id: str, version: int) -> list[str]:
+        envelopes = doubling.react(domain.stream(aggregate_id, version))
+        return [envelope.command_id for envelope in envelopes]
+
+    assert ids("a", 1) == ids("a", 1)
+    assert len({*ids("a", 1), *ids("a", 2), *ids("b", 1)}) == 6
+
+
+def test_two_process_managers_give_different_ids(domain: Any, doubling: ProcessManager) -> None:
+    other = ProcessManager("other")
+
+    @other.on
+    def added(event: domain.Added, context: Any) -> Iterable[Command]:
+        yield domain.Add(counter_id="ax", amount=event.amount)
+
+    stream = domain.stream("a", 1)
+    assert other.react(stream)[0].command_id != doubling.react(stream)[0].command_id
+
+
+def test_a_rejection_causes_commands_from_the_rejected_one(
+    domain: Any, doubling: ProcessManager
+) -> None:
+    (envelope,) = doubling.react(domain.rejection("a", "c-1"))
+    assert envelope.command == domain.Add(counter_id="ar", amount=2)
+    assert envelope.correlation_id == "c"
+
+
+def test_streams_that_concern_nobody_cause_nothing(domain: Any) -> None:
+    assert ProcessManager("deaf").react(domain.stream("a", 1)) == []
+    assert ProcessManager("deaf").react(domain.rejection("a", "c-1")) == []
+
+
+def test_a_second_handler_for_an_event_is_refused(domain: Any, doubling: ProcessManager) -> None:
+    def again(event: domain.Added, context: Any) -> Iterable[Command]:
+        return []
+
+    with pytest.raises(DefinitionError, match="handles Added twice"):
+        doubling.on(again)
+
+
+def test_a_handler_says_what_it_handles(doubling: ProcessManager) -> None:
+    with pytest.raises(DefinitionError, match="annotated with a DomainEvent class"):
+        doubling.on(lambda event, context: [])
+    with pytest.raises(DefinitionError, match="annotated with a Command class"):
+        doubling.on_rejection(lambda command: [])
