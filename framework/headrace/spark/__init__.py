@@ -1,0 +1,26 @@
+"""
+Rebuilding read models with Spark: the live folds, over the whole event topic, on every core.
+
+    rebuild  begin → capture → fold → load → switch     session  a local Spark session
+    plan     what travels to an executor                fold     what an executor does
+    gating   each version once and in order             rows     rows as bytes
+    job      the Spark job                              loading  rows in bulk
+    switch   catch up, compare, switch                  owner    who is rebuilding
+    report   what was done
+
+Sits between: the command line and notebooks, which ask for a rebuild, and the folds, the event
+topic's data source and the tables of read models, which do it. Imports nothing of its own here:
+executors load only what folds.
+
+    from headrace.spark.rebuild import rebuild
+"""
+
+from importlib.util import find_spec
+
+from headrace.errors import ExtraMissing
+
+# `mapInArrow` refuses to work without pandas. Only looked for: importing it takes half a second.
+if not all(map(find_spec, ("pyspark", "pyarrow", "pandas"))):
+    raise ExtraMissing(
+        "rebuilding with Spark needs PySpark, PyArrow and pandas: pip install 'headrace[spark]'"
+    )

@@ -1,0 +1,385 @@
+"""
+The executor's side of a rebuild: read, gate and fold in one Python process.
+
+    from zero, keyed by aggregate    fold_slices                        no shuffle: an aggregate's
+                                                                        events are in one queue
+    from zero, keyed otherwise       route_slices ─▶ fold_keys
+    from offsets, keyed by aggregate read_slices ─▶ fold_aggregates     base rows and versions join
+    from offsets, keyed otherwise    read_slices ─▶ route_aggregates ─▶ fold_keys
+
+An arrow is a shuffle by key, sorted by key and place. Everything that travels has one form, the
+records of `RECORD_SCHEMA`. Sits between: Spark, which moves records, and `folding`, whose folds are
+the live runner's. Must never know a database of read models.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, groupby, islice
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from headrace._domain.stream import EventStream
+from headrace._projecting.folding import Touch, find_touches, fold, fold_streams
+from headrace._projecting.projection import Projection
+from headrace.errors import ProjectionError, SerializationError, UnknownMessageType
+from headrace.serialization import Serializer
+from headrace.spark.gating import FindStreams, StreamGate
+from headrace.spark.plan import FoldPlan, load_application
+from headrace.spark.rows import RowCodec
+from headrace_mq.spark.offsets import QueueSlice
+from headrace_mq.spark.reader import read_columns
+
+__all__ = [
+    "BASE",
+    "DELETED",
+    "MISSING",
+    "RECORD_ARROW_SCHEMA",
+    "RECORD_SCHEMA",
+    "ROW",
+    "TALLY",
+    "VERSION",
+    "Record",
+    "fold_aggregates",
+    "fold_keys",
+    "fold_slices",
+    "read_slices",
+    "records_to_arrow",
+    "route_aggregates",
+    "route_slices",
+]
+
+# Kinds of records, and what their key, number and data are.
+ROW = "row"  # key of the row, -, the row's values
+DELETED = "deleted"  # key of the row, -, -
+VERSION = "version"  # aggregate id, its last version, -
+TALLY = "tally"  # what was counted, how many, -
+MISSING = "missing"  # aggregate id, -, a sentence
+BASE = "base"  # key of the row before the tail, -, its values
+STREAM = "stream"  # aggregate id, -, the stream's body
+TOUCH = "touch"  # key of the row, which event of the stream, the stream's body
+
+RECORD_SCHEMA = (
+    "kind string, key string, moment bigint, queue int, offset bigint, turn bigint,"
+    " number bigint, data binary"
+)
+RECORD_ARROW_SCHEMA = pa.schema(
+    [
+        ("kind", pa.string()),
+        ("key", pa.string()),
+        ("moment", pa.int64()),
+        ("queue", pa.int32()),
+        ("offset", pa.int64()),
+        ("turn", pa.int64()),
+        ("number", pa.int64()),
+        ("data", pa.binary()),
+    ]
+)
+
+# Records of one Arrow batch, as for the data source.
+_BATCH_RECORDS = 32_000
+# Events of one key folded in one go, so that a busy key does not have to fit into memory.
+_TOUCHES_AT_ONCE = 1_000
+
+Batches = Iterator[pa.RecordBatch]
+
+
+class Place(NamedTuple):
+    """Where something stands in the order of things; the order in which a key's events are folded.
+
+    `moment` is when the broker stored it (ms), never going back within a queue; `turn` tells apart
+    what one message let pass.
+    """
+
+    moment: int = 0
+    queue: int = 0
+    offset: int = 0
+    turn: int = 0
+
+
+# Before every event: what was there before the tail.
+FIRST = Place(moment=-1)
+
+
+class Record(NamedTuple):
+    """One record of `RECORD_SCHEMA`."""
+
+    kind: str
+    key: str
+    place: Place
+    number: int
+    data: bytes
+
+    @classmethod
+    def known(cls, kind: str, key: str, *, number: int = 0, data: bytes = b"") -> "Record":
+        """Makes a record without a place of its own: it comes before everything of its key."""
+        return cls(kind, key, FIRST, number, data)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Message:
+    """A message of the event topic with events in it; its key is the aggregate's id."""
+
+    place: Place
+    key: str
+    body: bytes
+
+
+class _Work:
+    """A plan with everything it names opened."""
+
+    def __init__(self, plan: FoldPlan) -> None:
+        app = load_application(plan.app, plan.folder)
+        self.projection: Projection[Any] = app.projection(plan.projection)
+        self.serializer = app.serializer
+        self.codec: RowCodec[Any] = RowCodec(self.projection)
+        self._plan = plan
+        self._find = _find_in_store(plan.event_store, self.serializer)
+
+    def gate(self, versions: Mapping[str, int]) -> StreamGate:
+        return StreamGate(versions, find=self._find)
+
+    def messages(self, piece: QueueSlice) -> Iterator[list[_Message]]:
+        """Yields the messages of a slice, those of one wire batch at a time."""
+        moment = 0
+        for header, columns, first, last in read_columns(self._plan.broker, piece):
+            moment = max(moment, header.appended_at_ms)
+            headers: Sequence[Mapping[str, str]] = columns.headers or [{}] * header.count
+            keys = columns.keys or [""] * header.count
+            yield [
+                _Message(
+                    place=Place(moment, piece.queue.queue_id, header.base_offset + index),
+                    key=keys[index],
+                    body=columns.bodies[index],
+                )
+                for index in range(first, last)
+                if headers[index].get("kind") != "rejection"
+            ]
+
+    def decode(self, message: _Message) -> EventStream:
+        try:
+            return self.serializer.decode_stream(message.body)
+        except (SerializationError, UnknownMessageType) as error:
+            topic = self._plan.slices[0].queue.topic
+            raise ProjectionError(
+                f"the event message at {topic}/{message.place.queue} offset {message.place.offset}"
+                f" (aggregate {message.key}) does not decode: {error}"
+            ) from error
+
+
+def fold_slices(plan: FoldPlan, batches: Batches) -> Batches:
+    """Reads slices and folds each whole; yields rows, versions and tallies.
+
+    Right where a row's events are all of one aggregate, and so in one queue.
+    """
+    work = _Work(plan)
+    for piece in _slices(plan, batches):
+        gate = work.gate({})
+        rows: dict[str, Any] = {}
+        for messages in work.messages(piece):
+            streams = gate.admit(work.decode(message) for message in messages)
+            rows.update(fold_streams(work.projection, rows, streams))
+        rows.update(fold_streams(work.projection, rows, gate.finish()))
+        yield from _batched(_rows_out(work, rows), _gate_out(gate))
+
+
+def route_slices(plan: FoldPlan, batches: Batches) -> Batches:
+    """Reads slices and yields each event for the key of the row it touches, and versions."""
+    work = _Work(plan)
+    for piece in _slices(plan, batches):
+        gate = work.gate({})
+        messages = (message for some in work.messages(piece) for message in some)
+        yield from _batched(_touches_out(work, gate, messages), _gate_out(gate))
+
+
+def read_slices(plan: FoldPlan, batches: Batches) -> Batches:
+    """Reads slices and yields each stream for its aggregate, undecoded."""
+    work = _Work(plan)
+    for piece in _slices(plan, batches):
+        yield from _batched(
+            Record(STREAM, message.key, message.place, 0, message.body)
+            for messages in work.messages(piece)
+            for message in messages
+        )
+
+
+def fold_aggregates(plan: FoldPlan, batches: Batches) -> Batches:
+    """Folds sorted streams onto base rows and base versions; yields the rows they change."""
+    work = _Work(plan)
+
+    def folded() -> Iterator[Record]:
+        for aggregate_id, records in groupby(_records_in(batches), attrgetter("key")):
+            own = _AggregateRecords(work, aggregate_id, records)
+            gate = work.gate(own.versions)
+            streams = gate.admit(work.decode(message) for message in own.messages)
+            changes = fold_streams(work.projection, own.rows, streams + gate.finish())
+            yield from _rows_out(work, changes)
+            yield from _gate_out(gate)
+
+    yield from _batched(folded())
+
+
+def route_aggregates(plan: FoldPlan, batches: Batches) -> Batches:
+    """Lets sorted streams pass onto base versions; yields each event for the key it touches."""
+    work = _Work(plan)
+
+    def routed() -> Iterator[Record]:
+        for aggregate_id, records in groupby(_records_in(batches), attrgetter("key")):
+            own = _AggregateRecords(work, aggregate_id, records)
+            gate = work.gate(own.versions)
+            yield from _touches_out(work, gate, own.messages)
+            yield from _gate_out(gate)
+
+    yield from _batched(routed())
+
+
+def fold_keys(plan: FoldPlan, batches: Batches) -> Batches:
+    """Folds events sorted by key and place, onto base rows where there are; yields rows.
+
+    Versions and tallies that came along go on as they are.
+    """
+    work = _Work(plan)
+
+    def folded() -> Iterator[Record]:
+        for key, records in groupby(_records_in(batches), attrgetter("key")):
+            rows: dict[str, Any] = {}
+            changes: dict[str, Any] = {}
+            touches: list[Touch] = []
+            for record in records:
+                if record.kind == BASE:
+                    rows[key] = work.codec.row(record.data)
+                elif record.kind == TOUCH:
+                    touches.append(_touch_in(work, record))
+                else:
+                    yield record
+                if len(touches) >= _TOUCHES_AT_ONCE:
+                    changes = fold(work.projection, rows | changes, touches)
+                    touches = []
+            changes |= fold(work.projection, rows | changes, touches)
+            yield from _rows_out(work, changes)
+
+    yield from _batched(folded())
+
+
+class _AggregateRecords:
+    """The records of one aggregate: what was there before the tail, and the tail's messages."""
+
+    def __init__(self, work: _Work, aggregate_id: str, records: Iterable[Record]) -> None:
+        self.versions: dict[str, int] = {}
+        self.rows: dict[str, Any] = {}
+        self._following: Record | None = None
+        self._records = iter(records)
+        # Base records come first, because of their place.
+        for record in self._records:
+            if record.kind == VERSION:
+                self.versions[aggregate_id] = record.number
+            elif record.kind == BASE:
+                self.rows[aggregate_id] = work.codec.row(record.data)
+            else:
+                self._following = record
+                break
+
+    @property
+    def messages(self) -> Iterator[_Message]:
+        following = [] if self._following is None else [self._following]
+        for record in chain(following, self._records):
+            yield _Message(place=record.place, key=record.key, body=record.data)
+
+
+def _slices(plan: FoldPlan, batches: Batches) -> Iterator[QueueSlice]:
+    for batch in batches:
+        for place in batch.column(0).to_pylist():
+            yield plan.slices[place]
+
+
+def _touches_out(work: _Work, gate: StreamGate, messages: Iterable[_Message]) -> Iterator[Record]:
+    turn = 0
+    last = FIRST
+    for message in messages:
+        last = message.place
+        stream = work.decode(message)
+        for passed in gate.admit([stream]):
+            body = message.body if passed is stream else work.serializer.encode_stream(passed)
+            for touch in find_touches(work.projection, [passed]):
+                turn += 1
+                yield _touch_out(touch, last, turn, body)
+    for passed in gate.finish():
+        body = work.serializer.encode_stream(passed)
+        for touch in find_touches(work.projection, [passed]):
+            turn += 1
+            yield _touch_out(touch, last, turn, body)
+
+
+def _touch_out(touch: Touch, place: Place, turn: int, body: bytes) -> Record:
+    return Record(TOUCH, touch.key, place._replace(turn=turn), touch.context.sequence, body)
+
+
+def _touch_in(work: _Work, record: Record) -> Touch:
+    stream = work.serializer.decode_stream(record.data)
+    event, context = stream.contexts()[record.number - 1]
+    return Touch(record.key, event, context)
+
+
+def _rows_out(work: _Work, rows: Mapping[str, Any]) -> Iterator[Record]:
+    for key, row in rows.items():
+        if row is None:
+            yield Record.known(DELETED, key)
+        else:
+            yield Record.known(ROW, key, data=work.codec.encode(row))
+
+
+def _gate_out(gate: StreamGate) -> Iterator[Record]:
+    # A generator, so that the gate is asked after everything that went through it.
+    for aggregate_id, version in gate.versions.items():
+        yield Record.known(VERSION, aggregate_id, number=version)
+    for name in ("events", "duplicates", "gaps", "filled"):
+        count = getattr(gate, name)
+        if count:
+            yield Record.known(TALLY, name, number=count)
+    for missing in gate.missing:
+        yield Record.known(MISSING, missing.aggregate_id, data=str(missing).encode())
+
+
+def _records_in(batches: Batches) -> Iterator[Record]:
+    for batch in batches:
+        columns = [column.to_pylist() for column in batch.columns]
+        for kind, key, *place, number, data in zip(*columns, strict=True):
+            yield Record(kind, key, Place(*place), number, data)
+
+
+def _batched(*records: Iterable[Record]) -> Batches:
+    """Turns records into Arrow batches, from the first source to the last."""
+    waiting = chain.from_iterable(records)
+    while some := list(islice(waiting, _BATCH_RECORDS)):
+        yield records_to_arrow(some)
+
+
+def records_to_arrow(records: Sequence[Record]) -> pa.RecordBatch:
+    """Returns records as one Arrow batch; an empty one of the right form where there are none."""
+    kinds, keys, places, numbers, data = zip(*records, strict=True) if records else [()] * 5
+    columns = (kinds, keys, *(zip(*places, strict=True) if places else [()] * 4), numbers, data)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(column, field.type)
+            for column, field in zip(columns, RECORD_ARROW_SCHEMA, strict=True)
+        ],
+        schema=RECORD_ARROW_SCHEMA,
+    )
+
+
+def _find_in_store(url: str | None, serializer: Serializer) -> FindStreams | None:
+    if url is None:
+        return None
+
+    async def read(aggregate_id: str, after: int, to: int) -> Sequence[EventStream]:
+        from headrace.stores.opening import open_event_store
+
+        store = await open_event_store(url, serializer)
+        try:
+            return await store.read_stream(aggregate_id, after_version=after, to_version=to)
+        finally:
+            await store.aclose()
+
+    return lambda aggregate_id, after, to: asyncio.run(read(aggregate_id, after, to))

@@ -1,0 +1,169 @@
+"""
+The Spark job of a rebuild: which of `fold`'s functions run in which order, and what they made.
+
+Sits between: `rebuild`, which has a session and a plan, and `fold`, which runs on executors. Works
+with a session of any kind, Spark Connect included. Must never know a database.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from headrace.errors import ProjectionError
+from headrace.spark.fold import (
+    BASE,
+    DELETED,
+    MISSING,
+    RECORD_SCHEMA,
+    ROW,
+    TALLY,
+    VERSION,
+    Batches,
+    fold_aggregates,
+    fold_keys,
+    fold_slices,
+    read_slices,
+    route_aggregates,
+    route_slices,
+)
+from headrace.spark.plan import FoldPlan
+from headrace_mq.spark.reader import rarely_collecting
+
+__all__ = ["Folded", "run_fold"]
+
+# Enough of the aggregates with holes to see what they have in common.
+_NAMED_MAX: Final = 5
+
+# The line of a Python traceback that names the exception.
+_RAISED: Final = re.compile(r"[A-Za-z_][\w.]*: ")
+
+Step = Callable[[FoldPlan, Batches], Batches]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folded:
+    """What a job made.
+
+    Attributes:
+        rows: values of each new row, as `RowCodec` encodes them.
+        deleted: keys of rows that are no more.
+        versions: the new last version of each aggregate.
+        counts: `events`, `duplicates`, `gaps` and `filled`.
+    """
+
+    rows: pa.ChunkedArray
+    deleted: list[str]
+    versions: dict[str, int]
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def row_chunks(self, size: int) -> Iterator[list[bytes]]:
+        """Yields the encoded rows, so many at a time."""
+        for start in range(0, len(self.rows), size):
+            yield self.rows.slice(start, size).to_pylist()
+
+
+def run_fold(
+    spark: SparkSession, plan: FoldPlan, *, keyed_by_aggregate: bool, base: pa.Table | None
+) -> Folded:
+    """Runs the job and brings its result here; blocks.
+
+    Args:
+        spark: where it runs.
+        plan: what to read and fold.
+        keyed_by_aggregate: whether a row's events are all of one aggregate.
+        base: rows and versions from before the plan's slices, as records; None to start from zero.
+
+    Raises:
+        ProjectionError: a fold failed, versions are missing, or an executor could not do its part;
+            the sentence says what and where.
+    """
+    if not plan.slices:
+        return Folded(rows=pa.chunked_array([], pa.binary()), deleted=[], versions={})
+    frame = _frame(spark, plan, keyed_by_aggregate=keyed_by_aggregate, base=base)
+    try:
+        records = frame.select("kind", "key", "number", "data").toArrow()
+    except PySparkException as error:
+        raise ProjectionError(
+            f"projection {plan.projection}: the Spark job failed: {_reason(error)}"
+        ) from error
+    return _read_result(plan, records)
+
+
+def _frame(
+    spark: SparkSession, plan: FoldPlan, *, keyed_by_aggregate: bool, base: pa.Table | None
+) -> DataFrame:
+    count = len(plan.slices)
+    places = spark.range(0, count, 1, count)
+    if base is None:
+        if keyed_by_aggregate:
+            return _map(places, fold_slices, plan)
+        return _map(_by_key(_map(places, route_slices, plan)), fold_keys, plan)
+    streams = _map(places, read_slices, plan)
+    known = spark.createDataFrame(base, RECORD_SCHEMA)
+    if keyed_by_aggregate:
+        return _map(_by_key(streams.union(known)), fold_aggregates, plan)
+    versions = known.where(known["kind"] == VERSION)
+    routed = _map(_by_key(streams.union(versions)), route_aggregates, plan)
+    return _map(_by_key(routed.union(known.where(known["kind"] == BASE))), fold_keys, plan)
+
+
+def _map(frame: DataFrame, step: Step, plan: FoldPlan) -> DataFrame:
+    # A function of its own travels by value, with the plan; the step it calls by name.
+    def run(batches: Batches) -> Batches:
+        with rarely_collecting():
+            yield from step(plan, batches)
+
+    return frame.mapInArrow(run, RECORD_SCHEMA)
+
+
+def _by_key(frame: DataFrame) -> DataFrame:
+    order = ("key", "moment", "queue", "offset", "turn")
+    return frame.repartition("key").sortWithinPartitions(*order)
+
+
+def _read_result(plan: FoldPlan, records: pa.Table) -> Folded:
+    kinds = {
+        kind: records.filter(pc.equal(records["kind"], kind))
+        for kind in (ROW, DELETED, VERSION, TALLY, MISSING)
+    }
+    missing = [data.decode() for data in kinds[MISSING]["data"].to_pylist()]
+    if missing:
+        named = "; ".join(sorted(missing)[:_NAMED_MAX])
+        raise ProjectionError(
+            f"projection {plan.projection}: {len(missing)} aggregates lack events that neither the"
+            f" topic nor {plan.event_store or 'an event store (none was given)'} has: {named}"
+        )
+    versions = dict(_pairs(kinds[VERSION]))
+    if len(versions) != kinds[VERSION].num_rows:
+        twice = Counter(kinds[VERSION]["key"].to_pylist()).most_common(1)[0][0]
+        raise ProjectionError(
+            f"projection {plan.projection}: the events of aggregate {twice} stand in more than one"
+            " queue (were queues added?); a rebuild needs them in one"
+        )
+    counts: Counter[str] = Counter()
+    for name, count in _pairs(kinds[TALLY]):
+        counts[name] += count
+    return Folded(
+        rows=kinds[ROW]["data"],
+        deleted=kinds[DELETED]["key"].to_pylist(),
+        versions=versions,
+        counts=counts,
+    )
+
+
+def _pairs(records: pa.Table) -> Iterator[tuple[str, Any]]:
+    return zip(records["key"].to_pylist(), records["number"].to_pylist(), strict=True)
+
+
+def _reason(error: PySparkException) -> str:
+    """Returns the last line of the executor's traceback: the exception and its sentence."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    raised = [line for line in lines if _RAISED.match(line)]
+    return raised[-1] if raised else next(iter(lines), type(error).__name__)

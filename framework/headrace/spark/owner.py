@@ -1,0 +1,41 @@
+"""
+Who is rebuilding: a name that says whether its process still lives.
+
+Sits between: `rebuild`, which writes the name into the database, and the next one that finds it
+there. Knows no database.
+"""
+
+import os
+import socket
+
+from headrace._runtime.ids import new_id
+
+__all__ = ["is_gone", "new_owner"]
+
+# The database keeps 64 characters: room for the process number and the random part.
+_HOST_CHARACTERS_MAX = 32
+_RANDOM_CHARACTERS = 12
+
+
+def new_owner() -> str:
+    """Returns a name that is unique to one rebuild of this process."""
+    return f"{_host()}/{os.getpid()}/{new_id()[-_RANDOM_CHARACTERS:]}"
+
+
+def is_gone(owner: str) -> bool:
+    """Whether the owner's process has ended; False where that cannot be known from here."""
+    host, _, rest = owner.partition("/")
+    number, _, _ = rest.partition("/")
+    if host != _host() or not number.isdigit():
+        return False
+    try:
+        os.kill(int(number), 0)  # signal 0 asks and does nothing
+    except ProcessLookupError:
+        return True
+    except (PermissionError, OverflowError):
+        return False
+    return False
+
+
+def _host() -> str:
+    return socket.gethostname().replace("/", "-")[:_HOST_CHARACTERS_MAX]

@@ -1,0 +1,66 @@
+"""
+What a rebuild did, for a person and for a machine.
+
+Sits between: `rebuild`, which fills it, and the command line and benchmarks, which print it. Knows
+no Spark and no database.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+__all__ = ["RebuildReport"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RebuildReport:
+    """One rebuild.
+
+    Attributes:
+        projection: its name.
+        generation: the shadow's number; its table is `table`.
+        table: where the rows are.
+        start: "zero" or "offsets".
+        start_offsets: where reading began, by `topic/queue`.
+        end_offsets: where Spark's reading ended.
+        caught_up_offsets: where the shadow stood when it was compared and switched.
+        events: events folded by Spark.
+        caught_up: messages applied after Spark, to reach the live generation.
+        rows: rows in the shadow when Spark's result was written.
+        duplicates: streams that stood in the topic before and were skipped.
+        gaps: aggregates of which a later version stood before an earlier one.
+        filled: streams that were missing in the topic and came from the event store.
+        compared: rows compared; None if nothing was compared.
+        mismatches: how many of them differ from the live generation's.
+        differences: the first of them, as (key, live row, rebuilt row).
+        switched: whether the shadow is live now.
+        reason: why not compared or not switched; empty otherwise.
+        seconds: time by phase; `total` leaves out starting Spark.
+        events_per_second: of reading and folding.
+    """
+
+    projection: str
+    generation: int
+    table: str
+    start: str
+    start_offsets: dict[str, int] = field(default_factory=dict)
+    end_offsets: dict[str, int] = field(default_factory=dict)
+    caught_up_offsets: dict[str, int] = field(default_factory=dict)
+    events: int = 0
+    caught_up: int = 0
+    rows: int = 0
+    duplicates: int = 0
+    gaps: int = 0
+    filled: int = 0
+    compared: int | None = None
+    mismatches: int = 0
+    differences: tuple[tuple[str, Any, Any], ...] = ()
+    switched: bool = False
+    reason: str = ""
+    seconds: dict[str, float] = field(default_factory=dict)
+    events_per_second: float = 0.0
+
+    def to_json(self) -> str:
+        """Returns the report as one line of JSON."""
+        return msgspec.json.encode(self).decode()

@@ -1,0 +1,203 @@
+"""
+From a finished shadow to the live generation: catch up, compare at equal offsets, switch.
+
+    shadow behind live     apply the messages between, as the live runner does
+    live behind shadow     wait for the live runner, for a bounded time
+    level                  lock the projection ─▶ still level? ─▶ compare ─▶ switch, one transaction
+
+While the lock is held the live runner waits, so both stand still: what is compared is what is
+switched. Sits between: `rebuild` and the generations of a projection. Must never know Spark.
+"""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from sqlalchemy import update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from headrace._projecting import generations
+from headrace._projecting.applying import (
+    Applied,
+    MissingReader,
+    apply_batch,
+    decode_batch,
+    read_offsets,
+)
+from headrace._projecting.projection import Projection
+from headrace._projecting.read_models import ReadModels
+from headrace._projecting.verify import compare
+from headrace.errors import ProjectionError
+from headrace.serialization import Serializer
+from headrace.stores.tables import projections
+from headrace.transports.base import Incoming, QueueId
+
+__all__ = ["Feed", "Outcome", "Shadow", "bring_live", "release"]
+
+# Yields the messages of a queue from one offset up to another, exclusive, some at a time.
+Feed = Callable[[QueueId, int, int], AsyncIterator[Sequence[Incoming]]]
+
+# Rounds of catching up before giving up; the live runner can only get ahead in the moment between
+# the end of a round and the lock.
+_ROUNDS_MAX: Final = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shadow:
+    """A generation that is filled and belongs to this rebuild."""
+
+    projection: Projection[Any]
+    generation: int
+    owner: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How it ended; the fields are those of `RebuildReport`."""
+
+    caught_up: int = 0
+    offsets: Mapping[QueueId, int]
+    compared: int | None = None
+    mismatches: int = 0
+    differences: tuple[tuple[str, Any, Any], ...] = ()
+    switched: bool = False
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Means:
+    """What catching up needs.
+
+    Attributes:
+        feed: reads messages of the event topic.
+        serializer: decodes them.
+        missing: reads streams that the topic lacks.
+        live_wait_ms: how long to wait for a live generation that is behind.
+    """
+
+    feed: Feed
+    serializer: Serializer
+    missing: MissingReader
+    live_wait_ms: int
+
+
+async def bring_live(
+    read_models: ReadModels, shadow: Shadow, means: Means, *, verify: bool, switch: bool
+) -> Outcome:
+    """Brings a shadow level with the live generation, compares them, and switches if all is well.
+
+    Whatever keeps it from switching, short of an error, leaves the shadow's table in place.
+
+    Raises:
+        ProjectionError: the shadow is no longer this owner's, or cannot catch up.
+    """
+    name = shadow.projection.name
+    state = await read_models.state(name)
+    comparable = state.fingerprint == shadow.projection.shape.fingerprint
+    must_be_level = verify and comparable
+    caught_up = 0
+    for _ in range(_ROUNDS_MAX):
+        caught_up += await _catch_up(read_models, shadow, means)
+        if must_be_level and (late := await _wait_for_live(read_models, shadow, means)):
+            offsets = await read_models.offsets(name, shadow.generation)
+            return Outcome(caught_up=caught_up, offsets=offsets, reason=late)
+        async with read_models.begin() as connection:
+            state = await generations.lock_state(connection, name)
+            live = _read(await read_offsets(connection, name, state.generation))
+            ours = _read(await read_offsets(connection, name, shadow.generation))
+            if _ahead(live, ours) or (must_be_level and live != ours):
+                continue
+            outcome = Outcome(caught_up=caught_up, offsets=ours)
+            if must_be_level:
+                outcome = await _compare(read_models, shadow, state.generation, outcome)
+            elif verify:
+                outcome = replace(
+                    outcome, reason="the live generation has other columns: nothing was compared"
+                )
+            if switch and not outcome.mismatches:
+                await generations.switch(
+                    connection, shadow.projection, shadow.generation, shadow.owner
+                )
+                outcome = replace(outcome, switched=True)
+            return outcome
+    raise ProjectionError(
+        f"projection {name}: the live generation was ahead again after each of {_ROUNDS_MAX} rounds"
+        " of catching up; run the rebuild when fewer events come in"
+    )
+
+
+async def release(connection: AsyncConnection, shadow: Shadow) -> None:
+    """Ends a rebuild that keeps its table: the next one may begin, and will drop it."""
+    await connection.execute(
+        update(projections)
+        .where(
+            projections.c.name == shadow.projection.name,
+            projections.c.rebuild_owner == shadow.owner,
+        )
+        .values(rebuild_generation=None, rebuild_owner=None, rebuild_started_at=None)
+    )
+
+
+async def _catch_up(read_models: ReadModels, shadow: Shadow, means: Means) -> int:
+    name = shadow.projection.name
+    target = read_models.target(shadow.projection, shadow.generation)
+    live = await read_models.offsets(name, await read_models.generation(name))
+    ours = await read_models.offsets(name, shadow.generation)
+    applied = 0
+    for queue, end in _ahead(live, ours).items():
+        async for messages in means.feed(queue, ours.get(queue, 0), end):
+            batch = decode_batch(messages, ours, means.serializer)
+            async with read_models.begin() as connection:
+                outcome = await apply_batch(connection, target, batch, missing=means.missing)
+            if not isinstance(outcome, Applied):
+                raise ProjectionError(
+                    f"projection {name}: generation {shadow.generation} is no longer the shadow"
+                    f" that {shadow.owner} builds; run the rebuild again"
+                )
+            ours.update(batch.end)
+            applied += len(messages)
+    return applied
+
+
+async def _wait_for_live(read_models: ReadModels, shadow: Shadow, means: Means) -> str:
+    """Returns why the live generation could not be waited for; empty when it is no longer behind."""
+    ours = await read_models.offsets(shadow.projection.name, shadow.generation)
+    try:
+        await read_models.wait_for_offsets(shadow.projection, ours, timeout_ms=means.live_wait_ms)
+    except ProjectionError as error:
+        return (
+            f"nothing was compared, because the live generation is behind the rebuilt one: {error};"
+            " start the application, or rebuild without verifying"
+        )
+    return ""
+
+
+async def _compare(read_models: ReadModels, shadow: Shadow, live: int, outcome: Outcome) -> Outcome:
+    found = await compare(read_models, shadow.projection, live, shadow.generation)
+    reason = ""
+    if found.mismatches:
+        table = read_models.table_for(shadow.projection, shadow.generation).name
+        reason = (
+            f"{found.mismatches} of {found.rows} rows differ from the live ones; not switched,"
+            f" the rebuilt rows are in {table} until the next rebuild"
+        )
+    return replace(
+        outcome,
+        compared=found.rows,
+        mismatches=found.mismatches,
+        differences=tuple((one.key, _values(one.a), _values(one.b)) for one in found.differences),
+        reason=reason,
+    )
+
+
+def _values(row: Any) -> Any:
+    return None if row is None else row.model_dump(mode="json")
+
+
+def _ahead(ones: Mapping[QueueId, int], others: Mapping[QueueId, int]) -> dict[QueueId, int]:
+    return {queue: offset for queue, offset in ones.items() if offset > others.get(queue, 0)}
+
+
+def _read(offsets: Mapping[QueueId, int]) -> dict[QueueId, int]:
+    # A queue of which nothing was read may or may not have a stored offset of 0.
+    return {queue: offset for queue, offset in offsets.items() if offset}

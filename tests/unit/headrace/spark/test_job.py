@@ -1,0 +1,139 @@
+"""The steps in their order, run by a Spark that is made of tables."""
+
+import random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.errors import PySparkException
+
+from headrace._projecting.folding import fold_streams
+from headrace.errors import ProjectionError
+from headrace.spark.fold import BASE, VERSION, Record, records_to_arrow
+from headrace.spark.job import Folded, run_fold
+from headrace.spark.rows import RowCodec
+
+
+def rows_of(projection: Any, folded: Folded) -> dict[str, Any]:
+    codec: RowCodec[Any] = RowCodec(projection)
+    rows = [codec.row(data) for chunk in folded.row_chunks(2) for data in chunk]
+    return {getattr(row, projection.key): row for row in rows}
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@given(
+    lengths=st.lists(st.integers(1, 5), min_size=1, max_size=5),
+    seed=st.integers(0, 1 << 30),
+    doubled=st.integers(0, 5),
+    from_offsets=st.booleans(),
+)
+def test_the_job_makes_what_a_plain_loop_makes(
+    ledger: Any, topic: Any, make_plan: Any, spark: Any,
+    lengths: list[int], seed: int, doubled: int, from_offsets: bool,
+) -> None:  # fmt: skip
+    chance = random.Random(seed)
+    whole = [
+        ledger.stream(
+            f"a{number}",
+            version,
+            ledger.Booked(partner=chance.choice("pqr"), amount=chance.randint(-3, 3)),
+            *([ledger.Ended()] if chance.random() < 0.2 else []),
+        )
+        for number, length in enumerate(lengths)
+        for version in range(1, length + 1)
+    ]
+    cut = chance.randint(0, len(whole)) if from_offsets else 0
+    before, tail = whole[:cut], whole[cut:]
+    arrived = [*tail, *chance.choices(whole, k=doubled), ledger.rejection("a0")]
+    chance.shuffle(arrived)
+    for queue in topic.bodies:
+        topic.bodies[queue].clear()
+    topic.publish(*arrived)
+    for name in ("accounts", "partners"):
+        projection = ledger.app.projections[name]
+        codec: RowCodec[Any] = RowCodec(projection)
+        known = {key: row for key, row in fold_streams(projection, {}, before).items() if row}
+        versions = {one.aggregate_id: one.version for one in before}
+        base = pa.Table.from_batches([
+            records_to_arrow([
+                *(Record.known(BASE, key, data=codec.encode(row)) for key, row in known.items()),
+                *(Record.known(VERSION, key, number=at) for key, at in versions.items()),
+            ])
+        ])  # fmt: skip
+        folded = run_fold(
+            spark,
+            make_plan(name, topic.slices()),
+            keyed_by_aggregate=projection.keyed_by_aggregate,
+            base=base if from_offsets else None,
+        )
+        rows = known | rows_of(projection, folded)
+        for key in folded.deleted:
+            rows.pop(key, None)
+        wanted = {key: row for key, row in fold_streams(projection, {}, whole).items() if row}
+        assert rows == wanted
+        assert versions | folded.versions == {one.aggregate_id: one.version for one in whole}
+        assert folded.counts["events"] == sum(len(one.events) for one in tail)
+
+
+def test_without_anything_to_read_spark_is_not_asked(make_plan: Any) -> None:
+    folded = run_fold(
+        object(),  # type: ignore[arg-type]  # would fail if it were used
+        make_plan("accounts", ()),
+        keyed_by_aggregate=True,
+        base=None,
+    )
+    assert (len(folded.rows), folded.deleted, folded.versions) == (0, [], {})
+
+
+def test_missing_versions_end_the_rebuild_and_some_are_named(
+    ledger: Any, topic: Any, make_plan: Any, spark: Any
+) -> None:
+    topic.publish(*(ledger.stream(f"a{n}", 3, ledger.Ended()) for n in range(7)))
+    with pytest.raises(ProjectionError) as raised:
+        run_fold(
+            spark,
+            make_plan("accounts", topic.slices(), event_store=None),
+            keyed_by_aggregate=True,
+            base=None,
+        )
+    sentence = str(raised.value)
+    assert "7 aggregates lack events that neither the topic nor an event store" in sentence
+    assert "a0 versions 1 to 2; a1 versions 1 to 2" in sentence
+    assert "a5" not in sentence
+
+
+def test_an_aggregate_in_two_queues_is_refused(
+    ledger: Any, topic: Any, make_plan: Any, spark: Any
+) -> None:
+    for queue in (0, 1):
+        topic.publish(ledger.stream("a", 1, ledger.Ended()), queue=queue)
+    with pytest.raises(ProjectionError, match="events of aggregate a stand in more than one queue"):
+        run_fold(spark, make_plan("accounts", topic.slices()), keyed_by_aggregate=True, base=None)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (
+            "An exception:\n  File 'x.py', line 1\nheadrace.errors.ProjectionError: cannot: no\n SQLST",
+            "headrace.errors.ProjectionError: cannot: no",
+        ),
+        ("the cluster is gone", "the cluster is gone"),
+    ],
+)
+def test_an_error_of_spark_keeps_the_executors_own_sentence(
+    ledger: Any, topic: Any, make_plan: Any, spark: Any, monkeypatch: pytest.MonkeyPatch,
+    text: str, reason: str,
+) -> None:  # fmt: skip
+    topic.publish(ledger.stream("a", 1, ledger.Ended()))
+    frame = type(spark.range(0, 1, 1, 1))
+
+    def fail(self: Any) -> None:
+        raise PySparkException(text)
+
+    monkeypatch.setattr(frame, "toArrow", fail)
+    with pytest.raises(ProjectionError) as raised:
+        run_fold(spark, make_plan("accounts", topic.slices()), keyed_by_aggregate=True, base=None)
+    assert str(raised.value) == f"projection accounts: the Spark job failed: {reason}"

@@ -1,0 +1,41 @@
+"""An owner's name tells whether its process has ended."""
+
+import os
+import subprocess
+import sys
+
+from headrace.spark import owner
+from headrace.spark.owner import is_gone, new_owner
+
+
+def test_names_are_unique_short_and_of_a_living_process() -> None:
+    first, second = new_owner(), new_owner()
+    assert first != second
+    assert len(first) <= 64
+    assert not is_gone(first)
+
+
+def test_an_owner_whose_process_has_ended_is_gone() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "from headrace.spark.owner import new_owner; print(new_owner())"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert is_gone(done.stdout.strip())
+
+
+def test_of_another_machine_nothing_can_be_known(monkeypatch) -> None:  # type: ignore[no-untyped-def]  # pytest's fixture
+    name = new_owner()
+    monkeypatch.setattr(owner.socket, "gethostname", lambda: "elsewhere")
+    assert not is_gone(name)
+    assert not is_gone("somebody")
+    assert not is_gone(f"elsewhere/{1 << 80}/x")
+
+
+def test_a_process_of_another_user_is_alive(monkeypatch) -> None:  # type: ignore[no-untyped-def]  # pytest's fixture
+    def refuse(pid: int, signal: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "kill", refuse)
+    assert not is_gone(new_owner())

@@ -1,0 +1,226 @@
+"""A rebuild whole, with Spark and the broker replaced, and everything else real."""
+
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from headrace._projecting.read_models import ReadModels
+from headrace.errors import DefinitionError, ProjectionError, ProjectionNotFound, RebuildRunning
+from headrace.spark import rebuild as rebuild_module
+from headrace.spark.rebuild import rebuild
+from headrace_mq.errors import ConnectionLost
+from headrace_mq.protocol.bodies import QueueRange
+
+BROKER = "127.0.0.1:1"
+
+
+class SteppingClock:
+    """Each look at it is a second later."""
+
+    def __init__(self) -> None:
+        self._now_ms = 0
+
+    def monotonic_ms(self) -> int:
+        self._now_ms += 1_000
+        return self._now_ms
+
+    def now(self) -> Any:
+        raise AssertionError("a rebuild measures only durations with this clock")
+
+
+@pytest.fixture
+async def live(
+    ledger: Any, topic: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[SimpleNamespace]:
+    """A topic with three bookings, and a live generation that has never run."""
+
+    def ranges(address: str, topics: list[str]) -> list[QueueRange]:
+        assert (address, topics) == (BROKER, ["ledger.events"])
+        return [
+            QueueRange("ledger.events", queue, 0, len(messages))
+            for queue, messages in topic.bodies.items()
+        ]
+
+    monkeypatch.setattr(rebuild_module, "fetch_ranges", ranges)
+    url = f"sqlite:///{tmp_path / 'read.db'}"
+    read_models = ReadModels(url)
+    await read_models.ensure(ledger.accounts)
+    topic.publish(
+        *(ledger.stream("a", version, ledger.Booked(partner="p", amount=1)) for version in (1, 2)),
+        ledger.stream("b", 1, ledger.Booked(partner="p", amount=1)),
+        ledger.rejection("b"),
+    )
+    yield SimpleNamespace(url=url, read_models=read_models)
+    await read_models.aclose()
+
+
+async def test_phases_are_announced_measured_and_reported(
+    ledger: Any, live: Any, spark: Any
+) -> None:
+    announced: list[tuple[str, int]] = []
+    report = await rebuild(
+        ledger.path, "accounts", broker=BROKER, read_models_url=live.url, spark=spark,
+        verify=False, report=lambda phase, ahead: announced.append((phase, ahead)),
+        clock=SteppingClock(),
+    )  # fmt: skip
+    assert announced == [("begin", 0), ("capture", 0), ("fold", 4), ("load", 2), ("switch", 0)]
+    phases = ("begin", "capture", "fold", "load", "switch")
+    assert report.seconds == dict.fromkeys(phases, 1.0) | {"total": 5.0}
+    assert (report.events, report.events_per_second, report.rows) == (3, 3.0, 2)
+    assert (report.switched, report.table) == (True, "accounts__2")
+    assert sum(report.end_offsets.values()) == 4
+
+
+async def test_without_a_session_one_is_started_for_the_rebuild_and_stopped(
+    ledger: Any, live: Any, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped: list[bool] = []
+    monkeypatch.setattr(spark, "stop", lambda: stopped.append(True), raising=False)
+    monkeypatch.setattr(rebuild_module, "local_session", lambda: spark)
+    monkeypatch.setattr(
+        rebuild_module, "SparkSession", SimpleNamespace(getActiveSession=lambda: None)
+    )
+    report = await rebuild(
+        ledger.path, "accounts", broker=BROKER, read_models_url=live.url, verify=False,
+        clock=SteppingClock(),
+    )  # fmt: skip
+    assert report.switched
+    assert stopped == [True]
+    assert (report.seconds["session"], report.seconds["total"]) == (1.0, 5.0)
+
+
+async def test_a_session_that_is_there_already_is_used_and_left_alone(
+    ledger: Any, live: Any, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        rebuild_module, "SparkSession", SimpleNamespace(getActiveSession=lambda: spark)
+    )
+    report = await rebuild(
+        ledger.path, "accounts", broker=BROKER, read_models_url=live.url, verify=False
+    )
+    assert report.switched
+
+
+async def test_a_failure_anywhere_drops_the_shadow(
+    ledger: Any, live: Any, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = await live.read_models.state("accounts")
+
+    async def fail(*_of: object) -> None:
+        raise OSError("the database is gone")
+
+    monkeypatch.setattr(rebuild_module, "load_fresh", fail)
+    with pytest.raises(OSError, match="the database is gone"):
+        await rebuild(ledger.path, "accounts", broker=BROKER, read_models_url=live.url, spark=spark)
+    assert await live.read_models.state("accounts") == before
+    with pytest.raises(Exception, match="accounts__2"):
+        await live.read_models.reader(ledger.accounts, generation=2).count()
+
+
+async def test_a_failure_that_keeps_the_shadow_from_being_dropped_does_not_hide_the_first(
+    ledger: Any, live: Any, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_of: object) -> None:
+        raise OSError("the database is gone")
+
+    monkeypatch.setattr(rebuild_module, "load_fresh", fail)
+    monkeypatch.setattr(ReadModels, "abandon_shadow", fail)
+    with pytest.raises(OSError, match="the database is gone"):
+        await rebuild(ledger.path, "accounts", broker=BROKER, read_models_url=live.url, spark=spark)
+
+
+async def test_a_rebuild_under_way_is_in_the_way_unless_its_process_is_gone(
+    ledger: Any, live: Any, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await live.read_models.begin_shadow(ledger.accounts, "elsewhere/1/x")
+    with pytest.raises(RebuildRunning, match="elsewhere/1/x has been rebuilding it since"):
+        await rebuild(ledger.path, "accounts", broker=BROKER, read_models_url=live.url, spark=spark)
+    monkeypatch.setattr(rebuild_module, "is_gone", lambda owner: owner == "elsewhere/1/x")
+    report = await rebuild(
+        ledger.path, "accounts", broker=BROKER, read_models_url=live.url, spark=spark, verify=False
+    )
+    assert report.switched
+
+
+async def test_a_cancelled_rebuild_ends_its_spark_jobs(
+    ledger: Any, live: Any, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folding, interrupted = asyncio.Event(), []
+    loop = asyncio.get_running_loop()
+    ended = threading.Event()
+
+    def fold_for_long(*_of: object, **__: object) -> None:
+        loop.call_soon_threadsafe(folding.set)
+        assert ended.wait(30)
+        raise RuntimeError("the job was interrupted")
+
+    def interrupt(tag: str) -> None:
+        interrupted.append(tag)
+        ended.set()
+
+    monkeypatch.setattr(rebuild_module, "run_fold", fold_for_long)
+    monkeypatch.setattr(spark, "interruptTag", interrupt, raising=False)
+    running = asyncio.create_task(
+        rebuild(ledger.path, "accounts", broker=BROKER, read_models_url=live.url, spark=spark)
+    )
+    await folding.wait()
+    owner = (await live.read_models.state("accounts")).rebuild_owner
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert interrupted == [owner]
+    assert (await live.read_models.state("accounts")).rebuild_owner is None
+
+
+async def test_a_broker_that_is_not_there_is_a_projection_error(
+    ledger: Any, live: Any, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreachable(*_of: object) -> None:
+        raise ConnectionLost("no broker answers at 127.0.0.1:1")
+
+    monkeypatch.setattr(rebuild_module, "fetch_ranges", unreachable)
+    with pytest.raises(ProjectionError, match="accounts: no broker answers at 127"):
+        await rebuild(ledger.path, "accounts", broker=BROKER, read_models_url=live.url, spark=spark)
+
+
+async def test_live_offsets_beyond_the_topic_are_refused(
+    ledger: Any, live: Any, topic: Any, spark: Any
+) -> None:
+    await rebuild(
+        ledger.path, "accounts", broker=BROKER, read_models_url=live.url, spark=spark, verify=False
+    )
+    for messages in topic.bodies.values():
+        messages.clear()
+    with pytest.raises(ProjectionError, match="startingOffsets asks for offset"):
+        await rebuild(
+            ledger.path, "accounts", broker=BROKER, read_models_url=live.url, spark=spark,
+            start="offsets",
+        )  # fmt: skip
+
+
+async def test_unknown_names_are_refused_before_anything_starts(
+    ledger: Any, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path / 'read.db'}"
+    with pytest.raises(ProjectionNotFound, match="has no projection 'nothing'"):
+        await rebuild(ledger.path, "nothing", broker=BROKER, read_models_url=url)
+    with pytest.raises(DefinitionError, match="no module 'no_such_app'"):
+        await rebuild("no_such_app:app", "accounts", broker=BROKER, read_models_url=url)
+
+
+@pytest.mark.parametrize("missing", ["pyspark", "pyarrow", "pandas"])
+def test_without_the_extra_the_import_names_the_command(missing: str) -> None:
+    program = f"import sys; sys.modules[{missing!r}] = None; import headrace.spark"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "ExtraMissing: rebuilding with Spark needs" in done.stderr
+    assert "pip install 'headrace[spark]'" in done.stderr
