@@ -1,0 +1,43 @@
+"""
+CQRS and event sourcing: commands change aggregates, events are the truth, projections are read.
+
+Reads top to bottom: `app` (the composition root) -> `bus` (commands in, results out) ->
+`_commanding` (a mailbox per aggregate) -> `_eventing` (group commit, publishing) -> `stores` and
+`transports` (ports and adapters) -> `_projecting` (read models, process managers) -> `spark`
+(rebuilds).
+
+Sits between: the user's aggregates, handlers and projections, and `headrace_mq` and a database.
+"""
+
+from headrace._commanding.handling import CommandContext
+from headrace._domain.aggregate import Aggregate, applies
+from headrace._domain.message import AggregateId, Command, DomainEvent, EventContext
+from headrace._domain.stream import EventStream, Rejection
+from headrace._projecting.projection import Projection
+from headrace._projecting.workflows import ProcessManager
+from headrace.app import App
+from headrace.bus import CommandBus, CommandResult
+from headrace.errors import DomainError, HeadraceError
+from headrace.settings import Settings
+from headrace.stores.base import EventStore
+
+__all__ = [
+    "Aggregate",
+    "AggregateId",
+    "App",
+    "Command",
+    "CommandBus",
+    "CommandContext",
+    "CommandResult",
+    "DomainError",
+    "DomainEvent",
+    "EventContext",
+    "EventStore",
+    "EventStream",
+    "HeadraceError",
+    "ProcessManager",
+    "Projection",
+    "Rejection",
+    "Settings",
+    "applies",
+]

@@ -1,0 +1,363 @@
+"""
+The composition root: everything a user defines is bound to an `App`, which then runs it.
+
+Sits between: the user's aggregates, handlers, projections and process managers, and the parts that
+run them. Nothing below this module knows it.
+"""
+
+import asyncio
+import importlib
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import structlog
+from pydantic import BaseModel
+
+from headrace._commanding.handling import HandlerTable
+from headrace._domain.aggregate import Aggregate
+from headrace._domain.message import Command, DomainEvent
+from headrace._domain.registry import Registry
+from headrace._projecting.projection import Projection
+from headrace._projecting.workflows import ProcessManager
+from headrace.bus import CommandBus, CommandResult
+from headrace.errors import DefinitionError, ProjectionNotFound
+from headrace.serialization import JsonSerializer
+from headrace.settings import Settings
+from headrace.transports.base import Transport
+
+if TYPE_CHECKING:  # the parts that run an application load a database driver: only when needed
+    from headrace._projecting.read_models import ProjectionReader, ReadModels
+    from headrace.stores.base import EventStore
+
+__all__ = ["App", "RunningApp", "load_app"]
+
+log = structlog.get_logger(__name__)
+
+Handler = TypeVar("Handler", bound=Callable[..., Awaitable[None]])
+R = TypeVar("R", bound=BaseModel)
+Part = type[Aggregate] | Projection[Any] | ProcessManager
+
+
+class App:
+    """An application: its aggregates, command handlers, projections and process managers.
+
+    Args:
+        name: stable; topics and consumer groups are named after it.
+    """
+
+    def __init__(self, name: str) -> None:
+        if not (name.isidentifier() and name.islower()):
+            raise DefinitionError(
+                f"application name {name!r}: use lower-case letters, digits and '_'"
+            )
+        self.name = name
+        self._aggregates: dict[str, type[Aggregate]] = {}
+        self._projections: dict[str, Projection[Any]] = {}
+        self._process_managers: dict[str, ProcessManager] = {}
+        self._handlers = HandlerTable()
+
+    def add(self, *parts: Part) -> None:
+        """Binds aggregate classes, projections and process managers.
+
+        Raises:
+            DefinitionError: two parts of one kind have the same name.
+        """
+        for part in parts:
+            if isinstance(part, Projection):
+                _bind(self._projections, part.name, part, "projections")
+            elif isinstance(part, ProcessManager):
+                _bind(self._process_managers, part.name, part, "process managers")
+            elif isinstance(part, type) and issubclass(part, Aggregate):
+                _bind(self._aggregates, part.aggregate_name, part, "aggregates")
+            else:
+                raise DefinitionError(
+                    f"{part!r} is no aggregate class, projection or process manager"
+                )
+
+    def handles(self, handler: Handler) -> Handler:
+        """Registers the one handler of a command type, which its first argument is annotated with.
+
+        @app.handles
+        async def deposit(command: Deposit, context: CommandContext) -> None:
+            account = await context.get(Account, command.account_id)
+            account.deposit(command.amount)
+        """
+        self._handlers.add(handler)
+        return handler
+
+    @property
+    def projections(self) -> Mapping[str, Projection[Any]]:
+        """The projections by name."""
+        return MappingProxyType(self._projections)
+
+    def projection(self, name: str) -> Projection[Any]:
+        """Returns a projection; raises `ProjectionNotFound`, naming those there are."""
+        try:
+            return self._projections[name]
+        except KeyError:
+            known = ", ".join(sorted(self._projections)) or "none"
+            raise ProjectionNotFound(
+                f"{self.name} has no projection {name!r}; it has: {known}"
+            ) from None
+
+    @property
+    def serializer(self) -> JsonSerializer:
+        """A serializer that knows every message type of the application."""
+        commands: Registry[Command] = Registry("command")
+        events: Registry[DomainEvent] = Registry("event")
+        for command_type in self._handlers.command_types:
+            commands.add(command_type)
+        for aggregate in self._aggregates.values():
+            for event_type in aggregate.event_types():
+                events.add(event_type)
+        self._check_reactions(set(events), set(commands))
+        return JsonSerializer(commands, events)
+
+    def _check_reactions(
+        self, events: set[type[DomainEvent]], commands: set[type[Command]]
+    ) -> None:
+        """Finds what listens for messages that nobody sends, before anything runs."""
+        for projection in self._projections.values():
+            for event_type in projection.event_types - events:
+                raise DefinitionError(
+                    f"projection {projection.name} folds {event_type.__name__}, which no aggregate"
+                    f" of {self.name} applies; add its aggregate with app.add(…)"
+                )
+        for manager in self._process_managers.values():
+            for event_type in manager.event_types - events:
+                raise DefinitionError(
+                    f"process manager {manager.name} reacts to {event_type.__name__}, which no"
+                    f" aggregate of {self.name} applies; add its aggregate with app.add(…)"
+                )
+            for command_type in manager.rejected_types - commands:
+                raise DefinitionError(
+                    f"process manager {manager.name} reacts to the rejection of"
+                    f" {command_type.__name__}, which has no handler; add one with @app.handles"
+                )
+
+    @asynccontextmanager
+    async def client(self, settings: Settings) -> AsyncIterator[CommandBus]:
+        """Connects a command bus, without running anything of the application here."""
+        serializer = self.serializer
+        async with _transport(settings) as transport:
+            bus = CommandBus(
+                name=self.name, transport=transport, serializer=serializer, settings=settings
+            )
+            try:
+                yield bus
+            finally:
+                await bus.aclose()
+
+    @asynccontextmanager
+    async def run(self, settings: Settings) -> AsyncIterator["RunningApp"]:
+        """Runs command service, projections and process managers until the block ends.
+
+        On the way out they stop in order: no new commands, what is under way is finished and
+        published, process managers, projections, connections.
+        """
+        from headrace._projecting.read_models import ReadModels
+        from headrace.stores.opening import open_event_store
+
+        serializer = self.serializer
+        async with AsyncExitStack() as stack:
+            store = await open_event_store(settings.event_store, serializer)
+            stack.push_async_callback(store.aclose)
+            read_models = ReadModels(settings.read_models)
+            stack.push_async_callback(read_models.aclose)
+            for projection in self._projections.values():
+                await read_models.ensure(projection)
+            transport = await stack.enter_async_context(_transport(settings))
+            await self._ensure_topics(transport, settings)
+            bus = CommandBus(
+                name=self.name, transport=transport, serializer=serializer, settings=settings
+            )
+            stack.push_async_callback(bus.aclose)
+            running = RunningApp(self, bus=bus, store=store, read_models=read_models)
+            # Stopped in the reverse of this order: the command service last started, first ended.
+            for name, run in self._runners(running, transport, serializer, settings):
+                running.start(name, run)
+                stack.push_async_callback(running.stop_last)
+            yield running
+
+    @asynccontextmanager
+    async def run_local(self, settings: Settings | None = None) -> AsyncIterator["RunningApp"]:
+        """Runs everything in this process, without a broker: for a first try and for tests.
+
+        Without settings, events live in memory and read models in a temporary folder.
+        """
+        with tempfile.TemporaryDirectory(prefix=f"{self.name}-") as folder:
+            local = settings or Settings(read_models=f"sqlite:///{Path(folder) / 'read.db'}")
+            async with self.run(local.model_copy(update={"broker": None})) as running:
+                yield running
+
+    async def _ensure_topics(self, transport: Transport, settings: Settings) -> None:
+        await transport.ensure_topic(
+            f"{self.name}.commands", queues=settings.command_queues, forever=False
+        )
+        await transport.ensure_topic(
+            f"{self.name}.events", queues=settings.event_queues, forever=True
+        )
+
+    def _runners(
+        self,
+        running: "RunningApp",
+        transport: Transport,
+        serializer: JsonSerializer,
+        settings: Settings,
+    ) -> list[tuple[str, Callable[[], Awaitable[None]]]]:
+        from headrace._commanding.processor import CommandProcessor
+        from headrace._projecting.process_runner import ProcessManagerRunner
+        from headrace._projecting.runner import ProjectionRunner
+
+        runners: list[tuple[str, Callable[[], Awaitable[None]]]] = [
+            (
+                f"projection {projection.name}",
+                ProjectionRunner(
+                    projection=projection,
+                    app_name=self.name,
+                    read_models=running.read_models,
+                    store=running.store,
+                    transport=transport,
+                    serializer=serializer,
+                    settings=settings,
+                ).run,
+            )
+            for projection in self._projections.values()
+        ]
+        runners += [
+            (
+                f"process manager {manager.name}",
+                ProcessManagerRunner(
+                    manager=manager,
+                    app_name=self.name,
+                    transport=transport,
+                    bus=running.bus,
+                    serializer=serializer,
+                    settings=settings,
+                ).run,
+            )
+            for manager in self._process_managers.values()
+        ]
+        processor = CommandProcessor(
+            name=self.name,
+            handlers=self._handlers,
+            store=running.store,
+            transport=transport,
+            serializer=serializer,
+            settings=settings,
+        )
+        return [*runners, ("command service", processor.run)]
+
+
+class RunningApp:
+    """An application at work in this process.
+
+    Attributes:
+        bus: sends commands to it.
+        store: its event store.
+        read_models: the tables of its projections.
+    """
+
+    def __init__(
+        self, app: App, *, bus: CommandBus, store: "EventStore", read_models: "ReadModels"
+    ) -> None:
+        self._app = app
+        self.bus = bus
+        self.store = store
+        self.read_models = read_models
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def read(self, projection: Projection[R]) -> "ProjectionReader[R]":
+        """Returns a typed reader over a projection's live table."""
+        return self.read_models.reader(self._app.projection(projection.name))
+
+    async def seen(
+        self, projection: Projection[Any], result: CommandResult, *, timeout_ms: int = 10_000
+    ) -> None:
+        """Waits until a projection has folded what a command did: read your own writes.
+
+        Raises:
+            ProjectionError: it has not within `timeout_ms`.
+        """
+        if result.version is not None:
+            await self.read_models.wait_for_version(
+                projection, result.aggregate_id, result.version, timeout_ms=timeout_ms
+            )
+
+    async def failed(self) -> None:
+        """Waits, and raises as soon as one of the application's parts has failed for good."""
+        if not self._tasks:
+            await asyncio.Event().wait()
+        done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+
+    def start(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
+        """Starts one part as a named task; an error in it surfaces in `failed`."""
+
+        async def part() -> None:
+            await run()
+
+        self._tasks.append(asyncio.create_task(part(), name=name))
+
+    async def stop_last(self) -> None:
+        """Stops the part that was started last and waits for it."""
+        task = self._tasks.pop()
+        task.cancel()
+        try:
+            await task
+        except asyncio.CancelledError:
+            pass
+        except Exception:
+            log.exception("a part had failed before it was stopped", part=task.get_name())
+
+
+def load_app(path: str) -> App:
+    """Imports an application by `module:attribute`, such as `samples.bank:app`.
+
+    Raises:
+        DefinitionError: no such module or attribute, or it is no `App`.
+    """
+    module_name, _, attribute = path.partition(":")
+    if not module_name or not attribute:
+        raise DefinitionError(
+            f"{path!r}: name an application as MODULE:ATTRIBUTE, say shop.main:app"
+        )
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise DefinitionError(
+            f"{path!r}: there is no module {error.name!r};"
+            " run the command from the folder that holds it"
+        ) from error
+    app = getattr(module, attribute, None)
+    if not isinstance(app, App):
+        raise DefinitionError(f"{path!r}: {module_name} has no App called {attribute!r}")
+    return app
+
+
+def _bind(table: dict[str, Any], name: str, part: Any, kind: str) -> None:
+    if table.setdefault(name, part) is not part:
+        raise DefinitionError(f"two {kind} are named {name!r}; give one of them another name")
+
+
+@asynccontextmanager
+async def _transport(settings: Settings) -> AsyncIterator[Transport]:
+    if settings.broker is None:
+        from headrace.transports.local import LocalTransport
+
+        transport: Transport = LocalTransport()
+    else:
+        from headrace.transports.queue import QueueTransport
+
+        queue = QueueTransport(settings.broker)
+        await queue.start()
+        transport = queue
+    try:
+        yield transport
+    finally:
+        await transport.aclose()

@@ -1,0 +1,64 @@
+"""
+The one command, `headrace`: each subcommand in a module of its own.
+
+Sits between: a person or an init system and everything else. The only reader of the environment;
+heavy imports (broker, database, Spark) wait inside the functions that need them.
+"""
+
+import sys
+from typing import NoReturn
+
+import typer
+
+from headrace.cli import broker, db, projection, run, topic
+from headrace.errors import HeadraceError
+
+__all__ = ["main"]
+
+_EXIT_MISTAKE = 2
+
+
+def _command_line() -> typer.Typer:
+    command_line = typer.Typer(
+        name="headrace",
+        help="CQRS and event sourcing with a durable queue and Spark rebuilds.",
+        no_args_is_help=True,
+        add_completion=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    command_line.command("broker")(broker.broker)
+    command_line.command("run")(run.run)
+    command_line.add_typer(projection.commands, name="projection")
+    command_line.add_typer(db.commands, name="db")
+    command_line.add_typer(topic.commands, name="topic")
+    return command_line
+
+
+def main() -> NoReturn:
+    """Runs the command line; a user's mistake ends with one sentence and exit status 2."""
+    # Applications are named by import path and live where the command is called.
+    sys.path.insert(0, "")
+    try:
+        _command_line()()
+    except HeadraceError as error:
+        _fail(error)
+    except Exception as error:
+        if not _is_expected(error):
+            raise
+        _fail(error)
+    sys.exit(0)
+
+
+def _is_expected(error: Exception) -> bool:
+    """Whether the error is a mistake or a missing part of the surroundings, not a defect of ours."""
+    from pydantic import ValidationError
+
+    from headrace_mq.errors import MessageQueueError
+
+    return isinstance(error, MessageQueueError | ValidationError | OSError)
+
+
+def _fail(error: Exception) -> NoReturn:
+    typer.echo(f"headrace: {error}", err=True)
+    sys.exit(_EXIT_MISTAKE)

@@ -1,0 +1,142 @@
+"""`headrace projection`: read models, their rebuilds and their way back."""
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headrace.cli.options import AppPath, BrokerAddress, EventStoreUrl, LogFormat, ReadModelsUrl
+
+if TYPE_CHECKING:  # Spark is loaded by the function that needs it
+    from headrace.spark.report import RebuildReport
+
+__all__ = ["commands"]
+
+commands = typer.Typer(help="Projections (read models).", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(help="The projection's name.")]
+
+
+@commands.command("list")
+def list_projections(
+    *, app_path: AppPath, read_models: ReadModelsUrl = "sqlite:///var/read.db"
+) -> None:
+    """List an application's projections with their live generation and number of rows."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from headrace._projecting.read_models import ReadModels
+    from headrace.app import load_app
+
+    app = load_app(app_path)
+
+    async def ask() -> list[tuple[str, int, int]]:
+        models = ReadModels(read_models)
+        try:
+            rows = []
+            for name, projection in sorted(app.projections.items()):
+                await models.ensure(projection)
+                count = await models.reader(projection).count()
+                rows.append((name, await models.generation(name), count))
+            return rows
+        finally:
+            await models.aclose()
+
+    table = Table("projection", "generation", "rows", box=None)
+    for name, generation, count in asyncio.run(ask()):
+        table.add_row(name, str(generation), f"{count:,}")
+    Console().print(table)
+
+
+@commands.command()
+def rebuild(
+    name: Name,
+    *,
+    app_path: AppPath,
+    broker: BrokerAddress = "127.0.0.1:9876",
+    event_store: EventStoreUrl = "sqlite:///var/events.db",
+    read_models: ReadModelsUrl = "sqlite:///var/read.db",
+    start: Annotated[
+        str,
+        typer.Option("--from", help="'zero': every event. 'offsets': on top of the live table."),
+    ] = "zero",
+    verify: Annotated[
+        bool, typer.Option(help="Compare with the live table before switching.")
+    ] = True,
+    switch: Annotated[bool, typer.Option(help="Put the rebuilt table in place.")] = True,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Begin even if another rebuild seems to be running.")
+    ] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print the report as one line of JSON.")
+    ] = False,
+    log_format: LogFormat = "console",
+) -> None:
+    """Rebuild a projection from the event topic with Spark. Exit status 1 on a mismatch."""
+    from headrace.cli.logs import configure_logs
+    from headrace.spark.rebuild import rebuild as rebuild_projection
+
+    configure_logs(log_format)
+    if start not in {"zero", "offsets"}:
+        raise typer.BadParameter("use 'zero' or 'offsets'", param_hint="--from")
+    report = asyncio.run(
+        rebuild_projection(
+            app_path,
+            name,
+            broker=broker,
+            read_models_url=read_models,
+            event_store_url=event_store,
+            start="offsets" if start == "offsets" else "zero",
+            verify=verify,
+            switch=switch,
+            take_over=take_over,
+            report=None if json else _announce,
+        )
+    )
+    if json:
+        typer.echo(report.to_json())
+    else:
+        _show(report)
+    sys.exit(1 if report.mismatches or (switch and not report.switched) else 0)
+
+
+def _announce(phase: str, ahead: int) -> None:
+    typer.echo(f"{phase}: {ahead:,} ahead" if ahead else f"{phase} …", err=True)
+
+
+def _show(report: "RebuildReport") -> None:
+    typer.echo(
+        f"projection {report.projection}: {report.events:,} events folded into {report.rows:,} rows"
+        f" ({report.events_per_second:,.0f} events/s), {report.caught_up:,} messages caught up"
+    )
+    if report.compared is not None:
+        typer.echo(
+            f"compared {report.compared:,} rows with the live table: {report.mismatches} differ"
+        )
+    for key, live, rebuilt in report.differences:
+        typer.echo(f"  {key}: live {live}, rebuilt {rebuilt}")
+    typer.echo(
+        f"table {report.table} is live" if report.switched else f"not switched: {report.reason}"
+    )
+
+
+@commands.command()
+def rollback(
+    name: Name, *, app_path: AppPath, read_models: ReadModelsUrl = "sqlite:///var/read.db"
+) -> None:
+    """Put the table from before the last switch back in place."""
+    from headrace._projecting.read_models import ReadModels
+    from headrace.app import load_app
+
+    projection = load_app(app_path).projection(name)
+
+    async def ask() -> int:
+        models = ReadModels(read_models)
+        try:
+            await models.rollback(projection)
+            return await models.generation(name)
+        finally:
+            await models.aclose()
+
+    typer.echo(f"projection {name} is back at generation {asyncio.run(ask())}")

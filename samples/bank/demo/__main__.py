@@ -1,0 +1,130 @@
+"""
+The bank sample end to end, on real processes; `make demo` runs it.
+
+    python -m samples.bank.demo [--transactions FILE.csv] [--data DIR] [--fresh]
+
+Sits between: a person with a data set, and the bank. Exit status 0: everything that was compared is
+the same. 1: something differs, or a process failed. 2: the file or folder cannot be used. 3: the
+same as 0, but Spark could not run because Java is missing.
+"""
+
+import argparse
+import asyncio
+import logging
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Final, TextIO
+
+import structlog
+from rich.console import Console
+
+from headrace.errors import HeadraceError
+from headrace_mq.errors import MessageQueueError
+from samples.bank.demo.data_set import DataSet, MalformedRow, read_bank, read_transactions
+from samples.bank.demo.folder import Folder, FolderUnusable
+from samples.bank.demo.java import JAVA_HINT
+from samples.bank.demo.processes import ChildFailed
+from samples.bank.demo.run import run
+from samples.bank.demo.summary import Outcome, show
+
+ROOT: Final = Path(__file__).parents[3]
+OK, DIFFERS, UNUSABLE, NO_JAVA = 0, 1, 2, 3
+
+
+def main() -> int:
+    """Runs the demo and returns its exit status."""
+    options = _options()
+    console = Console(highlight=False)
+    try:
+        data = (
+            read_transactions(options.transactions)
+            if options.transactions
+            else read_bank(ROOT / "seeds" / "bank")
+        )
+        folder = Folder(options.data or ROOT / "var" / "demo" / data.name)
+        with (
+            folder.open(data.name, fresh=options.fresh),
+            (folder.logs / "demo.log").open("a", encoding="utf-8") as log,
+        ):
+            _log_to(log)
+            return _demo(data, folder, console)
+    except (MalformedRow, FolderUnusable, OSError) as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return UNUSABLE
+
+
+def _demo(data: DataSet, folder: Folder, console: Console) -> int:
+    begin = time.perf_counter()
+    outcome = Outcome(accounts=len(data.accounts))
+    try:
+        asyncio.run(_interruptible(data, folder, outcome, console))
+    except ExceptionGroup as group:
+        # Where a process died, whatever else went wrong is a consequence.
+        told = (HeadraceError, MessageQueueError)
+        failures = _leaves(group.subgroup(ChildFailed)) or _leaves(group.subgroup(told))
+        if not failures:
+            raise
+        for error in failures:
+            print(f"demo: {error}", file=sys.stderr)
+        return DIFFERS
+    outcome.seconds = time.perf_counter() - begin
+    show(outcome, console)
+    if outcome.spark is None:
+        console.print(JAVA_HINT)
+    print(outcome.to_json(), flush=True)
+    if outcome.live or outcome.spark:
+        return DIFFERS
+    return NO_JAVA if outcome.spark is None else OK
+
+
+def _log_to(file: TextIO) -> None:
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.WriteLoggerFactory(file),
+    )
+
+
+def _leaves(error: Exception | None) -> list[Exception]:
+    if isinstance(error, ExceptionGroup):
+        return [leaf for part in error.exceptions for leaf in _leaves(part)]
+    return [] if error is None else [error]
+
+
+async def _interruptible(data: DataSet, folder: Folder, outcome: Outcome, console: Console) -> None:
+    """Lets SIGTERM and a closed terminal stop the children in order, as Ctrl-C does."""
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    await run(data, folder, outcome, console)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m samples.bank.demo", description="The bank sample end to end."
+    )
+    parser.add_argument(
+        "--transactions", type=Path, metavar="FILE", help="your own transactions instead of seeds/"
+    )
+    parser.add_argument(
+        "--data", type=Path, metavar="DIR", help="where broker and databases keep their files"
+    )
+    parser.add_argument(
+        "--fresh", action="store_true", help="forget what earlier demos stored in that folder"
+    )
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        sys.exit(130)  # what a shell reports for Ctrl-C

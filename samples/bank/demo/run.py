@@ -1,0 +1,278 @@
+"""
+The demo's steps, in order: start, send, kill, restart, catch up, compare, rebuild, compare.
+
+Sits between: `__main__`, which knows the terminal, and the parts that do one thing each.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from headrace import Settings
+from headrace._projecting.read_models import ReadModels
+from headrace.stores.opening import open_event_store
+from headrace_mq.admin.client import AdminClient
+from samples.bank import app
+from samples.bank.demo import sending
+from samples.bank.demo.comparing import (
+    against_ledger,
+    against_rows,
+    against_total,
+    against_transfers,
+)
+from samples.bank.demo.data_set import DataSet
+from samples.bank.demo.folder import Folder
+from samples.bank.demo.java import missing_java
+from samples.bank.demo.journal import Journal
+from samples.bank.demo.ledger import Ledger, expect
+from samples.bank.demo.processes import Child, complete, running
+from samples.bank.demo.summary import Outcome
+from samples.bank.read_models import Balance, StatementLine, balances, statement
+
+__all__ = ["run"]
+
+# The broker takes a whole segment from the disk in advance; the default of 1 GiB is for servers.
+SEGMENT_MIB: Final = 64
+# From the last result to the last row; a second is usual.
+CATCH_UP_SECONDS_MAX: Final = 60
+# How often the event store is asked whether every transfer has ended.
+TRANSFERS_POLL_SECONDS: Final = 0.1
+# Versions asked for side by side; each costs a connection.
+WAITING_MAX: Final = 8
+
+Rows = tuple[dict[str, Balance], dict[str, StatementLine]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bank:
+    """The running demo: two processes, and what is asked of their databases from outside."""
+
+    folder: Folder
+    broker: str
+    service: Child
+    journal: Journal
+    read_models: ReadModels
+    console: Console
+
+
+async def run(data: DataSet, folder: Folder, outcome: Outcome, console: Console) -> None:
+    """Runs every step and writes what it finds into `outcome`.
+
+    Raises:
+        ExceptionGroup: of `ChildFailed`, if broker or service ended by itself.
+    """
+    ledger = expect(data)
+    async with asyncio.TaskGroup() as group, _bank(folder, group, console) as bank:
+        await bank.journal.advance()
+        events_before = bank.journal.events
+        await _send(data, bank, outcome)
+        with _step(console, "waiting for transfers and projections"):
+            await _settle(ledger, bank)
+        live = await _rows(bank)
+        outcome.events = bank.journal.events
+        outcome.new_events = bank.journal.events - events_before
+        outcome.live += against_ledger(ledger, *live)
+        outcome.live += against_total(ledger, live[0])
+        outcome.live += against_transfers(ledger, bank.journal.transfers)
+        for end in bank.journal.transfers.values():
+            outcome.transfers[end] = outcome.transfers.get(end, 0) + 1
+        await _rebuild(ledger, live, bank, outcome)
+
+
+@asynccontextmanager
+async def _bank(folder: Folder, group: asyncio.TaskGroup, console: Console) -> AsyncIterator[Bank]:
+    """Starts broker and service, and stops them in the reverse order."""
+    broker = Child(
+        "broker",
+        *("broker", "--data", str(folder.broker), "--port", "0"),
+        *("--segment-mib", str(SEGMENT_MIB), "--log-format", "json"),
+        log=folder.logs / "broker.log",
+        group=group,
+    )
+    async with running(broker) as line:
+        address = line.rpartition(" ")[2]
+        service = Child(
+            "command service",
+            *("run", "samples.bank:app", "--broker", address),
+            *("--event-store", folder.event_store, "--read-models", folder.read_models),
+            *("--log-format", "json"),
+            log=folder.logs / "service.log",
+            group=group,
+        )
+        async with running(service):
+            console.print(f"broker on {address}, everything in {folder.path}")
+            store = await open_event_store(folder.event_store, app.serializer)
+            read_models = ReadModels(folder.read_models)
+            try:
+                yield Bank(
+                    folder=folder,
+                    broker=address,
+                    service=service,
+                    journal=Journal(store),
+                    read_models=read_models,
+                    console=console,
+                )
+            finally:
+                await read_models.aclose()
+                await store.aclose()
+
+
+async def _send(data: DataSet, bank: Bank, outcome: Outcome) -> None:
+    """Sends everything in three rounds, and kills the service half way through the first."""
+    rounds = [
+        list(commands)
+        for commands in (
+            sending.transactions(data),
+            sending.closings(data),
+            sending.transfers(data),
+        )
+    ]
+    outcome.commands = sum(map(len, rounds))
+    half_way = asyncio.Event()
+    begin = time.perf_counter()
+    async with app.client(Settings(broker=bank.broker)) as bus, asyncio.TaskGroup() as group:
+        group.create_task(_kill_and_restart(half_way, bank, outcome))
+        with _progress(bank.console, outcome.commands, len(rounds[0]) // 2, half_way) as answered:
+            for commands in rounds:
+                outcome.live += await sending.send(bus, commands, answered=answered)
+    outcome.sending_seconds = time.perf_counter() - begin
+
+
+async def _kill_and_restart(half_way: asyncio.Event, bank: Bank, outcome: Outcome) -> None:
+    await half_way.wait()
+    await bank.service.kill()
+    bank.console.print("[yellow]kill -9[/] of the command service, with commands under way …")
+    await bank.service.start()
+    outcome.restarts += 1
+    bank.console.print("… and it is back")
+
+
+@contextmanager
+def _progress(
+    console: Console, total: int, half: int, half_way: asyncio.Event
+) -> Iterator[Callable[[], None]]:
+    """Draws a bar; yields what is to be called for each answer."""
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
+    )
+    answers = 0
+    with bar:
+        task = bar.add_task("commands", total=total)
+
+        def answered() -> None:
+            nonlocal answers
+            answers += 1
+            bar.advance(task)
+            if answers >= half:
+                half_way.set()
+
+        if half == 0:
+            half_way.set()
+        yield answered
+
+
+@contextmanager
+def _step(console: Console, what: str) -> Iterator[None]:
+    begin = time.perf_counter()
+    with console.status(what):
+        yield
+    console.print(f"{what}: {time.perf_counter() - begin:.1f} s")
+
+
+async def _settle(ledger: Ledger, bank: Bank) -> None:
+    """Waits until every transfer has ended and the projections have seen all that was stored.
+
+    Whoever is late is not waited for longer than a minute: it shows as a difference.
+    """
+    try:
+        async with asyncio.timeout(CATCH_UP_SECONDS_MAX):
+            await bank.journal.advance()
+            while ledger.transfers.keys() - bank.journal.transfers.keys():
+                await asyncio.sleep(TRANSFERS_POLL_SECONDS)
+                await bank.journal.advance()
+            await _catch_up(ledger, bank)
+    except TimeoutError:
+        bank.console.print("[red]still not everything after a minute[/]: comparing what is there")
+
+
+async def _catch_up(ledger: Ledger, bank: Bank) -> None:
+    """Waits for the last version of each account, then for whatever the event topic holds."""
+    free = asyncio.Semaphore(WAITING_MAX)
+
+    async def account(projection: Any, account_id: str) -> None:
+        async with free:
+            await bank.read_models.wait_for_version(
+                projection,
+                account_id,
+                bank.journal.versions[account_id],
+                timeout_ms=CATCH_UP_SECONDS_MAX * 1_000,
+            )
+
+    async with asyncio.TaskGroup() as group:
+        for projection in (balances, statement):
+            for account_id in ledger.accounts.keys() & bank.journal.versions.keys():
+                group.create_task(account(projection, account_id))
+    async with AdminClient(bank.broker) as admin:
+        ends = {
+            (one.topic, one.queue_id): one.end for one in await admin.ranges([f"{app.name}.events"])
+        }
+    for projection in (balances, statement):
+        await bank.read_models.wait_for_offsets(
+            projection, ends, timeout_ms=CATCH_UP_SECONDS_MAX * 1_000
+        )
+
+
+async def _rows(bank: Bank) -> Rows:
+    return (
+        {row.account_id: row async for row in bank.read_models.reader(balances).rows()},
+        {row.line_id: row async for row in bank.read_models.reader(statement).rows()},
+    )
+
+
+async def _rebuild(ledger: Ledger, live: Rows, bank: Bank, outcome: Outcome) -> None:
+    """Rebuilds both projections with Spark, which puts its tables in place; compares again."""
+    missing = missing_java()
+    if missing is not None:
+        bank.console.print(f"[yellow]no Spark rebuild[/]: {missing}")
+        return
+    begin = time.perf_counter()
+    outcome.spark = []
+    for projection in (balances, statement):
+        with _step(
+            bank.console, f"Spark rebuilds {projection.name} and compares it with the live one"
+        ):
+            outcome.spark += await _rebuild_one(projection.name, bank)
+    outcome.rebuild_seconds = time.perf_counter() - begin
+    rebuilt = await _rows(bank)
+    outcome.spark += against_rows("rebuilt account", live[0], rebuilt[0])
+    outcome.spark += against_rows("rebuilt statement line", live[1], rebuilt[1])
+    outcome.spark += against_ledger(ledger, *rebuilt)
+
+
+async def _rebuild_one(name: str, bank: Bank) -> list[str]:
+    log = bank.folder.logs / "spark.log"
+    status, output = await complete(
+        *("projection", "rebuild", name, "--app", "samples.bank:app", "--broker", bank.broker),
+        *("--event-store", bank.folder.event_store, "--read-models", bank.folder.read_models),
+        *("--json", "--log-format", "json"),
+        log=log,
+    )
+    if status == 0:
+        return []
+    lines = output.strip().splitlines()
+    try:
+        found = json.loads(lines[-1])["mismatches"]
+    except (IndexError, KeyError, TypeError, ValueError):
+        return [f"the rebuild of {name} failed with status {status}; its log is {log}"]
+    return [f"the rebuild of {name} found {found} rows that differ from the live ones"]

@@ -1,0 +1,155 @@
+"""Every code block of every document runs, in order, in a folder of its own."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# Commands that something else runs, because they build, need minutes, or run these very tests:
+# the command to where it is run.
+RUN_ELSEWHERE = {
+    "make demo": "tests/acceptance/test_demo.py",
+    "make demo TRANSACTIONS=FILE.csv": "tests/acceptance/test_demo.py",
+    "make fresh-demo": "tests/acceptance/test_demo.py",
+    "make install": ".ci/run",
+    "make test": ".ci/run",
+    "source .venv/bin/activate": ".ci/run",
+}
+LANGUAGES = {"", "bash", "hex", "json", "python", "sql", "text", "toml"}
+SERVERS = ("headrace broker ", "headrace run ")
+READY_SECONDS_MAX = 30
+COMMAND_SECONDS_MAX = 120
+
+
+def commands(text: str) -> list[str]:
+    """Returns the commands of a bash block; a backslash at a line's end joins it with the next."""
+    joined = re.sub(r"\\\n\s*", " ", text)
+    return [line.strip() for line in joined.splitlines() if line.strip() and line[0] != "#"]
+
+
+class Scratch:
+    """A folder in which a document's blocks run as a reader would run them."""
+
+    def __init__(self, folder: Path, root: Path) -> None:
+        self.folder = folder
+        self._servers: list[subprocess.Popen[str]] = []
+        for name in ("samples", "seeds"):
+            (folder / name).symlink_to(root / name)
+        (folder / "var").mkdir()
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self._port = str(free.getsockname()[1])
+        self._environment = os.environ | {
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "HEADRACE_PORT": self._port,
+            "HEADRACE_BROKER": f"127.0.0.1:{self._port}",
+        }
+        self._environment.pop("PYTHONSAFEPATH", None)
+
+    def write(self, name: str, text: str) -> None:
+        """Saves a file as the reader would; the documents' port becomes a free one."""
+        (self.folder / name).write_text(text.replace("9876", self._port), encoding="utf-8")
+
+    def run(self, command: str, where: str) -> None:
+        """Runs a command to its end, or a server until it is ready."""
+        if command.startswith(SERVERS):
+            self._serve(command, where)
+            return
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", command.replace("9876", self._port)],
+            capture_output=True,
+            text=True,
+            cwd=self.folder,
+            env=self._environment,
+            timeout=COMMAND_SECONDS_MAX,
+            check=False,
+        )
+        assert done.returncode == 0, f"{where}: {command}\n{done.stdout}\n{done.stderr}"
+
+    def play(self, block: Any) -> None:
+        """Does with a block what a reader does with it."""
+        if block.language == "python" and block.info:
+            self.write(block.info, block.text)
+        elif block.language == "python":
+            self.write("block.py", block.text)
+            self.run("python block.py", block.where)
+        elif block.language == "bash":
+            for command in commands(block.text):
+                if command not in RUN_ELSEWHERE:
+                    self.run(command, block.where)
+
+    def _serve(self, command: str, where: str) -> None:
+        log = (self.folder / f"server-{len(self._servers)}.log").open("w", encoding="utf-8")
+        server = subprocess.Popen(
+            command.split(),
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            cwd=self.folder,
+            env=self._environment,
+        )
+        log.close()
+        self._servers.append(server)
+        assert server.stdout is not None
+        line = server.stdout.readline()
+        assert "ready" in line, f"{where}: {command}\n{Path(log.name).read_text(encoding='utf-8')}"
+
+    def close(self) -> None:
+        """Stops the servers, the last one first."""
+        for server in reversed(self._servers):
+            server.send_signal(signal.SIGTERM)
+            try:
+                server.wait(READY_SECONDS_MAX)
+            except subprocess.TimeoutExpired:
+                server.kill()
+                server.wait()
+            assert server.stdout is not None
+            server.stdout.close()
+
+
+@contextmanager
+def scratch(folder: Path, root: Path) -> Iterator[Scratch]:
+    place = Scratch(folder, root)
+    try:
+        yield place
+    finally:
+        place.close()
+
+
+@pytest.mark.timeout(300)
+def test_the_blocks_of_a_document_run(document: Any, root: Path, tmp_path: Path) -> None:
+    with scratch(tmp_path, root) as place:
+        for block in document.blocks:
+            place.play(block)
+
+
+def test_every_block_is_of_a_known_language(document: Any) -> None:
+    strange = [block.where for block in document.blocks if block.language not in LANGUAGES]
+    assert strange == []
+
+
+def test_commands_run_elsewhere_are_in_a_document_and_run_there(documents: Any, root: Path) -> None:
+    written = {
+        command
+        for document in documents
+        for block in document.blocks
+        if block.language == "bash"
+        for command in commands(block.text)
+    }
+    assert sorted(RUN_ELSEWHERE.keys() - written) == []
+    assert [where for where in RUN_ELSEWHERE.values() if not (root / where).exists()] == []
+
+
+def test_a_block_that_fails_is_noticed(documents: Any, root: Path, tmp_path: Path) -> None:
+    block_type = next(type(block) for one in documents for block in one.blocks)
+    with scratch(tmp_path, root) as place:
+        for language, text in (("python", "raise SystemExit(1)"), ("bash", "false")):
+            with pytest.raises(AssertionError, match="here: "):
+                place.play(block_type(language, "", text, "here"))

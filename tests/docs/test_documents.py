@@ -1,0 +1,79 @@
+"""Documents say what is so: links lead somewhere, lists are complete, tables fit the code."""
+
+import re
+import runpy
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import typer.main
+
+from headrace.cli import _command_line
+
+LINK = re.compile(r"\[[^\]]+\]\(([^)#]+)(?:#[^)]*)?\)")
+
+
+def test_every_link_leads_to_a_file(document: Any) -> None:
+    broken = [
+        target
+        for target in LINK.findall(document.text)
+        if "://" not in target and not (document.path.parent / target).exists()
+    ]
+    assert broken == []
+
+
+def test_every_page_of_docs_is_in_the_index(root: Path) -> None:
+    index = (root / "docs" / "index.md").read_text(encoding="utf-8")
+    pages = {str(path.relative_to(root / "docs")) for path in (root / "docs").rglob("*.md")}
+    assert sorted(pages - {"index.md"} - set(LINK.findall(index))) == []
+
+
+def test_the_tables_of_settings_are_those_of_the_code(root: Path) -> None:
+    limits = runpy.run_path(str(root / "docs" / "limits.py"))
+    page = (root / "docs" / "operations.md").read_text(encoding="utf-8")
+    assert limits["with_tables"](page) == page, "run: python docs/limits.py"
+
+
+def test_every_setting_has_a_reason(root: Path) -> None:
+    page = (root / "docs" / "operations.md").read_text(encoding="utf-8")
+    _, _, tables = page.partition("<!-- settings: begin -->")
+    assert [line for line in tables.splitlines() if line.endswith("|  |")] == []
+
+
+def test_every_command_is_described_and_every_described_one_exists(root: Path) -> None:
+    page = (root / "docs" / "operations.md").read_text(encoding="utf-8")
+    described = set(re.findall(r"^\| `headrace ([a-z ]+)` \| [a-z]", page, re.MULTILINE))
+    described -= {"broker"}  # also in the table of processes
+    group: Any = typer.main.get_command(_command_line())
+    existing = set()
+    for name, command in group.commands.items():
+        parts = getattr(command, "commands", None)
+        existing |= {f"{name} {part}" for part in parts} if parts else {name}
+    assert described | {"broker"} == existing
+
+
+def test_every_dependency_has_a_line_and_a_reason(root: Path) -> None:
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    wanted = {name(one) for group in [project["dependencies"], *extras.values()] for one in group}
+    wanted -= {"headrace"}
+    page = (root / "docs" / "dependencies.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([a-z0-9-]+) \|.* ([^|]{10,}) \|$", page, re.MULTILINE)
+    assert {package for package, _ in rows} == wanted
+
+
+def test_every_dependency_is_pinned(root: Path) -> None:
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"].values()
+    wanted = {name(one) for group in [project["dependencies"], *extras] for one in group}
+    lines = (root / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pinned = {line.partition("==")[0].lower().replace("_", "-") for line in lines if line[0] != "#"}
+    assert sorted((wanted | {"hatchling"}) - {"headrace"} - pinned) == []
+    assert [line for line in lines if line[0] != "#" and "==" not in line] == []
+
+
+def name(requirement: str) -> str:
+    """Returns the package of a requirement."""
+    found = re.match(r"[A-Za-z0-9-]+", requirement)
+    assert found
+    return found[0]

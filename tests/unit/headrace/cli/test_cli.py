@@ -1,0 +1,87 @@
+"""The command line as a user meets it: help, mistakes, exit statuses."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[4]
+
+
+def headrace(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "headrace", *arguments],
+        capture_output=True, text=True, cwd=cwd, timeout=50, check=False,
+    )  # fmt: skip
+
+
+def test_help_names_every_subcommand() -> None:
+    shown = headrace("--help")
+    assert shown.returncode == 0
+    for name in ("broker", "run", "projection", "db", "topic"):
+        assert name in shown.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["broker", "--help"], ["run", "--help"], ["projection", "rebuild", "--help"],
+        ["db", "upgrade", "--help"], ["topic", "create", "--help"],
+    ],
+)  # fmt: skip
+def test_every_subcommand_explains_itself(arguments: list[str]) -> None:
+    shown = headrace(*arguments)
+    assert (shown.returncode, "Usage" in shown.stdout) == (0, True)
+
+
+def test_showing_the_help_loads_no_database_broker_or_spark() -> None:
+    code = (
+        "import sys; from headrace.cli import main\n"
+        "sys.argv = ['headrace', '--help']\n"
+        "try:\n    main()\nexcept SystemExit: pass\n"
+        "heavy = {'sqlalchemy', 'uvloop', 'pyspark', 'headrace_mq.broker.server', 'alembic'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=50,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def assert_mistake(done: subprocess.CompletedProcess[str], sentence: str) -> None:
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert sentence in " ".join(done.stderr.split())
+
+
+def test_an_unknown_application_is_one_sentence(tmp_path: Path) -> None:
+    assert_mistake(headrace("run", "nowhere:app", cwd=tmp_path), "there is no module 'nowhere'")
+
+
+def test_a_broker_that_is_not_there_is_one_sentence() -> None:
+    assert_mistake(headrace("topic", "list", "--broker", "127.0.0.1:1"), "127.0.0.1:1")
+
+
+def test_a_wrong_database_url_is_one_sentence() -> None:
+    assert_mistake(headrace("db", "upgrade", "--url", "mysql://x"), "mysql")
+
+
+def test_a_wrong_flush_mode_is_one_sentence(tmp_path: Path) -> None:
+    assert_mistake(
+        headrace("broker", "--data", str(tmp_path), "--flush", "never"),
+        "use 'always' or 'interval'",
+    )
+
+
+def test_a_database_goes_up_is_checked_and_goes_down(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'e.db'}"
+    assert headrace("db", "upgrade", "--url", url).returncode == 0
+    assert "up to date" in headrace("db", "check", "--url", url).stdout
+    assert headrace("db", "downgrade", "--url", url, "--revision", "base").returncode == 0
+    assert_mistake(headrace("db", "check", "--url", url), "headrace db upgrade")

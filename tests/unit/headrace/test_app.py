@@ -1,0 +1,139 @@
+"""The composition root: what it refuses at start, and what it runs."""
+
+import pytest
+from pydantic import BaseModel
+
+from headrace._commanding.handling import CommandContext
+from headrace._domain.aggregate import Aggregate, applies
+from headrace._domain.message import AggregateId, Command, DomainEvent, EventContext
+from headrace._projecting.projection import Projection
+from headrace._projecting.workflows import ProcessManager
+from headrace.app import App, load_app
+from headrace.errors import DefinitionError, ProjectionNotFound
+
+
+class Count(Command):
+    counter_id: AggregateId
+    by: int = 1
+
+
+class Counted(DomainEvent):
+    by: int
+
+
+class Counter(Aggregate):
+    def initial_state(self) -> None:
+        self.total = 0
+
+    def count(self, by: int) -> None:
+        self.record(Counted(by=by))
+
+    @applies
+    def _counted(self, event: Counted) -> None:
+        self.total += event.by
+
+
+class Total(BaseModel):
+    counter_id: str
+    total: int
+
+
+def totals_projection() -> Projection[Total]:
+    totals = Projection("totals", row=Total, key="counter_id")
+
+    @totals.fold
+    def counted(row: Total | None, event: Counted, context: EventContext) -> Total:
+        before = row.total if row else 0
+        return Total(counter_id=context.aggregate_id, total=before + event.by)
+
+    return totals
+
+
+def counter_app(*parts: object) -> App:
+    app = App("counters")
+    app.add(Counter, *parts)  # type: ignore[arg-type]  # parts of any kind, as a user passes them
+
+    @app.handles
+    async def count(command: Count, context: CommandContext) -> None:
+        counter = Counter(command.counter_id)
+        counter.count(command.by)
+        context.add(counter)
+
+    return app
+
+
+async def test_run_local_takes_a_command_to_an_event_to_a_row() -> None:
+    totals = totals_projection()
+    async with counter_app(totals).run_local() as counters:
+        result = await counters.bus.execute(Count(counter_id="c-1", by=3))
+        assert (result.status, result.version) == ("executed", 1)
+        await counters.seen(totals, result)
+        row = await counters.read(totals).get("c-1")
+        assert row == Total(counter_id="c-1", total=3)
+
+
+async def test_a_second_run_local_starts_with_nothing() -> None:
+    app = counter_app()
+    for _ in range(2):
+        async with app.run_local() as counters:
+            assert (await counters.bus.execute(Count(counter_id="c-1"))).status == "executed"
+
+
+def test_an_application_name_must_be_usable_in_topic_names() -> None:
+    with pytest.raises(DefinitionError, match="lower-case"):
+        App("My App")
+
+
+def test_two_parts_of_one_name_are_refused() -> None:
+    app = counter_app(totals_projection())
+    with pytest.raises(DefinitionError, match="two projections are named 'totals'"):
+        app.add(totals_projection())
+
+
+def test_the_same_part_added_twice_changes_nothing() -> None:
+    app = counter_app()
+    app.add(Counter)
+    assert app.serializer is not None
+
+
+def test_something_that_is_no_part_is_refused() -> None:
+    with pytest.raises(DefinitionError, match="no aggregate class"):
+        App("x").add(Count)  # type: ignore[arg-type]  # the mistake under test
+
+
+def test_a_projection_of_events_that_no_aggregate_applies_is_refused_at_start() -> None:
+    app = App("counters")
+    app.add(totals_projection())
+    with pytest.raises(DefinitionError, match="add its aggregate"):
+        _ = app.serializer
+
+
+def test_a_process_manager_for_events_that_no_aggregate_applies_is_refused_at_start() -> None:
+    manager = ProcessManager("m")
+
+    @manager.on
+    def counted(event: Counted, context: EventContext) -> list[Command]:
+        return []
+
+    app = App("counters")
+    app.add(manager)
+    with pytest.raises(DefinitionError, match="process manager m reacts to Counted"):
+        _ = app.serializer
+
+
+def test_an_unknown_projection_is_named_with_those_there_are() -> None:
+    with pytest.raises(ProjectionNotFound, match="it has: totals"):
+        counter_app(totals_projection()).projection("nope")
+
+
+@pytest.mark.parametrize(
+    ("path", "sentence"),
+    [
+        ("samples.bank", "MODULE:ATTRIBUTE"),
+        ("no_such_module:app", "there is no module 'no_such_module'"),
+        ("headrace.app:nothing", "has no App called 'nothing'"),
+    ],
+)
+def test_a_wrong_application_path_is_explained(path: str, sentence: str) -> None:
+    with pytest.raises(DefinitionError, match=sentence):
+        load_app(path)
