@@ -16,6 +16,7 @@ __all__ = ["commands"]
 commands = typer.Typer(help="Projections (read models).", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="The projection's name.")]
+Names = Annotated[list[str], typer.Argument(help="The projections' names; one Spark for all.")]
 
 
 @commands.command("list")
@@ -51,7 +52,7 @@ def list_projections(
 
 @commands.command()
 def rebuild(
-    name: Name,
+    names: Names,
     *,
     app_path: AppPath,
     broker: BrokerAddress = "127.0.0.1:9876",
@@ -69,43 +70,58 @@ def rebuild(
         bool, typer.Option("--take-over", help="Begin even if another rebuild seems to be running.")
     ] = False,
     json: Annotated[
-        bool, typer.Option("--json", help="Print the report as one line of JSON.")
+        bool, typer.Option("--json", help="Print a report per projection, a line of JSON each.")
     ] = False,
     log_format: LogFormat = "console",
 ) -> None:
-    """Rebuild a projection from the event topic with Spark. Exit status 1 on a mismatch."""
+    """Rebuild projections from the event topic with Spark. Exit status 1 on a mismatch."""
+    from headrace.app import load_app
     from headrace.cli.logs import configure_logs
     from headrace.spark.rebuild import rebuild as rebuild_projection
+    from headrace.spark.session import local_session
 
     configure_logs(log_format)
     if start not in {"zero", "offsets"}:
         raise typer.BadParameter("use 'zero' or 'offsets'", param_hint="--from")
-    report = asyncio.run(
-        rebuild_projection(
-            app_path,
-            name,
-            broker=broker,
-            read_models_url=read_models,
-            event_store_url=event_store,
-            start="offsets" if start == "offsets" else "zero",
-            verify=verify,
-            switch=switch,
-            take_over=take_over,
-            report=None if json else _announce,
-        )
-    )
-    if json:
-        typer.echo(report.to_json())
-    else:
-        _show(report)
-    sys.exit(1 if report.mismatches or (switch and not report.switched) else 0)
+    app = load_app(app_path)
+    for name in names:
+        app.projection(name)
+    spark = local_session()
+    try:
+        reports = [
+            asyncio.run(
+                rebuild_projection(
+                    app_path,
+                    name,
+                    broker=broker,
+                    read_models_url=read_models,
+                    event_store_url=event_store,
+                    spark=spark,
+                    start="offsets" if start == "offsets" else "zero",
+                    verify=verify,
+                    switch=switch,
+                    take_over=take_over,
+                    report=None if json else _announce,
+                )
+            )
+            for name in names
+        ]
+    finally:
+        spark.stop()
+    for report in reports:
+        _show(report, json=json)
+    unwished = [r for r in reports if r.mismatches or r.switched != switch]
+    sys.exit(1 if unwished else 0)
 
 
 def _announce(phase: str, ahead: int) -> None:
     typer.echo(f"{phase}: {ahead:,} ahead" if ahead else f"{phase} …", err=True)
 
 
-def _show(report: "RebuildReport") -> None:
+def _show(report: "RebuildReport", *, json: bool) -> None:
+    if json:
+        typer.echo(report.to_json())
+        return
     typer.echo(
         f"projection {report.projection}: {report.events:,} events folded into {report.rows:,} rows"
         f" ({report.events_per_second:,.0f} events/s), {report.caught_up:,} messages caught up"

@@ -248,11 +248,8 @@ async def _rebuild(ledger: Ledger, live: Rows, bank: Bank, outcome: Outcome) -> 
         return
     begin = time.perf_counter()
     outcome.spark = []
-    for projection in (balances, statement):
-        with _step(
-            bank.console, f"Spark rebuilds {projection.name} and compares it with the live one"
-        ):
-            outcome.spark += await _rebuild_one(projection.name, bank)
+    with _step(bank.console, "Spark rebuilds balances and statement beside the live ones"):
+        outcome.spark += await _rebuild_with_spark([balances.name, statement.name], bank)
     outcome.rebuild_seconds = time.perf_counter() - begin
     rebuilt = await _rows(bank)
     outcome.spark += against_rows("rebuilt account", live[0], rebuilt[0])
@@ -260,19 +257,24 @@ async def _rebuild(ledger: Ledger, live: Rows, bank: Bank, outcome: Outcome) -> 
     outcome.spark += against_ledger(ledger, *rebuilt)
 
 
-async def _rebuild_one(name: str, bank: Bank) -> list[str]:
+async def _rebuild_with_spark(names: list[str], bank: Bank) -> list[str]:
     log = bank.folder.logs / "spark.log"
     status, output = await complete(
-        *("projection", "rebuild", name, "--app", "samples.bank:app", "--broker", bank.broker),
+        *("projection", "rebuild", *names, "--app", "samples.bank:app", "--broker", bank.broker),
         *("--event-store", bank.folder.event_store, "--read-models", bank.folder.read_models),
         *("--json", "--log-format", "json"),
         log=log,
     )
     if status == 0:
         return []
-    lines = output.strip().splitlines()
     try:
-        found = json.loads(lines[-1])["mismatches"]
-    except (IndexError, KeyError, TypeError, ValueError):
-        return [f"the rebuild of {name} failed with status {status}; its log is {log}"]
-    return [f"the rebuild of {name} found {found} rows that differ from the live ones"]
+        reports = [json.loads(line) for line in output.strip().splitlines()]
+        found = [
+            f"the rebuild of {report['projection']} found {report['mismatches']} rows that differ"
+            " from the live ones"
+            for report in reports
+            if report["mismatches"]
+        ]
+    except (KeyError, TypeError, ValueError):
+        found = []
+    return found or [f"the rebuild failed with status {status}; its log is {log}"]
