@@ -7,11 +7,11 @@ and every transaction boundary but the batches'. Must never know a subscription 
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel
-from sqlalchemy import Table, select
+from sqlalchemy import Table, event, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from headrace._projecting import generations
@@ -55,6 +55,8 @@ class ReadModels:
         self.url = url
         self._clock = clock or SystemClock()
         self._engine = create_engine(url, limits)
+        if self._engine.dialect.name == "sqlite":
+            event.listen(self._engine.sync_engine, "invalidate", _roll_back)
         self._reading = autocommit(self._engine)
         self._preparing = asyncio.Lock()  # so that the schema is looked at once
         self._prepared = False
@@ -305,3 +307,13 @@ class ReadModels:
                 return False
             await asyncio.sleep(_WAIT_POLL_MS / 1_000)
         return True
+
+
+def _roll_back(connection: Any, _record: object, _cause: object) -> None:
+    """Ends the transaction of a connection that is about to be closed.
+
+    The statement that a cancelled task leaves behind keeps a closed SQLite connection, and with it
+    the write lock, until the interpreter happens to collect it.
+    """
+    with suppress(Exception):
+        connection.rollback()

@@ -323,13 +323,9 @@ class ProjectionRunner(Generic[R]):
     ) -> None:
         """Goes where the stored offsets say, for the queues of messages that were not applied."""
         log.info("another runner has moved on", projection=self._projection.name)
-        before = self._positions
-        self._positions = {queue: offsets.get(queue) for queue in before}
-        for message in reversed(messages):
-            # Without an offset stored a queue goes on where it began, or from the topic's beginning
-            # if its offset has been taken away.
-            begin = message.offset if before.get(message.queue) is None else 0
-            self._seek(subscription, message.queue, offsets.get(message.queue, begin))
+        self._positions = {queue: offsets.get(queue) for queue in self._positions}
+        for queue in {message.queue for message in messages}:
+            self._seek(subscription, queue, offsets.get(queue, 0))
 
     async def _follow_switch(self, subscription: Subscription) -> None:
         if self._shadow is not None:
@@ -395,11 +391,7 @@ class ProjectionRunner(Generic[R]):
 
 
 async def _finish(transaction: Coroutine[Any, Any, T]) -> T:
-    """Lets a transaction come to its end although the runner is cancelled, within a limit.
-
-    A driver that is cut off in the middle of a statement loses its connection, and SQLite's keeps
-    the database locked until the interpreter happens to collect it.
-    """
+    """Lets a transaction come to its end although the runner is stopped, within a limit."""
     task = asyncio.ensure_future(transaction)
     try:
         return await asyncio.shield(task)

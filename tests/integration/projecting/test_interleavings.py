@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
+from sqlalchemy import text
+from structlog.testing import capture_logs
 
 from headrace._domain.message import DomainEvent, EventContext
 from headrace._domain.stream import EventStream
@@ -61,14 +63,30 @@ async def apply(bank: Any, slow: SlowStore, generation: int = 1) -> Any:
         )
 
 
+async def until_blocked_or_done(bank: Any, task: asyncio.Task[Any], got_through: Any) -> None:
+    """Waits until PostgreSQL says that the task waits for a lock, or until the task got through.
+
+    SQLite cannot be asked; there the write transaction itself is the lock.
+    """
+    if bank.read_models.engine.dialect.name == "sqlite":
+        return
+    waiting = text(
+        "SELECT count(*) FROM pg_stat_activity"
+        " WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    )
+    while not (task.done() or got_through()):
+        async with bank.read_models.engine.connect() as connection:
+            if (await connection.execute(waiting)).scalar_one():
+                return
+
+
 async def test_a_switch_waits_for_the_batch_under_way(bank: Any, slow: SlowStore) -> None:
     models = bank.read_models
     await models.begin_shadow(balances, "me")
     batch = asyncio.create_task(apply(bank, slow))
     await slow.asked.wait()
     switch = asyncio.create_task(models.switch(balances, 2, "me"))
-    for _ in range(50):
-        await asyncio.sleep(0)
+    await until_blocked_or_done(bank, switch, lambda: False)
     assert not switch.done()
     slow.answer.set()
     assert await batch == Applied(rows=1)
@@ -81,9 +99,9 @@ async def test_a_switch_waits_for_the_batch_under_way(bank: Any, slow: SlowStore
 async def test_one_of_two_owners_with_the_same_batch_applies_it(bank: Any, slow: SlowStore) -> None:
     first = asyncio.create_task(apply(bank, slow))
     await slow.asked.wait()
+    slow.asked.clear()
     second = asyncio.create_task(apply(bank, slow))
-    for _ in range(50):
-        await asyncio.sleep(0)
+    await until_blocked_or_done(bank, second, slow.asked.is_set)
     slow.answer.set()
     assert await first == Applied(rows=1)
     assert await second == Moved(offsets={Q0: 1})
@@ -179,11 +197,12 @@ async def test_a_value_that_the_database_refuses_fails_the_projection_and_is_no_
     for stream in ledger.streams:
         await bank.publish(stream)
     runner = bank.runner(large)
-    task = asyncio.create_task(runner.run())
-    while runner.status.state is not RunnerState.FAILED:
-        await asyncio.sleep(0)
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    with capture_logs():
+        task = asyncio.create_task(runner.run())
+        while runner.status.state is not RunnerState.FAILED:
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
     assert await bank.read_models.offsets("large", 1) == {}
 
 

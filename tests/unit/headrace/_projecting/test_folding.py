@@ -1,5 +1,7 @@
 """Folding turns streams into row changes, and names the event that it cannot fold."""
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -95,6 +97,14 @@ def test_a_key_function_that_raises_is_an_error_that_names_the_event(domain: Any
 
     with pytest.raises(ProjectionError, match=r"cannot fold Added a/1/1: KeyError"):
         find_touches(odd, [domain.stream("a", 1)])
+
+
+def test_an_executor_that_folds_loads_no_database_code() -> None:
+    code = (
+        "import sys, headrace._projecting.folding as folding;"
+        "sys.exit(any(name.partition('.')[0] in ('sqlalchemy', 'alembic') for name in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 STREAMS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(-5, 5)), max_size=40)

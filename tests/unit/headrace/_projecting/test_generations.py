@@ -1,5 +1,6 @@
 """Generations: set up, shadow, switch, rollback, drop; each whole or not at all."""
 
+import asyncio
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -67,11 +68,8 @@ async def test_setting_up_again_changes_nothing(models: Any, totals: Any) -> Non
     assert await models.state("totals") == before
 
 
-async def test_two_set_ups_at_once_make_one_generation(read_models: Any, totals: Any) -> None:
-    async with read_models.begin() as first:
-        await generations.ensure(first, totals)
-    async with read_models.begin() as second:
-        await generations.ensure(second, totals)
+async def test_set_ups_at_once_make_one_generation(read_models: Any, totals: Any) -> None:
+    await asyncio.gather(*(read_models.ensure(totals) for _ in range(4)))
     assert await tables(read_models) == {"totals__1"}
 
 
@@ -164,6 +162,19 @@ async def test_a_switch_may_change_the_fields(models: Any, totals: Any, wider: A
     await models.ensure(wider)
     with pytest.raises(ProjectionError, match="have changed"):
         await models.ensure(totals)
+
+
+async def test_what_users_built_on_the_view_outlives_a_switch_that_keeps_the_fields(
+    models: Any, totals: Any
+) -> None:
+    async with models.begin() as connection:
+        await connection.execute(create_view("on_top", build_table(totals, "totals")))
+    await models.begin_shadow(totals, "me")
+    await put_row(models, totals, 2, counter_id="a", total=2, folded=1)
+    await models.switch(totals, 2, "me")
+    async with models.begin() as connection:
+        rows = await connection.execute(select(build_table(totals, "on_top")))
+    assert rows.all() == [("a", 2, 1)]
 
 
 async def test_only_the_owner_switches(models: Any, totals: Any) -> None:

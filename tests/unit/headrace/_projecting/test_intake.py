@@ -61,6 +61,13 @@ def test_a_hole_that_was_only_an_overtaking_delivery_is_forgotten() -> None:
     assert intake.admit(messages((Q0, 9)), {Q0: 5}).again == {Q0: 5}
 
 
+def test_a_hole_is_asked_for_again_each_time_the_position_comes_back_to_it() -> None:
+    intake = Intake()
+    intake.admit(messages((Q0, 5)), {Q0: 3})
+    intake.admit(messages((Q0, 3)), {Q0: 3})
+    assert intake.admit(messages((Q0, 5)), {Q0: 3}).again == {Q0: 3}
+
+
 def test_a_second_hole_in_one_delivery_is_asked_for_too() -> None:
     admission = Intake().admit(messages((Q0, 0), (Q0, 1), (Q0, 4)), {Q0: 0})
     assert places(admission.take) == [(Q0, 0), (Q0, 1)]

@@ -1,13 +1,14 @@
 """The database of read models: offsets, tables, waiting, and the schema it stands on."""
 
 import asyncio
+import gc
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from headrace._projecting.applying import write_offsets, write_versions
+from headrace._projecting.applying import read_offsets, write_offsets, write_versions
 from headrace._projecting.read_models import ReadModels
 from headrace.errors import ProjectionError, SchemaOutOfDate
 from headrace.stores.schema import downgrade
@@ -125,3 +126,31 @@ async def test_waiting_for_a_version_of_an_aggregate(totals: Any) -> None:
         with pytest.raises(ProjectionError, match=f"version {version} of {aggregate_id}"):
             await models.wait_for_version(totals, aggregate_id, version, timeout_ms=15)
     await models.aclose()
+
+
+async def test_a_transaction_that_is_cancelled_leaves_no_lock_behind(
+    sqlite_models: Any, totals: Any
+) -> None:
+    async def write_and_read_for_ever() -> None:
+        async with sqlite_models.begin() as connection:
+            await write_offsets(connection, sqlite_models.target(totals, 1), {Q0: 1})
+            while True:
+                await read_offsets(connection, "totals", 1)
+                reading.set()
+
+    await sqlite_models.ensure(totals)
+    gc.disable()  # which would release a lock that was left behind
+    try:
+        for turns in range(40):
+            reading = asyncio.Event()
+            task = asyncio.create_task(write_and_read_for_ever())
+            await reading.wait()
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait({task})
+            async with asyncio.timeout(5):
+                await put_offsets(sqlite_models, totals, {Q1: turns})
+    finally:
+        gc.enable()
+    assert await sqlite_models.offsets("totals", 1) == {Q1: 39}
