@@ -90,6 +90,11 @@ class App:
         return handler
 
     @property
+    def command_types(self) -> frozenset[type[Command]]:
+        """The command types that have a handler."""
+        return self._handlers.command_types
+
+    @property
     def projections(self) -> Mapping[str, Projection[Any]]:
         """The projections by name."""
         return MappingProxyType(self._projections)

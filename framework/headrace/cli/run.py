@@ -3,6 +3,8 @@
 import asyncio
 import gc
 import signal
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,7 +12,10 @@ import typer
 from headrace.cli.options import BrokerAddress, EventStoreUrl, LogFormat, ReadModelsUrl
 
 if TYPE_CHECKING:  # loaded by the function: the help text must not wait for databases
-    from headrace.app import App
+    from headrace.app import App, RunningApp
+    from headrace.gateway.readiness import Check
+    from headrace.gateway.server import Serving
+    from headrace.gateway.settings import GatewaySettings
     from headrace.settings import Settings
 
 __all__ = ["run"]
@@ -28,9 +33,20 @@ def run(
     broker: BrokerAddress = "127.0.0.1:9876",
     event_store: EventStoreUrl = "sqlite:///var/events.db",
     read_models: ReadModelsUrl = "sqlite:///var/read.db",
+    http: Annotated[
+        str,
+        typer.Option(
+            envvar="HEADRACE_HTTP",
+            metavar="HOST:PORT",
+            help="Serve HTTP there too, in this process; port 0 takes a free one.",
+        ),
+    ] = "",
     log_format: LogFormat = "console",
 ) -> None:
-    """Run an application against a broker. Prints `headrace run ready`; stop it with SIGTERM."""
+    """Run an application against a broker. Prints `headrace run ready`; stop it with SIGTERM.
+
+    With --http the line ends with where it listens: `headrace run ready on http://HOST:PORT`.
+    """
     import uvloop
 
     from headrace.app import load_app
@@ -39,23 +55,72 @@ def run(
 
     configure_logs(log_format)
     settings = Settings(broker=broker, event_store=event_store, read_models=read_models)
-    uvloop.run(_serve(load_app(app_path), settings))
+    gateway = _gateway_settings(http) if http else None
+    uvloop.run(_serve(load_app(app_path), settings, gateway))
 
 
-async def _serve(app: "App", settings: "Settings") -> None:
+async def _serve(app: "App", settings: "Settings", gateway: "GatewaySettings | None") -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with app.run(settings) as running:
+    async with app.run(settings) as running, _http(app, running, settings, gateway) as serving:
         gc.set_threshold(*_GC_THRESHOLDS)
         gc.collect()
         gc.freeze()
-        print("headrace run ready", flush=True)
+        where = f" on http://{serving.address}" if serving else ""
+        print(f"headrace run ready{where}", flush=True)
         asked = asyncio.create_task(stop.wait(), name="signal")
-        failure = asyncio.create_task(running.failed(), name="failure")
-        done, pending = await asyncio.wait({asked, failure}, return_when=asyncio.FIRST_COMPLETED)
+        failures = {asyncio.create_task(running.failed(), name="failure")}
+        if serving:
+            failures.add(asyncio.create_task(serving.failed(), name="http failure"))
+        done, pending = await asyncio.wait({asked, *failures}, return_when=asyncio.FIRST_COMPLETED)
         for task in pending:
             task.cancel()
-        if failure in done:
+        for failure in done & failures:
             failure.result()
+
+
+def _gateway_settings(http: str) -> "GatewaySettings":
+    from headrace.gateway.settings import GatewaySettings
+
+    host, colon, port = http.rpartition(":")
+    if not colon or not host or not port.isdecimal():
+        raise typer.BadParameter(
+            f"write HOST:PORT, as in 127.0.0.1:8080, not {http!r}", param_hint="--http"
+        )
+    return GatewaySettings(host=host.removeprefix("[").removesuffix("]"), port=int(port))
+
+
+@asynccontextmanager
+async def _http(
+    app: "App", running: "RunningApp", settings: "Settings", gateway: "GatewaySettings | None"
+) -> AsyncIterator["Serving | None"]:
+    if gateway is None:
+        yield None
+        return
+    from headrace.gateway.server import serving
+
+    checks = _checks(settings, gateway.check_ms)
+    async with serving(app, running, gateway, checks) as listening:
+        yield listening
+
+
+def _checks(settings: "Settings", check_ms: int) -> Mapping[str, "Check"]:
+    """What only the command line knows how to look at."""
+    from headrace.stores.engines import database_url, is_in_memory
+    from headrace.stores.schema import check as check_schema
+
+    async def broker() -> None:
+        from headrace_mq.admin.client import AdminClient
+
+        async with AdminClient(settings.broker or "", timeout_ms=check_ms) as admin:
+            await admin.topics()
+
+    async def event_store() -> None:
+        await check_schema(settings.event_store)
+
+    checks = {"broker": broker}
+    if settings.event_store != "memory://" and not is_in_memory(database_url(settings.event_store)):
+        checks["event_store"] = event_store
+    return checks

@@ -1,0 +1,199 @@
+"""
+`POST /commands/{name}`: a command in JSON, its result in JSON.
+
+    executed, unchanged   200      rejected by a rule      409      values do not fit    422
+    handed over           202      no result in time       504      the broker is away   503
+
+Sits between: HTTP requests and the command bus. Knows no handler and no store.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, NoReturn
+
+import msgspec
+import structlog
+from pydantic import ValidationError
+from starlette.requests import Request
+from starlette.responses import Response
+
+from headrace._domain.message import Command
+from headrace._runtime.ids import new_id
+from headrace.bus import CommandBus, CommandResult
+from headrace.errors import CommandRefused, CommandTimeout
+from headrace.gateway import reading
+from headrace.gateway.catalogue import Catalogue
+from headrace.gateway.problems import Problem, invalid, named_errors
+from headrace.gateway.settings import GatewaySettings
+from headrace.serialization import CommandEnvelope, Serializer
+
+__all__ = ["Commands"]
+
+log = structlog.get_logger(__name__)
+
+_VERSION_MAX: Final = 1_000_000
+_SAME_KEY: Final = "sending it again with the same Idempotency-Key is safe"
+_QUERY: Final = {"version", "wait_ms"}
+
+
+class Commands:
+    """The endpoint of all commands.
+
+    Args:
+        catalogue: the commands there are.
+        bus: sends them.
+        serializer: of the application; what it cannot encode is the client's mistake.
+        settings: bounds and waits.
+        broker_away: whether the broker cannot be reached just now.
+    """
+
+    def __init__(
+        self,
+        *,
+        catalogue: Catalogue,
+        bus: CommandBus,
+        serializer: Serializer,
+        settings: GatewaySettings,
+        broker_away: Callable[[], Awaitable[bool]],
+    ) -> None:
+        self._catalogue = catalogue
+        self._bus = bus
+        self._serializer = serializer
+        self._settings = settings
+        self._broker_away = broker_away
+
+    async def post(self, request: Request) -> Response:
+        """Executes or hands over one command; raises `Problem`."""
+        values = reading.single_values(request.query_params)
+        unknown = sorted(values.keys() - _QUERY)
+        if unknown:
+            raise invalid(
+                "the command's fields belong into the body",
+                [{"field": name[:80], "sentence": "unknown in the query"} for name in unknown],
+            )
+        version = reading.integer(values, "version", least=1, most=_VERSION_MAX, default=None)
+        command_type = self._catalogue.find(request.path_params["name"], version)
+        wished = reading.preference(request.headers)
+        wait_ms, applied = self._wait(values, wished)
+        command_id = reading.command_key(request.headers) or new_id()
+        fields = await reading.json_object(
+            request, bytes_max=self._settings.body_bytes_max, within_ms=self._settings.body_ms
+        )
+        command = self._command(command_type, fields, command_id)
+        try:
+            if wished.respond_async:
+                return await self._hand_over(command, command_id, wait_ms)
+            result = await self._bus.execute(command, command_id=command_id, timeout_ms=wait_ms)
+        except CommandRefused as error:
+            self._unavailable(command, command_id, error)
+        except CommandTimeout as error:
+            await self._overdue(command, command_id, error)
+        return self._answer(result, applied)
+
+    def _wait(
+        self, values: dict[str, str], wished: reading.Preference
+    ) -> tuple[int, dict[str, str]]:
+        most = self._settings.wait_ms_max
+        asked = reading.integer(values, "wait_ms", least=1, most=most, default=None)
+        if asked is not None:
+            return asked, {}
+        if not wished.wait_ms:
+            return self._settings.wait_ms, {}
+        wait_ms = min(wished.wait_ms, most)
+        return wait_ms, {"Preference-Applied": f"wait={wait_ms // 1_000}"}
+
+    def _command(
+        self, command_type: type[Command], fields: dict[str, Any], command_id: str
+    ) -> Command:
+        name = command_type.message_name
+        unstorable = list(reading.unstorable(fields))
+        if unstorable:
+            raise invalid("the body has values that no table can hold", unstorable)
+        try:
+            command = command_type.model_validate(fields)
+        except ValidationError as error:
+            raise invalid(
+                f"the body does not fit {name} version {command_type.message_version}",
+                named_errors(error),
+            ) from error
+        try:
+            _ = command.aggregate_id
+        except ValueError as error:
+            wrong = {"field": command_type.aggregate_id_field, "sentence": str(error)}
+            raise invalid(str(error), [wrong]) from error
+        envelope = CommandEnvelope(
+            command=command, command_id=command_id, correlation_id=command_id
+        )
+        try:
+            self._serializer.encode_command(envelope)
+        except (ValueError, TypeError, OverflowError, msgspec.MsgspecError) as error:
+            sentence = f"{name} cannot be sent with these values: {error}"
+            raise invalid(sentence, [{"field": "", "sentence": sentence}]) from error
+        return command
+
+    async def _hand_over(self, command: Command, command_id: str, wait_ms: int) -> Response:
+        try:
+            async with asyncio.timeout(wait_ms / 1_000):
+                await self._bus.send(command, command_id=command_id)
+        except TimeoutError as error:
+            raise CommandTimeout(
+                f"the queue did not take the command within {wait_ms} ms"
+            ) from error
+        body = {
+            "status": "accepted",
+            "aggregate_id": command.aggregate_id,
+            "command_id": command_id,
+        }
+        return _json(202, body, {"Preference-Applied": "respond-async"})
+
+    def _unavailable(self, command: Command, command_id: str, error: Exception) -> NoReturn:
+        log.warning("command not taken by the queue", command_id=command_id, error=str(error))
+        raise Problem(
+            503,
+            "unavailable",
+            "Service unavailable",
+            f"the queue cannot be reached or did not take command {command_id}; {_SAME_KEY}",
+            headers={"Retry-After": str(self._settings.retry_after_s)},
+            command_id=command_id,
+            aggregate_id=command.aggregate_id,
+        ) from error
+
+    async def _overdue(self, command: Command, command_id: str, error: Exception) -> NoReturn:
+        if await self._broker_away():
+            self._unavailable(command, command_id, error)
+        raise Problem(
+            504,
+            "timeout",
+            "No result in time",
+            f"no result of command {command_id} came in time, and its outcome is unknown;"
+            f" {_SAME_KEY}",
+            command_id=command_id,
+            aggregate_id=command.aggregate_id,
+        ) from error
+
+    def _answer(self, result: CommandResult, headers: dict[str, str]) -> Response:
+        if result.ok:
+            return _json(200, result, headers)
+        about: dict[str, Any] = {
+            "error": result.error,
+            "command_id": result.command_id,
+            "aggregate_id": result.aggregate_id,
+        }
+        if result.status == "rejected":
+            raise Problem(409, "rejected", result.error, result.sentence, **about)
+        if result.error == "Busy":
+            retry = {"Retry-After": str(self._settings.retry_after_s)}
+            raise Problem(503, "busy", result.error, result.sentence, headers=retry, **about)
+        # The sentence is of an error that nobody expected, and may tell of the inside.
+        log.error("command failed", sentence=result.sentence, **about)
+        raise Problem(
+            500,
+            "failed",
+            "Command failed",
+            f"command {result.command_id} could not be handled and was put among the dead letters",
+            **about,
+        )
+
+
+def _json(status: int, body: object, headers: dict[str, str]) -> Response:
+    return Response(msgspec.json.encode(body), status, headers, media_type="application/json")

@@ -1,0 +1,200 @@
+"""
+The gateway as an ASGI application: its routes, and what all requests have in common.
+
+Sits between: an HTTP server and the endpoints. Knows no socket.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+import structlog
+from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+from starlette.types import Message, Receive, Scope, Send
+
+from headrace.app import App, RunningApp
+from headrace.gateway import overview
+from headrace.gateway.catalogue import Catalogue
+from headrace.gateway.commands import Commands
+from headrace.gateway.openapi import document
+from headrace.gateway.problems import Problem
+from headrace.gateway.queries import Queries
+from headrace.gateway.readiness import Check, Readiness
+from headrace.gateway.settings import GatewaySettings
+
+__all__ = ["BROKER", "Gateway"]
+
+log = structlog.get_logger(__name__)
+
+# The check that tells a broker that is away from a command that takes long.
+BROKER: Final = "broker"
+
+_CROWDED: Final = "as many requests as requests_max are at work; the same request later is safe"
+_STOPPING: Final = (
+    "the service stops before the request is done, and its outcome is unknown; sending it again with"
+    " the same Idempotency-Key is safe"
+)
+_NO_DATABASE: Final = (
+    "the database of the read models cannot be reached; the same request later is safe"
+)
+
+
+class Gateway:
+    """An ASGI application in front of a running one.
+
+    Args:
+        app: the application.
+        running: the same, at work in this process and event loop.
+        settings: every limit.
+        checks: what `/ready` looks at besides the read models; `broker` also tells 503 from 504.
+
+    Raises:
+        DefinitionError: the OpenAPI document cannot be made of the application's models.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        running: RunningApp,
+        settings: GatewaySettings | None = None,
+        checks: Mapping[str, Check] | None = None,
+    ) -> None:
+        settings = settings or GatewaySettings()
+        catalogue = Catalogue(app.command_types)
+        self._settings = settings
+        self._at_work = 0
+
+        async def read_models() -> None:
+            for name in app.projections:
+                await running.read_models.state(name)
+
+        self._readiness = Readiness({**(checks or {}), "read_models": read_models}, settings)
+        commands = Commands(
+            catalogue=catalogue,
+            bus=running.bus,
+            serializer=app.serializer,
+            settings=settings,
+            broker_away=self._broker_away,
+        )
+        queries = Queries(app=app, running=running, settings=settings)
+        described = document(
+            title=app.name, catalogue=catalogue, projections=app.projections, settings=settings
+        )
+        self._openapi = msgspec.json.encode(described)
+        self._docs = overview.page(described)
+        self._starlette = Starlette(
+            routes=[
+                Route("/commands/{name}", commands.post, methods=["POST"]),
+                Route("/projections/{name}", queries.many),
+                Route("/projections/{name}/{key:path}", queries.one),
+                Route("/health", self._health),
+                Route("/ready", self._ready),
+                Route("/openapi.json", self._describe),
+                Route("/docs", self._show),
+            ],
+            exception_handlers={
+                Problem: _answer_problem,
+                HTTPException: _answer_http,
+                OperationalError: self._answer_outage,
+                InterfaceError: self._answer_outage,
+                PoolTimeout: self._answer_outage,
+                OSError: self._answer_outage,
+                Exception: _answer_defect,
+            },
+        )
+        self._starlette.router.redirect_slashes = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request; never raises for what goes wrong in it."""
+        if self._at_work >= self._settings.requests_max and scope.get("path") != "/health":
+            await self._later("crowded", _CROWDED)(scope, receive, send)
+            return
+        begun = False
+
+        async def answer(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        self._at_work += 1
+        try:
+            await self._starlette(scope, receive, answer)
+        except asyncio.CancelledError:
+            if begun:
+                raise
+            # The server cuts off what took too long when it stops; the task ends with this answer.
+            await self._later("stopping", _STOPPING)(scope, receive, send)
+        except Exception:
+            # The client has its answer: Starlette raises again what it could not expect.
+            log.exception("request failed", method=scope.get("method"), path=scope.get("path"))
+        finally:
+            self._at_work -= 1
+
+    def _later(self, kind: str, sentence: str) -> Response:
+        retry = {"Retry-After": str(self._settings.retry_after_s)}
+        return Problem(503, kind, "Service unavailable", sentence, headers=retry).response
+
+    async def _broker_away(self) -> bool:
+        return await self._readiness.away(BROKER)
+
+    async def _health(self, _request: Request) -> Response:
+        return _json(b'{"status":"alive"}')
+
+    async def _ready(self, _request: Request) -> Response:
+        missing = await self._readiness.missing()
+        parts = {part: missing.get(part, "ready") for part in self._readiness.parts}
+        if not missing:
+            return _json(msgspec.json.encode({"status": "ready", "parts": parts}))
+        raise Problem(
+            503,
+            "not-ready",
+            "Not ready",
+            "; ".join(f"{part}: {sentence}" for part, sentence in missing.items()),
+            headers={"Retry-After": str(self._settings.retry_after_s)},
+            parts=parts,
+        )
+
+    async def _describe(self, _request: Request) -> Response:
+        return _json(self._openapi)
+
+    async def _show(self, _request: Request) -> Response:
+        headers = {"Content-Security-Policy": overview.POLICY, "X-Content-Type-Options": "nosniff"}
+        return HTMLResponse(self._docs, headers=headers)
+
+    async def _answer_outage(self, request: Request, error: Exception) -> Response:
+        log.warning("database away", path=request.url.path, error=str(error))
+        return self._later("unavailable", _NO_DATABASE)
+
+
+async def _answer_problem(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, Problem)
+    return error.response
+
+
+async def _answer_http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    words = {404: "not-found", 405: "method"}
+    return Problem(
+        error.status_code,
+        words.get(error.status_code, "http"),
+        error.detail,
+        f"{request.method} {request.url.path[:200]}: {error.detail}; see /docs",
+        headers=error.headers,
+    ).response
+
+
+async def _answer_defect(_request: Request, _error: Exception) -> Response:
+    return Problem(
+        500, "defect", "Internal error", "this is a defect; the service's log has the whole story"
+    ).response
+
+
+def _json(body: bytes) -> Response:
+    return Response(body, media_type="application/json", headers={"Cache-Control": "no-store"})

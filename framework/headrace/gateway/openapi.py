@@ -1,0 +1,345 @@
+"""
+The OpenAPI 3.1 document of an application, made of its commands' and rows' pydantic models.
+
+Sits between: the catalogue and the projections, and clients that generate code. Pure.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic.errors import PydanticInvalidForJsonSchema
+from pydantic.json_schema import JsonSchemaMode, models_json_schema
+
+from headrace._domain.message import ID_CHARACTERS_MAX, Command
+from headrace._projecting.projection import Projection
+from headrace.errors import DefinitionError
+from headrace.gateway.catalogue import Catalogue
+from headrace.gateway.problems import MEDIA_TYPE, TYPE_PREFIX
+from headrace.gateway.settings import GatewaySettings
+
+__all__ = ["document"]
+
+Json = dict[str, Any]
+
+_EXAMPLES: Final = {"string": "text", "integer": 1, "number": 1.0, "boolean": True, "null": None}
+_PROBLEMS: Final = {
+    "400": ("malformed", "The body or the Idempotency-Key is malformed; says where."),
+    "404": ("no-row", "There is no such thing; close names are listed for a command."),
+    "408": ("slow-body", "The body did not arrive in time."),
+    "409": ("rejected", "A business rule said no; `error` is its code."),
+    "413": ("too-large", "The body is larger than `body_bytes_max`."),
+    "415": ("not-json", "The body is not application/json."),
+    "422": ("invalid", "Values do not fit; `errors` lists them by field."),
+    "500": ("defect", "A defect; the service's log has it."),
+    "503": ("unavailable", "Something is away; the same request later is safe."),
+    "504": ("timeout", "No answer in time; the same Idempotency-Key is safe."),
+}
+
+
+def document(
+    *,
+    title: str,
+    catalogue: Catalogue,
+    projections: Mapping[str, Projection[Any]],
+    settings: GatewaySettings,
+) -> Json:
+    """Returns the document.
+
+    Raises:
+        DefinitionError: a model has a field that JSON Schema cannot describe.
+    """
+    commands = [one for versions in catalogue.names.values() for one in versions.values()]
+    references, schemas = _schemas(commands, [p.row for p in projections.values()])
+    paths: Json = {}
+    for name, versions in catalogue.names.items():
+        bodies = [references[one, "validation"] for one in versions.values()]
+        paths[f"/commands/{name}"] = {
+            "post": _command(name, versions, bodies[0] if len(bodies) == 1 else {"anyOf": bodies})
+        }
+    for name, projection in projections.items():
+        row = references[projection.row, "serialization"]
+        paths[f"/projections/{name}"] = {"get": _many(projection, row, settings)}
+        paths[f"/projections/{name}/{{key}}"] = {"get": _one(projection, row)}
+    paths |= _OPERATIONS
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": title, "version": "1"},
+        "paths": paths,
+        "components": {
+            "schemas": schemas | _SCHEMAS,
+            "parameters": _parameters(settings),
+            "responses": {f"problem-{status}": _problem(status) for status in _PROBLEMS},
+        },
+    }
+
+
+def _schemas(
+    commands: Iterable[type[BaseModel]], rows: Iterable[type[BaseModel]]
+) -> tuple[Mapping[tuple[type[BaseModel], JsonSchemaMode], Json], Json]:
+    wanted: list[tuple[type[BaseModel], JsonSchemaMode]] = []
+    wanted += [(one, "validation") for one in commands]
+    wanted += [(one, "serialization") for one in dict.fromkeys(rows)]
+    try:
+        references, schema = models_json_schema(wanted, ref_template="#/components/schemas/{model}")
+    except PydanticInvalidForJsonSchema as error:
+        raise DefinitionError(f"no OpenAPI document can be made: {error}") from error
+    return references, schema.get("$defs", {})  # type: ignore[return-value]  # keys are what we passed
+
+
+def _command(name: str, versions: Mapping[int, type[Command]], body: Json) -> Json:
+    newest = max(versions)
+    content: Json = {"schema": body}
+    example = _example(versions[newest])
+    if example is not None:
+        content["example"] = example
+    summary = (versions[newest].__doc__ or "").strip().partition("\n")[0]
+    return {
+        "operationId": f"command.{name}",
+        "tags": ["commands"],
+        "summary": summary or name,
+        "parameters": [
+            {
+                "name": "version",
+                "in": "query",
+                "description": "The message's version; the highest by default.",
+                "schema": {"type": "integer", "enum": list(versions), "default": newest},
+            },
+            _reference("parameters", "wait_ms"),
+            _reference("parameters", "Idempotency-Key"),
+            _reference("parameters", "Prefer"),
+        ],
+        "requestBody": {"required": True, "content": {"application/json": content}},
+        "responses": {
+            "200": _success("Handled.", "Headrace.CommandResult"),
+            "202": _success("Durable in the queue (`respond-async`).", "Headrace.Accepted"),
+            **_refusals("400", "404", "408", "409", "413", "415", "422", "500", "503", "504"),
+        },
+    }
+
+
+def _one(projection: Projection[Any], row: Json) -> Json:
+    return {
+        "operationId": f"projection.{projection.name}.one",
+        "tags": ["projections"],
+        "summary": f"The row of a {projection.key}",
+        "parameters": [
+            {
+                "name": "key",
+                "in": "path",
+                "required": True,
+                "description": f"The {projection.key}, percent-encoded.",
+                "schema": {"type": "string"},
+            },
+            _reference("parameters", "seen"),
+            _reference("parameters", "wait_ms"),
+        ],
+        "responses": {
+            "200": {"description": "The row.", "content": {"application/json": {"schema": row}}},
+            **_refusals("404", "422", "500", "503", "504"),
+        },
+    }
+
+
+def _many(projection: Projection[Any], row: Json, settings: GatewaySettings) -> Json:
+    page = {
+        "type": "object",
+        "required": ["rows", "after"],
+        "properties": {
+            "rows": {"type": "array", "items": row, "maxItems": settings.page_rows_max},
+            "after": {
+                "type": ["string", "null"],
+                "description": "Send it as `after` for the next page; null: this is the last.",
+            },
+        },
+    }
+    filters = [
+        {
+            "name": name,
+            "in": "query",
+            "description": "Only rows with this value.",
+            "schema": TypeAdapter(info.annotation).json_schema(),
+        }
+        for name, info in projection.row.model_fields.items()
+        if name not in {"after", "limit", "seen", "wait_ms"}
+    ]
+    return {
+        "operationId": f"projection.{projection.name}.many",
+        "tags": ["projections"],
+        "summary": f"Rows in the order of their {projection.key}",
+        "parameters": [
+            *filters,
+            *(_reference("parameters", name) for name in ("limit", "after", "seen", "wait_ms")),
+        ],
+        "responses": {
+            "200": {"description": "A page.", "content": {"application/json": {"schema": page}}},
+            **_refusals("404", "422", "500", "503", "504"),
+        },
+    }
+
+
+def _example(command_type: type[Command]) -> Json | None:
+    """Returns a body that the command takes, if simple values of its fields' types make one."""
+    schema = command_type.model_json_schema()
+    properties = schema.get("properties", {})
+    body = {}
+    for name in schema.get("required", []):
+        if properties[name].get("type") not in _EXAMPLES:
+            return None
+        body[name] = _EXAMPLES[properties[name]["type"]]
+    try:
+        command_type.model_validate(body)
+    except ValidationError:
+        return None
+    return body
+
+
+def _parameters(settings: GatewaySettings) -> Json:
+    wait = {"type": "integer", "minimum": 1, "maximum": settings.wait_ms_max}
+    key = {"type": "string", "minLength": 1, "maxLength": ID_CHARACTERS_MAX}
+    rows = {"type": "integer", "minimum": 1, "maximum": settings.page_rows_max}
+    described = (
+        ("wait_ms", "query", "How long to wait.", wait | {"default": settings.wait_ms}),
+        ("limit", "query", "Rows of the page.", rows | {"default": settings.page_rows}),
+        ("after", "query", "Only rows with greater keys.", {"type": "string"}),
+        (
+            "seen",
+            "query",
+            "AGGREGATE_ID@VERSION of a command's result: wait until it can be seen.",
+            {"type": "string", "examples": ["ada@3"]},
+        ),
+        (
+            "Idempotency-Key",
+            "header",
+            "The command's id: the same again has no second effect and gets the same answer.",
+            key,
+        ),
+        (
+            "Prefer",
+            "header",
+            "`wait=SECONDS`, or `respond-async` (RFC 7240).",
+            {"type": "string", "examples": ["respond-async", "wait=5"]},
+        ),
+    )
+    return {
+        name: {"name": name, "in": place, "description": text, "schema": schema}
+        for name, place, text, schema in described
+    }
+
+
+def _reference(kind: str, name: str) -> Json:
+    return {"$ref": f"#/components/{kind}/{name}"}
+
+
+def _success(description: str, schema: str) -> Json:
+    content = {"application/json": {"schema": _reference("schemas", schema)}}
+    return {"description": description, "content": content}
+
+
+def _refusals(*statuses: str) -> Json:
+    return {status: _reference("responses", f"problem-{status}") for status in statuses}
+
+
+def _problem(status: str) -> Json:
+    kind, description = _PROBLEMS[status]
+    example = {
+        "type": f"{TYPE_PREFIX}{kind}",
+        "title": kind.replace("-", " ").capitalize(),
+        "status": int(status),
+        "detail": description,
+    }
+    if status == "422":
+        example["errors"] = [{"field": "amount", "sentence": "Field required"}]
+    if status == "409":
+        example |= {"error": "InsufficientFunds", "command_id": "order-1", "aggregate_id": "ada"}
+    content = {"schema": _reference("schemas", "Headrace.Problem"), "example": example}
+    response: Json = {"description": description, "content": {MEDIA_TYPE: content}}
+    if status == "503":
+        response["headers"] = {
+            "Retry-After": {"description": "In seconds.", "schema": {"type": "integer"}}
+        }
+    return response
+
+
+_TEXT: Final = {"type": "string"}
+_SCHEMAS: Final[Json] = {
+    "Headrace.CommandResult": {
+        "type": "object",
+        "required": ["status", "aggregate_id", "command_id"],
+        "properties": {
+            "status": {"enum": ["executed", "unchanged"]},
+            "aggregate_id": _TEXT,
+            "command_id": _TEXT,
+            "version": {"type": ["integer", "null"]},
+            "value": {"description": "What the handler answered."},
+            "error": _TEXT,
+            "sentence": _TEXT,
+        },
+        "examples": [
+            {
+                "status": "executed",
+                "aggregate_id": "ada",
+                "command_id": "order-1",
+                "version": 3,
+                "value": {"balance": 5},
+                "error": "",
+                "sentence": "",
+            }
+        ],
+    },
+    "Headrace.Accepted": {
+        "type": "object",
+        "required": ["status", "aggregate_id", "command_id"],
+        "properties": {
+            "status": {"const": "accepted"},
+            "aggregate_id": _TEXT,
+            "command_id": _TEXT,
+        },
+    },
+    "Headrace.Problem": {
+        "type": "object",
+        "description": "RFC 9457.",
+        "required": ["type", "title", "status", "detail"],
+        "properties": {
+            "type": {"type": "string", "format": "uri"},
+            "title": _TEXT,
+            "status": {"type": "integer"},
+            "detail": _TEXT,
+            "error": _TEXT,
+            "command_id": _TEXT,
+            "aggregate_id": _TEXT,
+            "close_matches": {"type": "array", "items": _TEXT},
+            "errors": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "required": ["field", "sentence"],
+                    "properties": {"field": _TEXT, "sentence": _TEXT},
+                },
+            },
+        },
+        "additionalProperties": True,
+    },
+}
+
+
+def _operation(name: str, summary: str, media_type: str, *refusals: str) -> Json:
+    return {
+        "get": {
+            "operationId": name,
+            "tags": ["operations"],
+            "summary": summary,
+            "responses": {
+                "200": {"description": "Yes.", "content": {media_type: {"schema": {}}}},
+                **_refusals(*refusals),
+            },
+        }
+    }
+
+
+_OPERATIONS: Final[Json] = {
+    "/health": _operation("health", "Whether the process is alive", "application/json"),
+    "/ready": _operation("ready", "Whether every part is there", "application/json", "503"),
+    "/openapi.json": _operation("openapi", "This document", "application/json"),
+    "/docs": _operation("docs", "This document as a page", "text/html"),
+}

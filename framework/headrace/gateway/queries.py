@@ -1,0 +1,145 @@
+"""
+`GET /projections/{name}` and `GET /projections/{name}/{key}`: rows of read models.
+
+Sits between: HTTP requests and the read models. Writes nothing.
+"""
+
+from typing import Any, Final
+
+import msgspec
+from pydantic import ValidationError
+from starlette.requests import Request
+from starlette.responses import Response
+
+from headrace._domain.message import check_id
+from headrace._projecting.projection import Projection
+from headrace.app import App, RunningApp
+from headrace.errors import ProjectionError, ProjectionNotFound
+from headrace.gateway import reading
+from headrace.gateway.pages import Pages
+from headrace.gateway.problems import Problem, invalid, named_errors
+from headrace.gateway.settings import GatewaySettings
+
+__all__ = ["CONTROLS", "Queries"]
+
+# Names of the query that are no fields of a row.
+CONTROLS: Final = frozenset({"after", "limit", "seen", "wait_ms"})
+_WAITING: Final = frozenset({"seen", "wait_ms"})
+_VERSION_MAX: Final = 10**18 - 1
+
+
+class Queries:
+    """The endpoints of all projections.
+
+    Args:
+        app: whose projections.
+        running: the same application at work.
+        settings: bounds and waits.
+    """
+
+    def __init__(self, *, app: App, running: RunningApp, settings: GatewaySettings) -> None:
+        self._running = running
+        self._settings = settings
+        self._pages: dict[str, Pages[Any]] = {
+            name: Pages(projection, running.read_models)
+            for name, projection in app.projections.items()
+        }
+        self._app = app
+
+    async def one(self, request: Request) -> Response:
+        """Answers with the row of a key; raises `Problem`."""
+        projection = self._projection(request)
+        values = reading.single_values(request.query_params)
+        _refuse_unknown(values, _WAITING)
+        await self._wait(projection, values)
+        key = request.path_params["key"]
+        row = None if "\x00" in key else await self._running.read(projection).get(key)
+        if row is None:
+            raise Problem(
+                404, "no-row", "No such row", f"{projection.name} has no row {key[:255]!r}"
+            )
+        return _json(row.model_dump_json().encode())
+
+    async def many(self, request: Request) -> Response:
+        """Answers with a page of rows; raises `Problem`."""
+        projection = self._projection(request)
+        pages = self._pages[projection.name]
+        values = reading.single_values(request.query_params)
+        _refuse_unknown(values, CONTROLS | pages.fields)
+        most = self._settings.page_rows_max
+        limit = reading.integer(
+            values, "limit", least=1, most=most, default=self._settings.page_rows
+        )
+        after = values.get("after")
+        if after is not None and "\x00" in after:
+            raise invalid("after is a key", [{"field": "after", "sentence": "has a NUL"}])
+        wished = {name: text for name, text in values.items() if name not in CONTROLS}
+        equals = _equals(pages, wished)
+        await self._wait(projection, values)
+        page = await pages.read(equals, after=after, limit=limit or most)
+        rows = b",".join(row.model_dump_json().encode() for row in page.rows)
+        return _json(b'{"rows":[%b],"after":%b}' % (rows, msgspec.json.encode(page.after)))
+
+    def _projection(self, request: Request) -> Projection[Any]:
+        try:
+            return self._app.projection(request.path_params["name"][:100])
+        except ProjectionNotFound as error:
+            raise Problem(404, "unknown-projection", "Unknown projection", str(error)) from error
+
+    async def _wait(self, projection: Projection[Any], values: dict[str, str]) -> None:
+        """Waits for what the client has done before: `seen=AGGREGATE_ID@VERSION`."""
+        most = self._settings.wait_ms_max
+        wait_ms = reading.integer(
+            values, "wait_ms", least=1, most=most, default=self._settings.wait_ms
+        )
+        seen = values.get("seen")
+        if seen is None:
+            return
+        aggregate_id, _, text = seen.rpartition("@")
+        try:
+            check_id("an aggregate id", aggregate_id)
+        except ValueError as error:
+            sentence = f"write AGGREGATE_ID@VERSION: {error}"
+            raise invalid(sentence, [{"field": "seen", "sentence": sentence}]) from error
+        version = reading.integer({"seen": text}, "seen", least=1, most=_VERSION_MAX, default=None)
+        try:
+            await self._running.read_models.wait_for_version(
+                projection, aggregate_id, version or 1, timeout_ms=wait_ms or most
+            )
+        except ProjectionError as error:
+            raise Problem(
+                504,
+                "not-seen",
+                "Not seen in time",
+                f"{error}; ask again, it goes on meanwhile",
+                headers={"Retry-After": str(self._settings.retry_after_s)},
+            ) from error
+
+
+def _refuse_unknown(values: dict[str, str], known: frozenset[str]) -> None:
+    unknown = sorted(values.keys() - known)
+    if unknown:
+        names = ", ".join(sorted(known))
+        raise invalid(
+            f"the query knows: {names}",
+            [{"field": name[:80], "sentence": "no such field"} for name in unknown],
+        )
+
+
+def _equals(pages: Pages[Any], wished: dict[str, str]) -> dict[str, Any]:
+    equals: dict[str, Any] = {}
+    errors: list[dict[str, str]] = []
+    for name, text in wished.items():
+        try:
+            equals[name] = pages.value(name, text)
+        except ValidationError as error:
+            errors += [{**one, "field": name} for one in named_errors(error)]
+        except ValueError as error:
+            errors.append({"field": name, "sentence": str(error)})
+    if errors:
+        raise invalid("no row can have these values", errors)
+    return equals
+
+
+def _json(body: bytes) -> Response:
+    return Response(body, media_type="application/json", headers={"Cache-Control": "no-store"})

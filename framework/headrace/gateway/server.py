@@ -1,0 +1,167 @@
+"""
+The gateway on a socket: uvicorn within the event loop of the application, without its signals.
+
+Sits between: whoever runs an application and uvicorn. Owns the socket and the order of stopping.
+"""
+
+import asyncio
+import contextlib
+import ipaddress
+import math
+import socket
+from collections.abc import AsyncIterator, Generator, Mapping
+from contextlib import asynccontextmanager
+from typing import Final
+
+import structlog
+import uvicorn
+
+from headrace.app import App, RunningApp
+from headrace.errors import HeadraceError
+from headrace.gateway.gateway import Gateway
+from headrace.gateway.readiness import Check
+from headrace.gateway.settings import GatewaySettings
+
+__all__ = ["Serving", "serving"]
+
+log = structlog.get_logger(__name__)
+
+
+# How long requests that were cut off may take to say so.
+_CUT_OFF_MS_MAX: Final = 1_000
+
+
+class Serving:
+    """A gateway that listens.
+
+    Attributes:
+        address: `host:port` where it does.
+    """
+
+    def __init__(self, address: str, task: asyncio.Task[None]) -> None:
+        self.address = address
+        self._task = task
+
+    async def failed(self) -> None:
+        """Waits, and raises if the server ends before it is told to."""
+        await asyncio.shield(self._task)
+        raise HeadraceError("the HTTP server has ended by itself")
+
+
+class _Server(uvicorn.Server):
+    """uvicorn that leaves signals to whoever owns the process, and says when it listens."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listening = asyncio.Event()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Installs no handler."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begins to listen."""
+        await super().startup(sockets)
+        self.listening.set()
+
+
+@asynccontextmanager
+async def serving(
+    app: App,
+    running: RunningApp,
+    settings: GatewaySettings | None = None,
+    checks: Mapping[str, Check] | None = None,
+) -> AsyncIterator[Serving]:
+    """Serves an application by HTTP until the block ends.
+
+    On the way out no connection is accepted any more, then requests under way are finished within
+    `stop_ms`, then cut off.
+
+    Args:
+        app: the application.
+        running: the same, at work in this event loop.
+        settings: where to listen, and every limit.
+        checks: what `/ready` looks at besides the read models and the application's parts.
+
+    Raises:
+        OSError: the address cannot be had.
+        DefinitionError: no OpenAPI document can be made of the application's models.
+    """
+    settings = settings or GatewaySettings()
+    failure = asyncio.create_task(running.failed(), name="gateway: parts of the application")
+
+    async def parts() -> None:
+        if failure.done():
+            failure.result()
+            raise HeadraceError("a part of the application has ended")
+
+    gateway = Gateway(app, running, settings, {**(checks or {}), "parts": parts})
+    try:
+        with _bound(settings) as listener:
+            server = _Server(_config(gateway, settings))
+            task = asyncio.create_task(server.serve([listener]), name="gateway: server")
+            try:
+                await _started(server, task)
+                yield Serving(_address(listener), task)
+            finally:
+                server.should_exit = True
+                await task
+                cut_off = set(server.server_state.tasks)
+                if cut_off:
+                    await asyncio.wait(cut_off, timeout=_CUT_OFF_MS_MAX / 1_000)
+    finally:
+        failure.cancel()
+        await asyncio.wait({failure})
+        if not failure.cancelled():
+            failure.exception()  # looked at: its owner is whoever runs the application
+
+
+async def _started(server: _Server, task: asyncio.Task[None]) -> None:
+    listening = asyncio.create_task(server.listening.wait(), name="gateway: start")
+    try:
+        await asyncio.wait({listening, task}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        listening.cancel()
+    if task.done():
+        await task
+        raise HeadraceError("the HTTP server ended while it started")
+
+
+def _config(gateway: Gateway, settings: GatewaySettings) -> uvicorn.Config:
+    return uvicorn.Config(
+        gateway,
+        http="h11",
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        limit_concurrency=settings.connections_max,
+        timeout_keep_alive=math.ceil(settings.idle_ms / 1_000),
+        timeout_graceful_shutdown=math.ceil(settings.stop_ms / 1_000),
+    )
+
+
+def _bound(settings: GatewaySettings) -> socket.socket:
+    if not _is_loopback(settings.host):
+        log.warning(
+            "the gateway has no authentication yet: whoever reaches the address may send commands",
+            host=settings.host,
+        )
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    return socket.create_server((settings.host, settings.port), family=family)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _address(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

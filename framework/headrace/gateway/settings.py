@@ -1,0 +1,67 @@
+"""
+Every limit of the HTTP gateway with its default, its unit and its reason, validated once.
+
+Values only. Sits between: whoever starts a gateway and its parts.
+"""
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+__all__ = ["GatewaySettings"]
+
+
+class GatewaySettings(BaseModel):
+    """How a gateway listens, and what it takes on.
+
+    Raises:
+        ValueError: a value is out of its range, or a default beyond its own maximum.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    # This machine alone: the gateway asks nobody who they are.
+    host: str = "127.0.0.1"
+    # 0 takes a free one.
+    port: int = Field(default=8080, ge=0, le=65_535)
+
+    # A command is a wish of a few hundred bytes; four of the largest fit into a frame of the queue.
+    body_bytes_max: int = Field(default=1_048_576, ge=1)
+    # A body of that size takes this long at 1 Mbit/s; whoever is slower holds up a place.
+    body_ms: int = Field(default=10_000, ge=1)
+    # Requests at work at once; each may hold a body, so this times `body_bytes_max` bounds memory.
+    requests_max: int = Field(default=256, ge=1)
+    # Open connections, most of them idle between requests.
+    connections_max: int = Field(default=1_024, ge=1)
+    # An idle connection is closed after this; longer than the pause between two calls of a script.
+    idle_ms: int = Field(default=5_000, ge=1_000)
+
+    # How long a request waits for a result or a read model where it does not say: below the 30 s
+    # after which many proxies give up.
+    wait_ms: int = Field(default=10_000, ge=1)
+    # The longest wait that a request may ask for; it holds one of `requests_max` places.
+    wait_ms_max: int = Field(default=60_000, ge=1)
+
+    # Rows of a page where the request does not say, and the most it may ask for: some hundred
+    # kilobytes of JSON.
+    page_rows: int = Field(default=100, ge=1)
+    page_rows_max: int = Field(default=1_000, ge=1)
+
+    # What `Retry-After` says: a restarted broker is back after about this long.
+    retry_after_s: int = Field(default=1, ge=1)
+    # Bound of each check of `/ready`; orchestrators give up after a few seconds.
+    check_ms: int = Field(default=2_000, ge=1)
+    # An answer of `/ready` is given again for this long, so that asking often costs nothing.
+    ready_cache_ms: int = Field(default=1_000, ge=0)
+
+    # How long requests under way may take once the gateway stops; then they are cut off. Below the
+    # 30 s after which orchestrators kill.
+    stop_ms: int = Field(default=10_000, ge=1)
+
+    @model_validator(mode="after")
+    def _check_defaults(self) -> "GatewaySettings":
+        for name, value, most in (
+            ("wait_ms", self.wait_ms, self.wait_ms_max),
+            ("page_rows", self.page_rows, self.page_rows_max),
+        ):
+            if value > most:
+                raise ValueError(f"{name} is {value}, more than {name}_max, which is {most}")
+        return self

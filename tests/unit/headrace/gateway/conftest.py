@@ -1,0 +1,59 @@
+"""A bank that runs in this process, and HTTP in front of it without a socket."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import httpx
+import pytest
+
+from headrace.app import RunningApp
+from headrace.gateway.gateway import Gateway
+from samples.bank import app
+
+
+@pytest.fixture
+async def bank() -> AsyncIterator[RunningApp]:
+    """The bank sample, with events in memory."""
+    async with app.run_local() as running:
+        yield running
+
+
+@pytest.fixture
+async def http(bank: RunningApp) -> AsyncIterator[Callable[..., httpx.AsyncClient]]:
+    """Makes clients of a gateway with the given settings and checks."""
+    async with AsyncExitStack() as stack:
+
+        def connect(*arguments: Any) -> httpx.AsyncClient:
+            transport = httpx.ASGITransport(Gateway(app, bank, *arguments))
+            client = httpx.AsyncClient(transport=transport, base_url="http://bank")
+            stack.push_async_callback(client.aclose)
+            return client
+
+        yield connect
+
+
+class FailingBus:
+    """A bus whose every call ends with one error, or with one result."""
+
+    def __init__(self, *, error: Exception | None = None, result: Any = None) -> None:
+        self._error = error
+        self._result = result
+        self.waits: list[int] = []
+
+    async def execute(self, command: Any, *, command_id: str, timeout_ms: int) -> Any:
+        self.waits.append(timeout_ms)
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+    async def send(self, command: Any, *, command_id: str) -> str:
+        if self._error is not None:
+            raise self._error
+        return command_id
+
+
+@pytest.fixture
+def failing_bus() -> type[FailingBus]:
+    """The class of buses that fail on purpose."""
+    return FailingBus

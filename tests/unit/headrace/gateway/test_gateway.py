@@ -1,0 +1,98 @@
+"""What all requests have in common: routes, problems, the limit of requests at work, defects."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from openapi_spec_validator import validate
+from sqlalchemy.exc import OperationalError
+
+from headrace.errors import SchemaOutOfDate
+from headrace.gateway.settings import GatewaySettings
+
+
+async def test_a_living_process_says_so(http: Any) -> None:
+    assert (await http().get("/health")).json() == {"status": "alive"}
+
+
+async def test_ready_names_every_part(http: Any) -> None:
+    async def broker() -> None:
+        pass
+
+    answer = await http(GatewaySettings(), {"broker": broker}).get("/ready")
+    assert answer.status_code == 200
+    assert answer.json()["parts"] == {"broker": "ready", "read_models": "ready"}
+
+
+async def test_not_ready_is_503_and_says_which_part(http: Any) -> None:
+    async def event_store() -> None:
+        raise SchemaOutOfDate("the schema is behind; run: headrace db upgrade")
+
+    answer = await http(GatewaySettings(), {"event_store": event_store}).get("/ready")
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    assert "event_store: the schema is behind" in answer.json()["detail"]
+    assert answer.json()["parts"]["read_models"] == "ready"
+
+
+async def test_the_document_and_the_page_are_served(http: Any) -> None:
+    client = http()
+    validate((await client.get("/openapi.json")).json())
+    page = await client.get("/docs")
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert page.headers["content-security-policy"].startswith("default-src 'none'")
+    assert "POST /commands/Deposit" in page.text
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("GET", "/", 404), ("GET", "/health/", 404), ("GET", "/commands/Deposit", 405), ("DELETE", "/health", 405)],
+)  # fmt: skip
+async def test_a_wrong_path_or_method_is_a_problem_too(
+    http: Any, method: str, path: str, status: int
+) -> None:
+    answer = await http().request(method, path)
+    assert (answer.status_code, answer.json()["status"]) == (status, status)
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert ("allow" in answer.headers) == (status == 405)
+
+
+async def test_one_request_too_many_is_503_but_the_process_is_alive(http: Any, bank: Any) -> None:
+    begun, let_go = asyncio.Event(), asyncio.Event()
+
+    class SlowBus:
+        async def execute(self, *_: Any, **__: Any) -> Any:
+            begun.set()
+            await let_go.wait()
+            raise ZeroDivisionError("secret")
+
+    bank.bus = SlowBus()
+    client = http(GatewaySettings(requests_max=1))
+    body = {"account_id": "ada", "owner": "x"}
+    first = asyncio.create_task(client.post("/commands/OpenAccount", json=body))
+    await begun.wait()
+    crowded = await client.get("/projections/balances")
+    assert (crowded.status_code, crowded.headers["retry-after"]) == (503, "1")
+    assert (await client.get("/health")).status_code == 200
+    let_go.set()
+    assert (await first).status_code == 500
+    assert (await client.get("/projections/balances")).status_code == 200
+
+
+async def test_a_defect_is_500_without_its_story(http: Any, bank: Any, failing_bus: Any) -> None:
+    bank.bus = failing_bus(error=ZeroDivisionError("secret"))
+    answer = await http().post("/commands/OpenAccount", json={"account_id": "a", "owner": "x"})
+    assert (answer.status_code, answer.json()["title"]) == (500, "Internal error")
+    assert "secret" not in answer.text
+    assert "Traceback" not in answer.text
+
+
+@pytest.mark.parametrize("error", [OSError("gone"), OperationalError("x", None, Exception("gone"))])
+async def test_a_database_that_is_away_is_503(http: Any, bank: Any, error: Exception) -> None:
+    class Away:
+        def __getattr__(self, _name: str) -> Any:
+            raise error
+
+    bank.read_models = Away()
+    answer = await http().get("/projections/balances")
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    assert "gone" not in answer.text

@@ -1,0 +1,39 @@
+"""The gateway's limits: checked once, each with a reason, and the same in its document."""
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+from headrace.gateway.settings import GatewaySettings
+
+ROOT = Path(__file__).parents[4]
+
+
+def test_it_listens_on_this_machine_alone_unless_told_otherwise() -> None:
+    assert GatewaySettings().host == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"wait_ms": 5, "wait_ms_max": 4}, {"page_rows": 9, "page_rows_max": 8}]
+)
+def test_a_default_beyond_its_own_maximum_is_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="_max, which is"):
+        GatewaySettings(**wrong)
+
+
+@pytest.mark.parametrize("wrong", [{"port": 65_536}, {"requests_max": 0}, {"unknown": 1}])
+def test_values_out_of_range_and_unknown_ones_are_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        GatewaySettings(**wrong)
+
+
+def test_the_document_has_every_setting_with_its_default_and_reason() -> None:
+    limits = runpy.run_path(str(ROOT / "docs" / "limits.py"))
+    table = limits["_table"]("headrace.gateway.settings", "GatewaySettings", "a gateway")
+    rows = [line for line in table.splitlines() if line.startswith("| `")]
+    assert len(rows) == len(GatewaySettings.model_fields)
+    assert [row for row in rows if re.search(r"\|\s+\|$", row)] == []
+    page = (ROOT / "docs" / "http.md").read_text(encoding="utf-8")
+    assert [row for row in rows if row not in page] == []
