@@ -1,5 +1,6 @@
 """Commands by HTTP: each outcome of a command has its status."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -34,6 +35,20 @@ async def test_the_same_key_again_has_no_second_effect_and_the_same_answer(http:
     assert (second.status_code, second.content) == (200, first.content)
     third = await client.post("/commands/Deposit", json=deposit | {"transaction_id": "u"})
     assert third.json()["value"] == {"balance": 10}
+
+
+async def test_the_same_key_at_the_same_time_gets_one_answer(http: Any) -> None:
+    client = http()
+    await client.post("/commands/OpenAccount", json=ADA)
+    deposit = {"account_id": "ada", "transaction_id": "t", "amount": 5}
+    calls = [
+        client.post("/commands/Deposit", json=deposit, headers={"Idempotency-Key": "d"})
+        for _ in range(10)
+    ]
+    answers = await asyncio.gather(*calls)
+    assert {(answer.status_code, answer.json()["value"]["balance"]) for answer in answers} == {
+        (200, 5)
+    }
 
 
 async def test_nothing_to_change_is_200(http: Any) -> None:

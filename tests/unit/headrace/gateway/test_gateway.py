@@ -1,6 +1,8 @@
 """What all requests have in common: routes, problems, the limit of requests at work, defects."""
 
 import asyncio
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -96,3 +98,10 @@ async def test_a_database_that_is_away_is_503(http: Any, bank: Any, error: Excep
     answer = await http().get("/projections/balances")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
     assert "gone" not in answer.text
+
+
+def test_without_the_extra_the_sentence_says_what_to_install() -> None:
+    code = "import sys; sys.modules['uvicorn'] = None; import headrace.gateway"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "ExtraMissing" in done.stderr
+    assert "pip install 'headrace[http]'" in done.stderr

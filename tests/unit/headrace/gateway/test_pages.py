@@ -11,6 +11,7 @@ from headrace._domain.message import DomainEvent, EventContext
 from headrace._projecting.projection import Projection
 from headrace._projecting.read_models import ReadModels
 from headrace.gateway.pages import Pages
+from headrace.stores.schema import upgrade
 
 
 class Sold(DomainEvent):
@@ -41,9 +42,17 @@ ROWS = [
 ]
 
 
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Any) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'read.db'}"
+    return str(request.getfixturevalue("postgres_database"))
+
+
 @pytest.fixture
-async def pages(tmp_path: Any) -> Any:
-    models = ReadModels(f"sqlite:///{tmp_path / 'read.db'}")
+async def pages(url: str) -> Any:
+    await upgrade(url)
+    models = ReadModels(url)
     await models.ensure(sales)
     async with models.begin() as connection:
         rows = [dict(row) for row in ROWS]
@@ -84,8 +93,6 @@ async def test_the_last_page_says_that_it_is_the_last(pages: Pages[Sale]) -> Non
     [("pieces", "x"), ("pieces", str(2**63)), ("price", "NaN"), ("price", "1e999999999"),
      ("at", "2026-01-31T12:00:00"), ("sale_id", "a\x00"), ("sale_id", "x" * 8_193)],
 )  # fmt: skip
-async def test_a_value_that_no_row_can_have_is_refused(
-    pages: Pages[Sale], field: str, text: str
-) -> None:
+def test_a_value_that_no_row_can_have_is_refused(tmp_path: Any, field: str, text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
-        pages.value(field, text)
+        Pages(sales, ReadModels(f"sqlite:///{tmp_path / 'read.db'}")).value(field, text)
