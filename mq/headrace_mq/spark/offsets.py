@@ -5,8 +5,9 @@ Sits between: `source`, which has the options as text, and `reader`, which reads
 is given the ranges that the broker holds and asks nobody.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 import msgspec
@@ -14,10 +15,20 @@ import msgspec
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.bodies import QueueRange
 
-__all__ = ["Bound", "QueueSlice", "parse_bound", "plan_slices"]
+__all__ = [
+    "Bound",
+    "QueueSlice",
+    "deleted_before",
+    "parse_bound",
+    "parse_moment",
+    "plan_slices",
+    "split_slices",
+]
 
 # "earliest", "latest", or an offset for some queues; queues it does not name keep the default.
 Bound = Literal["earliest", "latest"] | Mapping[QueueRef, int]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _decode = msgspec.json.Decoder(dict[str, dict[str, int]]).decode
 
@@ -63,6 +74,40 @@ def parse_bound(option: str, text: str) -> Bound:
     return bound
 
 
+def parse_moment(option: str, text: str) -> int:
+    """Reads the value of `startingTimestamp` or `endingTimestamp` as milliseconds since 1970 UTC.
+
+    Raises:
+        ValueError: it is neither a number of milliseconds nor an ISO 8601 time with its zone.
+    """
+    word = text.strip()
+    if word.isascii() and word.isdigit():
+        return int(word)
+    try:
+        moment = datetime.fromisoformat(word)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise ValueError(
+            f"{option}: use milliseconds since 1970 UTC or a time with its zone such as"
+            f" 2026-01-31T09:00:00Z, not {text!r}"
+        )
+    # Rounded up: what was stored within the millisecond before is not at or after the moment.
+    return -((_EPOCH - moment) // timedelta(milliseconds=1))
+
+
+def deleted_before(held: Sequence[QueueRange], bound: Bound) -> list[QueueSlice]:
+    """Returns the ranges that a bound asks for and that are deleted, below the first one held."""
+    if isinstance(bound, str):
+        return []
+    firsts = {QueueRef(one.topic, one.queue_id): one.first for one in held}
+    return [
+        QueueSlice(queue=queue, start=offset, end=firsts[queue])
+        for queue, offset in bound.items()
+        if offset < firsts.get(queue, 0)
+    ]
+
+
 def plan_slices(
     held: Sequence[QueueRange],
     *,
@@ -87,11 +132,15 @@ def plan_slices(
     known = {QueueRef(queue.topic, queue.queue_id) for queue in held}
     for option, bound in (("startingOffsets", starting), ("endingOffsets", ending)):
         _refuse_unknown(option, bound, known)
-    slices: list[QueueSlice] = []
-    for queue in held:
-        whole = _slice_of(queue, starting, ending)
-        slices.extend(_split(whole, split_records))
-    return slices
+    return list(split_slices((_slice_of(queue, starting, ending) for queue in held), split_records))
+
+
+def split_slices(slices: Iterable[QueueSlice], records_max: int | None) -> Iterator[QueueSlice]:
+    """Cuts slices into pieces of at most so many records, in order; empty ones are left out."""
+    for whole in slices:
+        step = records_max or max(whole.records, 1)
+        for start in range(whole.start, whole.end, step):
+            yield QueueSlice(queue=whole.queue, start=start, end=min(start + step, whole.end))
 
 
 def _refuse_unknown(option: str, bound: Bound, known: Iterable[QueueRef]) -> None:
@@ -110,6 +159,7 @@ def _slice_of(queue: QueueRange, starting: Bound, ending: Bound) -> QueueSlice:
         raise ValueError(
             f"startingOffsets asks for offset {start} of {name}, which holds {queue.first} to"
             f" {queue.end}; what was deleted or not yet written cannot be read"
+            + (f"; failOnDataLoss=false goes on from {queue.first}" if start < queue.first else "")
         )
     if end > queue.end:
         raise ValueError(
@@ -127,11 +177,3 @@ def _offset(bound: Bound, ref: QueueRef, queue: QueueRange, *, default: int) -> 
         return queue.end
     assert not isinstance(bound, str)
     return bound.get(ref, default)
-
-
-def _split(whole: QueueSlice, records_max: int | None) -> list[QueueSlice]:
-    step = records_max or max(whole.records, 1)
-    return [
-        QueueSlice(queue=whole.queue, start=start, end=min(start + step, whole.end))
-        for start in range(whole.start, whole.end, step)
-    ]

@@ -2,7 +2,7 @@
 The executor's side: fetches one slice of a queue and turns its columns into Arrow batches.
 
 Sits between: Spark's Python worker, which wants `pyarrow.RecordBatch`es, and the blocking client.
-Never builds an object per record: whole columns go from the wire format to Arrow.
+Knows of breaking connections and deleted offsets; nothing of options or plans.
 """
 
 import gc
@@ -10,49 +10,43 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from itertools import accumulate, chain
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 import pyarrow as pa
+import structlog
 
 from headrace_mq.client.blocking import BlockingReader
 from headrace_mq.errors import (
     BrokerError,
     ConnectionLost,
     MessageQueueError,
+    OffsetOutOfRange,
     RequestTimeout,
 )
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import BatchHeader, Columns
 from headrace_mq.protocol.bodies import QueueRange
+from headrace_mq.spark.columns import ARROW_SCHEMA, Gathered
 from headrace_mq.spark.offsets import QueueSlice
 
 __all__ = [
-    "ARROW_SCHEMA",
+    "Choice",
     "ReadSettings",
+    "TopicReader",
+    "ask",
+    "connect",
     "fetch_ranges",
     "rarely_collecting",
     "read_columns",
     "read_record_batches",
+    "unreachable_here",
 ]
 
-# The columns of the data source, in order.
-ARROW_SCHEMA = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("queue_id", pa.int32()),
-        ("offset", pa.int64()),
-        ("key", pa.string()),
-        ("tag", pa.string()),
-        ("headers", pa.map_(pa.string(), pa.string())),
-        ("body", pa.binary()),
-        ("born_at", pa.timestamp("us", tz="UTC")),
-        ("stored_at", pa.timestamp("us", tz="UTC")),
-    ]
-)
-
+T = TypeVar("T")
 Part = tuple[BatchHeader, Columns, int, int]
+
+_log = structlog.get_logger(__name__)
 
 # A wire batch makes thousands of objects that live for a moment and form no cycles. At Python's own
 # thresholds (700, 10, 10) looking for cycles took three quarters of the time of reading, and half
@@ -77,6 +71,10 @@ class ReadSettings(msgspec.Struct, frozen=True, kw_only=True):
     batch_rows: int = 32_000
     batch_bytes: int = 16 << 20
 
+    def pause_s(self, failures: int) -> float:
+        """The pause, in seconds, after so many failures in a row."""
+        return min(self.pause_ms_min << (failures - 1), self.pause_ms_max) / 1_000
+
 
 class TopicReader(Protocol):
     """What is needed of `BlockingReader`; tests pass one without sockets."""
@@ -95,32 +93,82 @@ class TopicReader(Protocol):
 Connect = Callable[[str, int], AbstractContextManager[TopicReader]]
 
 
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """What of a slice is wanted.
+
+    Args:
+        schema: the columns, a choice of `ARROW_SCHEMA` in any order.
+        include_headers: False leaves the column `headers` null.
+        keep: told a wire batch's header, says whether a record of it may be wanted.
+        skip_deleted: go on at the first record held where others would raise OffsetOutOfRange.
+    """
+
+    schema: Any = ARROW_SCHEMA
+    include_headers: bool = True
+    keep: Callable[[BatchHeader], bool] | None = None
+    skip_deleted: bool = False
+
+
 def connect(address: str, timeout_ms: int) -> AbstractContextManager[TopicReader]:
     """Opens a connection to the broker at `host:port`."""
     return BlockingReader(address, timeout_ms=timeout_ms)
+
+
+def ask(
+    address: str,
+    question: Callable[[TopicReader], T],
+    *,
+    patient: bool = False,
+    settings: ReadSettings | None = None,
+    connect: Connect = connect,
+    pause: Callable[[float], None] = time.sleep,
+) -> T:
+    """Asks the broker something over a connection of its own.
+
+    Args:
+        address: the broker's `host:port`.
+        question: uses the connection, and nothing of it afterwards.
+        patient: ask again where the broker cannot be reached, as often as the settings allow.
+        settings: bounds.
+        connect: opens the connection.
+        pause: waits so many seconds between attempts.
+
+    Raises:
+        ConnectionLost: the broker cannot be reached from this machine.
+        BrokerError: the broker's answer, where asking again would not change it.
+    """
+    bounds, failures = settings or ReadSettings(), 0
+    while True:
+        try:
+            with connect(address, bounds.timeout_ms) as reader:
+                return question(reader)
+        except (ConnectionLost, RequestTimeout, BrokerError, OSError) as error:
+            failures += 1
+            _raise_unless_passing(error, failures, bounds.attempts_max if patient else 1)
+            pause(bounds.pause_s(failures))
 
 
 def fetch_ranges(
     address: str,
     topics: Sequence[str],
     *,
+    patient: bool = False,
     settings: ReadSettings | None = None,
     connect: Connect = connect,
 ) -> list[QueueRange]:
-    """Asks the broker once for the ranges of all queues of the topics, sorted.
+    """Asks the broker for the ranges of all queues of the topics, sorted; `patient` as in `ask`.
 
     Raises:
         TopicNotFound: one of them does not exist.
         ConnectionLost: the broker cannot be reached from this machine.
     """
-    bounds = settings or ReadSettings()
-    try:
-        with connect(address, bounds.timeout_ms) as reader:
-            ranges = reader.ranges(topics)
-    except (MessageQueueError, OSError) as error:
-        if isinstance(error, BrokerError) and not error.retriable:
-            raise
-        raise _unreachable(error) from error
+    ranges = ask(
+        address,
+        lambda reader: reader.ranges(topics),
+        patient=patient,
+        settings=settings,
+        connect=connect,
+    )
     return sorted(ranges, key=lambda queue: (queue.topic, queue.queue_id))
 
 
@@ -128,11 +176,20 @@ def read_columns(
     address: str,
     wanted: QueueSlice,
     *,
+    skip_deleted: bool = False,
     settings: ReadSettings | None = None,
     connect: Connect = connect,
     pause: Callable[[float], None] = time.sleep,
 ) -> Iterator[Part]:
     """Yields the batches of a slice in offset order, each record once, across reconnects.
+
+    Args:
+        address: the broker's `host:port`.
+        wanted: the slice.
+        skip_deleted: go on at the first record held where others would raise OffsetOutOfRange.
+        settings: bounds.
+        connect: opens a connection.
+        pause: waits so many seconds between attempts.
 
     Raises:
         ConnectionLost: the broker could not be reached for as long as the settings allow.
@@ -147,14 +204,16 @@ def read_columns(
                     at, failures = part[0].base_offset + part[3], 0
                     yield part
             _check_complete(wanted, at)
-        except (ConnectionLost, RequestTimeout, BrokerError, OSError) as error:
-            if isinstance(error, BrokerError) and not error.retriable:
+        except OffsetOutOfRange:
+            first = _first_held(address, wanted.queue, bounds, connect) if skip_deleted else at
+            if first <= at:
                 raise
+            _warn_deleted(wanted.queue, at, first)
+            at = first
+        except (ConnectionLost, RequestTimeout, BrokerError, OSError) as error:
             failures += 1
-            if failures >= bounds.attempts_max:
-                raise _unreachable(error) from error
-            doubled = bounds.pause_ms_min << (failures - 1)
-            pause(min(doubled, bounds.pause_ms_max) / 1_000)
+            _raise_unless_passing(error, failures, bounds.attempts_max)
+            pause(bounds.pause_s(failures))
 
 
 @contextmanager
@@ -171,92 +230,59 @@ def rarely_collecting() -> Iterator[None]:
 def read_record_batches(
     address: str,
     wanted: QueueSlice,
+    choice: Choice | None = None,
     *,
     settings: ReadSettings | None = None,
     connect: Connect = connect,
 ) -> Iterator[pa.RecordBatch]:
-    """Yields a slice as Arrow batches of `ARROW_SCHEMA`; raises what `read_columns` raises."""
-    bounds = settings or ReadSettings()
-    gathered = _Gathered(wanted.queue)
+    """Yields what is chosen of a slice as Arrow batches; raises what `read_columns` raises."""
+    bounds, chosen = settings or ReadSettings(), choice or Choice()
+
+    def begin() -> Gathered:
+        return Gathered(wanted.queue, chosen.schema, include_headers=chosen.include_headers)
+
+    gathered = begin()
     with rarely_collecting():
         for header, columns, first, last in read_columns(
-            address, wanted, settings=bounds, connect=connect
+            address, wanted, skip_deleted=chosen.skip_deleted, settings=bounds, connect=connect
         ):
+            if chosen.keep is not None and not chosen.keep(header):
+                continue
             gathered.add(header, columns, first, last)
             if gathered.rows >= bounds.batch_rows or gathered.body_bytes >= bounds.batch_bytes:
                 yield gathered.to_arrow()
-                gathered = _Gathered(wanted.queue)
+                gathered = begin()
         if gathered.rows:
             yield gathered.to_arrow()
 
 
-class _Gathered:
-    """Columns of several wire batches, joined until they make one Arrow batch."""
-
-    def __init__(self, queue: QueueRef) -> None:
-        self._queue = queue
-        self._offsets: list[range] = []
-        self._keys: list[str] = []
-        self._tags: list[str] = []
-        self._headers: list[dict[str, str]] = []
-        self._bodies: list[bytes] = []
-        self._born_ms: list[int] = []
-        self._stored_ms: list[int] = []
-        self._any_headers = False
-        self.rows = 0
-        self.body_bytes = 0
-
-    def add(self, header: BatchHeader, columns: Columns, first: int, last: int) -> None:
-        count = last - first
-        bodies = columns.bodies[first:last]
-        self._offsets.append(range(header.base_offset + first, header.base_offset + last))
-        self._keys += columns.keys[first:last] or [""] * count
-        self._tags += columns.tags[first:last] or [""] * count
-        self._headers += columns.headers[first:last] or [{}] * count
-        self._any_headers |= bool(columns.headers)
-        self._bodies += bodies
-        born = header.born_first_ms
-        self._born_ms += [born + delta for delta in columns.born_deltas[first:last]] or [
-            born
-        ] * count
-        self._stored_ms += [header.appended_at_ms] * count
-        self.rows += count
-        self.body_bytes += sum(map(len, bodies))
-
-    def to_arrow(self) -> pa.RecordBatch:
-        return pa.RecordBatch.from_arrays(
-            [
-                pa.repeat(pa.scalar(self._queue.topic), self.rows),
-                pa.repeat(pa.scalar(self._queue.queue_id, pa.int32()), self.rows),
-                pa.array(list(chain.from_iterable(self._offsets)), pa.int64()),
-                pa.array(self._keys, pa.string()),
-                pa.array(self._tags, pa.string()),
-                self._headers_to_arrow(),
-                pa.array(self._bodies, pa.binary()),
-                _timestamps(self._born_ms),
-                _timestamps(self._stored_ms),
-            ],
-            schema=ARROW_SCHEMA,
-        )
-
-    def _headers_to_arrow(self) -> Any:
-        if not self._any_headers:
-            starts: list[int] = [0] * (self.rows + 1)
-            names: list[str] = []
-            values: list[str] = []
-        else:
-            starts = list(accumulate(map(len, self._headers), initial=0))
-            names = list(chain.from_iterable(self._headers))
-            values = list(chain.from_iterable(entry.values() for entry in self._headers))
-        return pa.MapArray.from_arrays(
-            pa.array(starts, pa.int32()),
-            pa.array(names, pa.string()),
-            pa.array(values, pa.string()),
-        )
+def unreachable_here(error: Exception) -> ConnectionLost:
+    """The error for a broker that cannot be reached, with the machine that tried."""
+    return ConnectionLost(
+        f"{error or type(error).__name__}; this was tried on {socket.gethostname()}, and every"
+        " Spark executor must reach the broker under this address"
+    )
 
 
-def _timestamps(milliseconds: list[int]) -> Any:
-    return pa.array(milliseconds, pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC"))
+def _raise_unless_passing(
+    error: MessageQueueError | OSError, failures: int, attempts_max: int
+) -> None:
+    if isinstance(error, BrokerError) and not error.retriable:
+        raise error
+    if failures >= attempts_max:
+        raise unreachable_here(error) from error
+
+
+def _first_held(address: str, queue: QueueRef, bounds: ReadSettings, connect: Connect) -> int:
+    held = fetch_ranges(address, [queue.topic], patient=True, settings=bounds, connect=connect)
+    return next((one.first for one in held if one.queue_id == queue.queue_id), 0)
+
+
+def _warn_deleted(queue: QueueRef, start: int, end: int) -> None:
+    _log.warning(
+        "records were deleted before they were read",
+        topic=queue.topic, queue_id=queue.queue_id, first=start, next=end,
+    )  # fmt: skip
 
 
 def _check_complete(wanted: QueueSlice, at: int) -> None:
@@ -265,10 +291,3 @@ def _check_complete(wanted: QueueSlice, at: int) -> None:
             f"the broker sent {wanted.queue.topic}/{wanted.queue.queue_id} only up to offset {at},"
             f" not to {wanted.end}"
         )
-
-
-def _unreachable(error: Exception) -> ConnectionLost:
-    return ConnectionLost(
-        f"{error or type(error).__name__}; this was tried on {socket.gethostname()}, and every"
-        " Spark executor must reach the broker under this address"
-    )

@@ -1,25 +1,24 @@
 """
-The data source `headrace`: options, schema, and one Spark partition per queue and offset range.
+The data source `headrace`: one Spark partition per queue and offset range, and rows as messages.
 
-Sits between: `spark.read.format("headrace")` and `reader`. Spark runs planning and reading in
-separate Python processes, so everything that a reader needs travels inside its partition.
-
-| option | value |
-| --- | --- |
-| `broker` | `host:port`, as every executor reaches it |
-| `topic` | one topic, or several separated by commas |
-| `startingOffsets` | `earliest` (default), `latest`, or JSON `{"orders": {"0": 12}}` |
-| `endingOffsets` | `latest` (default), `earliest`, or the same JSON |
-| `splitRecords` | the most records in one Spark partition; default: a queue is one partition |
+Sits between: `format("headrace")` and the readers and the writer. Spark runs planning and reading
+in separate Python processes, so everything that a reader needs travels inside it or its partition.
+`options` lists the options.
 """
 
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 
 import msgspec
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceWriter,
+    Filter,
+    InputPartition,
+)
 from pyspark.sql.types import (
     BinaryType,
     IntegerType,
@@ -31,9 +30,14 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from headrace_mq.message import check_topic
-from headrace_mq.spark.offsets import Bound, QueueSlice, parse_bound, plan_slices
-from headrace_mq.spark.reader import ARROW_SCHEMA, fetch_ranges, read_record_batches
+from headrace_mq.spark.columns import ARROW_SCHEMA
+from headrace_mq.spark.filters import Wanted, take_filters
+from headrace_mq.spark.offsets import split_slices
+from headrace_mq.spark.options import SourceOptions
+from headrace_mq.spark.planning import SlicePartition, slices_of
+from headrace_mq.spark.reader import Choice, fetch_ranges, read_record_batches
+from headrace_mq.spark.stream import TopicsStream
+from headrace_mq.spark.writer import TopicWriter, check_columns
 
 __all__ = ["SCHEMA", "HeadraceDataSource", "capture_offsets", "register"]
 
@@ -51,11 +55,14 @@ SCHEMA = StructType(
     ]
 )
 
-_OPTIONS = ("broker", "topic", "startingOffsets", "endingOffsets", "splitRecords")
-
 
 def register(spark: SparkSession) -> None:
-    """Makes `format("headrace")` known to a session; doing it twice changes nothing."""
+    """Makes `format("headrace")` known to a session; doing it twice changes nothing.
+
+    Turns on the session's setting `spark.sql.python.filterPushdown.enabled`, without which Spark
+    refuses data sources that can take filters.
+    """
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(HeadraceDataSource)
 
 
@@ -76,11 +83,11 @@ def capture_offsets(broker: str, topics: Sequence[str]) -> str:
 
 
 class HeadraceDataSource(DataSource):
-    """A topic, or several, as rows; the module's table lists the options."""
+    """A topic, or several, as rows."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        self._read = _ReadOptions.parse(options)
+        self._parsed = SourceOptions.parse(options)
 
     @classmethod
     def name(cls) -> str:
@@ -88,90 +95,87 @@ class HeadraceDataSource(DataSource):
         return "headrace"
 
     def schema(self) -> StructType:
-        """The columns, always all of them."""
+        """All columns; a schema of the user's own chooses among them."""
         return SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Returns what plans and reads; a schema of the user's own is refused.
+        """Returns what plans and reads a batch.
 
         Raises:
-            ValueError: the DataFrame was given another schema than the data source's.
+            ValueError: an option is missing or of no use here, or the schema has other columns.
         """
-        if schema.names != ARROW_SCHEMA.names:
-            raise ValueError("format('headrace') has its own columns; leave .schema(…) out")
-        return _TopicsReader(self._read)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ReadOptions:
-    broker: str
-    topics: tuple[str, ...]
-    starting: Bound
-    ending: Bound
-    split_records: int | None
-
-    @classmethod
-    def parse(cls, options: Mapping[str, str]) -> "_ReadOptions":
-        known = {option.lower() for option in _OPTIONS}
-        unknown = sorted(name for name in options if name.lower() not in known)
-        if unknown:
-            raise ValueError(
-                f"format('headrace') knows no option {unknown[0]!r}; it knows {', '.join(_OPTIONS)}"
-            )
-        topics = [topic.strip() for topic in _required(options, "topic").split(",")]
-        return cls(
-            broker=_address(_required(options, "broker")),
-            topics=tuple(sorted({check_topic(topic) for topic in topics})),
-            starting=parse_bound("startingOffsets", options.get("startingOffsets") or "earliest"),
-            ending=parse_bound("endingOffsets", options.get("endingOffsets") or "latest"),
-            split_records=_count(options.get("splitRecords")),
+        options = self._parsed.for_batch()
+        choice = _choice(options, schema)
+        return (
+            _FilteringReader(options, choice)
+            if options.push_filters
+            else _TopicsReader(options, choice)
         )
 
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - PySpark's
+        """Returns what plans and reads micro-batches; raises as `reader`."""
+        options = self._parsed.for_stream()
+        return TopicsStream(options, _choice(options, schema))
 
-def _required(options: Mapping[str, str], name: str) -> str:
-    value = (options.get(name) or "").strip()
-    if not value:
-        raise ValueError(f"format('headrace') needs .option({name!r}, …)")
-    return value
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Returns what sends rows, after it has looked whether they can be sent.
+
+        Raises:
+            ValueError: the rows' columns are no message's, or rows are to be overwritten.
+            TopicNotFound: there is no such topic.
+            ConnectionLost: the broker cannot be reached from the driver.
+        """
+        options = self._parsed.for_writing()
+        if overwrite:
+            raise ValueError("a topic can only be appended to: use .mode('append')")
+        topic = options.topics[0] if options.topics else None
+        check_columns(schema, topic)
+        fetch_ranges(options.broker, options.topics)
+        return TopicWriter(options.broker, topic)
 
 
-def _address(text: str) -> str:
-    host, _, port = text.rpartition(":")
-    if not host or not port.isascii() or not port.isdigit():
-        raise ValueError(f"broker is HOST:PORT, say 127.0.0.1:9876, not {text!r}")
-    return text
-
-
-def _count(text: str | None) -> int | None:
-    if text is None:
-        return None
-    if not text.strip().isdigit() or int(text) < 1:
-        raise ValueError(f"splitRecords is a number of records, 1 or more, not {text!r}")
-    return int(text)
-
-
-class _SlicePartition(InputPartition):
-    """One slice; the base class pickles its value."""
-
-    value: QueueSlice
+def _choice(options: SourceOptions, schema: StructType) -> Choice:
+    known = {field.name: field.dataType for field in SCHEMA.fields}
+    for field in schema.fields:
+        if known.get(field.name) != field.dataType:
+            columns = ", ".join(f"{name} {kind.simpleString()}" for name, kind in known.items())
+            raise ValueError(
+                f"format('headrace') has no column {field.name} {field.dataType.simpleString()};"
+                f" leave .schema(…) out, or choose from {columns}"
+            )
+    fields = [ARROW_SCHEMA.field(one.name).with_nullable(one.nullable) for one in schema.fields]
+    return Choice(
+        schema=pa.schema(fields),
+        include_headers=options.include_headers,
+        skip_deleted=not options.fail_on_data_loss,
+    )
 
 
 class _TopicsReader(DataSourceReader):
-    def __init__(self, options: _ReadOptions) -> None:
+    """Reads everything that the options name."""
+
+    def __init__(self, options: SourceOptions, choice: Choice) -> None:
         self._options = options
+        self._choice = choice
+        self._wanted = Wanted()
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
-        slices = plan_slices(
-            fetch_ranges(options.broker, options.topics),
-            starting=options.starting,
-            ending=options.ending,
-            split_records=options.split_records,
-        )
-        return [_SlicePartition(piece) for piece in slices]
+        whole = slices_of(options, fetch_ranges(options.broker, options.topics))
+        pieces = split_slices(self._wanted.narrow(whole), options.split_records)
+        return [SlicePartition(piece) for piece in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Spark makes one partition without a value of a plan without partitions.
         if partition.value is None:
             return iter(())
-        return read_record_batches(self._options.broker, partition.value)
+        choice = msgspec.structs.replace(self._choice, keep=self._wanted.chooser())
+        return read_record_batches(self._options.broker, partition.value, choice)
+
+
+class _FilteringReader(_TopicsReader):
+    """Reads what may pass the filters; a class of its own, for Spark looks for the method."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - PySpark's
+        self._wanted, left = take_filters(filters)
+        return left

@@ -5,7 +5,7 @@ from types import TracebackType
 
 import pytest
 
-from headrace_mq.errors import ConnectionLost
+from headrace_mq.errors import ConnectionLost, OffsetOutOfRange
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import (
     BatchHeader,
@@ -16,6 +16,7 @@ from headrace_mq.protocol.batch import (
     read_header,
 )
 from headrace_mq.protocol.bodies import QueueRange
+from headrace_mq.spark import reader
 
 
 class FakeBroker:
@@ -80,6 +81,8 @@ class FakeReader:
     def read(
         self, queue: QueueRef, start: int, end: int, *, bytes_max: int = 1 << 20
     ) -> Iterator[tuple[BatchHeader, Columns, int, int]]:
+        if start < self._broker.first[queue]:
+            raise OffsetOutOfRange(f"the first offset held is {self._broker.first[queue]}")
         for sent, batch in enumerate(self._broker.batches[queue]):
             header = read_header(batch)
             if header.next_offset <= start or header.base_offset >= end:
@@ -97,6 +100,23 @@ class FakeReader:
 @pytest.fixture
 def broker() -> FakeBroker:
     return FakeBroker()
+
+
+@pytest.fixture
+def make_broker() -> type[FakeBroker]:
+    """Makes brokers, for tests that need one for each example."""
+    return FakeBroker
+
+
+@pytest.fixture
+def connected(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> FakeBroker:
+    """Puts the broker made of lists where connections are opened."""
+
+    def open_reader(address: str, *, timeout_ms: int) -> FakeReader:
+        return broker.connect(address, timeout_ms)
+
+    monkeypatch.setattr(reader, "BlockingReader", open_reader)
+    return broker
 
 
 @pytest.fixture

@@ -6,7 +6,13 @@ from hypothesis import strategies as st
 
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.bodies import QueueRange
-from headrace_mq.spark.offsets import QueueSlice, parse_bound, plan_slices
+from headrace_mq.spark.offsets import (
+    QueueSlice,
+    deleted_before,
+    parse_bound,
+    parse_moment,
+    plan_slices,
+)
 
 HELD = [QueueRange("orders", 0, 5, 20), QueueRange("orders", 1, 0, 3)]
 
@@ -84,3 +90,36 @@ def test_a_bound_outside_what_is_held_is_refused(
 def test_a_slice_size_below_one_is_refused() -> None:
     with pytest.raises(ValueError, match="splitRecords is 1 or more, not 0"):
         plan_slices(HELD, split_records=0)
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [
+        ("1700000000123", 1_700_000_000_123),
+        ("1970-01-01T00:00:01Z", 1_000),
+        ("1970-01-01 01:00:00.002+01:00", 2),
+        ("1970-01-01T00:00:00.0000001Z", 0),
+        ("1970-01-01T00:00:00.001001+00:00", 2),
+        ("1969-12-31T23:59:59.999+00:00", -1),
+    ],
+)
+def test_a_moment_is_milliseconds_or_a_time_with_its_zone(text: str, milliseconds: int) -> None:
+    assert parse_moment("startingTimestamp", text) == milliseconds
+
+
+@pytest.mark.parametrize("text", ["", "soon", "2026-01-31", "2026-01-31T09:00:00", "-5"])
+def test_a_moment_without_a_zone_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="endingTimestamp: use milliseconds since 1970 UTC or"):
+        parse_moment("endingTimestamp", text)
+
+
+def test_what_a_bound_asks_for_below_the_first_offset_held_is_deleted() -> None:
+    zero, one = QueueRef("orders", 0), QueueRef("orders", 1)
+    [lost] = deleted_before(HELD, {zero: 2, one: 0})
+    assert (lost.queue, lost.start, lost.end) == (zero, 2, 5)
+    assert deleted_before(HELD, "earliest") == []
+
+
+def test_the_sentence_about_deleted_offsets_names_the_way_on() -> None:
+    with pytest.raises(ValueError, match="failOnDataLoss=false goes on from 5"):
+        plan_slices(HELD, starting={QueueRef("orders", 0): 4})

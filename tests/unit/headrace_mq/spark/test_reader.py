@@ -4,15 +4,18 @@ import gc
 from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from headrace_mq.errors import ConnectionLost, OffsetOutOfRange
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns
+from headrace_mq.spark.columns import ARROW_SCHEMA
 from headrace_mq.spark.offsets import QueueSlice
 from headrace_mq.spark.reader import (
-    ARROW_SCHEMA,
+    Choice,
     ReadSettings,
+    ask,
     fetch_ranges,
     rarely_collecting,
     read_columns,
@@ -168,6 +171,52 @@ def test_an_answer_that_cannot_change_is_not_asked_for_again(
     with pytest.raises(OffsetOutOfRange, match="begins at 9"):
         list(read_columns(ADDRESS, whole(queue, 5), connect=connect, pause=lambda _: None))
     assert len(opened) == 1
+
+
+def test_deleted_records_are_an_error_or_left_out(broker: Any, plain_columns: Any) -> None:
+    queue = broker.add_queue("orders", 0)
+    for start in range(0, 30, 10):
+        broker.append(queue, plain_columns(10, start=start))
+    broker.first[queue] = 10
+    with pytest.raises(OffsetOutOfRange, match="the first offset held is 10"):
+        list(read_columns(ADDRESS, whole(queue, 30), connect=broker.connect))
+    batches = read_record_batches(
+        ADDRESS, whole(queue, 30), Choice(skip_deleted=True), connect=broker.connect
+    )
+    assert [row["offset"] for row in rows_of(batches)] == list(range(10, 30))
+    broker.first[queue] = broker.end[queue] = 40
+    gone = read_columns(ADDRESS, whole(queue, 30), skip_deleted=True, connect=broker.connect)
+    assert list(gone) == []
+
+
+def test_only_batches_that_are_kept_become_rows(broker: Any, plain_columns: Any) -> None:
+    queue = broker.add_queue("orders", 0)
+    for stored in (10, 20, 30):
+        broker.append(queue, plain_columns(2), stored_ms=stored)
+    choice = Choice(
+        schema=pa.schema([ARROW_SCHEMA.field("offset")]),
+        keep=lambda header: header.appended_at_ms != 20,
+    )
+    batches = read_record_batches(ADDRESS, whole(queue, 6), choice, connect=broker.connect)
+    assert rows_of(batches) == [{"offset": 0}, {"offset": 1}, {"offset": 4}, {"offset": 5}]
+
+
+def test_a_patient_question_is_asked_again_and_others_are_not(broker: Any) -> None:
+    broker.add_queue("orders", 0)
+    broker.refuses = True
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        broker.refuses = len(pauses) < 3
+
+    def question(reader: Any) -> int:
+        return len(reader.ranges(["orders"]))
+
+    with pytest.raises(ConnectionLost, match="this was tried on"):
+        ask(ADDRESS, question, connect=broker.connect, pause=pause)
+    assert ask(ADDRESS, question, patient=True, connect=broker.connect, pause=pause) == 1
+    assert pauses == [0.1, 0.2, 0.4]
 
 
 def test_ranges_come_sorted(broker: Any) -> None:

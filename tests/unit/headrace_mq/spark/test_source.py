@@ -6,56 +6,80 @@ import sys
 from typing import Any
 
 import pytest
-from pyspark.sql.datasource import InputPartition
+from pyspark.sql.datasource import DataSourceReader, EqualTo, GreaterThan, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from headrace_mq.spark import reader as reader_module
+from headrace_mq.errors import ConnectionLost
+from headrace_mq.protocol.batch import Columns
 from headrace_mq.spark import source
+from headrace_mq.spark.columns import ARROW_SCHEMA
 from headrace_mq.spark.source import SCHEMA, HeadraceDataSource, capture_offsets
+from headrace_mq.spark.writer import TopicWriter
 
 GOOD = {"broker": "127.0.0.1:9876", "topic": "orders"}
 
 
-@pytest.fixture
-def connected(broker: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Puts the broker made of lists where connections are opened."""
-
-    def open_reader(address: str, *, timeout_ms: int) -> Any:
-        return broker.connect(address, timeout_ms)
-
-    monkeypatch.setattr(reader_module, "BlockingReader", open_reader)
-    return broker
-
-
 def test_the_declared_schema_is_the_one_of_the_arrow_batches() -> None:
-    assert to_arrow_schema(SCHEMA, timezone="UTC").equals(reader_module.ARROW_SCHEMA)
+    assert to_arrow_schema(SCHEMA, timezone="UTC").equals(ARROW_SCHEMA)
 
 
+def test_a_wrong_option_is_refused_when_the_source_is_made() -> None:
+    with pytest.raises(ValueError, match="knows no option 'startingOffset'"):
+        HeadraceDataSource(GOOD | {"startingOffset": "latest"})
+
+
+@pytest.mark.parametrize("use", ["reader", "streamReader"])
 @pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"topic": "orders"}, r"needs \.option\('broker', …\)"),
-        ({"broker": "127.0.0.1:9876", "topic": " "}, r"needs \.option\('topic', …\)"),
-        (GOOD | {"broker": "localhost"}, "broker is HOST:PORT, say .* not 'localhost'"),
-        (GOOD | {"broker": "host:http"}, "broker is HOST:PORT"),
-        (GOOD | {"topic": "orders,bad topic"}, "topic 'bad topic': use letters"),
-        (GOOD | {"startingOffset": "latest"}, "knows no option 'startingOffset'; it knows broker"),
-        (GOOD | {"startingOffsets": "newest"}, "startingOffsets: use"),
-        (GOOD | {"splitRecords": "0"}, "splitRecords is a number of records, 1 or more, not '0'"),
-        (GOOD | {"splitRecords": "many"}, "splitRecords is a number of records"),
-    ],
+    "field",
+    [StructField("price", LongType()), StructField("offset", StringType())],
 )
-def test_a_wrong_option_is_refused_when_the_source_is_made(
-    options: dict[str, str], sentence: str
-) -> None:
-    with pytest.raises(ValueError, match=sentence):
-        HeadraceDataSource(options)
+def test_a_schema_with_other_columns_is_refused(use: str, field: StructField) -> None:
+    with pytest.raises(ValueError, match=f"has no column {field.name} .*choose from topic string"):
+        getattr(HeadraceDataSource(dict(GOOD)), use)(StructType([field]))
 
 
-def test_a_schema_of_the_users_own_is_refused() -> None:
-    with pytest.raises(ValueError, match="has its own columns"):
-        HeadraceDataSource(dict(GOOD)).reader(StructType(SCHEMA.fields[:2]))
+@pytest.mark.parametrize("push", ["true", "false"])
+def test_a_reader_takes_filters_unless_it_was_told_not_to(push: str) -> None:
+    # Spark refuses a reader that has the method where the session's setting is off.
+    planned = HeadraceDataSource(GOOD | {"pushFilters": push}).reader(SCHEMA)
+    has_own = type(planned).pushFilters is not DataSourceReader.pushFilters
+    assert has_own == (push == "true")
+
+
+def test_filters_narrow_partitions_and_skip_batches(connected: Any) -> None:
+    for queue_id in range(2):
+        queue = connected.add_queue("orders", queue_id)
+        for tag in ("x", "y", "x"):
+            connected.append(queue, Columns([], [tag, tag], [], [b"1", b"2"], []))
+    planned: Any = HeadraceDataSource(GOOD | {"splitRecords": "2"}).reader(SCHEMA)
+    tag = EqualTo(("tag",), "y")
+    filters = [EqualTo(("queue_id",), 1), GreaterThan(("offset",), 0), tag]
+    assert list(planned.pushFilters(filters)) == [tag]
+    places = [(p.value.queue.queue_id, p.value.start, p.value.end) for p in planned.partitions()]
+    assert places == [(1, 1, 3), (1, 3, 5), (1, 5, 6)]
+    reading = pickle.loads(pickle.dumps(planned))
+    rows = [
+        row["offset"]
+        for partition in planned.partitions()
+        for batch in reading.read(partition)
+        for row in batch.to_pylist()
+    ]
+    assert rows == [2, 3]
+
+
+def test_a_write_is_looked_at_before_it_starts(connected: Any) -> None:
+    connected.add_queue("orders", 0)
+    made = HeadraceDataSource(dict(GOOD))
+    good = StructType([StructField("body", StringType())])
+    assert isinstance(made.writer(good, overwrite=False), TopicWriter)
+    with pytest.raises(ValueError, match="can only be appended to"):
+        made.writer(good, overwrite=True)
+    with pytest.raises(ValueError, match="needs a column 'body'"):
+        made.writer(StructType([]), overwrite=False)
+    connected.refuses = True
+    with pytest.raises(ConnectionLost, match="this was tried on"):
+        made.writer(good, overwrite=False)
 
 
 def test_partitions_survive_pickling_and_read_everything_once(
@@ -100,11 +124,16 @@ def test_registering_names_the_class_to_the_session() -> None:
     class Registry:
         register = staticmethod(registered.append)
 
+    class Settings(dict[str, str]):
+        set = dict.__setitem__
+
     class Session:
         dataSource = Registry()  # noqa: N815 - PySpark's spelling
+        conf = Settings()
 
     source.register(Session())  # type: ignore[arg-type]  # a session without Java
     assert registered == [HeadraceDataSource]
+    assert Session.conf == {"spark.sql.python.filterPushdown.enabled": "true"}
 
 
 @pytest.mark.parametrize("missing", ["pyspark", "pyarrow"])

@@ -1,0 +1,152 @@
+"""
+The options of the data source, read once and checked where they are written.
+
+Sits between: Spark, which has them as text, and the readers and the writer, which want values. Pure.
+
+| option | value |
+| --- | --- |
+| `broker` | `host:port`, as every executor reaches it |
+| `topic` | one topic, or several separated by commas; for writing at most one |
+| `startingOffsets` | `earliest` (default), `latest`, or JSON `{"orders": {"0": 12}}` |
+| `endingOffsets` | `latest` (default), `earliest`, or the same JSON |
+| `startingTimestamp` | instead: from what was stored at that time on; milliseconds or ISO 8601 |
+| `endingTimestamp` | instead: to what was stored before that time |
+| `splitRecords` | the most records in one Spark partition; default: a queue is one partition |
+| `includeHeaders` | `true` (default), or `false`: the column `headers` is null |
+| `failOnDataLoss` | `true` (default), or `false`: deleted records are a warning |
+| `pushFilters` | `true` (default), or `false`: filters are left to Spark |
+| `maxRecordsPerBatch` | the most records of a micro-batch; default: all there are |
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headrace_mq.message import check_topic
+from headrace_mq.spark.offsets import Bound, parse_bound, parse_moment
+
+__all__ = ["Moment", "SourceOptions"]
+
+_KNOWN = (
+    "broker", "topic", "startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp",
+    "splitRecords", "includeHeaders", "failOnDataLoss", "pushFilters", "maxRecordsPerBatch",
+)  # fmt: skip
+_FOR_READING = frozenset(_KNOWN[2:])
+_FOR_BATCHES = frozenset({"endingOffsets", "endingTimestamp", "pushFilters"})
+_FOR_STREAMS = frozenset({"maxRecordsPerBatch"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """A bound that is a time: `ms` since 1970 UTC."""
+
+    ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """The options as values; the module's table says what they mean.
+
+    `given` has the names of those that were written down.
+    """
+
+    broker: str
+    topics: tuple[str, ...]
+    starting: Bound | Moment
+    ending: Bound | Moment
+    split_records: int | None
+    include_headers: bool
+    fail_on_data_loss: bool
+    push_filters: bool
+    records_per_batch: int | None
+    given: frozenset[str]
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> "SourceOptions":
+        """Reads all options, whatever they will be used for.
+
+        Raises:
+            ValueError: one is unknown, unreadable, or contradicts another.
+        """
+        spelled = {name.lower(): name for name in _KNOWN}
+        unknown = sorted(name for name in options if name.lower() not in spelled)
+        if unknown:
+            raise ValueError(
+                f"format('headrace') knows no option {unknown[0]!r}; it knows {', '.join(_KNOWN)}"
+            )
+        values = {spelled[name.lower()]: text for name, text in options.items()}
+        if not values.get("broker", "").strip():
+            raise ValueError("format('headrace') needs .option('broker', …)")
+        topics = [topic.strip() for topic in values.get("topic", "").split(",")]
+        return cls(
+            broker=_address(values["broker"]),
+            topics=tuple(sorted({check_topic(topic) for topic in topics if topic})),
+            starting=_bound(values, "starting", "earliest"),
+            ending=_bound(values, "ending", "latest"),
+            split_records=_count(values, "splitRecords"),
+            include_headers=_flag(values, "includeHeaders"),
+            fail_on_data_loss=_flag(values, "failOnDataLoss"),
+            push_filters=_flag(values, "pushFilters"),
+            records_per_batch=_count(values, "maxRecordsPerBatch"),
+            given=frozenset(values),
+        )
+
+    def for_batch(self) -> "SourceOptions":
+        """Returns these options; raises ValueError unless they fit a read of a batch."""
+        self._require_topic()
+        self._refuse(_FOR_STREAMS, "readStream", "read")
+        return self
+
+    def for_stream(self) -> "SourceOptions":
+        """Returns these options; raises ValueError unless they fit a stream."""
+        self._require_topic()
+        self._refuse(_FOR_BATCHES, "read", "readStream")
+        return self
+
+    def for_writing(self) -> "SourceOptions":
+        """Returns these options; raises ValueError unless they fit a write."""
+        self._refuse(_FOR_READING, "read", "write")
+        if len(self.topics) > 1:
+            raise ValueError(
+                "option 'topic' names several; write to one, or give the rows a column 'topic'"
+            )
+        return self
+
+    def _require_topic(self) -> None:
+        if not self.topics:
+            raise ValueError("format('headrace') needs .option('topic', …)")
+
+    def _refuse(self, names: frozenset[str], theirs: str, ours: str) -> None:
+        for name in sorted(self.given & names):
+            raise ValueError(f"option {name!r} is for spark.{theirs}, not for .{ours}")
+
+
+def _address(text: str) -> str:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isascii() or not port.isdigit():
+        raise ValueError(f"broker is HOST:PORT, say 127.0.0.1:9876, not {text!r}")
+    return text
+
+
+def _bound(values: Mapping[str, str], side: str, word: str) -> Bound | Moment:
+    offsets, moment = f"{side}Offsets", f"{side}Timestamp"
+    if offsets in values and moment in values:
+        raise ValueError(f"give {offsets} or {moment}, not both")
+    if moment in values:
+        return Moment(ms=parse_moment(moment, values[moment]))
+    return parse_bound(offsets, values.get(offsets) or word)
+
+
+def _count(values: Mapping[str, str], name: str) -> int | None:
+    text = values.get(name)
+    if text is None:
+        return None
+    if not text.strip().isdigit() or int(text) < 1:
+        raise ValueError(f"{name} is a number of records, 1 or more, not {text!r}")
+    return int(text)
+
+
+def _flag(values: Mapping[str, str], name: str) -> bool:
+    text = values.get(name, "true").strip().lower()
+    if text not in {"true", "false"}:
+        raise ValueError(f"{name} is true or false, not {values[name]!r}")
+    return text == "true"

@@ -1,0 +1,132 @@
+"""
+How far a stream has come: its offsets, as Spark keeps them in a checkpoint, and its next step.
+
+Sits between: `stream`, which asks the broker, and the queues' offsets. Pure.
+
+A checkpoint holds `{"orders": {"0": 12, "1": 7}}`: of each queue the next offset to read. A queue
+that is not in it was added to its topic later and is read from 0.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from headrace_mq.message import QueueRef
+from headrace_mq.protocol.bodies import QueueRange
+from headrace_mq.spark.offsets import QueueSlice
+
+__all__ = ["Loss", "advance", "begin", "between", "from_json", "missing", "to_json"]
+
+Offsets = Mapping[QueueRef, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """A queue that does not hold what comes next: records were deleted, or the queue is another.
+
+    `at` was to be read next, and the queue holds `first` to before `end`.
+    """
+
+    queue: QueueRef
+    at: int
+    first: int
+    end: int
+
+    @property
+    def sentence(self) -> str:
+        """What happened, for a person."""
+        name = f"{self.queue.topic}/{self.queue.queue_id}"
+        if self.at < self.first:
+            return f"offset {self.at} of {name} was deleted; the first one held is {self.first}"
+        return (
+            f"offset {self.at} of {name} was reached before, but the queue ends at {self.end}: the"
+            " topic was made anew, or the broker lost its data"
+        )
+
+
+def from_json(offsets: Mapping[str, Mapping[str, int]]) -> dict[QueueRef, int]:
+    """Reads offsets from a checkpoint."""
+    return {
+        QueueRef(topic, int(queue_id)): offset
+        for topic, queues in offsets.items()
+        for queue_id, offset in queues.items()
+    }
+
+
+def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
+    """Returns offsets as a checkpoint keeps them, always in the same order: Spark compares text."""
+    topics: dict[str, dict[str, int]] = {}
+    for queue, offset in sorted(offsets.items()):
+        topics.setdefault(queue.topic, {})[str(queue.queue_id)] = offset
+    return topics
+
+
+def begin(held: Iterable[QueueRange], start: Offsets) -> tuple[dict[QueueRef, int], list[Loss]]:
+    """Returns where each queue that is held is read on, and what is lost by that.
+
+    A queue that lost something is read on from the first record that it holds.
+    """
+    places: dict[QueueRef, int] = {}
+    losses: list[Loss] = []
+    for one in held:
+        queue = QueueRef(one.topic, one.queue_id)
+        at = places[queue] = start.get(queue, 0)
+        if not one.first <= at <= one.end:
+            losses.append(Loss(queue=queue, at=at, first=one.first, end=one.end))
+            places[queue] = one.first
+    return places, losses
+
+
+def advance(
+    held: Sequence[QueueRange], start: Offsets, records_max: int | None
+) -> dict[QueueRef, int]:
+    """Returns the end of the next micro-batch: each queue goes on by its share of `records_max`.
+
+    A share is in proportion to what waits in the queue, and at least one record; None for no limit.
+    Queues that are not held stay where they are, and new ones join with their first record.
+    """
+    places, _ = begin(held, start)
+    ends = {QueueRef(one.topic, one.queue_id): one.end for one in held}
+    waiting = {queue: ends[queue] - at for queue, at in places.items()}
+    total = sum(waiting.values())
+    goals = dict(start)
+    for queue, at in places.items():
+        step = waiting[queue]
+        if records_max is not None and total > records_max:
+            step = min(step, max(step * records_max // total, 1))
+        if queue in start or step:
+            goals[queue] = at + step
+    return goals
+
+
+def between(held: Iterable[QueueRange], start: Offsets, end: Offsets) -> list[QueueSlice]:
+    """Returns what a micro-batch reads, of what is held.
+
+    An end before the start says that the queue began anew: it is read from its first record.
+    """
+    ranges = {QueueRef(one.topic, one.queue_id): one for one in held}
+    slices: list[QueueSlice] = []
+    for queue, goal in sorted(end.items()):
+        at, one = start.get(queue, 0), ranges.get(queue)
+        if one is None or at == goal:
+            continue
+        first = one.first if goal < at else max(at, one.first)
+        last = min(goal, one.end)
+        if first < last:
+            slices.append(QueueSlice(queue=queue, start=first, end=last))
+    return slices
+
+
+def missing(held: Iterable[QueueRange], start: Offsets, end: Offsets) -> list[Loss]:
+    """Returns the queues that do not hold all of a micro-batch; those that are gone hold nothing."""
+    ranges = {QueueRef(one.topic, one.queue_id): one for one in held}
+    losses: list[Loss] = []
+    for queue, goal in sorted(end.items()):
+        at = start.get(queue, 0)
+        one = ranges.get(queue) or QueueRange(queue.topic, queue.queue_id, 0, 0)
+        if at == goal:
+            continue
+        if at < one.first:
+            losses.append(Loss(queue=queue, at=at, first=one.first, end=one.end))
+        elif goal < at or goal > one.end:
+            losses.append(Loss(queue=queue, at=max(at, goal), first=one.first, end=one.end))
+    return losses

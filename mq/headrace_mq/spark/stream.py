@@ -1,0 +1,122 @@
+"""
+Topics as a stream of micro-batches: `spark.readStream.format("headrace")`.
+
+Sits between: Spark, which keeps the offsets in its checkpoint and asks for the next ones, and the
+broker. Keeps nothing that a restart would need.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import structlog
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from headrace_mq.errors import OffsetOutOfRange
+from headrace_mq.protocol.bodies import QueueRange
+from headrace_mq.spark.offsets import split_slices
+from headrace_mq.spark.options import SourceOptions
+from headrace_mq.spark.planning import SlicePartition, starts_of
+from headrace_mq.spark.progress import (
+    Loss,
+    advance,
+    begin,
+    between,
+    from_json,
+    missing,
+    to_json,
+)
+from headrace_mq.spark.reader import Choice, fetch_ranges, read_record_batches
+
+__all__ = ["TopicsStream"]
+
+Checkpoint = Mapping[str, Mapping[str, int]]
+
+_log = structlog.get_logger(__name__)
+
+
+class TopicsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans micro-batches and reads them.
+
+    Args:
+        options: what was asked for.
+        choice: the columns.
+    """
+
+    def __init__(self, options: SourceOptions, choice: Choice) -> None:
+        self._options = options
+        self._choice = choice
+        # Where an available-now query ends; None while the stream goes on for ever.
+        self._target: list[QueueRange] | None = None
+        self._seen: list[QueueRange] | None = None
+
+    def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802 - PySpark's spelling
+        """Where a query without a checkpoint begins; asked once, then kept by Spark."""
+        return to_json(starts_of(self._options, self._held()))
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - PySpark's spelling
+        """The limit that the option `maxRecordsPerBatch` sets."""
+        most = self._options.records_per_batch
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - PySpark's spelling
+        """Ends the query where the topics end now."""
+        self._target = self._held()
+
+    def latestOffset(  # noqa: N802 - PySpark's spelling
+        self, start: dict[str, Any], limit: ReadLimit
+    ) -> dict[str, dict[str, int]]:
+        """Where the next micro-batch ends.
+
+        Raises:
+            OffsetOutOfRange: a queue does not hold what comes next, and data loss is an error.
+            ConnectionLost: the broker could not be reached for as long as the settings allow.
+        """
+        held = self._seen = self._held() if self._target is None else self._target
+        at = from_json(start)
+        _, losses = begin(held, at)
+        self._tell(losses)
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        return to_json(advance(held, at, most))
+
+    def reportLatestOffset(self) -> dict[str, dict[str, int]] | None:  # noqa: N802 - PySpark's
+        """Where the topics ended when that was last asked for."""
+        return None if self._seen is None else to_json(advance(self._seen, {}, None))
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """One partition for each queue and range of a micro-batch.
+
+        Raises:
+            OffsetOutOfRange: not all of it is held, and data loss is an error.
+        """
+        held, first, last = self._held(), from_json(start), from_json(end)
+        self._tell(missing(held, first, last))
+        pieces = split_slices(between(held, first, last), self._options.split_records)
+        return [SlicePartition(piece) for piece in pieces]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Reads one partition, on an executor."""
+        return read_record_batches(self._options.broker, partition.value, self._choice)
+
+    def _held(self) -> list[QueueRange]:
+        # A stream outlives a restart of the broker.
+        return fetch_ranges(self._options.broker, self._options.topics, patient=True)
+
+    def _tell(self, losses: Sequence[Loss]) -> None:
+        if losses and self._options.fail_on_data_loss:
+            raise OffsetOutOfRange(
+                "; ".join(loss.sentence for loss in losses)
+                + "; failOnDataLoss=false goes on with what is there"
+            )
+        for loss in losses:
+            _log.warning(
+                "records were lost before they were read",
+                topic=loss.queue.topic, queue_id=loss.queue.queue_id,
+                next=loss.at, first=loss.first, end=loss.end,
+            )  # fmt: skip

@@ -1,0 +1,58 @@
+"""Wire columns become the Arrow columns that are asked for, and no others."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from headrace_mq.message import QueueRef
+from headrace_mq.protocol.batch import BatchHeader, Columns, assign, encode_batch, read_header
+from headrace_mq.spark.columns import ARROW_SCHEMA, Gathered
+
+QUEUE = QueueRef("orders", 3)
+COLUMNS = Columns(["k", "l"], ["new", ""], [{"a": "1", "b": "2"}, {}], [b"xyz", b""], [0, 7])
+
+
+@pytest.fixture
+def header() -> BatchHeader:
+    batch = encode_batch(QUEUE, COLUMNS, born_first_ms=1_000)
+    assign(batch, base_offset=10, position=0, appended_at_ms=2_000, epoch=1)
+    return read_header(batch)
+
+
+def schema_of(*names: str) -> Any:
+    return pa.schema([ARROW_SCHEMA.field(name) for name in names])
+
+
+@pytest.mark.parametrize("name", ARROW_SCHEMA.names)
+def test_a_column_alone_is_what_it_is_among_all(name: str, header: BatchHeader) -> None:
+    every, one = Gathered(QUEUE, ARROW_SCHEMA), Gathered(QUEUE, schema_of(name))
+    for gathered in (every, one):
+        gathered.add(header, COLUMNS, 0, 2)
+        gathered.add(header, COLUMNS, 1, 2)
+    assert one.to_arrow().schema == schema_of(name)
+    assert one.to_arrow().column(name).to_pylist() == every.to_arrow().column(name).to_pylist()
+
+
+def test_columns_stand_in_the_order_asked_for(header: BatchHeader) -> None:
+    gathered = Gathered(QUEUE, schema_of("stored_at", "offset"))
+    gathered.add(header, COLUMNS, 1, 2)
+    assert gathered.to_arrow().to_pylist() == [
+        {"stored_at": datetime(1970, 1, 1, 0, 0, 2, tzinfo=UTC), "offset": 11}
+    ]
+
+
+def test_headers_that_are_not_included_are_null_and_of_their_type(header: BatchHeader) -> None:
+    gathered = Gathered(QUEUE, ARROW_SCHEMA, include_headers=False)
+    gathered.add(header, COLUMNS, 0, 2)
+    column = gathered.to_arrow().column("headers")
+    assert (column.type, column.null_count) == (ARROW_SCHEMA.field("headers").type, 2)
+
+
+def test_rows_and_body_bytes_are_counted(header: BatchHeader) -> None:
+    with_bodies, without = Gathered(QUEUE, ARROW_SCHEMA), Gathered(QUEUE, schema_of("key"))
+    for gathered in (with_bodies, without):
+        gathered.add(header, COLUMNS, 0, 2)
+    assert (with_bodies.rows, with_bodies.body_bytes) == (2, 3)
+    assert (without.rows, without.body_bytes) == (2, 0)
