@@ -12,21 +12,28 @@ Sits between: the live runner and the rebuild, which own the transaction, and th
 never know a subscription.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import islice
-from typing import Any, Final, Generic, TypeVar
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel
-from sqlalchemy import ColumnElement, Table, Text, any_, bindparam, delete, literal, select
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Connection, Table
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from headrace._domain.stream import EventStream
 from headrace._projecting.folding import find_touches, fold
 from headrace._projecting.gate import Gap, Verdict, VersionGate
-from headrace._projecting.generations import lock_state
+from headrace._projecting.generations import lock_state_now
 from headrace._projecting.projection import Projection
+from headrace._projecting.statements import (
+    delete_by,
+    listed,
+    offsets_of,
+    rows_among,
+    upsert_into,
+    versions_among,
+)
 from headrace._projecting.tables import values_of
 from headrace.errors import ProjectionError, SerializationError, UnknownMessageType
 from headrace.serialization import Serializer
@@ -40,7 +47,9 @@ __all__ = [
     "Moved",
     "Switched",
     "Target",
+    "Transact",
     "apply_batch",
+    "apply_through",
     "decode_batch",
     "read_offsets",
     "write_offsets",
@@ -52,9 +61,9 @@ R = TypeVar("R", bound=BaseModel)
 
 # Reads versions after the second argument up to and including the third of an aggregate.
 MissingReader = Callable[[str, int, int], Awaitable[Sequence[EventStream]]]
-
-# Values in one IN list; far below what SQLite (32,766) and PostgreSQL (32,767) bind at once.
-_IN_LIST_MAX: Final = 1_000
+# Runs work in one write transaction, in whatever thread the database is driven from, and returns its
+# result; what it wrote is kept unless it raised.
+Transact = Callable[[Callable[[Connection], Any]], Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +117,14 @@ class Switched:
     generation: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Lacking:
+    """Nothing was written: before the stream of this place in the batch, versions are missing."""
+
+    place: int
+    gap: Gap
+
+
 def decode_batch(
     messages: Iterable[Incoming], positions: Mapping[QueueId, int | None], serializer: Serializer
 ) -> Batch:
@@ -153,8 +170,31 @@ async def apply_batch(
         ProjectionError: a fold failed, a gap cannot be filled, or the live generation has other
             columns than this projection.
     """
+    return await apply_through(connection.run_sync, target, batch, missing=missing)
+
+
+async def apply_through(
+    transact: Transact, target: Target[R], batch: Batch, *, missing: MissingReader
+) -> Applied | Moved | Switched:
+    """Like `apply_batch`, in transactions that `transact` begins and commits.
+
+    The last of them writes the batch; the ones before it found gaps and wrote nothing. The batch
+    is durable on return.
+    """
+    while True:
+        outcome: Applied | Moved | Switched | _Lacking = await transact(
+            partial(_apply, target=target, batch=batch)
+        )
+        if not isinstance(outcome, _Lacking):
+            return outcome
+        batch = await _filled(target, batch, outcome, missing)
+
+
+def _apply(
+    connection: Connection, *, target: Target[R], batch: Batch
+) -> "Applied | Moved | Switched | _Lacking":
     name, generation = target.projection.name, target.generation
-    state = await lock_state(connection, name)
+    state = lock_state_now(connection, name)
     if generation == state.generation:
         if state.fingerprint != target.projection.shape.fingerprint:
             raise ProjectionError(
@@ -163,168 +203,139 @@ async def apply_batch(
             )
     elif generation != state.rebuild_generation:
         return Switched(generation=state.generation)
-    stored = await read_offsets(connection, name, generation)
+    stored = _read_offsets(connection, name, generation)
     if any(stored.get(queue) != offset for queue, offset in batch.begin.items()):
         return Moved(offsets=stored)
-    gate = VersionGate(await _read_versions(connection, target, batch.streams))
-    streams = await _pass_gate(gate, target, batch.streams, missing)
+    gate = VersionGate(_read_versions(connection, target, batch.streams))
+    streams: list[EventStream] = []
+    for place, stream in enumerate(batch.streams):
+        verdict = _offer(gate, stream)
+        if isinstance(verdict, Gap):
+            return _Lacking(place=place, gap=verdict)
+        if verdict is Verdict.PASS:
+            streams.append(stream)
     touches = find_touches(target.projection, streams)
-    rows = await _read_rows(connection, target, {touch.key for touch in touches})
+    rows = _read_rows(connection, target, {touch.key for touch in touches})
     changes = fold(target.projection, rows, touches)
-    await write_rows(connection, target, changes)
-    await write_versions(connection, target, gate.moved)
-    await write_offsets(connection, target, batch.end)
+    _write_rows(connection, target, changes)
+    _write_versions(connection, target, gate.moved)
+    _write_offsets(connection, target, batch.end)
     return Applied(rows=len(changes))
+
+
+async def _filled(
+    target: Target[Any], batch: Batch, lacking: "_Lacking", missing: MissingReader
+) -> Batch:
+    """Returns the batch with the streams that it lacks before the one that found the gap."""
+    stream, gap = batch.streams[lacking.place], lacking.gap
+    found = await missing(stream.aggregate_id, gap.after_version, gap.to_version)
+    gate = VersionGate({stream.aggregate_id: gap.after_version})
+    late = [each for each in found if _offer(gate, each) is Verdict.PASS]
+    if len(late) != gap.to_version - gap.after_version:
+        raise ProjectionError(
+            f"projection {target.projection.name}: versions {gap.after_version + 1} to"
+            f" {gap.to_version} of {stream.aggregate_type} {stream.aggregate_id} did not come and"
+            " are not all in the event store"
+        )
+    before, after = batch.streams[: lacking.place], batch.streams[lacking.place :]
+    return replace(batch, streams=[*before, *late, *after])
 
 
 async def read_offsets(
     connection: AsyncConnection, name: str, generation: int
 ) -> dict[QueueId, int]:
     """Returns the next offset per queue of a generation."""
-    columns = projection_offsets.c
-    found = await connection.execute(
-        select(columns.topic, columns.queue_id, columns.next_offset).where(
-            columns.name == name, columns.generation == generation
-        )
-    )
-    return {(topic, queue_id): offset for topic, queue_id, offset in found}
+    return await connection.run_sync(_read_offsets, name, generation)
 
 
 async def write_offsets(
     connection: AsyncConnection, target: Target[Any], offsets: Mapping[QueueId, int]
 ) -> None:
     """Stores the next offset per queue, in place of what was stored."""
-    place = {"name": target.projection.name, "generation": target.generation}
-    values = [
-        {**place, "topic": topic, "queue_id": queue_id, "next_offset": offset}
-        for (topic, queue_id), offset in offsets.items()
-    ]
-    await _upsert(connection, projection_offsets, values)
+    await connection.run_sync(_write_offsets, target, offsets)
 
 
 async def write_versions(
     connection: AsyncConnection, target: Target[Any], versions: Mapping[str, int]
 ) -> None:
     """Stores the last version per aggregate, in place of what was stored."""
-    place = {"name": target.projection.name, "generation": target.generation}
-    values = [
-        {**place, "aggregate_id": aggregate_id, "version": version}
-        for aggregate_id, version in versions.items()
-    ]
-    await _upsert(connection, projection_versions, values)
+    await connection.run_sync(_write_versions, target, versions)
 
 
 async def write_rows(
     connection: AsyncConnection, target: Target[R], changes: Mapping[str, R | None]
 ) -> None:
     """Writes the new row of each key, and deletes the row of each key that is None."""
+    await connection.run_sync(_write_rows, target, changes)
+
+
+def _read_offsets(connection: Connection, name: str, generation: int) -> dict[QueueId, int]:
+    found = connection.execute(offsets_of(), {"name": name, "generation": generation})
+    return {(topic, queue_id): offset for topic, queue_id, offset in found}
+
+
+def _read_versions(
+    connection: Connection, target: Target[Any], streams: Sequence[EventStream]
+) -> dict[str, int]:
+    if not streams:
+        return {}
+    dialect = connection.dialect
+    ids = listed(dialect, {stream.aggregate_id for stream in streams})
+    found = connection.execute(versions_among(dialect), {**_place_of(target), **ids})
+    return dict(found.all())
+
+
+def _read_rows(
+    connection: Connection, target: Target[R], keys: Collection[str]
+) -> dict[str, R | None]:
+    if not keys:
+        return {}
+    projection, table, dialect = target.projection, target.table, connection.dialect
+    names = table.columns.keys()
+    found = connection.execute(rows_among(table, projection.key, dialect), listed(dialect, keys))
+    loaded = (projection.shape.load(dict(zip(names, values, strict=True))) for values in found)
+    return {getattr(row, projection.key): row for row in loaded}
+
+
+def _write_offsets(
+    connection: Connection, target: Target[Any], offsets: Mapping[QueueId, int]
+) -> None:
+    place = _place_of(target)
+    values = [
+        {**place, "topic": topic, "queue_id": queue_id, "next_offset": offset}
+        for (topic, queue_id), offset in offsets.items()
+    ]
+    _upsert(connection, projection_offsets, values)
+
+
+def _write_versions(
+    connection: Connection, target: Target[Any], versions: Mapping[str, int]
+) -> None:
+    place = _place_of(target)
+    values = [
+        {**place, "aggregate_id": aggregate_id, "version": version}
+        for aggregate_id, version in versions.items()
+    ]
+    _upsert(connection, projection_versions, values)
+
+
+def _write_rows(connection: Connection, target: Target[R], changes: Mapping[str, R | None]) -> None:
     values = [values_of(row) for row in changes.values() if row is not None]
-    await _upsert(connection, target.table, values)
+    _upsert(connection, target.table, values)
     gone = [{"gone": key} for key, row in changes.items() if row is None]
     if gone:
-        key = target.table.c[target.projection.key]
-        await connection.execute(delete(target.table).where(key == bindparam("gone")), gone)
+        connection.execute(delete_by(target.table, target.projection.key), gone)
 
 
-async def _upsert(connection: AsyncConnection, table: Table, values: list[dict[str, Any]]) -> None:
-    if not values:
-        return
-    dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
-    statement = dialect.insert(table)
-    key = list(table.primary_key.columns)
-    others = {
-        column.name: statement.excluded[column.name]
-        for column in table.columns
-        if not column.primary_key
-    }
-    if others:
-        statement = statement.on_conflict_do_update(index_elements=key, set_=others)
-    else:
-        statement = statement.on_conflict_do_nothing(index_elements=key)
-    await connection.execute(statement, values)
+def _upsert(connection: Connection, table: Table, values: list[dict[str, Any]]) -> None:
+    if values:
+        connection.execute(upsert_into(table, connection.dialect), values)
 
 
-async def _read_versions(
-    connection: AsyncConnection, target: Target[Any], streams: Sequence[EventStream]
-) -> dict[str, int]:
-    columns = projection_versions.c
-    versions: dict[str, int] = {}
-    for ids in _chunks({stream.aggregate_id for stream in streams}):
-        found = await connection.execute(
-            select(columns.aggregate_id, columns.version).where(
-                columns.name == target.projection.name,
-                columns.generation == target.generation,
-                _is_in(connection, columns.aggregate_id, ids),
-            )
-        )
-        versions.update((aggregate_id, version) for aggregate_id, version in found)
-    return versions
-
-
-async def _read_rows(
-    connection: AsyncConnection, target: Target[R], keys: set[str]
-) -> dict[str, R | None]:
-    projection, key = target.projection, target.table.c[target.projection.key]
-    names = target.table.columns.keys()
-    rows: dict[str, R | None] = {}
-    for some in _chunks(keys):
-        found = await connection.execute(select(target.table).where(_is_in(connection, key, some)))
-        for values in found:
-            row = projection.shape.load(dict(zip(names, values, strict=True)))
-            rows[getattr(row, projection.key)] = row
-    return rows
-
-
-async def _pass_gate(
-    gate: VersionGate,
-    target: Target[Any],
-    streams: Iterable[EventStream],
-    missing: MissingReader,
-) -> list[EventStream]:
-    passed: list[EventStream] = []
-    for stream in streams:
-        verdict = _offer(gate, stream)
-        if isinstance(verdict, Gap):
-            passed += await _fill(gate, target, stream, verdict, missing)
-            verdict = _offer(gate, stream)
-        if verdict is Verdict.PASS:
-            passed.append(stream)
-    return passed
+def _place_of(target: Target[Any]) -> dict[str, Any]:
+    return {"name": target.projection.name, "generation": target.generation}
 
 
 def _offer(gate: VersionGate, stream: EventStream) -> Verdict | Gap:
     assert stream.version is not None, "rejections are left out of batches"
     return gate.offer(stream.aggregate_id, stream.version)
-
-
-async def _fill(
-    gate: VersionGate,
-    target: Target[Any],
-    stream: EventStream,
-    gap: Gap,
-    missing: MissingReader,
-) -> list[EventStream]:
-    found = await missing(stream.aggregate_id, gap.after_version, gap.to_version)
-    filled = [late for late in found if _offer(gate, late) is Verdict.PASS]
-    if len(filled) != gap.to_version - gap.after_version:
-        raise ProjectionError(
-            f"projection {target.projection.name}: versions {gap.after_version + 1} to"
-            f" {gap.to_version} of {stream.aggregate_type} {stream.aggregate_id} did not come and"
-            " are not all in the event store"
-        )
-    return filled
-
-
-def _is_in(
-    connection: AsyncConnection, column: ColumnElement[str], values: list[str]
-) -> ColumnElement[bool]:
-    if connection.dialect.name == "sqlite":
-        return column.in_(values)
-    # One statement for any number of values, which PostgreSQL then parses once.
-    return column == any_(literal(values, postgresql.ARRAY(Text)))
-
-
-def _chunks(values: Iterable[str]) -> Iterable[list[str]]:
-    remaining = iter(values)
-    while chunk := list(islice(remaining, _IN_LIST_MAX)):
-        yield chunk

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import Connection, MetaData, Table, delete, inspect, select, update
+from sqlalchemy import Connection, MetaData, Table, bindparam, delete, inspect, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql.ddl import CreateTable, DropTable
@@ -48,6 +48,7 @@ __all__ = [
     "ensure",
     "find_state",
     "lock_state",
+    "lock_state_now",
     "rollback",
     "switch",
 ]
@@ -57,6 +58,10 @@ __all__ = [
 REBUILD_STALE_MS: Final = 6 * 3_600_000
 
 _FIRST_GENERATION: Final = 1
+
+_LOCKED_STATE: Final = (
+    select(projections).where(projections.c.name == bindparam("name")).with_for_update()
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,8 +108,12 @@ async def lock_state(connection: AsyncConnection, name: str) -> ProjectionState:
     Raises:
         ProjectionNotFound: it was never set up.
     """
-    statement = select(projections).where(projections.c.name == name).with_for_update()
-    row = (await connection.execute(statement)).mappings().one_or_none()
+    return await connection.run_sync(lock_state_now, name)
+
+
+def lock_state_now(connection: Connection, name: str) -> ProjectionState:
+    """Like `lock_state`, for a connection that blocks."""
+    row = connection.execute(_LOCKED_STATE, {"name": name}).mappings().one_or_none()
     if row is None:
         raise ProjectionNotFound(f"projection {name} has no tables yet; run the application once")
     return ProjectionState(**row)

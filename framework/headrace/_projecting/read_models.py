@@ -7,11 +7,13 @@ and every transaction boundary but the batches'. Must never know a subscription 
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel
-from sqlalchemy import Table, event, select
+from sqlalchemy import Connection, Engine, Table, event, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from headrace._projecting import generations
@@ -22,7 +24,14 @@ from headrace._projecting.reader import ProjectionReader
 from headrace._projecting.tables import build_table, physical_name
 from headrace._runtime.clock import Clock, SystemClock
 from headrace.errors import ProjectionError, ProjectionNotFound
-from headrace.stores.engines import EngineLimits, autocommit, create_engine
+from headrace.stores.engines import (
+    EngineLimits,
+    autocommit,
+    create_engine,
+    create_sqlite_engine,
+    database_url,
+    is_in_memory,
+)
 from headrace.stores.schema import prepare
 from headrace.stores.tables import projection_versions
 from headrace.transports.base import QueueId
@@ -30,6 +39,7 @@ from headrace.transports.base import QueueId
 __all__ = ["ProjectionReader", "ProjectionState", "ReadModels"]
 
 R = TypeVar("R", bound=BaseModel)
+T = TypeVar("T")
 
 # How often a waiting caller looks whether a projection has caught up: below what a person notices,
 # and a load that no database feels.
@@ -58,6 +68,9 @@ class ReadModels:
         if self._engine.dialect.name == "sqlite":
             event.listen(self._engine.sync_engine, "invalidate", _roll_back)
         self._reading = autocommit(self._engine)
+        # The databases that no second connection can see, and PostgreSQL, have none.
+        self._writer = _blocking_engine(url, limits)
+        self._write_thread = ThreadPoolExecutor(1, "headrace-read-models")
         self._preparing = asyncio.Lock()  # so that the schema is looked at once
         self._prepared = False
         # A table per projection and generation asked for: SQLAlchemy caches statements by table.
@@ -78,6 +91,23 @@ class ReadModels:
         await self._prepare()
         async with self._engine.begin() as connection:
             yield connection
+
+    async def transact(self, work: Callable[[Connection], T]) -> T:
+        """Runs work in one write transaction, committed unless it raises; returns its result.
+
+        On an SQLite file it runs in a thread of its own, one after the other: a change of thread
+        per transaction, where `begin` needs several per statement. Cancelling the caller does not
+        end it.
+
+        Raises:
+            SchemaOutOfDate: the database's schema is behind; says what to run.
+        """
+        await self._prepare()
+        if self._writer is None:
+            async with self._engine.begin() as connection:
+                return await connection.run_sync(work)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._write_thread, _run, self._writer, work)
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[AsyncConnection]:
@@ -264,8 +294,14 @@ class ReadModels:
             )
 
     async def aclose(self) -> None:
-        """Closes the connections."""
+        """Finishes what is under way and closes the connections."""
+        await asyncio.to_thread(self._close_writer)
         await self._engine.dispose()
+
+    def _close_writer(self) -> None:
+        self._write_thread.shutdown()
+        if self._writer is not None:
+            self._writer.dispose()
 
     @property
     def _name(self) -> str:
@@ -317,3 +353,15 @@ def _roll_back(connection: Any, _record: object, _cause: object) -> None:
     """
     with suppress(Exception):
         connection.rollback()
+
+
+def _blocking_engine(url: str, limits: EngineLimits | None) -> Engine | None:
+    parsed = database_url(url)
+    if parsed.get_backend_name() != "sqlite" or is_in_memory(parsed):
+        return None
+    return create_sqlite_engine(url, replace(limits or EngineLimits(), connections_max=1))
+
+
+def _run(engine: Engine, work: Callable[[Connection], T]) -> T:
+    with engine.begin() as connection:
+        return work(connection)

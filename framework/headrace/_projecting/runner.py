@@ -9,7 +9,7 @@ one finds other offsets stored than it began with, writes nothing and goes where
     anything else (a fold raises)   tried again `error_retries_max` times, then FAILED: the
                                     projection stands still before that event and says so
 
-Sits between: a subscription to the event topic and `apply_batch`. Must never know a broker.
+Sits between: a subscription to the event topic and `applying`. Must never know a broker.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from headrace._projecting.applying import (
     Applied,
     Moved,
     Switched,
-    apply_batch,
+    apply_through,
     decode_batch,
 )
 from headrace._projecting.intake import Intake
@@ -310,8 +310,9 @@ class ProjectionRunner(Generic[R]):
 
         async def transact() -> Applied | Moved | Switched:
             batch = decode_batch(messages, positions, self._serializer)
-            async with self._read_models.begin() as connection:
-                return await apply_batch(connection, target, batch, missing=self._read_missing)
+            return await apply_through(
+                self._read_models.transact, target, batch, missing=self._read_missing
+            )
 
         return await self._attempt("apply a batch", lambda: _finish(transact()))
 

@@ -151,20 +151,19 @@ async def test_a_crash_between_commit_and_acknowledgement_applies_nothing_twice(
 async def test_a_commit_whose_answer_was_lost_is_not_repeated(
     make_runner: Any, transport: Any, domain: Any, rows: Any, sqlite_models: Any, monkeypatch: Any
 ) -> None:
-    begin, lost = sqlite_models.begin, [True]
+    transact, lost = sqlite_models.transact, [True]
 
-    @asynccontextmanager
-    async def begin_and_lose() -> Any:
-        async with begin() as connection:
-            yield connection
+    async def transact_and_lose(work: Any) -> Any:
+        outcome = await transact(work)
         if lost:
             lost.clear()
             raise OperationalError("commit", {}, ConnectionResetError())
+        return outcome
 
     runner = make_runner()
     async with running(runner):
         await transport.parked.wait()
-        monkeypatch.setattr(sqlite_models, "begin", begin_and_lose)
+        monkeypatch.setattr(sqlite_models, "transact", transact_and_lose)
         transport.put(domain.stream("a", 1))
         await runner.wait_for_offsets(transport.ends(), timeout_ms=WAIT_MS)
         await until(lambda: transport.subscriptions[0].seeks)
@@ -272,16 +271,14 @@ async def test_a_switch_during_a_batch_sends_the_batch_to_the_new_generation_onc
     totals: Any,
     monkeypatch: Any,
 ) -> None:
-    begin, switched = sqlite_models.begin, []
+    transact, switched = sqlite_models.transact, []
 
-    @asynccontextmanager
-    async def switch_first() -> Any:
+    async def switch_first(work: Any) -> Any:
         # Between taking the batch and locking the projection's row.
-        monkeypatch.setattr(sqlite_models, "begin", begin)
+        monkeypatch.setattr(sqlite_models, "transact", transact)
         await sqlite_models.switch(totals, 2, "me")
         switched.append(True)
-        async with begin() as connection:
-            yield connection
+        return await transact(work)
 
     for version in (1, 2):
         transport.put(domain.stream("a", version))
@@ -289,7 +286,7 @@ async def test_a_switch_during_a_batch_sends_the_batch_to_the_new_generation_onc
     async with running(runner):
         await runner.wait_for_offsets(transport.ends(), timeout_ms=WAIT_MS)
         await shadow_with_everything(transport, make_runner, sqlite_models, totals)
-        monkeypatch.setattr(sqlite_models, "begin", switch_first)
+        monkeypatch.setattr(sqlite_models, "transact", switch_first)
         transport.put(domain.stream("a", 3))
         await until(lambda: switched)
         await runner.wait_for_offsets(transport.ends(), timeout_ms=WAIT_MS)
@@ -334,17 +331,15 @@ async def test_an_outage_of_the_database_is_waited_out(
     monkeypatch: Any,
     logs: Any,
 ) -> None:
-    begin, away = sqlite_models.begin, [True] * 10
+    transact, away = sqlite_models.transact, [True] * 10
 
-    @asynccontextmanager
-    async def begin_or_fail() -> Any:
+    async def transact_or_fail(work: Any) -> Any:
         if away:
             away.pop()
             raise OperationalError("begin", {}, ConnectionRefusedError())
-        async with begin() as connection:
-            yield connection
+        return await transact(work)
 
-    monkeypatch.setattr(sqlite_models, "begin", begin_or_fail)
+    monkeypatch.setattr(sqlite_models, "transact", transact_or_fail)
     transport.put(domain.stream("a", 1))
     runner = make_runner()
     async with running(runner):

@@ -1,0 +1,117 @@
+"""
+The SQL of a batch, built once per table: upserts, and lookups that take any number of values.
+
+SQLAlchemy compiles a statement once and finds it again, but building one costs more than running
+it on a small batch. Sits between: `applying`, which runs the statements, and SQLAlchemy Core. Must
+never know a projection or an event.
+"""
+
+import json
+from collections.abc import Callable, Collection
+from typing import Any, Final, TypeVar, cast
+
+from sqlalchemy import (
+    ColumnElement,
+    Dialect,
+    Executable,
+    Select,
+    Table,
+    Text,
+    any_,
+    bindparam,
+    delete,
+    func,
+    select,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+
+from headrace.stores.tables import projection_offsets, projection_versions
+
+__all__ = ["delete_by", "listed", "offsets_of", "rows_among", "upsert_into", "versions_among"]
+
+S = TypeVar("S", bound=Executable)
+
+# The name of the one argument of a lookup among many values.
+_AMONG: Final = "among"
+
+
+def listed(dialect: Dialect, values: Collection[str]) -> dict[str, Any]:
+    """Returns values as the argument that `rows_among` and `versions_among` take."""
+    many = list(values)
+    return {_AMONG: json.dumps(many) if dialect.name == "sqlite" else many}
+
+
+def upsert_into(table: Table, dialect: Dialect) -> Executable:
+    """Returns the statement that writes rows in place of those with the same primary key."""
+    return _once(table, f"upsert {dialect.name}", lambda: _upsert(table, dialect))
+
+
+def delete_by(table: Table, key: str) -> Executable:
+    """Returns the statement that deletes the row whose key column has the value `gone`."""
+    return _once(table, "delete", lambda: delete(table).where(table.c[key] == bindparam("gone")))
+
+
+def rows_among(table: Table, key: str, dialect: Dialect) -> Select[Any]:
+    """Returns the query for the rows whose key is among the values `listed`."""
+    return _once(
+        table,
+        f"rows {dialect.name}",
+        lambda: select(table).where(_is_among(table.c[key], dialect)),
+    )
+
+
+def versions_among(dialect: Dialect) -> Select[Any]:
+    """Returns the query for the versions of a `name` and `generation` among aggregates `listed`."""
+    columns = projection_versions.c
+    return _once(
+        projection_versions,
+        f"versions {dialect.name}",
+        lambda: select(columns.aggregate_id, columns.version).where(
+            columns.name == bindparam("name"),
+            columns.generation == bindparam("generation"),
+            _is_among(columns.aggregate_id, dialect),
+        ),
+    )
+
+
+def offsets_of() -> Select[Any]:
+    """Returns the query for the offsets of a `name` and `generation`."""
+    columns = projection_offsets.c
+    return _once(
+        projection_offsets,
+        "offsets",
+        lambda: select(columns.topic, columns.queue_id, columns.next_offset).where(
+            columns.name == bindparam("name"), columns.generation == bindparam("generation")
+        ),
+    )
+
+
+def _once(table: Table, use: str, build: Callable[[], S]) -> S:
+    key = f"headrace {use}"
+    if key not in table.info:
+        table.info[key] = build()
+    return cast("S", table.info[key])
+
+
+def _upsert(table: Table, dialect: Dialect) -> Executable:
+    statement: Any = (sqlite if dialect.name == "sqlite" else postgresql).insert(table)
+    key = list(table.primary_key.columns)
+    others = {
+        column.name: statement.excluded[column.name]
+        for column in table.columns
+        if not column.primary_key
+    }
+    written: Executable = (
+        statement.on_conflict_do_update(index_elements=key, set_=others)
+        if others
+        else statement.on_conflict_do_nothing(index_elements=key)
+    )
+    return written
+
+
+def _is_among(column: ColumnElement[str], dialect: Dialect) -> ColumnElement[bool]:
+    # One argument for any number of values, so that there is one statement to compile.
+    if dialect.name == "sqlite":
+        values = func.json_each(bindparam(_AMONG, type_=Text)).table_valued("value")
+        return column.in_(select(values.c.value))
+    return column == any_(bindparam(_AMONG, type_=postgresql.ARRAY(Text)))
