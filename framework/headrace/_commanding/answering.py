@@ -22,7 +22,7 @@ __all__ = ["Answering", "dead_letter_topic", "result_of"]
 
 log = structlog.get_logger(__name__)
 
-# A reply is a courtesy, at most once: one that takes longer must not hold up the acknowledgement.
+# Replies are a courtesy, at most once: those that take longer must not hold up acknowledgements.
 REPLY_MS_MAX = 1_000
 # Dead letters carry their reason in a header; longer reasons are in the log.
 REASON_CHARACTERS_MAX = 1_000
@@ -71,6 +71,9 @@ class Answering:
         self._tasks = tasks
         self._backoff = backoff
         self._finished = finished
+        # Sent by one task, which runs while there are any: most transports take a reply at once.
+        self._replies: list[tuple[Delivery, bytes]] = []
+        self._replying = False
 
     def answer(
         self,
@@ -86,7 +89,10 @@ class Answering:
                 continue
             if reply is None:
                 reply = encode_reply(result, value_json=value_json)
-            self._tasks.start("reply", self._reply(delivery, reply))
+            self._replies.append((delivery, reply))
+        if self._replies and not self._replying:
+            self._replying = True
+            self._tasks.start("replies", self._reply_all())
 
     def park(
         self, deliveries: Sequence[Delivery], failed: Failed, *, aggregate_id: str, command_id: str
@@ -128,15 +134,27 @@ class Answering:
         )
         self.answer(deliveries, result)
 
+    async def _reply_all(self) -> None:
+        while self._replies:
+            replies, self._replies = self._replies, []
+            try:
+                async with asyncio.timeout(REPLY_MS_MAX / 1_000):
+                    for delivery, body in replies:
+                        await self._reply(delivery, body)
+            except TimeoutError:
+                # Whoever got none asks again and is answered from the store.
+                log.warning("replies took too long", replies=len(replies), limit_ms=REPLY_MS_MAX)
+            for delivery, _ in replies:
+                self._acknowledge(delivery)
+        self._replying = False
+
     async def _reply(self, delivery: Delivery, body: bytes) -> None:
         headers = delivery.message.headers
         correlation = headers.get(REPLY_CORRELATION, "")
         try:
-            async with asyncio.timeout(REPLY_MS_MAX / 1_000):
-                await self._transport.reply(headers[REPLY_TO], correlation, body)
+            await self._transport.reply(headers[REPLY_TO], correlation, body)
         except Exception as error:  # noqa: BLE001 - the caller may be gone; its timeout covers it
             log.debug("reply not delivered", correlation=correlation, error=repr(error))
-        self._acknowledge(delivery)
 
     def _acknowledge(self, delivery: Delivery) -> None:
         try:

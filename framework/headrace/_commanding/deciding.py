@@ -6,17 +6,17 @@ store nor the topics: a decision is a value.
 """
 
 import asyncio
+from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, cast
 
+from headrace._commanding.deadline import HANDLER_MS_MAX
 from headrace._commanding.handling import (
-    HANDLER_MS_MAX,
     CommandContext,
     CommandHandler,
     HandlerRun,
     HandlerTable,
     Loader,
-    deadline_from_now,
 )
 from headrace._domain.aggregate import Aggregate
 from headrace._domain.stream import EventStream, Rejection
@@ -128,7 +128,7 @@ class Decider:
             return Failed(
                 error="NoHandler", sentence=f"no handler is registered for {command_type.__name__}"
             )
-        run = HandlerRun(deadline=asyncio.timeout_at(deadline_from_now()))
+        run = HandlerRun()
         error: BaseException | None = None
         try:
             await _call(handler, envelope, state, run)
@@ -218,13 +218,10 @@ class Decider:
 async def _call(
     handler: CommandHandler, envelope: CommandEnvelope, state: StateOfAggregate, run: HandlerRun
 ) -> None:
-    async with run.deadline:
-        await handler(envelope.command, CommandContext(envelope, state, run))
-        if not run.added:
-            return
-        run.deadline.reschedule(None)
-        if await state.is_taken():
-            raise AggregateExists(f"{envelope.command.aggregate_id!r} exists already")
+    work = handler(envelope.command, CommandContext(envelope, state, run))
+    await run.deadline.run(cast("Coroutine[Any, Any, None]", work))
+    if run.added and await state.is_taken():
+        raise AggregateExists(f"{envelope.command.aggregate_id!r} exists already")
 
 
 def _is_cancelled() -> bool:

@@ -4,12 +4,12 @@ Handlers of commands: the table that finds them and the context that they work w
 Sits between: user code, which registers functions, and `deciding`, which runs one of them.
 """
 
-import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar, get_type_hints
 
+from headrace._commanding.deadline import Deadline
 from headrace._domain.aggregate import Aggregate
 from headrace._domain.message import Command
 from headrace.errors import (
@@ -26,10 +26,6 @@ A = TypeVar("A", bound=Aggregate)
 H = TypeVar("H", bound=Callable[..., Awaitable[None]])
 
 CommandHandler = Callable[[Any, "CommandContext"], Awaitable[None]]
-
-# How long a handler may run, time for loading not counted; longer is an unexpected error, because
-# its aggregate's other commands wait.
-HANDLER_MS_MAX = 60_000
 
 _HANDLER_ARGUMENTS = 2
 
@@ -59,7 +55,7 @@ class HandlerRun:
         misuse: how the handler broke the rules of the context; empty: it did not.
     """
 
-    deadline: asyncio.Timeout
+    deadline: Deadline = field(default_factory=Deadline)
     aggregate: Aggregate | None = None
     added: bool = False
     result: str | None = None
@@ -103,9 +99,9 @@ class CommandContext:
         run = self._run
         aggregate = run.aggregate or self._loader.accepted
         if aggregate is None:
-            run.deadline.reschedule(None)
+            run.deadline.pause()
             aggregate = await self._loader.load(aggregate_class)
-            run.deadline.reschedule(deadline_from_now())
+            run.deadline.resume()
         # Exactly the class: a cold load could not tell which subclass to make.
         if type(aggregate) is not aggregate_class:
             raise AggregateNotFound(
@@ -161,11 +157,6 @@ class CommandContext:
         # Noted beside the error, because the handler may catch it.
         self._run.misuse = sentence
         raise ValueError(sentence)
-
-
-def deadline_from_now() -> float:
-    """When a handler that begins now must be done, in the event loop's time."""
-    return asyncio.get_running_loop().time() + HANDLER_MS_MAX / 1_000
 
 
 class HandlerTable:

@@ -91,8 +91,13 @@ class QueueTransport:
         return _QueueSubscription(consumer)
 
     async def reply(self, address: str, correlation: str, body: bytes) -> None:
-        """Sends a reply through the broker to the connection that waits for it."""
+        """Sends a reply through the broker to the connection that waits for it.
+
+        Waits only while the broker's connection is down or full.
+        """
         try:
+            if self._producer.reply_soon(address, correlation, body):
+                return
             await self._producer.reply(address, correlation, body)
         except MessageQueueError as error:
             # The caller is gone or has given up; a duplicate of the command answers again.

@@ -29,7 +29,13 @@ from headrace_mq.errors import (
 )
 from headrace_mq.protocol.bodies import Body, ErrorAnswer, Hello, HelloAnswer, decode, encode
 from headrace_mq.protocol.codes import RequestCode
-from headrace_mq.protocol.frame import PROTOCOL_VERSION, Frame, FrameReader, encode_frame_head
+from headrace_mq.protocol.frame import (
+    FLAG_ONEWAY,
+    PROTOCOL_VERSION,
+    Frame,
+    FrameReader,
+    encode_frame_head,
+)
 
 __all__ = ["Link", "hello_for", "parse_address", "unreachable"]
 
@@ -175,11 +181,19 @@ class _Connection(asyncio.Protocol):
         if self.lost.done():
             raise ConnectionLost(f"the connection ended: {self.lost.result()}")
         self._pending[correlation] = receive
+        self._queue(encode_frame_head(code, correlation, sum(map(len, parts))), *parts)
+        return correlation
+
+    def tell(self, code: int, body: bytes) -> None:
+        """Queues a request that wants no answer for this tick's write."""
+        correlation = self._next_correlation
+        self._next_correlation += 1
+        self._queue(encode_frame_head(code, correlation, len(body), FLAG_ONEWAY), body)
+
+    def _queue(self, *parts: bytes | bytearray) -> None:
         if not self._outgoing:
             self._loop.call_soon(self.flush)
-        self._outgoing.append(encode_frame_head(code, correlation, sum(map(len, parts))))
         self._outgoing.extend(parts)
-        return correlation
 
     async def request(self, code: int, *parts: bytes | bytearray) -> memoryview:
         """Sends a request and waits for its answer's body."""
@@ -320,6 +334,16 @@ class Link:
         if self._connection is None:
             raise ConnectionLost(f"not connected to {self.address}")
         self._connection.submit(code, *parts, receive=receive)
+
+    def tell(self, code: int, body: bytes) -> bool:
+        """Sends a request that wants no answer; False: not `is_ready`, nothing was sent.
+
+        Whether the broker ever gets it, or what it makes of it, is not told.
+        """
+        if self._connection is None or not self._connection.writable:
+            return False
+        self._connection.tell(code, body)
+        return True
 
     def flush(self) -> None:
         """Writes what was submitted, without waiting for the end of this tick."""

@@ -210,6 +210,15 @@ class Producer:
             timeout_ms=REPLY_TIMEOUT_MS,
         )
 
+    def reply_soon(self, client_id: str, correlation: str, body: bytes) -> bool:
+        """Like `reply`, without waiting to hear what became of it: nobody is told if it is lost.
+
+        Returns False when the connection cannot take it now; nothing was sent then.
+        """
+        self._open_outbox()
+        request = Reply(client_id=client_id, correlation=correlation, body=body)
+        return self._link.tell(RequestCode.REPLY, encode(request))
+
     def on_reply(self, receive: Callable[[str, bytes], None]) -> None:
         """Sets the function that takes (correlation, body) of each reply to this producer."""
         self._receive_reply = receive

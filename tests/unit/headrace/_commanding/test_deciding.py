@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from headrace._commanding import deciding, handling
+from headrace._commanding import deadline, deciding
 from headrace._commanding.deciding import Crashed, Decider, Failed, Recorded, Repeated, Unchanged
 from headrace._commanding.handling import CommandContext, HandlerTable
 from headrace._domain.aggregate import Aggregate, applies
@@ -296,7 +296,7 @@ async def test_a_handler_that_is_cancelled_from_within_is_an_unexpected_error(wo
 
 
 async def test_a_handler_that_takes_too_long_is_an_unexpected_error(world, monkeypatch):
-    monkeypatch.setattr(handling, "HANDLER_MS_MAX", 1)
+    monkeypatch.setattr(deadline, "HANDLER_MS_MAX", 1)
     world.settings = Settings(retry_ms_min=1, retry_ms_max=2, error_retries_max=1)
 
     async def explode(command: Explode, context) -> None:
@@ -311,7 +311,7 @@ async def test_a_handler_that_takes_too_long_is_an_unexpected_error(world, monke
 async def test_waiting_for_the_database_does_not_count_as_the_handlers_time(
     world, bank, monkeypatch
 ):
-    monkeypatch.setattr(handling, "HANDLER_MS_MAX", 20)
+    monkeypatch.setattr(deadline, "HANDLER_MS_MAX", 20)
     await world.store_behind(world.stream("a-1", 1, bank.Opened(owner="Ann"), command_id="other"))
     world.start()
     world.store.failures["read_stream"] = [OSError("away")] * 60

@@ -1,7 +1,5 @@
 """The handler table, and what a handler may do with its context."""
 
-import asyncio
-
 import pytest
 
 from headrace._commanding.handling import CommandContext, HandlerRun, HandlerTable
@@ -116,15 +114,14 @@ def context_of(command, loader) -> tuple[CommandContext, HandlerRun]:
     envelope = CommandEnvelope(
         command=command, command_id="c-1", correlation_id="c-0", items={"trace": "t"}
     )
-    run = HandlerRun(deadline=asyncio.timeout(None))
+    run = HandlerRun()
     return CommandContext(envelope, loader, run), run
 
 
 async def used(context_and_run, use):
     """Runs as a handler would, inside the run's deadline."""
     context, run = context_and_run
-    async with run.deadline:
-        await use(context)
+    await run.deadline.run(use(context))
 
 
 async def test_the_context_tells_the_commands_ids_and_items(bank):

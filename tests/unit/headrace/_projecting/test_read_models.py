@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import delete, insert
+from sqlalchemy.exc import IntegrityError
 
 from headrace._projecting.applying import read_offsets, write_offsets, write_versions
 from headrace._projecting.read_models import ReadModels
 from headrace.errors import ProjectionError, SchemaOutOfDate
 from headrace.stores.schema import downgrade
+from headrace.stores.tables import projection_offsets
 
 Q0, Q1 = ("t", 0), ("t", 1)
 
@@ -154,3 +157,26 @@ async def test_a_transaction_that_is_cancelled_leaves_no_lock_behind(
     finally:
         gc.enable()
     assert await sqlite_models.offsets("totals", 1) == {Q1: 39}
+
+
+async def test_work_in_a_transaction_is_kept_whole_or_not_at_all(
+    read_models: Any, totals: Any
+) -> None:
+    def write(connection: Any, offset: int) -> str:
+        place = {"name": "totals", "generation": 1, "topic": "t", "queue_id": 0}
+        connection.execute(insert(projection_offsets).values(**place, next_offset=offset))
+        return "done"
+
+    models = read_models
+    await models.ensure(totals)
+    assert await models.transact(lambda connection: write(connection, 7)) == "done"
+    with pytest.raises(IntegrityError):
+        await models.transact(lambda connection: write(connection, 8))
+
+    def break_off(connection: Any) -> None:
+        connection.execute(delete(projection_offsets))
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await models.transact(break_off)
+    assert await models.offsets("totals", 1) == {("t", 0): 7}

@@ -270,6 +270,8 @@ async def test_closing_sends_what_was_handed_over(broker: Any) -> None:
     await asyncio.sleep(0)
     await producer.aclose()
     assert [send.result().offset for send in sends] == list(range(50))
+    with pytest.raises(Closed):
+        producer.reply_soon("a", "b", b"")
     for use in (producer.send(message()), producer.send_many([]), producer.reply("a", "b", b"")):
         with pytest.raises(Closed):
             await use
@@ -366,6 +368,25 @@ async def test_replies_reach_the_producer_they_are_addressed_to(
             await producer.reply("nobody", "c2", b"")
         # Nobody takes replies there.
         await producer.reply(other.client_id, "c3", b"")
+
+
+async def test_a_reply_without_an_answer_arrives_and_a_lost_one_is_not_reported(
+    broker: Any, producer: Producer
+) -> None:
+    got: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue()
+    producer.on_reply(lambda correlation, body: got.put_nowait((correlation, body)))
+    async with Producer(broker.address) as other:
+        assert other.reply_soon("nobody", "c0", b"")
+        assert other.reply_soon(producer.client_id, "c1", b"result")
+        assert await got.get() == ("c1", b"result")
+
+
+async def test_a_reply_without_an_answer_is_not_taken_without_a_connection(
+    broker: Any, producer: Producer, until: Until
+) -> None:
+    broker.drop()
+    await until(lambda: not producer._link.is_up)
+    assert not producer.reply_soon(producer.client_id, "c", b"")
 
 
 async def test_the_address_for_replies_survives_a_reconnection(
