@@ -72,6 +72,20 @@ class Serializer(Protocol):
         """Decodes what `encode_stream` made."""
         ...
 
+    def decode_published(self, data: bytes) -> EventStream:
+        """Like `decode_stream`, for readers that change nothing in what they get.
+
+        They may all get the same value: every projection and process manager of a process reads
+        the same messages.
+        """
+        ...
+
+
+# Published streams remembered for the other readers of this process: about as many as the fastest is
+# ahead of the slowest, and at most 16 MB with the larger ones left out.
+PUBLISHED_MAX = 2_048
+PUBLISHED_BYTES_MAX = 8 << 10
+
 
 class _WireMessage(msgspec.Struct):
     name: str
@@ -144,6 +158,8 @@ class JsonSerializer:
     def __init__(self, commands: Registry[Command], events: Registry[DomainEvent]) -> None:
         self._commands = commands
         self._events = events
+        # The newest streams by their bytes, oldest first.
+        self._published: dict[bytes, EventStream] = {}
 
     def encode_command(self, envelope: CommandEnvelope) -> bytes:
         """Encodes a command with its envelope."""
@@ -234,6 +250,17 @@ class JsonSerializer:
                 command_data=rejection.command_data,
             ),
         )
+
+    def decode_published(self, data: bytes) -> EventStream:
+        """Like `decode_stream`; the same bytes again soon give the same value."""
+        stream = self._published.get(data)
+        if stream is None:
+            stream = self.decode_stream(data)
+            if len(data) <= PUBLISHED_BYTES_MAX:
+                self._published[data] = stream
+                if len(self._published) > PUBLISHED_MAX:
+                    del self._published[next(iter(self._published))]
+        return stream
 
 
 def _validate(message_type: Any, data: dict[str, Any]) -> Any:

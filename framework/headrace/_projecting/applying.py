@@ -140,7 +140,7 @@ def decode_batch(
         if message.headers.get("kind") == "rejection":
             continue
         try:
-            stream = serializer.decode_stream(message.body)
+            stream = serializer.decode_published(message.body)
         except (SerializationError, UnknownMessageType) as error:
             topic, number = message.queue
             raise ProjectionError(

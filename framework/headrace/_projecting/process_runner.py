@@ -112,6 +112,9 @@ class ProcessManagerRunner:
                 messages = await subscription.poll()
                 self._lapses = 0
                 for message in messages:
+                    if self._is_no_concern(message):
+                        subscription.ack(message)
+                        continue
                     await self._room.acquire()
                     if message.key in self._waiting:
                         self._waiting[message.key].append(message)
@@ -121,6 +124,15 @@ class ProcessManagerRunner:
                         self._react_in_order(subscription, message.key),
                         name=f"{self._manager.name}: {message.key}",
                     )
+
+    def _is_no_concern(self, message: Incoming) -> bool:
+        """Whether a message causes nothing and nothing before it is in its way."""
+        if message.key in self._waiting or message.key in self._held:
+            return False
+        try:
+            return not self._manager.concerns(self._serializer.decode_published(message.body))
+        except Exception:  # noqa: BLE001 - met again where it is tried again, logged and held
+            return False
 
     async def _react_in_order(self, subscription: Subscription, key: str) -> None:
         waiting = self._waiting[key]
@@ -136,7 +148,7 @@ class ProcessManagerRunner:
         attempt = faults = 0
         while True:
             try:
-                stream = self._serializer.decode_stream(message.body)
+                stream = self._serializer.decode_published(message.body)
                 for envelope in self._manager.react(stream):
                     await self._bus.send_envelope(envelope)
                 return True

@@ -53,6 +53,10 @@ log = structlog.get_logger(__name__)
 # How often a runner without messages looks whether another generation was made live: a switch to
 # one that is behind must not wait for the next event.
 _SWITCH_CHECK_MS: Final = 1_000
+# A batch begins at the earliest this long after the one before, unless more than a batch waits. What
+# an event costs alone, a transaction and its flush, then serves all that came meanwhile; as short
+# as the looks of `seen`, which is what a reader of its own writes waits for at most.
+_BATCH_INTERVAL_MS: Final = 10
 # How long a batch that is being applied may take to end when the runner is stopped; batches take
 # milliseconds, and whoever stops the runner waits about five seconds.
 _FINISH_MS_MAX: Final = 3_000
@@ -94,6 +98,7 @@ class ProjectionRunner(Generic[R]):
         clock: tells since when a state holds.
         shadow: the generation of a rebuild to catch up, instead of the live one.
         switch_check_ms: how often an idle runner looks for a switch.
+        batch_interval_ms: from the begin of a batch to the next one's, at least.
     """
 
     def __init__(  # noqa: PLR0913 - the parts it is put together from, all by name
@@ -109,6 +114,7 @@ class ProjectionRunner(Generic[R]):
         clock: Clock | None = None,
         shadow: int | None = None,
         switch_check_ms: int = _SWITCH_CHECK_MS,
+        batch_interval_ms: int = _BATCH_INTERVAL_MS,
     ) -> None:
         self._projection = projection
         self._topic = f"{app_name}.events"
@@ -123,6 +129,7 @@ class ProjectionRunner(Generic[R]):
         self._clock = clock or SystemClock()
         self._shadow = shadow
         self._switch_check_ms = switch_check_ms
+        self._batch_interval_ms = batch_interval_ms
         self._backoff = Backoff(ms_min=settings.retry_ms_min, ms_max=settings.retry_ms_max)
         self._intake = Intake()
         # Subscriptions that broke in a row.
@@ -218,10 +225,14 @@ class ProjectionRunner(Generic[R]):
 
     async def _follow(self, subscription: Subscription) -> None:
         self._report(RunnerState.RUNNING)
+        now = asyncio.get_running_loop().time
         while True:
             messages = await self._poll(subscription)
             self._lapses = 0
+            begun = now()
             await self._take(subscription, messages)
+            if len(messages) < self._settings.projection_batch_max:
+                await asyncio.sleep(begun + self._batch_interval_ms / 1_000 - now())
 
     async def _load_offsets(self, queues: Sequence[QueueId]) -> Mapping[QueueId, int]:
         offsets = await self._backoff.persist(
@@ -251,8 +262,9 @@ class ProjectionRunner(Generic[R]):
                 if poll.done():
                     return poll.result()
             finally:
-                poll.cancel()
-                await asyncio.gather(poll, return_exceptions=True)
+                if not poll.done():
+                    poll.cancel()
+                    await asyncio.gather(poll, return_exceptions=True)
             await self._follow_switch(subscription)
 
     async def _was_switched(self) -> bool:

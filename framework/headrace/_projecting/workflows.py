@@ -62,6 +62,12 @@ class ProcessManager:
         """The command types whose rejection it reacts to."""
         return frozenset(self._on_rejection)
 
+    def concerns(self, stream: EventStream) -> bool:
+        """Whether anything reacts to a stream; if not, `react` returns no commands."""
+        return stream.rejection is not None or not self._on.keys().isdisjoint(
+            map(type, stream.events)
+        )
+
     def react(self, stream: EventStream) -> list[CommandEnvelope]:
         """Returns the commands that a stream or a rejection causes, in order.
 

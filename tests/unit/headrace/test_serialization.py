@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace import serialization
 from headrace._domain.message import AggregateId, Command, DomainEvent
 from headrace._domain.registry import Registry
 from headrace._domain.stream import EventStream, Rejection
@@ -219,3 +220,27 @@ def test_no_result_stays_no_result_and_a_value_without_json_form_is_an_error():
     assert decode_result(None) is None
     with pytest.raises(SerializationError, match="must be a JSON value"):
         encode_result(object())
+
+
+def test_a_published_stream_is_decoded_once_for_all_who_read_it_soon(serializer, monkeypatch):
+    monkeypatch.setattr(serialization, "PUBLISHED_MAX", 2)
+    bodies = [serializer.encode_stream(stream(command_id=f"c-{n}")) for n in range(3)]
+    first = serializer.decode_published(bodies[0])
+    assert first == serializer.decode_stream(bodies[0])
+    assert serializer.decode_published(bytes(bytearray(bodies[0]))) is first
+    assert serializer.decode_stream(bodies[0]) is not first
+    for body in bodies[1:]:
+        serializer.decode_published(body)
+    assert serializer.decode_published(bodies[0]) is not first
+
+
+def test_a_large_published_stream_is_not_kept(serializer, monkeypatch):
+    body = serializer.encode_stream(stream())
+    monkeypatch.setattr(serialization, "PUBLISHED_BYTES_MAX", len(body) - 1)
+    assert serializer.decode_published(body) is not serializer.decode_published(body)
+
+
+def test_a_published_stream_that_does_not_decode_fails_every_time(serializer):
+    for _ in range(2):
+        with pytest.raises(SerializationError):
+            serializer.decode_published(b"{")

@@ -119,6 +119,21 @@ async def test_commands_of_one_aggregate_are_sent_in_order_and_a_slow_one_holds_
     assert bus.amounts("a-copy") == [1, 2, 3]
 
 
+async def test_what_concerns_nobody_waits_for_no_other_aggregate_and_for_its_own_one_only(
+    make_runner: Any, transport: Any, domain: Any, bus: FakeBus
+) -> None:
+    bus.waiting["a-copy"] = asyncio.Event()
+    transport.put(domain.stream("a", 1))
+    transport.put(domain.stream("a", 2, domain.Noted(text="nobody reacts")))
+    for version in range(1, 601):  # more than may be reacted to at once
+        transport.put(domain.stream("b", version, domain.Noted(text="nobody reacts")))
+    async with running(make_runner()):
+        await until(lambda: acked(transport) == 600)
+        bus.waiting["a-copy"].set()
+        await until(lambda: acked(transport) == 602)
+    assert [envelope.command.aggregate_id for envelope in bus.sent] == ["a-copy"]
+
+
 async def test_a_queue_that_is_away_is_waited_out_without_limit(
     make_runner: Any, transport: Any, domain: Any, bus: FakeBus, logs: Any
 ) -> None:

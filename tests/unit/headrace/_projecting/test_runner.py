@@ -79,6 +79,29 @@ async def test_events_reach_the_rows_and_are_acknowledged(
     assert runner.progress() == transport.ends()
 
 
+async def test_a_small_batch_puts_the_next_one_off_and_a_full_one_does_not(
+    make_runner: Any, transport: Any, domain: Any, rows: Any, settings: Any
+) -> None:
+    full = settings.model_copy(update={"projection_batch_max": 1})
+    for version in (1, 2, 3):
+        transport.put(domain.stream("a", version))
+    # Longer than the test may last.
+    patient = make_runner(settings=full, batch_interval_ms=1_000_000)
+    async with running(patient):
+        await patient.wait_for_offsets(transport.ends(), timeout_ms=WAIT_MS)
+        assert await rows() == {"a": (6, 3)}
+    hesitant = make_runner(batch_interval_ms=1_000_000)
+    async with running(hesitant):
+        await transport.parked.wait()
+        transport.put(domain.stream("a", 4))
+        await hesitant.wait_for_offsets(transport.ends(), timeout_ms=WAIT_MS)
+        reached = hesitant.progress()
+        transport.put(domain.stream("a", 5))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert hesitant.progress() == reached
+
+
 async def test_rejections_move_the_offset_and_nothing_else(
     make_runner: Any, transport: Any, domain: Any, rows: Any
 ) -> None:

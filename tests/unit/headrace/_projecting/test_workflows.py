@@ -87,3 +87,13 @@ def test_a_handler_says_what_it_handles(doubling: ProcessManager) -> None:
         doubling.on(lambda event, context: [])
     with pytest.raises(DefinitionError, match="annotated with a Command class"):
         doubling.on_rejection(lambda command: [])
+
+
+def test_streams_that_cause_commands_concern_it_and_others_do_not(
+    domain: Any, doubling: ProcessManager
+) -> None:
+    noted, added = domain.Noted(text="nobody reacts"), domain.Added(amount=1)
+    assert doubling.concerns(domain.stream("a", 1, noted, added))
+    assert doubling.concerns(domain.rejection("a", "c"))
+    assert not doubling.concerns(domain.stream("a", 1, noted))
+    assert doubling.react(domain.stream("a", 1, noted)) == []
