@@ -81,10 +81,11 @@ class Serializer(Protocol):
         ...
 
 
-# Published streams remembered for the other readers of this process: about as many as the fastest is
-# ahead of the slowest, and at most 16 MB with the larger ones left out.
-PUBLISHED_MAX = 2_048
-PUBLISHED_BYTES_MAX = 8 << 10
+# Streams whose bytes are remembered for the next one in this process who needs them: about as many as
+# are between a decision and its append, and as the fastest reader of the topic is ahead of the
+# slowest. With the larger ones left out at most 16 MB each.
+REMEMBERED_MAX = 2_048
+REMEMBERED_BYTES_MAX = 8 << 10
 
 
 class _WireMessage(msgspec.Struct):
@@ -158,7 +159,8 @@ class JsonSerializer:
     def __init__(self, commands: Registry[Command], events: Registry[DomainEvent]) -> None:
         self._commands = commands
         self._events = events
-        # The newest streams by their bytes, oldest first.
+        # Both oldest first. Streams are known by identity, and kept so that it stays theirs.
+        self._encoded: dict[int, tuple[EventStream, bytes]] = {}
         self._published: dict[bytes, EventStream] = {}
 
     def encode_command(self, envelope: CommandEnvelope) -> bytes:
@@ -190,35 +192,18 @@ class JsonSerializer:
         )
 
     def encode_stream(self, stream: EventStream) -> bytes:
-        """Encodes a stream whole."""
-        rejection = stream.rejection
-        return _encode(
-            _WireStream(
-                aggregate_type=stream.aggregate_type,
-                aggregate_id=stream.aggregate_id,
-                version=stream.version,
-                command_id=stream.command_id,
-                correlation_id=stream.correlation_id,
-                recorded_at=stream.recorded_at,
-                result=stream.result,
-                items=dict(stream.items),
-                events=[
-                    _WireMessage(
-                        event.message_name, event.message_version, event.model_dump(mode="json")
-                    )
-                    for event in stream.events
-                ],
-                rejection=None
-                if rejection is None
-                else _WireRejection(
-                    rejection.error,
-                    rejection.sentence,
-                    rejection.command_name,
-                    rejection.command_version,
-                    dict(rejection.command_data),
-                ),
-            )
-        )
+        """Encodes a stream whole.
+
+        The same value asked for again soon, by the store after the decision, gives the same bytes.
+        """
+        encoded = self._encoded.pop(id(stream), None)
+        if encoded is not None:
+            return encoded[1]
+        data = _encode_stream(stream)
+        if len(data) <= REMEMBERED_BYTES_MAX:
+            self._encoded[id(stream)] = (stream, data)
+            _forget_oldest(self._encoded)
+        return data
 
     def decode_stream(self, data: bytes | str) -> EventStream:
         """Decodes what `encode_stream` made."""
@@ -256,11 +241,46 @@ class JsonSerializer:
         stream = self._published.get(data)
         if stream is None:
             stream = self.decode_stream(data)
-            if len(data) <= PUBLISHED_BYTES_MAX:
+            if len(data) <= REMEMBERED_BYTES_MAX:
                 self._published[data] = stream
-                if len(self._published) > PUBLISHED_MAX:
-                    del self._published[next(iter(self._published))]
+                _forget_oldest(self._published)
         return stream
+
+
+def _encode_stream(stream: EventStream) -> bytes:
+    rejection = stream.rejection
+    return _encode(
+        _WireStream(
+            aggregate_type=stream.aggregate_type,
+            aggregate_id=stream.aggregate_id,
+            version=stream.version,
+            command_id=stream.command_id,
+            correlation_id=stream.correlation_id,
+            recorded_at=stream.recorded_at,
+            result=stream.result,
+            items=dict(stream.items),
+            events=[
+                _WireMessage(
+                    event.message_name, event.message_version, event.model_dump(mode="json")
+                )
+                for event in stream.events
+            ],
+            rejection=None
+            if rejection is None
+            else _WireRejection(
+                rejection.error,
+                rejection.sentence,
+                rejection.command_name,
+                rejection.command_version,
+                dict(rejection.command_data),
+            ),
+        )
+    )
+
+
+def _forget_oldest(remembered: dict[Any, Any]) -> None:
+    while len(remembered) > REMEMBERED_MAX:
+        del remembered[next(iter(remembered))]
 
 
 def _validate(message_type: Any, data: dict[str, Any]) -> Any:

@@ -49,7 +49,8 @@ def check_id(kind: str, text: str) -> str:
         raise ValueError(
             f"{kind} has 1 to {ID_CHARACTERS_MAX} characters, this one has {len(text)}"
         )
-    if _UNSTORABLE.search(text):
+    # Most ids are ASCII, which is told at once.
+    if (not text.isascii() or "\0" in text) and _UNSTORABLE.search(text):
         raise ValueError(f"{kind} has no NUL and no half of a surrogate pair; change {text!r}")
     return text
 

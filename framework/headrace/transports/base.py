@@ -7,7 +7,7 @@ adapters: `local` (in one process) and `queue` (the broker).
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 __all__ = ["Incoming", "OffsetLoader", "Outgoing", "QueueId", "Subscription", "Transport"]
 
@@ -30,9 +30,11 @@ class Outgoing:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Incoming:
-    """A message as delivered; may be delivered again until it is acknowledged."""
+class Incoming(NamedTuple):
+    """A message as delivered; may be delivered again until it is acknowledged.
+
+    A tuple, because every subscription makes one of each message.
+    """
 
     queue: QueueId
     offset: int

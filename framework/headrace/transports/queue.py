@@ -147,11 +147,5 @@ class _QueueSubscription:
 
 
 def _incoming(record: Record) -> Incoming:
-    return Incoming(
-        queue=(record.queue.topic, record.queue.queue_id),
-        offset=record.offset,
-        key=record.key,
-        tag=record.tag,
-        headers=record.headers,
-        body=record.body,
-    )
+    queue = (record.queue.topic, record.queue.queue_id)
+    return Incoming(queue, record.offset, record.key, record.tag, record.headers, record.body)

@@ -223,7 +223,7 @@ def test_no_result_stays_no_result_and_a_value_without_json_form_is_an_error():
 
 
 def test_a_published_stream_is_decoded_once_for_all_who_read_it_soon(serializer, monkeypatch):
-    monkeypatch.setattr(serialization, "PUBLISHED_MAX", 2)
+    monkeypatch.setattr(serialization, "REMEMBERED_MAX", 2)
     bodies = [serializer.encode_stream(stream(command_id=f"c-{n}")) for n in range(3)]
     first = serializer.decode_published(bodies[0])
     assert first == serializer.decode_stream(bodies[0])
@@ -236,7 +236,7 @@ def test_a_published_stream_is_decoded_once_for_all_who_read_it_soon(serializer,
 
 def test_a_large_published_stream_is_not_kept(serializer, monkeypatch):
     body = serializer.encode_stream(stream())
-    monkeypatch.setattr(serialization, "PUBLISHED_BYTES_MAX", len(body) - 1)
+    monkeypatch.setattr(serialization, "REMEMBERED_BYTES_MAX", len(body) - 1)
     assert serializer.decode_published(body) is not serializer.decode_published(body)
 
 
@@ -244,3 +244,21 @@ def test_a_published_stream_that_does_not_decode_fails_every_time(serializer):
     for _ in range(2):
         with pytest.raises(SerializationError):
             serializer.decode_published(b"{")
+
+
+def test_a_stream_is_encoded_once_for_the_topic_and_the_store(serializer):
+    decided = stream()
+    body = serializer.encode_stream(decided)
+    assert serializer.encode_stream(decided) is body
+    # Equal is not the same: its parts may encode otherwise.
+    assert serializer.encode_stream(stream()) == body
+    assert serializer.encode_stream(stream()) is not body
+
+
+def test_streams_encoded_and_not_asked_for_again_are_forgotten(serializer, monkeypatch):
+    monkeypatch.setattr(serialization, "REMEMBERED_MAX", 2)
+    streams = [stream(command_id=f"c-{n}") for n in range(3)]
+    bodies = [serializer.encode_stream(each) for each in streams]
+    again = [serializer.encode_stream(each) for each in streams]
+    assert again == bodies
+    assert again[0] is not bodies[0]

@@ -1,6 +1,5 @@
 """The port's values, and that every adapter has the port's methods."""
 
-import dataclasses
 import inspect
 
 import pytest
@@ -47,5 +46,5 @@ def test_messages_are_values():
     assert (outgoing.tag, dict(outgoing.headers)) == ("", {})
     incoming = Incoming(queue=("t", 0), offset=0, key="k", tag="", headers={}, body=b"")
     for message in (outgoing, incoming):
-        with pytest.raises(dataclasses.FrozenInstanceError):
+        with pytest.raises(AttributeError):
             message.key = "other"
