@@ -242,19 +242,17 @@ async def test_a_zombie_that_wakes_up_with_an_old_batch_changes_nothing(
 async def test_a_runner_that_is_stopped_finishes_the_batch_it_is_applying(
     make_runner: Any, transport: Any, domain: Any, rows: Any, sqlite_models: Any, monkeypatch: Any
 ) -> None:
-    begin, inside, go_on = sqlite_models.begin, asyncio.Event(), asyncio.Event()
+    transact, inside, go_on = sqlite_models.transact, asyncio.Event(), asyncio.Event()
 
-    @asynccontextmanager
-    async def begin_and_wait() -> Any:
-        async with begin() as connection:
-            inside.set()
-            await go_on.wait()
-            yield connection
+    async def wait_and_transact(work: Any) -> Any:
+        inside.set()
+        await go_on.wait()
+        return await transact(work)
 
     transport.put(domain.stream("a", 1))
     task = asyncio.create_task(make_runner().run())
     await transport.parked.wait()
-    monkeypatch.setattr(sqlite_models, "begin", begin_and_wait)
+    monkeypatch.setattr(sqlite_models, "transact", wait_and_transact)
     transport.put(domain.stream("a", 2))
     await inside.wait()
     task.cancel()
