@@ -3,7 +3,9 @@ Commands per second end to end: client -> broker -> command service -> event sto
 
 Broker and service run in processes of their own, every acknowledgement is durable, events go to the
 event topic and the sample's projections are live. Prints one JSON line per workload: the median of
-three runs with the lowest and the highest, beside what the machine can do at best.
+three runs with the lowest and the highest, and the processor time that a command took in each of
+the three processes, beside what the machine can do at best. On a machine that has other work to do
+the processor times say more than the rates.
 
     python -m benchmarks.commands [--postgres]
 """
@@ -11,11 +13,13 @@ three runs with the lowest and the highest, beside what the machine can do at be
 import argparse
 import asyncio
 import json
+import os
 import signal
 import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -34,7 +38,7 @@ WORKLOADS = [(1, 500), (64, 5_000), (1_000, 10_000)]
 
 @asynccontextmanager
 async def process(*arguments: str, log: Path):
-    """Runs a `headrace` subcommand until the block ends; yields its ready line."""
+    """Runs a `headrace` subcommand until the block ends; yields its ready line and process id."""
     with log.open("ab") as out:
         child = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "headrace", *arguments,
@@ -45,11 +49,17 @@ async def process(*arguments: str, log: Path):
         line = (await asyncio.wait_for(child.stdout.readline(), 30)).decode().strip()
         if "ready" not in line:
             raise SystemExit(f"headrace {arguments[0]} did not start:\n{log.read_text()}")
-        yield line
+        yield line, child.pid
     finally:
         if child.returncode is None:
             child.send_signal(signal.SIGTERM)
             await child.wait()
+
+
+def cpu_seconds(pid: int) -> float:
+    """Returns the processor time that a process has taken so far, its threads included (Linux)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def execute_all(bus: CommandBus, commands: list[Any], in_flight: int) -> list[float]:
@@ -80,7 +90,7 @@ def deposits(count: int, accounts: int, run: str) -> list[Deposit]:
     ]
 
 
-async def measure(bus: CommandBus, store: str) -> None:
+async def measure(bus: CommandBus, store: str, pids: Mapping[str, int]) -> None:
     await execute_all(
         bus, [OpenAccount(account_id=f"a-{n}", owner="o") for n in range(ACCOUNTS)], 64
     )
@@ -89,6 +99,7 @@ async def measure(bus: CommandBus, store: str) -> None:
     workloads.append((64, 2_000, 1))
     for in_flight, count, accounts in workloads:
         rates, latencies = [], []
+        before = {name: cpu_seconds(pid) for name, pid in pids.items()}
         for run in range(RUNS):
             commands = deposits(count, accounts, f"{in_flight}-{accounts}-{run}")
             begin = time.perf_counter()
@@ -107,6 +118,12 @@ async def measure(bus: CommandBus, store: str) -> None:
                     "per_second_max": round(max(rates)),
                     "p50_ms": round(latencies[len(latencies) // 2] * 1e3, 2),
                     "p99_ms": round(latencies[len(latencies) * 99 // 100] * 1e3, 2),
+                    **{
+                        f"{name}_cpu_us": round(
+                            (cpu_seconds(pid) - before[name]) / RUNS / count * 1e6
+                        )
+                        for name, pid in pids.items()
+                    },
                 }
             ),
             flush=True,
@@ -132,7 +149,7 @@ async def main(*, postgres: bool) -> None:
         else:
             event_store = f"sqlite:///{folder / 'events.db'}"
             read_models = f"sqlite:///{folder / 'read.db'}"
-        line = await stack.enter_async_context(
+        line, broker_pid = await stack.enter_async_context(
             process(
                 "broker", "--data", str(folder / "mq"), "--port", "0", log=folder / "broker.log"
             )
@@ -143,9 +160,10 @@ async def main(*, postgres: bool) -> None:
             "--event-store", event_store, "--read-models", read_models,
             log=folder / "service.log",
         )  # fmt: skip
-        await stack.enter_async_context(service)
+        _, service_pid = await stack.enter_async_context(service)
         bus = await stack.enter_async_context(app.client(Settings(broker=broker)))
-        await measure(bus, "postgresql" if postgres else "sqlite")
+        pids = {"service": service_pid, "broker": broker_pid, "client": os.getpid()}
+        await measure(bus, "postgresql" if postgres else "sqlite", pids)
 
 
 async def start_postgres(stack: AsyncExitStack) -> str:

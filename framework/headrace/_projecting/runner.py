@@ -54,9 +54,9 @@ log = structlog.get_logger(__name__)
 # one that is behind must not wait for the next event.
 _SWITCH_CHECK_MS: Final = 1_000
 # A batch begins at the earliest this long after the one before, unless more than a batch waits. What
-# an event costs alone, a transaction and its flush, then serves all that came meanwhile; as short
-# as the looks of `seen`, which is what a reader of its own writes waits for at most.
-_BATCH_INTERVAL_MS: Final = 10
+# an event costs alone, a transaction and its flush, then serves all that came meanwhile; below what
+# a person notices, and an event after a silence does not wait at all.
+_BATCH_INTERVAL_MS: Final = 40
 # How long a batch that is being applied may take to end when the runner is stopped; batches take
 # milliseconds, and whoever stops the runner waits about five seconds.
 _FINISH_MS_MAX: Final = 3_000
