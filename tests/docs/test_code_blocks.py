@@ -44,8 +44,12 @@ class Scratch:
         for name in ("samples", "seeds"):
             (folder / name).symlink_to(root / name)
         (folder / "var").mkdir()
-        with socket.create_server(("127.0.0.1", 0)) as free:
+        with (
+            socket.create_server(("127.0.0.1", 0)) as free,
+            socket.create_server(("127.0.0.1", 0)) as other,
+        ):
             self._port = str(free.getsockname()[1])
+            self._http_port = str(other.getsockname()[1])
         self._environment = os.environ | {
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "HEADRACE_PORT": self._port,
@@ -55,7 +59,7 @@ class Scratch:
 
     def write(self, name: str, text: str) -> None:
         """Saves a file as the reader would; the documents' port becomes a free one."""
-        (self.folder / name).write_text(text.replace("9876", self._port), encoding="utf-8")
+        (self.folder / name).write_text(self._with_free_ports(text), encoding="utf-8")
 
     def run(self, command: str, where: str) -> None:
         """Runs a command to its end, or a server until it is ready."""
@@ -63,7 +67,7 @@ class Scratch:
             self._serve(command, where)
             return
         done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", command.replace("9876", self._port)],
+            ["bash", "-euo", "pipefail", "-c", self._with_free_ports(command)],
             capture_output=True,
             text=True,
             cwd=self.folder,
@@ -85,10 +89,15 @@ class Scratch:
                 if command not in RUN_ELSEWHERE:
                     self.run(command, block.where)
 
+    def _with_free_ports(self, text: str) -> str:
+        return text.replace("9876", self._port).replace(
+            "127.0.0.1:8080", f"127.0.0.1:{self._http_port}"
+        )
+
     def _serve(self, command: str, where: str) -> None:
         log = (self.folder / f"server-{len(self._servers)}.log").open("w", encoding="utf-8")
         server = subprocess.Popen(
-            command.split(),
+            self._with_free_ports(command).split(),
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
