@@ -1,6 +1,7 @@
 """A stream reads every record once, over micro-batches, failures, restarts and growth."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -142,6 +143,23 @@ async def test_queues_that_are_added_to_the_topic_join_the_stream(
     stream(sink, maxRecordsPerBatch="70").awaitTermination()
     assert {queue_id for queue_id, _, _ in sink.rows} == set(range(6))
     assert sink.rows == read(spark, broker)
+
+
+async def test_a_restart_of_the_broker_is_waited_out(stream: Any, spark: Any, broker: Any) -> None:
+    sink = Sink()
+    starting: list[threading.Thread] = []
+
+    def restart(batch_id: int) -> None:
+        if batch_id == 1:
+            broker.stop()
+            starting.append(threading.Thread(target=broker.start))
+            starting[0].start()
+
+    sink.after = restart
+    stream(sink, maxRecordsPerBatch="200").awaitTermination()
+    starting[0].join()
+    assert sink.rows == read(spark, broker)
+    assert len(sink.rows) == COUNT
 
 
 async def test_latest_is_resolved_once_and_kept_by_the_checkpoint(stream: Any, broker: Any) -> None:
