@@ -5,12 +5,14 @@ Sits between: `flusher`, `recovery` and `message_store`, and the segment files. 
 and lengths; never a queue, an offset or who sent what.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from pathlib import Path
 
 import structlog
 
 from headrace_mq._runtime.files import Files
+from headrace_mq.errors import DataCorrupt
+from headrace_mq.store.log_index import BLOCK_BYTES, LogIndex
 from headrace_mq.store.segment import (
     MARK_BYTES,
     SEGMENT_HEADER_BYTES,
@@ -20,6 +22,7 @@ from headrace_mq.store.segment import (
     Segment,
     SegmentPlan,
 )
+from headrace_mq.store.segment_index import INDEX_SUFFIX
 
 __all__ = ["CommitLog"]
 
@@ -34,6 +37,7 @@ class CommitLog:
 
     Attributes:
         name: the retention policy, and the directory's name.
+        index: where the batches of its queues stand.
         segments: open segments by position.
         end: log position after the last written group.
         synced: log position below which every byte is durable.
@@ -41,38 +45,70 @@ class CommitLog:
         tail_limit: where the segment that holds `tail` ends.
     """
 
-    def __init__(self, files: Files, directory: Path, *, segment_bytes: int, epoch: int) -> None:
+    def __init__(
+        self,
+        files: Files,
+        directory: Path,
+        *,
+        segment_bytes: int,
+        epoch: int,
+        index_block_bytes: int = BLOCK_BYTES,
+    ) -> None:
         self._files = files
         self._directory = directory
         self._segment_bytes = segment_bytes
         self._epoch = epoch
         self._bases: list[int] = []
         self.name = directory.name
+        self.index = LogIndex(files, directory.name, block_bytes=index_block_bytes)
         self.segments: list[Segment] = []
         self.end = 0
         self.synced = 0
         self.tail = 0
         self.tail_limit = 0
 
-    def open(self) -> None:
+    def open(self, start: int | None = None) -> int:
         """Opens every segment file; `recovery` finds out where the log ends.
+
+        Returns the position where the log begins.
+
+        Args:
+            start: what lies below this position was to be deleted; the rest of it goes now. None
+                where that is not known.
 
         Raises:
             FormatTooNew: a newer version wrote a segment.
             DataCorrupt: a segment file stands in a wrong place.
         """
         self._files.make_directory(self._directory)
-        for name in self._files.names(self._directory):
+        names = self._files.names(self._directory)
+        bases = {int(stem) for stem, suffix in map(_split, names) if suffix == SEGMENT_SUFFIX}
+        # Segments are deleted as wholes: the first to stay is the last one at or below `start`.
+        first = max((base for base in bases if start is not None and base <= start), default=0)
+        for name in names:
             path = self._directory / name
-            if name.endswith(UNFINISHED_SUFFIX):
-                self._files.remove(path)
-            elif name.endswith(SEGMENT_SUFFIX) and name.removesuffix(SEGMENT_SUFFIX).isdigit():
+            stem, suffix = _split(name)
+            if suffix == SEGMENT_SUFFIX and int(stem) >= first:
                 segment = Segment.open(
                     self._files, path, log=self.name, file_bytes=self._segment_bytes
                 )
                 self.adopt(segment)
-            else:
+            elif (
+                name.endswith(UNFINISHED_SUFFIX)
+                or (suffix and int(stem) not in bases)
+                or (suffix and int(stem) < first)
+            ):
+                self._files.remove(path)
+            elif not suffix:
                 _log.warning("a file in a log directory is no segment", path=str(path))
+
+        begins = self._bases[0] if self._bases else start or 0
+        if start is not None and begins > start:
+            raise DataCorrupt(
+                f"the log {self.name!r} begins at position {begins}, but its messages from {start}"
+                " on were never deleted: a segment file is missing; put it back"
+            )
+        return begins
 
     @property
     def active(self) -> Segment | None:
@@ -83,6 +119,7 @@ class CommitLog:
         """Takes a new last segment in."""
         self.segments.append(segment)
         self._bases.append(segment.base)
+        self.index.adopt(segment)
 
     def end_at(self, position: int) -> None:
         """Declares that the log ends here, durably and with nothing staged."""
@@ -93,6 +130,38 @@ class CommitLog:
         """Lets the next group stand at `end` again."""
         self.tail = self.end
         self.tail_limit = self.active.limit if self.active else self.end
+
+    def segment_end(self, number: int) -> int:
+        """Returns the log position where the segment of a number ends."""
+        return self._bases[number + 1] if number + 1 < len(self._bases) else self.end
+
+    def drop_below(self, position: int) -> list[Segment]:
+        """Forgets the segments that begin below a segment's position; returns them, still open.
+
+        Their index files are closed; nothing is removed from the disk.
+        """
+        count = bisect_left(self._bases, position)
+        gone = self.segments[:count]
+        del self.segments[:count], self._bases[:count]
+        for index in self.index.delete_below(position):
+            index.close()
+        return gone
+
+    def remove_files(self, segments: list[Segment]) -> None:
+        """Closes segments and removes their files; the next start removes what is left of them.
+
+        Raises:
+            OSError: some files stand as they did.
+        """
+        for segment in segments:
+            segment.close()
+        names = set(self._files.names(self._directory))
+        for segment in segments:
+            for suffix in (INDEX_SUFFIX, SEGMENT_SUFFIX):
+                path = segment.path.with_suffix(suffix)
+                if path.name in names:
+                    self._files.remove(path)
+        self._files.sync_directory(self._directory)
 
     def plan_segment(self, length: int, now_ms: int) -> SegmentPlan:
         """Plans the segment that begins at `tail`, with room for a batch of `length` bytes.
@@ -163,8 +232,16 @@ class CommitLog:
         return last
 
     def close(self) -> None:
-        """Closes all segment files."""
+        """Closes all segment files and their indexes."""
+        self.index.close()
         for segment in self.segments:
             segment.close()
         self.segments.clear()
         self._bases.clear()
+
+
+def _split(name: str) -> tuple[str, str]:
+    """Returns the digits and the suffix of a file of the log, or no suffix for any other file."""
+    stem, dot, suffix = name.partition(".")
+    ours = stem.isdigit() and dot + suffix in {SEGMENT_SUFFIX, INDEX_SUFFIX}
+    return (stem, dot + suffix) if ours else (name, "")

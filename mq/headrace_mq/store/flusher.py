@@ -58,6 +58,7 @@ class Staged(NamedTuple):
     place: Place
     batch: bytes
     undo: Undo | None
+    at_ms: int
 
 
 class Group:

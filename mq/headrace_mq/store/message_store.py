@@ -6,8 +6,8 @@ flusher. All methods but `open` belong to the event loop's thread. It never deco
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 import structlog
@@ -36,12 +36,17 @@ from headrace_mq.settings import StoreSettings
 from headrace_mq.store.checkpoint import read_checkpoint, write_checkpoint
 from headrace_mq.store.commit_log import CommitLog
 from headrace_mq.store.flusher import STAGED_BYTES_MAX, Flusher, Group, Staged
+from headrace_mq.store.index_page import Entry
+from headrace_mq.store.index_writer import IndexWriter
+from headrace_mq.store.log_index import BLOCK_BYTES
+from headrace_mq.store.log_walk import Damage
+from headrace_mq.store.queue_index import QueueIndex
 from headrace_mq.store.queues import Queues
-from headrace_mq.store.recovery import Damage, check_batch, recover
-from headrace_mq.store.segment import Place
+from headrace_mq.store.recovery import check_batch, recover
+from headrace_mq.store.segment import SEGMENT_HEADER_BYTES, Place
 from headrace_mq.store.tail_cache import TailCache
 
-__all__ = ["RETENTIONS", "Appended", "Damage", "MessageStore"]
+__all__ = ["RETENTIONS", "Appended", "Damage", "MessageStore", "SegmentInfo"]
 
 _log = structlog.get_logger(__name__)
 
@@ -66,10 +71,31 @@ class _QueueEnd(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _CleanEnd(msgspec.Struct, frozen=True, array_like=True):
-    """What the checkpoint holds: how far everything reached at the last clean close."""
+    """What the checkpoint holds: how far everything reached when it was written.
+
+    `starts` came later: below these positions everything is deleted, or is about to be.
+    """
 
     logs: dict[str, int]
     queues: list[_QueueEnd]
+    starts: dict[str, int] = {}
+
+
+class SegmentInfo(NamedTuple):
+    """One segment: `base` to `end` are log positions, `bytes` what its file takes on the disk.
+
+    The append times are None where it holds no message; `next_offsets` tells for every queue
+    with messages in it the offset behind the last of them.
+    """
+
+    name: str
+    base: int
+    end: int
+    bytes: int
+    first_ms: int | None
+    last_ms: int | None
+    sealed: bool
+    next_offsets: Mapping[QueueRef, int]
 
 
 class MessageStore:
@@ -80,6 +106,7 @@ class MessageStore:
         epoch: the broker's epoch, written into every batch.
         clock: tells the append time.
         files: the file system; tests pass one that fails.
+        index_block_bytes: of the log, between two blocks of its index.
 
     Attributes:
         on_visible: called on the loop with the queues that have new messages to read.
@@ -93,6 +120,7 @@ class MessageStore:
         epoch: int = 1,
         clock: Clock | None = None,
         files: Files | None = None,
+        index_block_bytes: int = BLOCK_BYTES,
     ) -> None:
         self._files = SystemFiles() if files is None else files
         self._clock = SystemClock() if clock is None else clock
@@ -104,6 +132,7 @@ class MessageStore:
                 settings.directory / name,
                 segment_bytes=settings.segment_bytes,
                 epoch=epoch,
+                index_block_bytes=index_block_bytes,
             )
             for name in RETENTIONS
         }
@@ -115,7 +144,9 @@ class MessageStore:
             committed=self._committed,
             withdrawn=self._queues.withdraw,
         )
+        self._writer = IndexWriter(self._logs.values())
         self._lock_fd: int | None = None
+        self._starts = dict.fromkeys(RETENTIONS, 0)
         self._closed = False
         self.on_visible: Callable[[Collection[QueueRef]], None] | None = None
         self.damage: list[Damage] = []
@@ -148,7 +179,7 @@ class MessageStore:
         self._make_directories()
         clean_end = self._read_checkpoint()
         for name, log in self._logs.items():
-            log.open()
+            self._starts[name] = log.open(clean_end.starts.get(name))
             self.damage += recover(log, self._queues, synced=clean_end.logs.get(name, 0))
         for queue in clean_end.queues:
             self._queues.skip_to(QueueRef(queue.topic, queue.queue_id), queue.log, queue.end)
@@ -231,7 +262,8 @@ class MessageStore:
             epoch=self._epoch,
         )
         undo = self._queues.stage(queue, header)
-        flusher.stage(group, Staged(header.queue, base, header.count, place, bytes(batch), undo))
+        staged = Staged(header.queue, base, header.count, place, bytes(batch), undo, now_ms)
+        flusher.stage(group, staged)
         return Appended(base, duplicate=False)
 
     def durable(self) -> asyncio.Future[None]:
@@ -262,12 +294,13 @@ class MessageStore:
         known = self._queues.get(queue)
         assert known is not None
         log, index = known.log, known.index
-        while places := index.find(offset, bytes_max):
-            batches = self._fetch(log, places)
-            sound = [batch for batch in batches if batch is not None]
-            for place, batch in zip(places, batches, strict=True):
-                if batch is None:
-                    index.drop(place.position)
+        while entries := index.find(offset, bytes_max):
+            sound = []
+            for entry, batch in zip(entries, self._fetch(queue, log, entries), strict=True):
+                if isinstance(batch, str):
+                    self._leave_out(log, index, entry, batch)
+                else:
+                    sound.append(batch)
             if sound:
                 return sound
         return []
@@ -276,6 +309,80 @@ class MessageStore:
         """The first offset held and the next one to become visible; (0, 0) if unknown."""
         known = self._queues.get(queue)
         return (0, 0) if known is None else (known.index.first, known.index.end)
+
+    def offset_at(self, queue: QueueRef, time_ms: int) -> int:
+        """The first offset held whose batch was appended at `time_ms` or later.
+
+        That is the first offset held for a time before all of them, and the next one to become
+        visible for a time behind all of them; 0 for an unknown queue. Where the clock went back,
+        batches behind the answer may be older than `time_ms`, none before it is younger.
+        """
+        known = self._queues.get(queue)
+        return 0 if known is None else known.index.since(time_ms)
+
+    def segments(self, log: str) -> list[SegmentInfo]:
+        """Every segment of a log in order; all but the last are sealed.
+
+        Raises:
+            ValueError: no such log.
+        """
+        held = self._log(log)
+        spans = held.index.spans()
+        last = len(held.segments) - 1
+        return [
+            SegmentInfo(
+                name=segment.path.name,
+                base=segment.base,
+                end=held.segment_end(number),
+                bytes=segment.capacity + SEGMENT_HEADER_BYTES,
+                first_ms=spans[segment.base].first_ms,
+                last_ms=spans[segment.base].last_ms,
+                sealed=number < last,
+                next_offsets=spans[segment.base].next_offsets,
+            )
+            for number, segment in enumerate(held.segments)
+        ]
+
+    def delete_segments(self, log: str, before: int) -> int:
+        """Deletes the sealed segments that end at or below a log position; returns their number.
+
+        First offsets move up; the next offsets of queues stay, even of queues that become empty.
+        What was read before stays readable to whoever holds it. Blocks for one sync.
+
+        Raises:
+            StoreReadOnly: the disk failed, or the store is closed.
+            StoreFull: the disk refused to note what is deleted; nothing was.
+            ValueError: no such log.
+        """
+        held = self._log(log)
+        if self._closed or self._flusher.read_only is not None:
+            raise StoreReadOnly(self._flusher.read_only or "the store is closed")
+        sealed = range(len(held.segments) - 1)
+        count = sum(held.segment_end(number) <= before for number in sealed)
+        if not count:
+            return 0
+        earlier, start = self._starts[log], held.segments[count].base
+        self._starts[log] = start
+        try:
+            self._write_checkpoint()
+        except OSError as error:
+            # Should the new checkpoint stand after all, the next start deletes: nobody is harmed.
+            self._starts[log] = earlier
+            raise StoreFull(f"nothing was deleted: {error}; make room on the disk") from error
+        # It may be writing to the index of a segment that goes.
+        self._writer.wait()
+        gone = held.drop_below(start)
+        self._queues.delete_below(log, start)
+        try:
+            held.remove_files(gone)
+        except OSError as error:
+            _log.warning("deleted segments are still on the disk", log=log, error=str(error))
+        return count
+
+    def _log(self, name: str) -> CommitLog:
+        if name not in self._logs:
+            raise ValueError(f"log {name!r} is unknown; use {' or '.join(self._logs)}")
+        return self._logs[name]
 
     def queues(self) -> list[tuple[QueueRef, str]]:
         """Every queue that has or had messages, with its retention, in no certain order."""
@@ -289,6 +396,7 @@ class MessageStore:
         if self._lock_fd is None:
             return
         await self._flusher.aclose()
+        await self._writer.aclose()
         try:
             if self._flusher.read_only is None:
                 self._write_checkpoint()
@@ -301,46 +409,57 @@ class MessageStore:
     def _committed(self, groups: Sequence[Group]) -> None:
         visible: set[QueueRef] = set()
         for group in groups:
+            index = group.log.index
+            if group.plan is not None:
+                index.cut(group.start)
             visible |= self._queues.commit(group)
+            index.grown(group.end)
             for staged in group.staged:
                 self._cache.put(group.log.name, staged.place.position, staged.batch)
+        self._writer.step()
         if self.on_visible is not None:
             self.on_visible(visible)
 
-    def _fetch(self, log: CommitLog, places: list[Place]) -> list[bytes | memoryview | None]:
-        batches: list[bytes | memoryview | None] = [
-            self._cache.get(log.name, place.position) for place in places
-        ]
-        missing = [number for number, batch in enumerate(batches) if batch is None]
-        if missing:
-            read = log.read([places[number] for number in missing])
-            for number, batch in zip(missing, read, strict=True):
-                if self._is_sound(log.name, places[number], batch):
-                    batches[number] = batch
-        return batches
+    def _fetch(
+        self, queue: QueueRef, log: CommitLog, entries: list[Entry]
+    ) -> list[bytes | memoryview | str]:
+        """Returns batches, or for a batch that is not sound what is wrong with it."""
+        cached = [self._cache.get(log.name, entry.position) for entry in entries]
+        missing = [number for number, batch in enumerate(cached) if batch is None]
+        fetched: list[Any] = list(cached)
+        read = log.read([entries[number].place for number in missing])
+        for number, batch in zip(missing, read, strict=True):
+            try:
+                check_batch(batch, queue, entries[number])
+                fetched[number] = batch
+            except (DataCorrupt, FormatTooNew) as error:
+                fetched[number] = str(error)
+        return fetched
 
-    def _is_sound(self, log: str, place: Place, batch: bytes | memoryview) -> bool:
-        try:
-            check_batch(batch, place.position)
-        except (DataCorrupt, FormatTooNew) as error:
-            damage = Damage(log, place.position, place.length, str(error))
-            self.damage.append(damage)
-            _log.error("a stored batch is damaged", **damage._asdict())
-            return False
-        return True
+    def _leave_out(self, log: CommitLog, index: QueueIndex, entry: Entry, reason: str) -> None:
+        """Forgets a batch that cannot be read, or the page that was wrong about it."""
+        ref = index.page_of(entry)
+        if ref is not None and log.index.reload(ref, entry):
+            return
+        index.drop(entry.position)
+        damage = Damage(log.name, entry.position, entry.length, reason)
+        self.damage.append(damage)
+        _log.error("a stored batch is damaged", **damage._asdict())
 
     def _write_checkpoint(self) -> None:
         clean_end = _CleanEnd(
-            logs={name: log.end for name, log in self._logs.items()},
+            logs={name: log.synced for name, log in self._logs.items()},
             queues=[
                 _QueueEnd(ref.topic, ref.queue_id, queue.log.name, queue.index.end)
                 for ref, queue in self._queues
             ],
+            starts=self._starts,
         )
         path = self._directory / _CHECKPOINT_NAME
         write_checkpoint(self._files, path, msgspec.msgpack.encode(clean_end))
 
     def _release(self) -> None:
+        self._writer.stop()
         for log in self._logs.values():
             log.close()
         if self._lock_fd is not None:

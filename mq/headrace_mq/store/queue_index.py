@@ -1,16 +1,55 @@
 """
-Where the batches of one queue stand in its log: queue offset to log position, in memory.
+Where the batches of one queue stand in its log: by offset and by time.
 
-One entry per batch in four compact arrays (24 bytes), rebuilt from the log at a start. Sits
-between: `message_store` and nothing but the values of `segment`. Pure: no clock, no I/O.
+        rows: one per written page                     pages in memory
+    ┌───────┬───────┬───────┬─ … ─┬───────┐  ┌────────────────────┬─────────────────┐
+    │ page  │ page  │ page  │     │ page  │  │ frozen: in a block │ open: behind    │
+    │ on disk                             │  │ not written yet    │ the last block  │
+    └───────┴───────┴───────┴─ … ─┴───────┘  └────────────────────┴─────────────────┘
+
+A row costs about 40 bytes for up to 512 batches, so memory stays small however many messages
+there are. Sits between: `message_store` and whoever reads pages (`PageSource`). Pure: no clock,
+no I/O of its own.
 """
 
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import NamedTuple, Protocol
 
-from headrace_mq.store.segment import Place
+from headrace_mq.message import QueueRef
+from headrace_mq.store.index_page import Entry, Page
 
-__all__ = ["QueueIndex"]
+__all__ = ["PageRef", "PageSource", "QueueIndex", "Row"]
+
+
+class PageRef(NamedTuple):
+    """Where a page stands, in which segment's index file, and which offsets it is about."""
+
+    segment: int
+    at: int
+    entries: int
+    queue: QueueRef | None
+    first: int
+    until: int
+
+
+class Row(NamedTuple):
+    """What is known of a page without reading it."""
+
+    first: int
+    max_ms: int
+    at: int
+    entries: int
+
+
+class PageSource(Protocol):
+    """Who reads pages of a queue, from a file or anew from the log."""
+
+    def page(self, ref: PageRef) -> Page | None:
+        """Returns the page, or None if nothing of it can be told any more."""
+        ...
 
 
 class QueueIndex:
@@ -23,34 +62,57 @@ class QueueIndex:
         tail: the next offset to be assigned; ahead of `end` by what is not durable yet.
     """
 
-    __slots__ = ("_bases", "_counts", "_lengths", "_positions", "end", "tail")
+    __slots__ = (
+        "_ats",
+        "_dropped",
+        "_entries",
+        "_first",
+        "_firsts",
+        "_frozen",
+        "_maxes",
+        "_own_maxes",
+        "_pages",
+        "_queue",
+        "_segments",
+        "_source",
+        "end",
+        "tail",
+    )  # fmt: skip
 
-    def __init__(self) -> None:
-        self._bases = array("q")
-        self._counts = array("i")
-        self._positions = array("q")
-        self._lengths = array("I")
+    def __init__(self, queue: QueueRef | None = None, source: PageSource | None = None) -> None:
+        self._queue = queue
+        self._source = source
+        self._firsts = array("q")
+        self._own_maxes = array("q")
+        # The latest append time up to and with a row: it never falls, so it can be searched.
+        self._maxes = array("q")
+        self._ats = array("q")
+        self._segments = array("q")
+        self._entries = array("H")
+        self._pages: list[Page] = []
+        self._frozen = 0
+        self._dropped: set[int] = set()
+        self._first: int | None = None
         self.end = 0
         self.tail = 0
 
     @property
     def first(self) -> int:
         """The lowest offset held, or `end` when nothing is."""
-        return self._bases[0] if self._bases else self.end
+        return self.end if self._first is None else self._first
 
-    def __len__(self) -> int:
-        return len(self._bases)
-
-    def add(self, base: int, count: int, place: Place) -> None:
-        """Appends a batch; `base` must not be below `end`."""
+    def add(self, entry: Entry) -> None:
+        """Appends a batch; its base must not be below `end`."""
+        base = entry.base
         if base < self.end:
             raise ValueError(f"offset {base} is below the queue's end {self.end}")
-        self._bases.append(base)
-        self._counts.append(count)
-        position, length = place
-        self._positions.append(position)
-        self._lengths.append(length)
-        self.end = end = base + count
+        pages = self._pages
+        if len(pages) == self._frozen or not pages[-1].add(entry):
+            pages.append(Page(base, entry.position, entry.at_ms))
+            pages[-1].add(entry)
+        if self._first is None:
+            self._first = base
+        self.end = end = base + entry.records
         if end > self.tail:
             self.tail = end
 
@@ -59,27 +121,134 @@ class QueueIndex:
         self.end = max(self.end, end)
         self.tail = max(self.tail, self.end)
 
-    def find(self, offset: int, bytes_max: int) -> list[Place]:
-        """Places of whole batches from the one that holds `offset`, or the next one after a gap.
+    def find(self, offset: int, bytes_max: int) -> list[Entry]:
+        """Whole batches from the one that holds `offset`, or the next one after a gap.
 
         As many as fit in `bytes_max`, at least one if there is any.
         """
-        at = bisect_right(self._bases, offset) - 1
-        if at < 0 or self._bases[at] + self._counts[at] <= offset:
-            at += 1
-        places: list[Place] = []
+        found: list[Entry] = []
         size = 0
-        for index in range(at, len(self._bases)):
-            size += self._lengths[index]
-            if places and size > bytes_max:
-                break
-            places.append(Place(self._positions[index], self._lengths[index]))
-        return places
+        for page in self._pages_from(offset):
+            for entry in page.entries(offset):
+                if entry.position in self._dropped:
+                    continue
+                size += entry.length
+                if found and size > bytes_max:
+                    return found
+                found.append(entry)
+        return found
+
+    def since(self, time_ms: int) -> int:
+        """The first offset held whose batch was appended at `time_ms` or later, or `end`."""
+        at = bisect_left(self._maxes, time_ms)
+        for row in range(at, len(self._firsts)):
+            page = self._page(row)
+            found = None if page is None else page.since(time_ms)
+            if found is not None:
+                return max(found, self.first)
+        for page in self._pages:
+            found = page.since(time_ms)
+            if found is not None:
+                return max(found, self.first)
+        return self.end
 
     def drop(self, position: int) -> None:
         """Forgets the batch at a log position, because it turned out to be damaged."""
-        # A queue's positions grow with its offsets: both are given out by the same append.
-        at = bisect_left(self._positions, position)
-        if at < len(self._positions) and self._positions[at] == position:
-            for column in (self._bases, self._counts, self._positions, self._lengths):
-                del column[at]
+        self._dropped.add(position)
+        self._find_first()
+
+    def freeze(self) -> list[Page]:
+        """Ends the open pages; returns them. What is added from now on goes into new ones."""
+        pages = self._pages[self._frozen :]
+        self._frozen = len(self._pages)
+        return pages
+
+    def open_pages(self) -> list[Page]:
+        """Returns the pages behind the last `freeze`."""
+        return self._pages[self._frozen :]
+
+    def publish(self, segment: int, pages: list[Page], rows: list[Row]) -> None:
+        """Takes rows for the oldest pages in memory; they can be read from the file now."""
+        count = len(pages)
+        if self._pages[:count] != pages:
+            # Deleted with their segment while they were being written.
+            return
+        for row in rows:
+            self._add_row(segment, row)
+        del self._pages[:count]
+        self._frozen -= count
+
+    def adopt(self, segment: int, rows: list[Row], end: int) -> None:
+        """Takes rows that stand behind everything held, from a file of an earlier run."""
+        for row in rows:
+            self._add_row(segment, row)
+        if rows and self._first is None:
+            self._first = rows[0].first
+        self.skip_to(end)
+
+    def delete_below(self, position: int) -> None:
+        """Forgets all batches of the segments below a segment's position."""
+        rows = bisect_left(self._segments, position)
+        for column in (self._firsts, self._own_maxes, self._ats, self._segments, self._entries):
+            del column[:rows]
+        self._maxes = array("q", accumulate(self._own_maxes, max))
+        pages = sum(page.position < position for page in self._pages)
+        del self._pages[:pages]
+        self._frozen = max(0, self._frozen - pages)
+        self._dropped = {at for at in self._dropped if at >= position}
+        self._find_first()
+
+    def page_of(self, entry: Entry) -> PageRef | None:
+        """Returns where an entry that `find` returned was read, or None if it was in memory."""
+        if not self._firsts or (self._pages and entry.base >= self._pages[0].first):
+            return None
+        return self._ref(self._row_of(entry.base))
+
+    def _add_row(self, segment: int, row: Row) -> None:
+        self._firsts.append(row.first)
+        self._own_maxes.append(row.max_ms)
+        self._maxes.append(max(row.max_ms, self._maxes[-1]) if self._maxes else row.max_ms)
+        self._ats.append(row.at)
+        self._segments.append(segment)
+        self._entries.append(row.entries)
+
+    def _find_first(self) -> None:
+        self._first = None
+        if not self._dropped:
+            if self._firsts:
+                self._first = self._firsts[0]
+            elif self._pages:
+                self._first = self._pages[0].first
+        elif found := self.find(0, 0):
+            self._first = found[0].base
+
+    def _row_of(self, offset: int) -> int:
+        return max(0, bisect_right(self._firsts, offset) - 1)
+
+    def _ref(self, row: int) -> PageRef:
+        if row + 1 < len(self._firsts):
+            until = self._firsts[row + 1]
+        else:
+            until = self._pages[0].first if self._pages else self.end
+        return PageRef(
+            self._segments[row], self._ats[row], self._entries[row], self._queue,
+            self._firsts[row], until,
+        )  # fmt: skip
+
+    def _page(self, row: int) -> Page | None:
+        assert self._source is not None
+        return self._source.page(self._ref(row))
+
+    def _pages_from(self, offset: int) -> Iterator[Page]:
+        pages = self._pages
+        if not pages or offset < pages[0].first:
+            for row in range(self._row_of(offset), len(self._firsts)):
+                page = self._page(row)
+                if page is not None:
+                    yield page
+        at = max(0, bisect_right(pages, offset, key=_first_of) - 1)
+        yield from pages[at:]
+
+
+def _first_of(page: Page) -> int:
+    return page.first

@@ -14,8 +14,10 @@ from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import BATCH_RECORDS_MAX, BatchHeader
 from headrace_mq.store.commit_log import CommitLog
 from headrace_mq.store.flusher import Group, Staged
+from headrace_mq.store.index_page import Entry
+from headrace_mq.store.log_index import rows_of
 from headrace_mq.store.queue_index import QueueIndex
-from headrace_mq.store.segment import Place
+from headrace_mq.store.segment_index import Directory
 from headrace_mq.store.sequences import PRODUCERS_MAX, Sent, Sequences, Undo, sent_by
 
 __all__ = ["Queue", "Queues"]
@@ -66,7 +68,7 @@ class Queues:
             raise ValueError(f"retention {retention!r} is unknown; use {' or '.join(self._logs)}")
         queue = self._queues.get(ref)
         if queue is None:
-            return Queue(log, QueueIndex())
+            return Queue(log, QueueIndex(ref, log.index))
         if queue.log is not log:
             raise InvalidArgument(
                 f"{ref.topic}[{ref.queue_id}] has messages kept {queue.log.name!r}; its retention"
@@ -98,9 +100,15 @@ class Queues:
     def commit(self, group: Group) -> set[QueueRef]:
         """Makes a group's batches visible; returns their queues."""
         visible: set[QueueRef] = set()
-        for queue, base, records, place, _, _ in group.staged:
-            self._queues[queue].index.add(base, records, place)
-            visible.add(queue)
+        note = group.log.index.note
+        for ref, base, records, (position, length), _, undo, at_ms in group.staged:
+            index = self._queues[ref].index
+            index.add(Entry(position, length, base, records, at_ms))
+            if undo is None:
+                note(ref, index, None, None)
+            else:
+                note(ref, index, undo.key, undo.sent)
+            visible.add(ref)
         self._sequences.forget_surplus()
         return visible
 
@@ -118,8 +126,7 @@ class Queues:
 
     def skip_to(self, ref: QueueRef, retention: str, end: int) -> None:
         """Makes sure that offsets below `end` are never given again."""
-        queue = self._queues.setdefault(ref, Queue(self._logs[retention], QueueIndex()))
-        queue.index.skip_to(end)
+        self._known(ref, retention).index.skip_to(end)
 
     def forget_surplus(self) -> None:
         """Drops the producers that have been silent longest, down to the limit."""
@@ -129,15 +136,18 @@ class Queues:
 
     def accept(self, log: str, header: BatchHeader) -> str | None:
         """Enters a whole batch that the log holds; returns what it contradicts, if anything."""
-        queue = self._queues.get(header.queue)
-        if queue is None:
-            queue = self._queues[header.queue] = Queue(self._logs[log], QueueIndex())
+        queue = self._known(header.queue, log)
         if queue.log.name != log:
             return f"its queue stands in the log {queue.log.name!r}"
         if header.base_offset < queue.index.end:
             return f"its offsets are below {queue.index.end}, the end of its queue"
-        queue.index.add(header.base_offset, header.count, Place(header.position, header.length))
-        self._remember(header, header.base_offset)
+        queue.index.add(
+            Entry(
+                header.position, header.length, header.base_offset, header.count,
+                header.appended_at_ms,
+            )
+        )  # fmt: skip
+        self._note(queue, header)
         return None
 
     def miss(self, log: str, header: BatchHeader) -> bool:
@@ -151,8 +161,45 @@ class Queues:
         ):
             return False
         queue.index.skip_to(header.next_offset)
-        self._remember(header, header.base_offset)
+        self._note(queue, header)
         return True
+
+    def adopt(self, log: str, segment: int, directory: Directory) -> str | None:
+        """Enters a block of an index; returns what it contradicts, and then enters nothing."""
+        for ref, _, rows in rows_of(directory):
+            known = self._queues.get(ref)
+            if known is None:
+                continue
+            if known.log.name != log:
+                return f"{ref.topic}[{ref.queue_id}] stands in the log {known.log.name!r}"
+            if rows and rows[0].first < known.index.end:
+                return f"offsets of {ref.topic}[{ref.queue_id}] are below its end"
+        refs = []
+        for ref, end, rows in rows_of(directory):
+            refs.append(ref)
+            self._known(ref, log).index.adopt(segment, rows, end)
+        for producer_id, producer_epoch, number, sent in directory.senders:
+            self._sequences.restore(sent_by(producer_id, producer_epoch, refs[number]), sent)
+        self._sequences.forget_surplus()
+        return None
+
+    def delete_below(self, log: str, position: int) -> None:
+        """Forgets all batches of a log's segments below a segment's position; ends stay."""
+        for queue in self._queues.values():
+            if queue.log.name == log:
+                queue.index.delete_below(position)
+
+    def _known(self, ref: QueueRef, log: str) -> Queue:
+        queue = self._queues.get(ref)
+        if queue is None:
+            owner = self._logs[log]
+            queue = self._queues[ref] = Queue(owner, QueueIndex(ref, owner.index))
+        return queue
+
+    def _note(self, queue: Queue, header: BatchHeader) -> None:
+        undo = self._remember(header, header.base_offset)
+        key, sent = (None, None) if undo is None else (undo.key, undo.sent)
+        queue.log.index.note(header.queue, queue.index, key, sent)
 
     def _remember(self, header: BatchHeader, base: int) -> Undo | None:
         if not header.producer_id:

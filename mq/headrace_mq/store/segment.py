@@ -141,9 +141,10 @@ class Segment:
         base: log position of the first byte after the header.
         capacity: bytes for marks and batches that the file was planned for.
         header_damage: a sentence when the header fails its checksum; its file name then counts.
+        identity: the header's checksum, 0 if that is damaged: tells segments of one name apart.
     """
 
-    __slots__ = ("_fd", "_files", "base", "capacity", "header_damage", "path")
+    __slots__ = ("_fd", "_files", "base", "capacity", "header_damage", "identity", "path")
 
     def __init__(self, files: Files, path: Path, fd: int, *, base: int, capacity: int) -> None:
         self._files = files
@@ -152,6 +153,7 @@ class Segment:
         self.base = base
         self.capacity = capacity
         self.header_damage: str | None = None
+        self.identity = 0
 
     @classmethod
     def create(cls, files: Files, plan: SegmentPlan) -> "Segment":
@@ -166,10 +168,12 @@ class Segment:
         fd = files.open(unfinished, create=True)
         try:
             files.allocate(fd, plan.file_bytes)
-            write_all(files, fd, 0, [_encode_header(plan)])
+            header = _encode_header(plan)
+            write_all(files, fd, 0, [header])
             segment = cls(
                 files, path, fd, base=plan.base, capacity=plan.file_bytes - SEGMENT_HEADER_BYTES
             )
+            segment.identity = _header_crc(header)
             segment.sync()
             segment._publish(unfinished)
         except BaseException:
@@ -218,6 +222,7 @@ class Segment:
                 " move the file back to its place"
             )
         self.capacity = file_bytes - SEGMENT_HEADER_BYTES
+        self.identity = crc
 
     def _publish(self, unfinished: Path) -> None:
         try:

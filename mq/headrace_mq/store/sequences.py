@@ -6,6 +6,7 @@ log at a start, so that a retry across a restart is recognised too.
 """
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from headrace_mq.errors import SequenceGap
@@ -42,9 +43,10 @@ Key = tuple[int, int, QueueRef]
 
 
 class Undo(NamedTuple):
-    """What `record` replaced."""
+    """What `record` remembered, and what it replaced."""
 
     key: Key
+    sent: Sent
     before: _Producer | None
 
 
@@ -101,7 +103,16 @@ class Sequences:
         earlier = () if before is None else before.sent[1 - BATCHES_REMEMBERED :]
         following = (sent.first + sent.records) % _WRAP
         self._producers[key] = _Producer(following, (*earlier, sent))
-        return Undo(key, before)
+        return Undo(key, sent, before)
+
+    def restore(self, key: Key, sent: Sequence[Sent]) -> None:
+        """Remembers a producer's next batches at once, oldest first; there is at least one."""
+        before = self._producers.pop(key, None)
+        earlier = () if before is None or len(sent) >= BATCHES_REMEMBERED else before.sent
+        last = sent[-1]
+        self._producers[key] = _Producer(
+            (last.first + last.records) % _WRAP, (*earlier, *sent)[-BATCHES_REMEMBERED:]
+        )
 
     def undo(self, undo: Undo) -> None:
         """Takes back the last `record` of a key; several must be undone in reverse order."""

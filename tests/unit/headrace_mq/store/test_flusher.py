@@ -55,7 +55,7 @@ class Desk:
     def stage(self, data: bytes, log: str = "forever") -> Place:
         group = self.flusher.group_for(self.logs[log], len(data), 0)
         place = Place(group.end, len(data))
-        self.flusher.stage(group, Staged(QUEUE, 0, 1, place, data, None))
+        self.flusher.stage(group, Staged(QUEUE, 0, 1, place, data, None, 0))
         return place
 
     def read(self, place: Place, log: str = "forever") -> bytes:

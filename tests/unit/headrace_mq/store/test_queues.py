@@ -46,7 +46,7 @@ def staged(queues: Queues, group: Group, header: BatchHeader) -> int:
     base = queue.index.tail
     undo = queues.stage(queue, header)
     place = Place(group.end, header.length)
-    group.staged.append(Staged(header.queue, base, header.count, place, b"", undo))
+    group.staged.append(Staged(header.queue, base, header.count, place, b"", undo, 0))
     group.end += header.length
     return base
 

@@ -15,8 +15,11 @@ from headrace_mq.errors import DataCorrupt, FormatTooNew
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import BatchHeader, Columns, assign, encode_batch
 from headrace_mq.store.commit_log import CommitLog
-from headrace_mq.store.recovery import Damage, Verdict, check_batch, judge, recover
+from headrace_mq.store.index_page import Entry
+from headrace_mq.store.log_walk import Damage
+from headrace_mq.store.recovery import Verdict, check_batch, judge, recover
 from headrace_mq.store.segment import SEGMENT_HEADER_BYTES, Mark, encode_mark
+from headrace_mq.store.segment_index import Directory
 
 SEGMENT_BYTES = 64 * 1024
 QUEUE = QueueRef("orders", 0)
@@ -34,6 +37,9 @@ class Listed:
             return "it came twice"
         self.offsets.append(header.base_offset)
         return None
+
+    def adopt(self, log: str, segment: int, directory: Directory) -> str | None:
+        raise AssertionError("nothing was noted, so there is no index")
 
     def miss(self, log: str, header: BatchHeader) -> bool:
         self.missed.append(header.base_offset)
@@ -412,13 +418,18 @@ def test_a_stored_batch_is_checked_as_a_whole(writer: LogWriter, cut: int) -> No
     place = writer.batches[0]
     path, at = writer.place(place.position)
     batch = path.read_bytes()[at : at + place.length]
-    check_batch(batch, place.position)
+    entry = Entry(place.position, place.length, 0, 1, 0)
+    check_batch(batch, QUEUE, entry)
     with pytest.raises(DataCorrupt):
-        check_batch(batch[:cut], place.position)
+        check_batch(batch[:cut], QUEUE, entry)
     with pytest.raises(DataCorrupt, match="another batch"):
-        check_batch(batch, place.position + 1)
+        check_batch(batch, QUEUE, entry._replace(position=entry.position + 1))
+    with pytest.raises(DataCorrupt, match="another batch"):
+        check_batch(batch, QUEUE, entry._replace(base=7))
+    with pytest.raises(DataCorrupt, match="another batch"):
+        check_batch(batch, QueueRef("orders", 1), entry)
     with pytest.raises(DataCorrupt, match="is damaged"):
-        check_batch(batch[:-1] + b"?", place.position)
+        check_batch(batch[:-1] + b"?", QUEUE, entry)
 
 
 @settings(

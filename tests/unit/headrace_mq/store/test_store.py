@@ -157,7 +157,7 @@ async def test_a_batch_damaged_on_disk_is_left_out_and_reported(
     assert bodies(store) == [b"%d" % n * 50 for n in (0, 2, 3)]
     assert bodies(store, offset=1) == [b"2" * 50, b"3" * 50]
     (damage,) = store.damage
-    assert (damage.log, damage.position, damage.length) == ("forever", *place)
+    assert (damage.log, damage.position, damage.length) == ("forever", *place.place)
     assert store.range(ORDERS) == (0, 4)
 
 

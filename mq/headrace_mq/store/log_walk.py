@@ -1,0 +1,180 @@
+"""
+Reads the entries of one segment one after the other, and finds the next whole one behind bad bytes.
+
+Sits between: `recovery` and `log_index`, which say what an entry means, and the segment files.
+Knows what is whole and what is damaged; never who sent what.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from headrace_mq.errors import CorruptBatch, DataCorrupt
+from headrace_mq.message import QueueRef
+from headrace_mq.protocol.batch import (
+    BATCH_HEADER_BYTES,
+    BatchHeader,
+    check_body,
+    check_head,
+    read_header,
+)
+from headrace_mq.store.segment import (
+    MARK_BYTES,
+    MARK_MAGIC,
+    SEGMENT_HEADER_BYTES,
+    Mark,
+    Segment,
+    decode_mark,
+)
+
+__all__ = ["Damage", "LogWalk"]
+
+# Read at once while walking; larger batches are read whole.
+_WINDOW_BYTES = 4 << 20
+# A header and the longest topic its one-byte length can name.
+_HEAD_READ_BYTES = BATCH_HEADER_BYTES + 255
+_ENTRY_MAGIC = re.compile(rb"HR[BG]1")
+_MAGIC_BYTES = 4
+# The smallest unit that a disk writes as a whole.
+SECTOR_BYTES = 512
+
+
+class Damage(NamedTuple):
+    """Bytes of a log that can no longer be read as what was written.
+
+    `queue`, `base_offset` and `records` say which messages they held, where that can be told.
+    """
+
+    log: str
+    position: int
+    length: int
+    reason: str
+    queue: QueueRef | None = None
+    base_offset: int = -1
+    records: int = 0
+
+
+class LogWalk:
+    """Reads the entries of one segment, up to the log position `limit`."""
+
+    def __init__(self, segment: Segment, limit: int) -> None:
+        self._segment = segment
+        self._limit = limit
+        self._buffer = b""
+        self._start = segment.base
+
+    def entry(self, position: int) -> Mark | BatchHeader:
+        """Returns the whole entry at `position`.
+
+        Raises:
+            DataCorrupt: there is none.
+            FormatTooNew: a newer version wrote it.
+        """
+        at = self._window(position, _HEAD_READ_BYTES)
+        if self._buffer.startswith(MARK_MAGIC, at):
+            mark = decode_mark(self._buffer, at)
+            if mark.position != position:
+                raise DataCorrupt(f"a group mark of another place stands at {position}")
+            return mark
+        header = self.head(position)
+        if header.length > self._limit - position:
+            raise DataCorrupt(f"the record batch at {position} is longer than its segment")
+        at = self._window(position, header.length)
+        try:
+            check_body(self._buffer, at)
+        except CorruptBatch as error:
+            raise DataCorrupt(f"the record batch at {position} is damaged") from error
+        return header
+
+    def head(self, position: int) -> BatchHeader:
+        """Returns the header at `position` if the broker's part of it is sound.
+
+        Raises:
+            DataCorrupt: it is not.
+            FormatTooNew: it is, and a newer version wrote it.
+        """
+        at = self._window(position, _HEAD_READ_BYTES)
+        if len(self._buffer) - at < BATCH_HEADER_BYTES:
+            raise DataCorrupt(f"the segment ends at {position}")
+        if not self._buffer.startswith(b"HRB1", at):
+            raise DataCorrupt(f"no entry at {position}")
+        # First, so that a flipped bit in the version is damage and no newer version.
+        check_head(self._buffer, at)
+        header = read_header(self._buffer, at)
+        if header.position != position:
+            raise DataCorrupt(f"a record batch of another place stands at {position}")
+        return header
+
+    def sound_head(self, position: int) -> BatchHeader | None:
+        """Returns the header at `position`, or None if it is not sound."""
+        try:
+            return self.head(position)
+        except DataCorrupt:
+            return None
+
+    def has_bytes(self, position: int) -> bool:
+        """Whether anything but zeros stands near behind `position`."""
+        at = self._window(position, SECTOR_BYTES)
+        return any(self._buffer[at : at + SECTOR_BYTES])
+
+    def following(self, position: int) -> int | None:
+        """Returns the next position from `position` on where a whole entry stands."""
+        while position < self._limit:
+            data = self._segment.next_data(position)
+            if data is None or data >= self._limit:
+                return None
+            position = max(position, data)
+            at = self._window(position, min(_WINDOW_BYTES, self._limit - position))
+            # Checking a candidate may move the window; these bytes stay.
+            buffer, start = self._buffer, self._start
+            if len(buffer) - at < _MAGIC_BYTES:
+                return None
+            for found in _ENTRY_MAGIC.finditer(buffer, at):
+                if self._is_whole(start + found.start()):
+                    return start + found.start()
+            position = start + len(buffer) - _MAGIC_BYTES + 1
+        return None
+
+    def has_unwritten_sector(self, position: int, end: int) -> bool:
+        """Whether a sector's part of these bytes is all zeros, as if it was never written."""
+        skew = SEGMENT_HEADER_BYTES - self._segment.base
+        while position < end:
+            length = min(end - position, SECTOR_BYTES - (position + skew) % SECTOR_BYTES)
+            at = self._window(position, length)
+            if not any(self._buffer[at : at + length]):
+                return True
+            position += length
+        return False
+
+    def _is_whole(self, position: int) -> bool:
+        try:
+            self.entry(position)
+        except DataCorrupt:
+            return False
+        return True
+
+    def _window(self, position: int, length: int) -> int:
+        """Makes `length` bytes from `position` readable; returns where they begin."""
+        at = position - self._start
+        if at < 0 or at + length > len(self._buffer):
+            size = min(max(length, _WINDOW_BYTES), max(0, self._limit - position))
+            self._buffer = self._segment.read(position, size)
+            self._start, at = position, 0
+        return at
+
+    def heads(self, position: int) -> Iterator[BatchHeader]:
+        """Yields every batch with a sound head from `position` on, its body unread."""
+        while position < self._limit:
+            at = self._window(position, MARK_BYTES)
+            if self._buffer.startswith(MARK_MAGIC, at):
+                position += MARK_BYTES
+                continue
+            head = self.sound_head(position)
+            if head is not None:
+                yield head
+                position += head.length
+                continue
+            following = self.following(position + 1)
+            if following is None:
+                return
+            position = following
