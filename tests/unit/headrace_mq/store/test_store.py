@@ -1,5 +1,6 @@
 """The store's parts together: what a restart keeps, and what it makes of damaged files."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,18 +12,22 @@ from headrace_mq.errors import (
     DataCorrupt,
     FormatTooNew,
     MessageQueueError,
+    OffsetOutOfRange,
     SequenceGap,
     StoreFull,
 )
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import (
+    Columns,
     decode_records,
+    encode_batch,
     read_header,
 )
 from headrace_mq.store.checkpoint import write_checkpoint
 from headrace_mq.store.message_store import Appended, MessageStore
 
 ORDERS = QueueRef("orders", 0)
+GOLDEN = Path(__file__).parents[3] / "golden/store/v1"
 MakeBatch = Callable[..., bytearray]
 OpenStore = Callable[..., MessageStore]
 
@@ -266,3 +271,142 @@ async def test_a_topic_of_the_longest_name_is_kept(
     await put(store, make_batch(b"x", topic=topic, queue=(1 << 32) - 1))
     store._release()
     assert bodies(open_store(), QueueRef(topic, (1 << 32) - 1)) == [b"x"]
+
+
+def age(path: Path, version: bytes) -> None:
+    """Gives a file another format number; every file has it at byte 8."""
+    content = path.read_bytes()
+    path.write_bytes(content[:8] + version + content[10:])
+
+
+@pytest.fixture
+def golden(tmp_path: Path) -> Path:
+    """A copy of the files that the first version of every format wrote."""
+    return Path(shutil.copytree(GOLDEN, tmp_path / "store"))
+
+
+async def test_files_of_format_1_are_read(open_store: OpenStore, golden: Any) -> None:
+    index = next(golden.glob("forever/*.index")).read_bytes()
+    store = open_store()
+    for queue in (0, 1):
+        expected = [b"%d" % n * 700 for n in range(queue, 8, 2)]
+        assert bodies(store, QueueRef("orders", queue)) == expected
+    assert store.damage == []
+    assert store.offset_at(ORDERS, 1_700_000_003_000) == 1
+    assert [segment.sealed for segment in store.segments("forever")] == [True, False]
+    # Nothing about it had to be changed, and a producer of that time is remembered.
+    assert next(golden.glob("forever/*.index")).read_bytes() == index
+    again = encode_batch(
+        ORDERS,
+        Columns(["k2"], [], [], [b"2" * 700], []),
+        born_first_ms=1_600_000_000_000,
+        producer_id=5,
+        first_sequence=1,
+    )
+    assert store.append(again, retention="forever") == (1, True)
+
+
+async def test_an_index_of_a_future_format_is_made_anew_and_a_segment_is_refused(
+    open_store: OpenStore, golden: Any
+) -> None:
+    index = next(golden.glob("forever/*.index"))
+    content = index.read_bytes()
+    age(index, b"\x02\0")
+    store = open_store()
+    assert len(bodies(store)) == 4
+    await store.aclose()
+    assert index.read_bytes() == content
+    age(min(golden.glob("forever/*.log")), b"\x02\0")
+    with pytest.raises(FormatTooNew, match="segment format 2"):
+        open_store()
+
+
+async def filled(open_store: OpenStore, make_batch: MakeBatch, clock: Any) -> MessageStore:
+    store = open_store()
+    for n in range(60):
+        clock.ms += 10
+        await put(store, make_batch(bytes([n]) * 4_000, queue=n // 30, producer=1, sequence=n % 30))
+    return store
+
+
+async def test_deleted_segments_are_gone_and_ends_of_queues_stay(
+    open_store: OpenStore, make_batch: MakeBatch, clock: Any, tmp_path: Path
+) -> None:
+    store = await filled(open_store, make_batch, clock)
+    held = store.segments("forever")
+    assert store.delete_segments("forever", held[0].end - 1) == 0
+    assert store.delete_segments("forever", held[-1].end) == len(held) - 1
+    assert store.range(ORDERS) == (30, 30)
+    first = held[-2].next_offsets[QueueRef("orders", 1)]
+    assert store.range(QueueRef("orders", 1)) == (first, 30)
+    names = {path.name for path in (tmp_path / "store/forever").glob("*")}
+    assert names == {held[-1].name}
+    store._release()
+    store = open_store()
+    assert store.range(ORDERS) == (30, 30)
+    assert store.range(QueueRef("orders", 1)) == (first, 30)
+    assert (await put(store, make_batch(b"next")))[0].base_offset == 30
+    with pytest.raises(OffsetOutOfRange):
+        store.read(ORDERS, 0, 1)
+
+
+@pytest.mark.parametrize("removed", range(5))
+async def test_a_deletion_that_was_interrupted_is_finished_by_the_next_start(
+    open_store: OpenStore, make_batch: MakeBatch, clock: Any, tmp_path: Path, files: Any,
+    removed: int, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    store = await filled(open_store, make_batch, clock)
+    held = store.segments("forever")
+    left = [removed]
+    remove = files.remove
+
+    def fail(path: Path) -> None:
+        if left[0] == 0:
+            raise OSError(5, "Input/output error")
+        left[0] -= 1
+        remove(path)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(files, "remove", fail)
+        assert store.delete_segments("forever", held[2].end) == 3
+    ranges = [store.range(QueueRef("orders", queue)) for queue in (0, 1)]
+    store._release()
+    store = open_store()
+    assert [store.range(QueueRef("orders", queue)) for queue in (0, 1)] == ranges
+    assert store.segments("forever")[0].base == held[3].base
+    names = {path.name.partition(".")[0] for path in (tmp_path / "store/forever").glob("*")}
+    assert names == {segment.name.partition(".")[0] for segment in held[3:]}
+
+
+async def test_nothing_is_deleted_that_cannot_be_noted(
+    open_store: OpenStore, make_batch: MakeBatch, clock: Any, files: Any
+) -> None:
+    store = await filled(open_store, make_batch, clock)
+    held = store.segments("forever")
+    files.write_error = OSError(28, "no space")
+    with pytest.raises(StoreFull, match="nothing was deleted"):
+        store.delete_segments("forever", held[-1].end)
+    files.write_error = None
+    assert store.segments("forever") == held
+    assert len(bodies(store)) == 30
+    with pytest.raises(ValueError, match="'weekly' is unknown"):
+        store.delete_segments("weekly", 1)
+
+
+async def test_a_missing_first_segment_is_not_taken_for_a_deleted_one(
+    open_store: OpenStore, make_batch: MakeBatch, clock: Any, tmp_path: Path
+) -> None:
+    store = await filled(open_store, make_batch, clock)
+    await store.aclose()
+    min((tmp_path / "store/forever").glob("*.log")).unlink()
+    with pytest.raises(DataCorrupt, match="were never deleted: a segment file is missing"):
+        open_store()
+
+
+async def test_times_before_and_behind_all_messages_have_an_answer(
+    open_store: OpenStore, make_batch: MakeBatch, clock: Any
+) -> None:
+    store = await filled(open_store, make_batch, clock)
+    assert store.offset_at(ORDERS, 0) == 0
+    assert store.offset_at(ORDERS, clock.ms + 1) == 30
+    assert store.offset_at(QueueRef("nobody", 0), 0) == 0
