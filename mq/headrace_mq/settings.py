@@ -19,6 +19,7 @@ __all__ = [
 KIB = 1 << 10
 MIB = 1 << 20
 GIB = 1 << 30
+HOUR_MS = 3_600_000
 
 # Half of what a client accepts as one answer: it may be exceeded by one batch.
 FETCH_BYTES_MAX = 32 * MIB
@@ -46,11 +47,39 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     flush_interval_ms: int = 500
     # Recent batches kept in memory for readers at the tail, over all queues.
     tail_cache_bytes: int = 64 * MIB
+    # Age of a segment's last message above which it may go (RocketMQ: 72 h); topics kept forever
+    # have no limit of any kind.
+    transient_age_ms: int = 72 * HOUR_MS
+    # Size above which the oldest transient segments go before their age; 0: no limit.
+    transient_bytes_max: int = 0
+    # A message that some group has not consumed outlives its age up to this: a command must not
+    # be lost over a long weekend, and a forgotten group must not keep the log forever. 0: not at
+    # all (EQueue's and RocketMQ's way).
+    unconsumed_ms_max: int = 168 * HOUR_MS
+    # How often the rules are applied (EQueue: 10 s), and how many segments go at a time
+    # (RocketMQ: 10), so that a mistake is noticed while most is still there.
+    retention_interval_ms: int = 10_000
+    segments_deleted_max: int = 10
+    # Share of the disk above which new messages are refused (RocketMQ: 90 %); 100: never.
+    disk_refuse_percent: int = 90
+    # Share of the disk above which consumed transient messages go before their age (RocketMQ: 75 %
+    # starts deletion at any hour); 100: never.
+    disk_delete_percent: int = 75
+    # How often the disk is looked at: how soon sending goes on once there is room.
+    disk_look_ms: int = 1_000
 
     def __post_init__(self) -> None:
         _require(self.segment_bytes >= 64 * KIB, "segment_bytes must be at least 64 KiB")
         _require(self.flush_interval_ms >= 1, "flush_interval_ms must be at least 1")
         _require(self.tail_cache_bytes >= 0, "tail_cache_bytes must not be negative")
+        for name in ("transient_bytes_max", "unconsumed_ms_max"):
+            _require(getattr(self, name) >= 0, f"{name} must not be negative")
+        for name in (
+            "transient_age_ms", "retention_interval_ms", "segments_deleted_max", "disk_look_ms",
+        ):  # fmt: skip
+            _require(getattr(self, name) >= 1, f"{name} must be at least 1")
+        for name in ("disk_refuse_percent", "disk_delete_percent"):
+            _require(1 <= getattr(self, name) <= 100, f"{name} must be 1 to 100")
 
 
 class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):

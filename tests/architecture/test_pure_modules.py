@@ -16,6 +16,7 @@ PURE = [
     "headrace_mq.client.process_queue",
     "headrace_mq.client.rebalance",
     "headrace_mq.protocol.*",
+    "headrace_mq.store.retention",
 ]
 CLOCKS = {"time", "asyncio", "threading", "socket", "selectors", "subprocess"}
 CALLS = {"open", "now", "utcnow", "today", "sleep"}

@@ -69,6 +69,14 @@ class Offsets:
         """Returns the next offset the group will read, or NEVER."""
         return self._groups.get(group, {}).get(queue, NEVER)
 
+    def consumed(self, queue: QueueRef) -> int:
+        """Returns the offset that every group of the queue has reached; 0 where there is none.
+
+        A queue that nobody reads counts as not consumed at all: its reader may be late.
+        """
+        held = [offsets[queue] for offsets in self._groups.values() if queue in offsets]
+        return min(held, default=0)
+
     def commit(
         self, group: str, offsets: Iterable[tuple[QueueRef, int]], *, backwards: bool = False
     ) -> None:

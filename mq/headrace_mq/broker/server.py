@@ -14,31 +14,29 @@ import gc
 import signal
 from collections.abc import Awaitable, Callable
 from functools import partial
-from pathlib import Path
 
 import structlog
 
 from headrace_mq._net.server import Connection, FrameServer, ServerLimits
 from headrace_mq._runtime.clock import Clock, SystemClock
 from headrace_mq.broker.acknowledgements import Acknowledgements
+from headrace_mq.broker.deletion import Deletion
+from headrace_mq.broker.disk import Disk, SystemDisk, Watermarks
 from headrace_mq.broker.dispatcher import Dispatcher
-from headrace_mq.broker.epoch import KeptBroker, next_epoch
+from headrace_mq.broker.epoch import next_epoch
 from headrace_mq.broker.groups import Groups
 from headrace_mq.broker.handlers.fetch import answer_nothing, serve_parked
 from headrace_mq.broker.long_poll import LongPoll
-from headrace_mq.broker.metadata_file import MetadataFile
-from headrace_mq.broker.offsets import KeptOffsets, Offsets
+from headrace_mq.broker.metadata import broker_file, offsets_file, topics_file
+from headrace_mq.broker.offsets import Offsets
 from headrace_mq.broker.state import BrokerState
-from headrace_mq.broker.topics import KeptTopics, Topics
+from headrace_mq.broker.topics import Topics
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.settings import BrokerSettings
 from headrace_mq.store.message_store import MessageStore
 
 __all__ = ["Broker", "run", "serve"]
 
-# Beside the store's own folders.
-_METADATA = "metadata"
-_REPAIR = "Restore it from a backup, or move it away and start again"
 # A member is noticed as gone at most a tenth of its expiry too late.
 _EXPIRY_SCANS = 10
 # A stopping broker waits this long for clients to take their last answers.
@@ -56,11 +54,16 @@ class Broker:
     Args:
         settings: where it listens, where it keeps its files, and all its limits.
         clock: the time.
+        disk: how full the disk is.
     """
 
-    def __init__(self, settings: BrokerSettings, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self, settings: BrokerSettings, *, clock: Clock | None = None, disk: Disk | None = None
+    ) -> None:
         self._settings = settings
         self._clock = clock or SystemClock()
+        self._disk = disk or SystemDisk()
+        self._deletion: Deletion | None = None
         self._state: BrokerState | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._stopped = asyncio.Event()
@@ -94,9 +97,14 @@ class Broker:
         self._scanned_at_ms = self._clock.monotonic_ms()
         expiry_s = self._settings.member_expiry_ms / 1_000 / _EXPIRY_SCANS
         flush_s = self._settings.offsets_flush_ms / 1_000
+        look_s = self._settings.store.disk_look_ms / 1_000
+        delete_s = self._settings.store.retention_interval_ms / 1_000
         self._tasks = [
             self._every(expiry_s, self._expire_members, name="expire members"),
             self._every(flush_s, self._flush_offsets, name="flush offsets"),
+            self._every(look_s, self._look_at_disk, name="look at the disk"),
+            # At once, before the first message: what the clock says of those before it counts.
+            self._every(delete_s, self._delete_segments, name="delete segments", at_once=True),
         ]
         _log.info("broker started", address=state.address, epoch=state.epoch)
 
@@ -122,7 +130,7 @@ class Broker:
     def _open_store(self) -> MessageStore:
         settings, clock = self._settings.store, self._clock
         directory = settings.directory
-        file = _broker_file(directory / _METADATA)
+        file = broker_file(directory)
         try:
             epoch = next_epoch(file, store=directory, now_ms=clock.now_ms())
         except OSError as error:
@@ -137,14 +145,14 @@ class Broker:
 
     def _load(self, store: MessageStore) -> BrokerState:
         settings, clock = self._settings, self._clock
-        directory = settings.store.directory / _METADATA
+        directory = settings.store.directory
         topics = Topics(
-            _topics_file(directory),
+            topics_file(directory),
             default_queues=settings.default_queues,
             auto_create=settings.auto_create_topics,
         )
         topics.load(store.queues())
-        offsets = Offsets(_offsets_file(directory))
+        offsets = Offsets(offsets_file(directory))
         queues = [queue for topic in topics.all() for queue in topics.queues_of(topic.topic)]
         offsets.load({queue: store.range(queue)[1] for queue in queues})
         state = BrokerState(
@@ -159,19 +167,41 @@ class Broker:
             epoch=self._epoch,
             started_at_ms=clock.now_ms(),
             acknowledgements=Acknowledgements(store.durable),
+            watermarks=Watermarks(
+                self._disk,
+                directory,
+                refuse_percent=settings.store.disk_refuse_percent,
+                delete_percent=settings.store.disk_delete_percent,
+                look_ms=settings.store.disk_look_ms,
+            ),
+        )
+        state.watermarks.look()
+        self._deletion = Deletion(
+            store,  # type: ignore[arg-type]  # the store grows `segments` and `delete_segments` next
+            settings.store,
+            clock=clock,
+            consumed=offsets.consumed,
+            early=lambda: state.watermarks.early,
         )
         _connect(state)
         return state
 
     def _every(
-        self, seconds: float, job: Callable[[], Awaitable[None]], *, name: str
+        self,
+        seconds: float,
+        job: Callable[[], Awaitable[None]],
+        *,
+        name: str,
+        at_once: bool = False,
     ) -> asyncio.Task[None]:
         async def repeat() -> None:
-            while not await self._stops_within(seconds):
+            stopping = not at_once and await self._stops_within(seconds)
+            while not stopping:
                 try:
                     await job()
                 except Exception:  # noqa: BLE001 - the next turn may succeed; the broker serves on
                     _log.exception("a background job failed and will run again", job=name)
+                stopping = await self._stops_within(seconds)
 
         return asyncio.create_task(repeat(), name=name)
 
@@ -191,6 +221,14 @@ class Broker:
         if not paused:
             state.tell(state.groups.expire(now_ms))
 
+    async def _look_at_disk(self) -> None:
+        assert self._state is not None
+        self._state.watermarks.look()
+
+    async def _delete_segments(self) -> None:
+        assert self._deletion is not None
+        self._deletion.run()
+
     async def _flush_offsets(self) -> None:
         assert self._state is not None
         offsets = self._state.offsets
@@ -201,24 +239,6 @@ class Broker:
             await asyncio.to_thread(offsets.write, changes)
         except OSError:
             _log.exception("committed offsets could not be written; after a crash they are older")
-
-
-def _broker_file(directory: Path) -> MetadataFile[KeptBroker]:
-    repair = f"{_REPAIR}: the epoch is then taken from the clock."
-    return MetadataFile(directory / "broker.json", KeptBroker, repair=repair)
-
-
-def _topics_file(directory: Path) -> MetadataFile[KeptTopics]:
-    repair = (
-        f"{_REPAIR}: topics that hold messages are then found again, empty ones have to be created"
-        " again."
-    )
-    return MetadataFile(directory / "topics.json", KeptTopics, repair=repair)
-
-
-def _offsets_file(directory: Path) -> MetadataFile[KeptOffsets]:
-    repair = f"{_REPAIR}: every group then begins where its consumers' settings say."
-    return MetadataFile(directory / "offsets.json", KeptOffsets, repair=repair)
 
 
 def _connect(state: BrokerState) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from headrace_mq._net.server import Connection, FrameServer
 from headrace_mq._runtime.clock import Clock
 from headrace_mq.broker.acknowledgements import Acknowledgements
+from headrace_mq.broker.disk import Watermarks
 from headrace_mq.broker.groups import GroupChange, Groups
 from headrace_mq.broker.long_poll import LongPoll
 from headrace_mq.broker.offsets import Offsets
@@ -47,6 +48,7 @@ class BrokerState:
     epoch: int
     started_at_ms: int
     acknowledgements: Acknowledgements
+    watermarks: Watermarks
     server: FrameServer = field(init=False)
     long_poll: LongPoll = field(init=False)
     address: str = ""

@@ -73,6 +73,7 @@ def _append(state: BrokerState, queue: QueueRef, batch: memoryview) -> tuple[int
             f"a record batch has at most {state.batch_bytes_max} bytes here, this one has"
             f" {len(batch)}; send smaller batches"
         )
+    state.watermarks.check()
     if queue.topic not in state.topics:
         state.topics.admit((queue.topic,))
     retention = state.topics.retention_of(queue)

@@ -148,8 +148,10 @@ def clock() -> FakeClock:
 def settings(tmp_path: Path) -> Callable[..., BrokerSettings]:
     """Makes settings of a broker whose files are the test's own."""
 
-    def make(**changed: Any) -> BrokerSettings:
-        store = StoreSettings(directory=tmp_path / "store", segment_bytes=1 << 20)
+    def make(*, stored: Mapping[str, Any] | None = None, **changed: Any) -> BrokerSettings:
+        store = StoreSettings(
+            **{"directory": tmp_path / "store", "segment_bytes": 1 << 20, **(stored or {})}
+        )
         return BrokerSettings(**{"store": store, "port": 0, **changed})
 
     return make
@@ -160,8 +162,10 @@ async def start(settings: Callable[..., BrokerSettings]) -> AsyncIterator[Start]
     """Starts brokers, all on the same directory: one at a time."""
     brokers: list[Broker] = []
 
-    async def start_one(*, clock: FakeClock | None = None, **changed: Any) -> Broker:
-        broker = Broker(settings(**changed), clock=clock)
+    async def start_one(
+        *, clock: FakeClock | None = None, disk: Any = None, **changed: Any
+    ) -> Broker:
+        broker = Broker(settings(**changed), clock=clock, disk=disk)
         await broker.start()
         brokers.append(broker)
         return broker

@@ -114,3 +114,14 @@ def test_too_many_offsets_are_refused_as_a_whole(
     assert offsets.get("h", Q0) == NEVER
     offsets.commit("g", [(Q0, 2), (Q1, 1)])
     assert offsets.get("g", Q1) == 1
+
+
+def test_what_every_group_has_reached_is_what_the_slowest_has(
+    file: MetadataFile[KeptOffsets],
+) -> None:
+    offsets = loaded(file)
+    assert offsets.consumed(Q0) == 0
+    offsets.commit("fast", [(Q0, 9), (Q1, 9)])
+    assert (offsets.consumed(Q0), offsets.consumed(Q1)) == (9, 9)
+    offsets.commit("slow", [(Q0, 2)])
+    assert (offsets.consumed(Q0), offsets.consumed(Q1)) == (2, 9)

@@ -4,6 +4,7 @@ import re
 import signal
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import uvloop
@@ -12,9 +13,11 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 import headrace_mq
+from headrace_mq.broker import server
 from headrace_mq.broker.offsets import KeptOffsets
 from headrace_mq.broker.server import Broker, run, serve
-from headrace_mq.errors import BrokerStopping, DataCorrupt, MessageQueueError
+from headrace_mq.errors import BrokerStopping, DataCorrupt, MessageQueueError, ResponseCode
+from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import decode_records, split_batches
 from headrace_mq.protocol.bodies import (
     CommitOffsets,
@@ -24,6 +27,8 @@ from headrace_mq.protocol.bodies import (
     GetOffsets,
     Hello,
     OffsetsAnswer,
+    QueueRanges,
+    QueueRangesAnswer,
     decode,
     decode_fetch_answer,
     encode,
@@ -31,6 +36,7 @@ from headrace_mq.protocol.bodies import (
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import FrameReader, encode_frame
 from headrace_mq.settings import BrokerSettings, StoreSettings
+from headrace_mq.store.message_store import MessageStore
 
 METADATA = ("topics.json", "offsets.json", "broker.json")
 
@@ -94,7 +100,8 @@ async def test_a_damaged_file_stops_the_start_and_says_what_to_do(
     path.write_bytes(whole[:-1] + b"x")
     with pytest.raises(DataCorrupt, match=name) as caught:
         await Broker(settings()).start()
-    assert "move it away" in str(caught.value)
+    assert "headrace store check" in str(caught.value)
+    assert "headrace store repair" in str(caught.value)
     path.write_bytes(whole)
     assert await bodies_of(await connect(await start()), "t") == [b"a"]
 
@@ -141,6 +148,89 @@ async def test_a_broker_that_never_started_can_be_closed(settings) -> None:
     broker = Broker(settings())
     await broker.aclose()
     assert broker.address == ""
+
+
+# --- retention -----------------------------------------------------------------------------------
+
+
+class Stretch(NamedTuple):
+    base: int
+    end: int
+    bytes: int
+    last_ms: int
+    sealed: bool
+    next_offsets: dict[QueueRef, int]
+
+
+class OneBatchSegments(MessageStore):
+    """The real store, as if every batch of one queue stood in a segment of its own."""
+
+    queue = QueueRef("t", 0)
+
+    def segments(self, log: str) -> list[Stretch]:
+        known = self._queues.get(self.queue)
+        if known is None or known.log.name != log:
+            return []
+        index = known.index
+        return [
+            Stretch(at, at + 1, 1, self._clock.now_ms(), at < index.end - 1, {self.queue: at + 1})
+            for at in range(index.first, index.end)
+        ]
+
+    def delete_segments(self, log: str, before: int) -> int:
+        known = self._queues.get(self.queue)
+        assert known is not None
+        held = len(known.index)
+        while known.index.first < before:
+            (place,) = known.index.find(known.index.first, 1)
+            known.index.drop(place.position)
+        return held - len(known.index)
+
+
+async def test_the_timer_deletes_and_readers_below_get_a_defined_answer(
+    start, connect, batch, until, monkeypatch
+) -> None:
+    monkeypatch.setattr(server, "MessageStore", OneBatchSegments)
+    broker = await start(
+        stored={"retention_interval_ms": 1, "transient_bytes_max": 2, "unconsumed_ms_max": 0}
+    )
+    client = await connect(broker)
+    await client.create("t", 1)
+    for body in (b"a", b"b"):
+        await client.produce(batch("t", 0, body))
+    await commit(client, 1)
+    for body in (b"c", b"d"):
+        await client.produce(batch("t", 0, body))
+    await until(lambda: broker._state.store.range(QueueRef("t", 0)) == (2, 4))
+
+    request = Fetch([FetchFrom("t", 0, 1)], 1 << 20, 60_000)
+    answer, batches = decode_fetch_answer(await client.ask(RequestCode.FETCH, request))
+    (state,) = answer.queues
+    assert (state.first, state.end, state.code) == (2, 4, ResponseCode.OFFSET_OUT_OF_RANGE)
+    assert not batches
+    # The group's offset is told as it is, below what the queue holds: nothing hides the loss.
+    assert await committed(client) == 1
+    ranges = await client.ask(RequestCode.QUEUE_RANGES, QueueRanges(["t"]))
+    assert decode(QueueRangesAnswer, ranges).ranges[0].first == 2
+
+
+async def test_a_group_that_lags_keeps_its_messages(
+    start, connect, batch, until, monkeypatch
+) -> None:
+    monkeypatch.setattr(server, "MessageStore", OneBatchSegments)
+    broker = await start(stored={"retention_interval_ms": 1, "transient_bytes_max": 1})
+    client = await connect(broker)
+    await client.create("t", 1)
+    for body in (b"a", b"b", b"c", b"d"):
+        await client.produce(batch("t", 0, body))
+    store = broker._state.store
+    await commit(client, 2)
+    await until(lambda: store.range(QueueRef("t", 0))[0] == 2)
+    for _ in range(3):
+        await client.ask(RequestCode.DESCRIBE_BROKER)
+    assert store.range(QueueRef("t", 0)) == (2, 4)
+    await commit(client, 4)
+    await until(lambda: store.range(QueueRef("t", 0)) == (3, 4))
 
 
 # --- stop ----------------------------------------------------------------------------------------
@@ -277,8 +367,10 @@ async def test_serve_that_cannot_start_raises_and_leaves_no_handlers(broker, set
 PROGRAM = """
 import sys
 from pathlib import Path
+from typing import NamedTuple
 from headrace_mq.broker.server import run
 from headrace_mq.settings import BrokerSettings, StoreSettings
+from headrace_mq.store.message_store import MessageStore
 
 store = StoreSettings(directory=Path(sys.argv[1]))
 run(BrokerSettings(store=store, port=0), ready=lambda address: print("ready", address, flush=True))

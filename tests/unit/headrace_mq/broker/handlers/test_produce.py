@@ -186,3 +186,48 @@ async def test_a_stopping_broker_takes_no_more_messages(broker, client, batch) -
     broker._state.stopping = True
     assert isinstance(await client.refusal(RequestCode.PRODUCE, batch("t", 0)), BrokerStopping)
     assert await end_of(client, "t") == 0
+
+
+class HandDisk:
+    """A disk that tests fill."""
+
+    percent = 10.0
+
+    def used_percent(self, directory: object) -> float:
+        return self.percent
+
+
+async def test_a_disk_that_is_nearly_full_refuses_until_there_is_room(
+    start, connect, batch, until
+) -> None:
+    disk = HandDisk()
+    broker = await start(disk=disk, stored={"disk_look_ms": 1})
+    client = await connect(broker)
+    await client.create("t", 1)
+    await client.produce(batch("t", 0, b"a"))
+
+    async def send(body: bytes) -> int:
+        (result,) = (await client.produce(batch("t", 0, body))).results
+        assert bool(result.code) == ("is 95.0 % full" in result.sentence)
+        return result.code
+
+    disk.percent = 95.0
+    while await send(b"b") == ResponseCode.OK:
+        pass
+    assert await send(b"c") == ResponseCode.STORE_FULL
+    before = await stored(client, "t")
+    assert b"c" not in before
+    disk.percent = 80.0
+    while await send(b"d") == ResponseCode.STORE_FULL:
+        pass
+    assert (await stored(client, "t"))[len(before)] == b"d"
+    assert broker._state.watermarks.early
+
+
+async def test_a_broker_that_starts_on_a_full_disk_refuses_from_the_first_message(
+    start, connect, batch
+) -> None:
+    disk = HandDisk()
+    disk.percent = 99.0
+    client = await connect(await start(disk=disk))
+    assert (await client.produce(batch("t", 0))).results[0].code == ResponseCode.STORE_FULL

@@ -1,0 +1,110 @@
+"""
+How full the disk is, and whether new messages are taken because of it.
+
+Above one share of the disk messages are refused, so that what is left serves those who read,
+commit and restart; above a lower share consumed messages are deleted before their age.
+
+Sits between: `handlers.produce`, which asks before it appends, the timer that looks at the disk,
+and the operating system. Knows nothing of messages.
+"""
+
+import os
+from pathlib import Path
+from typing import Protocol
+
+import structlog
+
+from headrace_mq.errors import StoreFull
+
+__all__ = ["Disk", "SystemDisk", "Watermarks"]
+
+_log = structlog.get_logger(__name__)
+
+_PERCENT = 100
+
+
+class Disk(Protocol):
+    """Tells how full a disk is; tests pass one that they fill."""
+
+    def used_percent(self, directory: Path) -> float:
+        """The share in use of the file system that holds `directory`; may raise OSError."""
+        ...
+
+
+class SystemDisk:
+    """The machine's own disks."""
+
+    def used_percent(self, directory: Path) -> float:
+        """The share in use as `df` shows it: of what this user may use, not of what is there."""
+        found = os.statvfs(directory)
+        used = found.f_blocks - found.f_bfree
+        usable = used + found.f_bavail
+        return _PERCENT * used / usable if usable else float(_PERCENT)
+
+
+class Watermarks:
+    """The two shares of one directory's disk, and on which side of them it is.
+
+    Args:
+        disk: tells how full it is.
+        directory: whose disk.
+        refuse_percent: above it new messages are refused; 100 never refuses.
+        delete_percent: above it consumed messages go early; 100 never deletes early.
+        look_ms: how often somebody looks, for the sentence that tells when to expect a change.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: Path,
+        *,
+        refuse_percent: int,
+        delete_percent: int,
+        look_ms: int,
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._refuse_percent = refuse_percent
+        self._delete_percent = delete_percent
+        self._look_ms = look_ms
+        self._refusal: str | None = None
+        self._blind = False
+        self.early = False
+
+    def look(self) -> None:
+        """Looks at the disk; a disk that cannot be asked changes nothing, and is logged once."""
+        try:
+            used = self._disk.used_percent(self._directory)
+        except OSError as error:
+            if not self._blind:
+                _log.error("the disk does not tell how full it is", error=str(error))
+            self._blind = True
+            return
+        self._blind = False
+        refused, self.early = self._refusal is not None, used > self._delete_percent
+        if used <= self._refuse_percent:
+            self._refusal = None
+        else:
+            self._refusal = (
+                f"the disk of {self._directory} is {used:.1f} % full, and new messages are refused"
+                f" above {self._refuse_percent} %; make room: sending goes on by itself within"
+                f" {self._look_ms} ms"
+            )
+        if refused != (self._refusal is not None):
+            self._tell(used)
+
+    def check(self) -> None:
+        """Raises StoreFull while new messages are refused."""
+        if self._refusal is not None:
+            raise StoreFull(self._refusal)
+
+    def _tell(self, used: float) -> None:
+        fields = {"directory": str(self._directory), "used_percent": round(used, 1)}
+        if self._refusal is None:
+            _log.info("there is room on the disk again, messages are accepted", **fields)
+        else:
+            _log.error(
+                "the disk is nearly full, messages are refused",
+                refuse_percent=self._refuse_percent,
+                **fields,
+            )

@@ -1,0 +1,99 @@
+"""How full the disk is, and what follows from it."""
+
+from pathlib import Path
+
+import pytest
+
+from headrace_mq.broker.disk import SystemDisk, Watermarks
+from headrace_mq.errors import StoreFull
+
+
+class HandDisk:
+    """A disk that tests fill."""
+
+    def __init__(self) -> None:
+        self.percent = 10.0
+        self.error: OSError | None = None
+
+    def used_percent(self, directory: Path) -> float:
+        if self.error is not None:
+            raise self.error
+        return self.percent
+
+
+@pytest.fixture
+def disk() -> HandDisk:
+    return HandDisk()
+
+
+def watermarks(disk: HandDisk, **changed: int) -> Watermarks:
+    values = {"refuse_percent": 90, "delete_percent": 75, "look_ms": 1_000, **changed}
+    return Watermarks(disk, Path("/data"), **values)
+
+
+def refuses(marks: Watermarks) -> bool:
+    try:
+        marks.check()
+    except StoreFull:
+        return True
+    return False
+
+
+@pytest.mark.parametrize(
+    ("percent", "refused", "early"),
+    [(0, False, False), (75, False, False), (75.1, False, True), (90, False, True),
+     (90.1, True, True), (100, True, True)],
+)  # fmt: skip
+def test_each_mark_counts_from_above_it(
+    disk: HandDisk, percent: float, refused: bool, early: bool
+) -> None:
+    marks = watermarks(disk)
+    disk.percent = percent
+    marks.look()
+    assert (refuses(marks), marks.early) == (refused, early)
+
+
+def test_the_refusal_says_how_full_whose_disk_is_and_what_happens_next(disk: HandDisk) -> None:
+    marks = watermarks(disk)
+    disk.percent = 93.25
+    marks.look()
+    with pytest.raises(StoreFull, match=r"/data is 93\.2 % full.*above 90 %.*within 1000 ms"):
+        marks.check()
+
+
+def test_with_room_again_messages_are_taken_again(disk: HandDisk) -> None:
+    marks = watermarks(disk)
+    for percent in (95, 50, 95, 89.9):
+        disk.percent = percent
+        marks.look()
+        assert refuses(marks) == (percent > 90)
+
+
+def test_marks_at_a_hundred_do_nothing(disk: HandDisk) -> None:
+    marks = watermarks(disk, refuse_percent=100, delete_percent=100)
+    disk.percent = 100
+    marks.look()
+    assert (refuses(marks), marks.early) == (False, False)
+
+
+@pytest.mark.parametrize("percent", [10, 95])
+def test_a_disk_that_cannot_be_asked_changes_nothing(disk: HandDisk, percent: float) -> None:
+    marks = watermarks(disk)
+    disk.percent = percent
+    marks.look()
+    disk.error, disk.percent = OSError("gone"), 50
+    marks.look()
+    marks.look()
+    assert refuses(marks) == (percent > 90)
+    disk.error = None
+    marks.look()
+    assert not refuses(marks)
+
+
+def test_the_machine_tells_the_share_of_a_real_disk(tmp_path: Path) -> None:
+    assert 0 <= SystemDisk().used_percent(tmp_path) <= 100
+
+
+def test_a_directory_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No such file"):
+        SystemDisk().used_percent(tmp_path / "missing")
