@@ -56,9 +56,9 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     # be lost over a long weekend, and a forgotten group must not keep the log forever. 0: not at
     # all (EQueue's and RocketMQ's way).
     unconsumed_ms_max: int = 168 * HOUR_MS
-    # How often the rules are applied (EQueue: 10 s), and how many segments go at a time
-    # (RocketMQ: 10), so that a mistake is noticed while most is still there.
+    # How often the rules are applied (EQueue: 10 s).
     retention_interval_ms: int = 10_000
+    # Segments that go at a time (RocketMQ: 10): a mistake is noticed while most is still there.
     segments_deleted_max: int = 10
     # Share of the disk above which new messages are refused (RocketMQ: 90 %); 100: never.
     disk_refuse_percent: int = 90

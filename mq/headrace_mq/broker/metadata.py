@@ -5,63 +5,72 @@ Sits between: `server`, which opens them, and `metadata_file`, which keeps one v
 commands that check and repair a directory ask here what may be in it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
+
+import msgspec
 
 from headrace_mq.broker.epoch import KeptBroker
 from headrace_mq.broker.metadata_file import MetadataFile
 from headrace_mq.broker.offsets import KeptOffsets
-from headrace_mq.broker.topics import KeptTopics
+from headrace_mq.broker.topics import KeptTopic, KeptTopics
+from headrace_mq.store.inspection import FoundQueue, MetadataKind
 
-__all__ = [
-    "METADATA_FOLDER",
-    "METADATA_KINDS",
-    "METADATA_LOSSES",
-    "broker_file",
-    "offsets_file",
-    "topics_file",
-]
+__all__ = ["METADATA", "broker_file", "offsets_file", "topics_file", "topics_from"]
 
 # Beside the store's own folders.
 METADATA_FOLDER = "metadata"
-METADATA_KINDS: Mapping[str, type] = MappingProxyType(
-    {"broker.json": KeptBroker, "topics.json": KeptTopics, "offsets.json": KeptOffsets}
-)
-# What a start without the file does.
-METADATA_LOSSES: Mapping[str, str] = MappingProxyType(
+
+
+def topics_from(queues: Iterable[FoundQueue]) -> bytes:
+    """Makes the content of `topics.json` from the queues that hold messages."""
+    topics: dict[str, KeptTopic] = {}
+    for queue in queues:
+        known = topics.get(queue.topic, KeptTopic(0, queue.log))
+        count = max(known.queues, queue.queue_id + 1)
+        topics[queue.topic] = KeptTopic(count, known.retention)
+    return msgspec.json.encode(KeptTopics(topics))
+
+
+# By their path in the store's directory.
+METADATA: Mapping[str, MetadataKind] = MappingProxyType(
     {
-        "broker.json": "the epoch is then taken from the clock",
-        "topics.json": (
-            "topics that hold messages are then found again, empty ones have to be created again"
+        f"{METADATA_FOLDER}/broker.json": MetadataKind(
+            KeptBroker, "the epoch is then taken from the clock"
         ),
-        "offsets.json": "every group then begins where its consumers' settings say",
+        f"{METADATA_FOLDER}/topics.json": MetadataKind(
+            KeptTopics,
+            "topics that hold messages are then found again, empty ones have to be created again",
+            topics_from,
+        ),
+        f"{METADATA_FOLDER}/offsets.json": MetadataKind(
+            KeptOffsets, "every group then begins where its consumers' settings say"
+        ),
     }
 )
 
 
 def broker_file(store: Path) -> MetadataFile[KeptBroker]:
     """The file with the broker's last epoch, in the directory `store`."""
-    return MetadataFile(_path(store, "broker.json"), KeptBroker, repair=_repair(store, "broker"))
+    file = f"{METADATA_FOLDER}/broker.json"
+    return MetadataFile(store / file, KeptBroker, repair=_repair(store, file))
 
 
 def topics_file(store: Path) -> MetadataFile[KeptTopics]:
     """The file with the topics."""
-    return MetadataFile(_path(store, "topics.json"), KeptTopics, repair=_repair(store, "topics"))
+    file = f"{METADATA_FOLDER}/topics.json"
+    return MetadataFile(store / file, KeptTopics, repair=_repair(store, file))
 
 
 def offsets_file(store: Path) -> MetadataFile[KeptOffsets]:
     """The file with the groups' committed offsets."""
-    return MetadataFile(_path(store, "offsets.json"), KeptOffsets, repair=_repair(store, "offsets"))
+    file = f"{METADATA_FOLDER}/offsets.json"
+    return MetadataFile(store / file, KeptOffsets, repair=_repair(store, file))
 
 
-def _path(store: Path, name: str) -> Path:
-    return store / METADATA_FOLDER / name
-
-
-def _repair(store: Path, name: str) -> str:
+def _repair(store: Path, file: str) -> str:
     return (
         f"Restore it from a backup, or see what is damaged with `headrace store check {store}` and"
-        f" move it away with `headrace store repair {store} --apply`:"
-        f" {METADATA_LOSSES[f'{name}.json']}."
+        f" move it away with `headrace store repair {store} --apply`: {METADATA[file].loss}."
     )

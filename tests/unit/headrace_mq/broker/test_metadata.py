@@ -3,19 +3,21 @@
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from headrace_mq.broker.epoch import KeptBroker
 from headrace_mq.broker.metadata import (
-    METADATA_KINDS,
-    METADATA_LOSSES,
+    METADATA,
     broker_file,
     offsets_file,
     topics_file,
+    topics_from,
 )
 from headrace_mq.broker.offsets import KeptOffsets
-from headrace_mq.broker.topics import KeptTopics
+from headrace_mq.broker.topics import KeptTopic, KeptTopics
 from headrace_mq.errors import DataCorrupt
+from headrace_mq.store.inspection import FoundQueue
 
 FILES = [
     (broker_file, "broker.json", KeptBroker(1)),
@@ -30,8 +32,7 @@ def test_each_file_is_listed_with_its_kind_and_what_its_loss_means(
 ) -> None:
     file(tmp_path).write(value)
     assert (tmp_path / "metadata" / name).exists()
-    assert METADATA_KINDS[name] is type(value)
-    assert METADATA_KINDS.keys() == METADATA_LOSSES.keys()
+    assert METADATA[f"metadata/{name}"].kind is type(value)
 
 
 @pytest.mark.parametrize(("file", "name", "value"), FILES)
@@ -44,4 +45,13 @@ def test_a_damaged_file_names_the_commands_that_repair_it(
         file(tmp_path).read()
     assert f"`headrace store check {tmp_path}`" in str(caught.value)
     assert f"`headrace store repair {tmp_path} --apply`" in str(caught.value)
-    assert METADATA_LOSSES[name] in str(caught.value)
+    assert METADATA[f"metadata/{name}"].loss in str(caught.value)
+
+
+def test_topics_are_made_again_from_the_queues_that_hold_messages() -> None:
+    found = [
+        FoundQueue(topic=topic, queue_id=queue, log=log, first=0, next=1, records=1)
+        for topic, queue, log in [("a", 2, "forever"), ("a", 0, "forever"), ("b", 0, "transient")]
+    ]
+    made = msgspec.json.decode(topics_from(found), type=KeptTopics)
+    assert made.topics == {"a": KeptTopic(3, "forever"), "b": KeptTopic(1, "transient")}
