@@ -4,6 +4,8 @@ The broker: one process that takes messages, keeps them and hands them out.
 Reads top to bottom: `server` (wiring, start and stop) -> `dispatcher` (code to handler, exception
 to code) -> `handlers` (one plain function per request) -> `state` (what they share): `topics` and
 `offsets` (durable, each in a `metadata_file`), `groups` (pure), `long_poll`, `acknowledgements`.
+Beside them run `deletion` (what retention lets go) and `disk` (when new messages are refused);
+`metadata` says which files the broker keeps and how they are repaired.
 
 Sits between: `_net`, which moves its frames, and `store`, which keeps its messages. Importable for
 the curious, not promised: the public doors are the command line and the wire.

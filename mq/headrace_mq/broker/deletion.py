@@ -75,7 +75,8 @@ class Deletion:
 
     def start(self) -> None:
         """Takes note of the time, once, before the first message of this run is taken."""
-        newest_ms = max((s.last_ms for s in self._store.segments(_LOG)), default=None)
+        times = [s.last_ms for s in self._store.segments(_LOG) if s.last_ms is not None]
+        newest_ms = max(times, default=None)
         self._timeline = Timeline(
             newest_ms, now_ms=self._clock.now_ms(), monotonic_ms=self._clock.monotonic_ms()
         )

@@ -31,7 +31,7 @@ from headrace_mq.broker.metadata import broker_file, offsets_file, topics_file
 from headrace_mq.broker.offsets import Offsets
 from headrace_mq.broker.state import BrokerState
 from headrace_mq.broker.topics import Topics
-from headrace_mq.errors import MessageQueueError
+from headrace_mq.errors import DataCorrupt, MessageQueueError
 from headrace_mq.settings import BrokerSettings
 from headrace_mq.store.message_store import MessageStore
 
@@ -139,7 +139,13 @@ class Broker:
                 " check the disk and the rights on the directory, or choose another one"
             ) from error
         store = MessageStore(settings, epoch=epoch, clock=clock)
-        store.open()
+        try:
+            store.open()
+        except DataCorrupt as error:
+            raise DataCorrupt(
+                f"{error}. `headrace store check {directory}` tells what is damaged, `headrace store"
+                f" repair {directory}` what can be done"
+            ) from error
         self._epoch = epoch
         return store
 

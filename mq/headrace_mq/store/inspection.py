@@ -23,7 +23,7 @@ from headrace_mq.protocol.batch import BatchHeader
 from headrace_mq.store.checkpoint import read_checkpoint
 from headrace_mq.store.message_store import RETENTIONS
 from headrace_mq.store.recovery import Verdict, judge
-from headrace_mq.store.segment import SEGMENT_SUFFIX, UNFINISHED_SUFFIX, Mark, Segment
+from headrace_mq.store.segment import UNFINISHED_SUFFIX, Mark, Segment
 from headrace_mq.store.segment_walk import Gap, SegmentWalk
 
 __all__ = [
@@ -44,6 +44,7 @@ CHECKPOINT = "store.checkpoint"
 # What stands beside a segment and can be made from it again.
 INDEX_SUFFIXES = (".index", ".keys")
 _LOCK = "lock"
+_IS_OURS = re.compile(r"\d+\.(log|index|keys)")
 _SET_ASIDE = re.compile(r"\.damaged(-\d+)?$")
 
 
@@ -126,9 +127,11 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CleanEnd(msgspec.Struct, array_like=True, frozen=True):
-    """What the check reads of `store.checkpoint`: the ends of the logs."""
+    """What the check reads of `store.checkpoint`: how far the logs reached, and from where."""
 
     logs: dict[str, int]
+    queues: list[tuple[str, int, str, int]] = []
+    starts: dict[str, int] = {}
 
 
 class ReadOnlyFiles(SystemFiles):
@@ -212,9 +215,9 @@ class _Inspection:
         for name in names:
             if name not in {_LOCK, CHECKPOINT, *RETENTIONS, *folders}:
                 self._pass_over(name)
-        synced = self._check_checkpoint()
+        known = self._check_checkpoint()
         for log in RETENTIONS:
-            self._check_log(log, synced.get(log, 0))
+            self._check_log(log, known)
         for folder in sorted(folders & set(names)):
             self._check_metadata(folder)
         return Report(
@@ -225,13 +228,13 @@ class _Inspection:
             ends=self._ends,
         )
 
-    def _check_checkpoint(self) -> Mapping[str, int]:
+    def _check_checkpoint(self) -> CleanEnd | None:
         found = self._check_small(
             CHECKPOINT,
             lambda payload: msgspec.msgpack.decode(payload, type=CleanEnd),
             kind="checkpoint",
         )
-        return found.logs if isinstance(found, CleanEnd) else {}
+        return found if isinstance(found, CleanEnd) else None
 
     def _check_metadata(self, folder: str) -> None:
         for name in self._files.names(self._directory / folder):
@@ -264,15 +267,23 @@ class _Inspection:
             return value
         return None
 
-    def _check_log(self, log: str, synced: int) -> None:
+    def _check_log(self, log: str, known: CleanEnd | None) -> None:
         folder = self._directory / log
         names = self._files.names(folder) if folder.exists() else []
-        segments = []
+        synced = 0 if known is None else known.logs.get(log, 0)
+        start = 0 if known is None else known.starts.get(log, 0)
+        segments: list[Segment] = []
         try:
-            for name in names:
+            for name in self._held(log, names, start):
                 segment = self._open(log, name)
                 if segment is not None:
                     segments.append(segment)
+            if known is not None and segments and segments[0].base > start:
+                self._find(
+                    f"{log}/{segments[0].path.name}", "missing",
+                    "the segment before it is missing; put it back",
+                    position=start, length=segments[0].base - start,
+                )  # fmt: skip
             for segment, following in pairwise(segments):
                 self._check_sealed(log, segment, following.base)
             # Where whole segments are missing, the last one that is left ends where it ends.
@@ -291,15 +302,26 @@ class _Inspection:
                 remedy="shorten", position=limit, length=synced - limit,
             )  # fmt: skip
 
+    def _held(self, log: str, names: list[str], start: int) -> list[str]:
+        """Leaves out the segments whose deletion had begun: the next start ends it."""
+        bases = {name: int(name.partition(".")[0]) for name in names if _IS_OURS.fullmatch(name)}
+        first = max((base for base in bases.values() if base <= start), default=0)
+        for name in names:
+            if bases.get(name, first) < first:
+                reason = "it was being deleted; the next start ends that"
+                self._findings.append(
+                    Finding(file=f"{log}/{name}", kind="unfinished", reason=reason)
+                )
+        return [name for name in names if bases.get(name, first) >= first]
+
     def _open(self, log: str, name: str) -> Segment | None:
         file, path = f"{log}/{name}", self._directory / log / name
-        stem, dot, suffix = name.partition(".")
-        if stem.isdigit() and dot + suffix in INDEX_SUFFIXES:
+        if not _IS_OURS.fullmatch(name):
+            self._pass_over(file)
+            return None
+        if name.endswith(INDEX_SUFFIXES):
             size = path.stat().st_size
             self._checked.append(Checked(file=file, kind="index", bytes=size))
-            return None
-        if not stem.isdigit() or dot + suffix != SEGMENT_SUFFIX:
-            self._pass_over(file)
             return None
         try:
             return Segment.open(self._files, path, log=log, file_bytes=path.stat().st_size)

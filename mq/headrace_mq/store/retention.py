@@ -45,8 +45,8 @@ class SegmentFacts(Protocol):
         ...
 
     @property
-    def last_ms(self) -> int:
-        """When its last batch was appended, as the clock said then."""
+    def last_ms(self) -> int | None:
+        """When its last batch was appended, as the clock said then; None without a batch."""
         ...
 
     @property
@@ -153,12 +153,14 @@ def delete_before(
     """
     if not segments:
         return 0
-    # Nothing was written later than what stands behind it: a time ahead of that was wrong.
-    written_ms = list(accumulate((s.last_ms for s in reversed(segments)), min))[::-1]
+    # Nothing was written later than what stands behind it: a time ahead of that was wrong. A
+    # segment without messages is as old as the next message, or of no age at all.
+    last_ms = (inf if s.last_ms is None else s.last_ms for s in reversed(segments))
+    written_ms = list(accumulate(last_ms, min))[::-1]
     held_bytes = sum(segment.bytes for segment in segments)
     position = segments[0].base
-    for segment, last_ms in zip(segments[: rules.segments_max], written_ms, strict=False):
-        age_ms = timeline.age_ms(last_ms)
+    for segment, latest_ms in zip(segments[: rules.segments_max], written_ms, strict=False):
+        age_ms = 0 if latest_ms == inf else timeline.age_ms(int(latest_ms))
         due = (
             (rules.age_ms is not None and age_ms >= rules.age_ms)
             or (rules.bytes_max is not None and held_bytes > rules.bytes_max)

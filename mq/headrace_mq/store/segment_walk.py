@@ -9,15 +9,15 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from headrace_mq.errors import DataCorrupt
+from headrace_mq.errors import CorruptBatch, DataCorrupt
 from headrace_mq.protocol.batch import (
     BATCH_HEADER_BYTES,
     MAGIC,
     BatchHeader,
+    check_body,
     check_head,
     read_header,
 )
-from headrace_mq.store.recovery import SECTOR_BYTES, check_batch
 from headrace_mq.store.segment import (
     MARK_BYTES,
     MARK_MAGIC,
@@ -27,7 +27,10 @@ from headrace_mq.store.segment import (
     decode_mark,
 )
 
-__all__ = ["Gap", "SegmentWalk"]
+__all__ = ["SECTOR_BYTES", "Gap", "SegmentWalk"]
+
+# The smallest unit that a disk writes as a whole.
+SECTOR_BYTES = 512
 
 # Read at once; larger batches are read whole.
 _WINDOW_BYTES = 4 << 20
@@ -104,7 +107,10 @@ class SegmentWalk:
         header = self._head(position)
         if header.length > self._limit - position:
             raise DataCorrupt(f"the record batch at {position} is longer than its segment")
-        check_batch(self._window(position, header.length), position)
+        try:
+            check_body(self._window(position, header.length))
+        except CorruptBatch as error:
+            raise DataCorrupt(f"the record batch at {position} is damaged") from error
         return header
 
     def _head(self, position: int) -> BatchHeader:

@@ -17,7 +17,7 @@ class Stretch(NamedTuple):
     base: int
     end: int
     bytes: int
-    last_ms: int
+    last_ms: int | None
     sealed: bool
     next_offsets: dict[QueueRef, int]
 
@@ -123,6 +123,9 @@ def test_a_disk_that_fills_takes_consumed_messages_early(deletion: Any, clock: A
 
 def test_an_empty_store_is_left_alone(deletion: Any) -> None:
     assert deletion(ListedStore()).run() == 0
+    store = ListedStore(0)
+    store.held[0] = store.held[0]._replace(last_ms=None, next_offsets={})
+    assert deletion(store).run() == 0
 
 
 def test_no_size_is_no_limit() -> None:

@@ -106,6 +106,21 @@ async def test_a_damaged_file_stops_the_start_and_says_what_to_do(
     assert await bodies_of(await connect(await start()), "t") == [b"a"]
 
 
+async def test_a_missing_segment_stops_the_start_and_names_the_commands(
+    start, settings, connect, batch
+) -> None:
+    broker = await start()
+    client = await connect(broker)
+    await client.create("t", 1)
+    await client.produce(batch("t", 0, b"a"))
+    await broker.aclose()
+    (segment,) = settings().store.directory.rglob("*.log")
+    segment.unlink()
+    with pytest.raises(DataCorrupt, match="segment file is missing") as caught:
+        await Broker(settings()).start()
+    assert f"headrace store check {settings().store.directory}" in str(caught.value)
+
+
 @pytest.mark.parametrize("name", METADATA)
 async def test_a_lost_file_never_means_that_there_are_no_messages(
     start, settings, connect, batch, name: str

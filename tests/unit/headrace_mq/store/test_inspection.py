@@ -158,6 +158,30 @@ async def test_a_missing_segment_is_missed(fill: Fill) -> None:
     assert (CHECKPOINT, "missing") in findings(directory)
 
 
+async def test_segments_below_the_start_of_the_log_are_no_loss(fill: Fill) -> None:
+    directory = await fill()
+    first, second, _ = sorted((directory / "forever").iterdir())
+    payload = read_checkpoint(_system(), directory / CHECKPOINT)
+    assert payload is not None
+    logs, queues = msgspec.msgpack.decode(payload)[:2]
+    start = {"forever": int(second.stem)}
+    content = msgspec.msgpack.encode([logs, queues, start])
+    write_checkpoint(_system(), directory / CHECKPOINT, content)
+    # Their deletion was written down and had not come to an end.
+    assert findings(directory) == [(f"forever/{first.name}", "unfinished")]
+    first.unlink()
+    assert checked(directory).status == "clean"
+    assert checked(directory).queues[0].first == 6
+    second.unlink()
+    assert "missing" in {kind for _, kind in findings(directory)}
+
+
+async def test_a_missing_first_segment_is_missed(fill: Fill) -> None:
+    directory = await fill()
+    min((directory / "forever").iterdir()).unlink()
+    assert checked(directory).status == "damaged"
+
+
 async def test_a_segment_in_a_wrong_place_is_found(fill: Fill) -> None:
     directory = await fill()
     first = min((directory / "forever").iterdir())

@@ -29,7 +29,7 @@ class Stretch(NamedTuple):
     base: int
     end: int
     bytes: int
-    last_ms: int
+    last_ms: int | None
     sealed: bool
     next_offsets: dict[QueueRef, int]
 
@@ -133,6 +133,15 @@ def test_early_only_consumed_messages_go(unconsumed_ms_max: int) -> None:
     log = log_of(START, START, START)
     assert delete_before(log, rules, running(START), lambda _: 20) == 200
     assert delete_before(log, rules, running(START), nothing) == 0
+
+
+def test_a_segment_without_messages_goes_with_the_message_behind_it() -> None:
+    log = log_of(START, START, START + HOUR)
+    log[1] = log[1]._replace(last_ms=None, next_offsets={})
+    assert delete_before(log, RULES, running(START + AGE), everything) == 100
+    assert delete_before(log, RULES, running(START + AGE + HOUR), everything) == 300
+    empty = [one._replace(last_ms=None, next_offsets={}) for one in log]
+    assert delete_before(empty, RULES, running(START + YEAR), everything) == 0
 
 
 # --- the clock -----------------------------------------------------------------------------------
