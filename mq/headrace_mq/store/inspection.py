@@ -23,7 +23,7 @@ from headrace_mq.protocol.batch import BatchHeader
 from headrace_mq.store.checkpoint import read_checkpoint
 from headrace_mq.store.message_store import RETENTIONS
 from headrace_mq.store.recovery import Verdict, judge
-from headrace_mq.store.segment import UNFINISHED_SUFFIX, Mark, Segment
+from headrace_mq.store.segment import SEGMENT_SUFFIX, UNFINISHED_SUFFIX, Mark, Segment
 from headrace_mq.store.segment_walk import Gap, SegmentWalk
 
 __all__ = [
@@ -305,7 +305,8 @@ class _Inspection:
     def _held(self, log: str, names: list[str], start: int) -> list[str]:
         """Leaves out the segments whose deletion had begun: the next start ends it."""
         bases = {name: int(name.partition(".")[0]) for name in names if _IS_OURS.fullmatch(name)}
-        first = max((base for base in bases.values() if base <= start), default=0)
+        logs = [base for name, base in bases.items() if name.endswith(SEGMENT_SUFFIX)]
+        first = max((base for base in logs if base <= start), default=0)
         for name in names:
             if bases.get(name, first) < first:
                 reason = "it was being deleted; the next start ends that"

@@ -28,7 +28,7 @@ from headrace_mq.protocol.batch import Columns, encode_batch
 from headrace_mq.settings import MIB, StoreSettings
 from headrace_mq.store.checkpoint import read_checkpoint, write_checkpoint
 from headrace_mq.store.message_store import MessageStore
-from headrace_mq.store.segment import MARK_BYTES
+from headrace_mq.store.segment import MARK_BYTES, SEGMENT_SUFFIX
 from headrace_mq.store.segment_walk import SECTOR_BYTES
 
 __all__ = ["PLAUSIBLE_SYNC_US_MIN", "SIZE_MIB_MAX", "Measure", "SelfTest", "selftest"]
@@ -286,7 +286,7 @@ class _Trial:
             shutil.copytree(original, copy, ignore=shutil.ignore_patterns("lock"))
         finally:
             await store.aclose()
-        (segment,) = (copy / "forever").iterdir()
+        (segment,) = (copy / "forever").glob(f"*{SEGMENT_SUFFIX}")
         content = segment.read_bytes()
         start = content.index(kept[-1])
         cuts = wrong = 0
