@@ -43,7 +43,7 @@ from headrace_mq.store.log_walk import Damage
 from headrace_mq.store.queue_index import QueueIndex
 from headrace_mq.store.queues import Queues
 from headrace_mq.store.recovery import check_batch, recover
-from headrace_mq.store.segment import SEGMENT_HEADER_BYTES, Place
+from headrace_mq.store.segment import SEGMENT_HEADER_BYTES, Place, SyncFailed
 from headrace_mq.store.tail_cache import TailCache
 
 __all__ = ["RETENTIONS", "Appended", "Damage", "MessageStore", "SegmentInfo"]
@@ -168,7 +168,7 @@ class MessageStore:
             self._open()
         except BaseException as error:
             self._release()
-            if isinstance(error, OSError):
+            if isinstance(error, OSError | SyncFailed):
                 raise MessageQueueError(
                     f"the store in {self._directory} cannot be opened: {error}; check the disk and"
                     " the rights on the directory"
