@@ -1,45 +1,184 @@
-"""What crash tests of the store share: a disk that loses power, a child that appends."""
+"""What crash tests of the store share: figures, faulty disks, and what was promised."""
 
+import json
 import os
 import random
-import subprocess
-import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from headrace_mq._runtime.files import SystemFiles
-from headrace_mq.protocol.batch import decode_records
-from headrace_mq.settings import StoreSettings
+from headrace_mq.message import QueueRef
+from headrace_mq.protocol.batch import Columns, decode_columns, encode_batch, read_header
 from headrace_mq.store.message_store import MessageStore
 
 SECTOR_BYTES = 512
+
+
+# ---- how much, and what came out -------------------------------------------------------------
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--count", type=int, help="rounds of each crash test; prints figures (make test-crash)"
+    )
+
+
+@pytest.fixture
+def rounds(pytestconfig: pytest.Config) -> Callable[[int], int]:
+    """Returns how many rounds to run: what was asked for, or the number for every day."""
+    asked = pytestconfig.getoption("--count", default=None)
+    return lambda quick: quick if asked is None else asked
+
+
+@pytest.fixture
+def thorough(pytestconfig: pytest.Config) -> bool:
+    """Whether a count was asked for: then times are measured too."""
+    return pytestconfig.getoption("--count", default=None) is not None
+
+
+FIGURES = pytest.StashKey[list[dict[str, Any]]]()
+
+
+@pytest.fixture
+def figures(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """Takes the figures of a test: `figures("kind", rounds=300, lost_acks=0)`."""
+    kept = request.config.stash.setdefault(FIGURES, [])
+    return lambda kind, **numbers: kept.append({"kind": kind} | numbers)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    kept = config.stash.get(FIGURES, [])
+    if config.getoption("--count", default=None) is None or not kept:
+        return
+    terminalreporter.section("figures")
+    total: Counter[str] = Counter()
+    slowest = 0.0
+    for line in kept:
+        terminalreporter.write_line(json.dumps(line))
+        slowest = max(slowest, line.get("seconds_to_resume", 0.0))
+        total.update({k: n for k, n in line.items() if isinstance(n, int)})
+    terminalreporter.write_line(
+        json.dumps({"kind": "total"} | total | {"seconds_to_resume": round(slowest, 3)})
+    )
+
+
+# ---- disks -----------------------------------------------------------------------------------
+
+
+class FaultyFiles(SystemFiles):
+    """The machine's files, which fail where a test wants it.
+
+    Attributes:
+        steps: how many changes were asked for so far.
+        fault: asked before each with its number and kind; raises what the disk shall answer.
+        torn_bytes: how much of a write that fails is written all the same.
+        longest_write: bytes that one write takes at most.
+    """
+
+    def __init__(self, fault: Callable[[int, str], None] | None = None) -> None:
+        self.steps = 0
+        self.fault = fault or (lambda step, kind: None)
+        self.torn_bytes = 0
+        self.longest_write = 1 << 40
+        self._open: set[int] = set()
+
+    def make_directory(self, path: Path) -> None:
+        self._step("make_directory")
+        super().make_directory(path)
+
+    def open(self, path: Path, *, create: bool = False) -> int:
+        if create:
+            self._step("create")
+        fd = super().open(path, create=create)
+        self._open.add(fd)
+        return fd
+
+    def close(self, fd: int) -> None:
+        self._open.discard(fd)
+        super().close(fd)
+
+    def abandon(self) -> None:
+        """Closes every file and gives up the lock, as the end of a killed process does."""
+        for fd in self._open:
+            os.close(fd)
+        self._open.clear()
+
+    def write(self, fd: int, at: int, parts: Sequence[bytes | memoryview]) -> int:
+        try:
+            self._step("write")
+        except OSError:
+            super().write(fd, at, [b"".join(parts)[: self.torn_bytes]])
+            raise
+        if sum(map(len, parts)) > self.longest_write:
+            parts = [b"".join(parts)[: self.longest_write]]
+        return super().write(fd, at, parts)
+
+    def allocate(self, fd: int, length: int) -> None:
+        self._step("allocate")
+        super().allocate(fd, length)
+
+    def truncate(self, fd: int, length: int) -> None:
+        self._step("truncate")
+        super().truncate(fd, length)
+
+    def sync(self, fd: int) -> int:
+        # Not synced for real: these tests read what was written, through the page cache.
+        self._step("sync")
+        return 0
+
+    def rename(self, old: Path, new: Path) -> None:
+        self._step("rename")
+        super().rename(old, new)
+
+    def remove(self, path: Path) -> None:
+        self._step("remove")
+        super().remove(path)
+
+    def sync_directory(self, path: Path) -> None:
+        self._step("sync_directory")
+
+    def _step(self, kind: str) -> None:
+        self.steps += 1
+        self.fault(self.steps, kind)
 
 
 class PowerCut(OSError):
     """The disk is gone."""
 
 
-class PowerCutFiles(SystemFiles):
-    """The machine's files, and beside them what a disk would hold after a power cut.
+class PowerCutFiles(FaultyFiles):
+    """Beside the machine's files, what a disk would hold after a power cut.
 
     A disk keeps what was synced. Of the rest it keeps any sectors and either length of a file,
-    and a first part of the names that were made, replaced or removed since their directory was
-    synced, as a journal does.
+    and any of the names that were made, replaced or removed since their directory was synced:
+    more disorder than a journal allows.
 
     Args:
         root: a directory whose present content is durable.
+
+    Attributes:
+        cut_at: the step during which the power goes.
+        syncs_left: the power goes during the sync after so many.
+        write_error: what the next writes fail with, after some bytes.
     """
 
     def __init__(self, root: Path) -> None:
+        super().__init__()
         self.root = root
+        self.cut_at = 0
         self.syncs_left: int | None = None
         self.write_error: OSError | None = None
+        self.dead = False
+        self.torn_bytes = 700
         self._durable: dict[int, bytes] = {}
         self._handles: dict[int, int] = {}
         self._names: dict[Path, dict[str, int]] = {}
         self._renamed: dict[Path, list[dict[str, int | None]]] = {}
+        self._made: set[Path] = set()
         for directory, _, names in os.walk(root):
             self._names[Path(directory)] = {
                 name: (Path(directory) / name).stat().st_ino for name in names
@@ -48,24 +187,38 @@ class PowerCutFiles(SystemFiles):
                 os.close(self._hold(os.open(Path(directory) / name, os.O_RDWR), synced=True))
 
     def make_directory(self, path: Path) -> None:
+        new = not path.exists()
         super().make_directory(path)
         self._names.setdefault(path, {})
+        if new:
+            self._made.add(path)
+        self._end_step()
 
     def open(self, path: Path, *, create: bool = False) -> int:
         known = path.exists()
         fd = self._hold(super().open(path, create=create), synced=False)
         if not known:
             self._rename(path.parent, {path.name: os.fstat(fd).st_ino})
+        if create:
+            self._end_step(fd)
         return fd
 
     def write(self, fd: int, at: int, parts: Sequence[bytes | memoryview]) -> int:
-        if self.write_error is not None:
-            super().write(fd, at, [b"".join(parts)[:700]])
-            raise self.write_error
-        return super().write(fd, at, parts)
+        written = super().write(fd, at, parts)
+        self._end_step()
+        return written
+
+    def allocate(self, fd: int, length: int) -> None:
+        super().allocate(fd, length)
+        self._end_step()
+
+    def truncate(self, fd: int, length: int) -> None:
+        super().truncate(fd, length)
+        self._end_step()
 
     def sync(self, fd: int) -> int:
-        self._count_sync()
+        super().sync(fd)
+        self._end_step()
         inode = os.fstat(fd).st_ino
         self._durable[inode] = self._content(inode)
         return 0
@@ -73,26 +226,33 @@ class PowerCutFiles(SystemFiles):
     def rename(self, old: Path, new: Path) -> None:
         super().rename(old, new)
         self._rename(new.parent, {old.name: None, new.name: new.stat().st_ino})
+        self._end_step()
 
     def remove(self, path: Path) -> None:
         super().remove(path)
         self._rename(path.parent, {path.name: None})
+        self._end_step()
 
     def sync_directory(self, path: Path) -> None:
-        self._count_sync()
+        super().sync_directory(path)
+        self._end_step()
+        self._made = {made for made in self._made if made.parent != path}
         for change in self._renamed.pop(path, []):
             self._apply(path, change, self._names)
 
     def image(self, target: Path, chosen: random.Random) -> None:
         """Writes what the disk may hold now into a new directory."""
         names = {directory: dict(found) for directory, found in self._names.items()}
+        lost = {made for made in sorted(self._made) if chosen.random() < 0.5}
         for directory, changes in self._renamed.items():
-            for change in changes[: chosen.randint(0, len(changes))]:
-                self._apply(directory, change, names)
+            for change in changes:
+                if chosen.random() < 0.5:
+                    self._apply(directory, change, names)
+        target.mkdir(parents=True)
         for directory, found in names.items():
-            if directory.is_relative_to(self.root):
+            if directory.is_relative_to(self.root) and not lost & {directory, *directory.parents}:
                 place = target / directory.relative_to(self.root)
-                place.mkdir(parents=True)
+                place.mkdir(parents=True, exist_ok=True)
                 for name, inode in found.items():
                     (place / name).write_bytes(self._after_cut(inode, chosen))
 
@@ -102,16 +262,29 @@ class PowerCutFiles(SystemFiles):
             os.close(handle)
         self._handles.clear()
 
-    def _count_sync(self) -> None:
-        if self.syncs_left is not None:
+    def _step(self, kind: str) -> None:
+        if self.syncs_left is not None and kind in {"sync", "sync_directory"}:
             self.syncs_left -= 1
-            if self.syncs_left < 0:
-                raise PowerCut("the power is gone")
+            self.dead = self.dead or self.syncs_left < 0
+        if self.dead:
+            raise PowerCut("the power is gone")
+        super()._step(kind)
+        if kind == "write" and self.write_error is not None:
+            raise self.write_error
+
+    def _end_step(self, fd: int | None = None) -> None:
+        # The change is under way: how much of it the disk keeps is for `image` to choose.
+        if self.steps == self.cut_at:
+            self.dead = True
+            if fd is not None:
+                self.close(fd)
+            raise PowerCut("the power is gone")
 
     def _hold(self, fd: int, *, synced: bool) -> int:
         inode = os.fstat(fd).st_ino
         if inode not in self._handles:
-            self._handles[inode] = os.dup(fd)
+            # Opened anew: a duplicate would share the lock and keep it.
+            self._handles[inode] = os.open(f"/proc/self/fd/{fd}", os.O_RDWR)
             self._durable[inode] = self._content(inode) if synced else b""
         return fd
 
@@ -145,6 +318,11 @@ class PowerCutFiles(SystemFiles):
 
 
 @pytest.fixture
+def faulty_files() -> type[FaultyFiles]:
+    return FaultyFiles
+
+
+@pytest.fixture
 def power_cut_files() -> Iterator[Callable[[Path], PowerCutFiles]]:
     made: list[PowerCutFiles] = []
 
@@ -157,140 +335,89 @@ def power_cut_files() -> Iterator[Callable[[Path], PowerCutFiles]]:
         files.forget()
 
 
-# Appends batches of random sizes for ever. Writes `queue offset length` to standard output after
-# each acknowledgement, so that whoever reads knows what was promised. With a third argument n it
-# stops for ever before the n-th sync, with a group written and not synced.
-CHILD = """
-import asyncio, random, sys
-from pathlib import Path
-import structlog
-from headrace_mq._runtime.files import SystemFiles
-from headrace_mq.message import QueueRef
-from headrace_mq.protocol.batch import Columns, encode_batch
-from headrace_mq.settings import StoreSettings
-from headrace_mq.store.message_store import MessageStore
+# ---- what was promised -----------------------------------------------------------------------
 
-class StoppingFiles(SystemFiles):
-    left = int(sys.argv[3])
-
-    def sync(self, fd):
-        self.left -= 1
-        if self.left == 0:
-            print("stopped", flush=True)
-            sys.stdin.read()
-        return super().sync(fd)
-
-async def main(directory, seed):
-    chosen = random.Random(seed)
-    store = MessageStore(
-        StoreSettings(directory=Path(directory), segment_bytes=1 << 20), files=StoppingFiles()
-    )
-    store.open()
-    while True:
-        told = []
-        for _ in range(chosen.randint(1, 8)):
-            queue = chosen.randint(0, 3)
-            body = bytes([queue + 1]) * chosen.randint(1, 6_000)
-            batch = encode_batch(
-                QueueRef("t", queue), Columns([], [], [], [body], []), born_first_ms=0
-            )
-            retention = "forever" if queue else "transient"
-            offset = store.append(batch, retention=retention).base_offset
-            told.append((queue, offset, len(body)))
-        await store.durable()
-        for line in told:
-            print(*line)
-        sys.stdout.flush()
-
-structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
-asyncio.run(main(sys.argv[1], int(sys.argv[2])))
-"""
-
-Acks = list[tuple[int, int, int]]
+Bodies = tuple[bytes, ...]
 
 
-class Appender:
-    """A child process that appends until it is killed.
+class Ledger:
+    """One producer per queue: what it sent, in order, and how much of that was acknowledged.
 
     Attributes:
-        acks: queue, offset and body length of everything that it was told is durable.
-        stopped: it is about to sync, and never will.
+        sent: the batches of each queue, every one sent with its own sequence.
+        acked: how many of them, from the first, were acknowledged.
     """
 
-    def __init__(self, directory: Path, *, seed: int, stop_at: int = 0) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", CHILD, str(directory), str(seed), str(stop_at)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+    QUEUES = 3
+
+    def __init__(self, seed: int) -> None:
+        self._chosen = random.Random(seed)
+        self.sent: dict[int, list[Bodies]] = {queue: [] for queue in range(self.QUEUES)}
+        self.acked = dict.fromkeys(self.sent, 0)
+
+    async def send(self, store: MessageStore, *, new: int = 4) -> None:
+        """Sends again what was not acknowledged, and up to so many new batches.
+
+        Raises what `append` and `durable` raise; then nothing of it counts as acknowledged.
+        """
+        for queue, batches in self.sent.items():
+            for number in range(self.acked[queue], len(batches)):
+                self._append(store, queue, number)
+        for _ in range(self._chosen.randint(1, new) if new else 0):
+            queue = self._chosen.randrange(self.QUEUES)
+            sizes = [self._chosen.randint(0, 3_000) for _ in range(self._chosen.randint(1, 3))]
+            self.sent[queue].append(tuple(map(self._chosen.randbytes, sizes)))
+            self._append(store, queue, len(self.sent[queue]) - 1)
+        reached = {queue: len(batches) for queue, batches in self.sent.items()}
+        await store.durable()
+        self.acked = reached
+
+    def _append(self, store: MessageStore, queue: int, number: int) -> None:
+        first = sum(map(len, self.sent[queue][:number]))
+        batch = encode_batch(
+            QueueRef("t", queue),
+            Columns([], [], [], list(self.sent[queue][number]), []),
+            born_first_ms=0,
+            producer_id=queue + 1,
+            first_sequence=first,
         )
-        self.acks: Acks = []
-        self.stopped = False
+        appended = store.append(batch, retention="forever" if queue else "transient")
+        # A repeated batch that is long forgotten has no place any more.
+        assert appended.base_offset == first or appended == (-1, True)
 
-    def run(self, acks: int) -> None:
-        """Returns when so many acknowledgements came, or when it stopped."""
-        assert self._process.stdout is not None
-        while len(self.acks) < acks and not self.stopped:
-            self._take(self._process.stdout.readline())
-
-    def kill(self) -> None:
-        """Kills it without notice; counts what it had said before."""
-        self._process.kill()
-        said, _ = self._process.communicate()
-        for line in said.splitlines(keepends=True):
-            if line.endswith(b"\n"):
-                self._take(line)
-
-    def _take(self, line: bytes) -> None:
-        assert line, "the child ended by itself"
-        self.stopped = self.stopped or line == b"stopped\n"
-        if not self.stopped:
-            queue, offset, length = map(int, line.split())
-            self.acks.append((queue, offset, length))
-
-
-def read_back(directory: Path, acks: Acks) -> int:
-    """Recovers a store and checks it against what was acknowledged; returns its messages.
-
-    Every acknowledged message is there as it was, nothing is half there, offsets have no gaps.
-    """
-    store = MessageStore(StoreSettings(directory=directory, segment_bytes=1 << 20))
-    store.open()
-    try:
-        assert store.damage == []
+    @staticmethod
+    def held(store: MessageStore, queue: int) -> dict[int, Bodies]:
+        """Reads all batches of a queue, by their first offset."""
         found = {}
-        for queue, _ in store.queues():
-            first, end = store.range(queue)
-            assert first == 0
-            records = [
-                record
-                for batch in store.read(queue, 0, 1 << 30)
-                for record in decode_records(batch)
-            ]
-            assert [record.offset for record in records] == list(range(end))
-            for record in records:
-                assert set(record.body) == {queue.queue_id + 1}
-                found[queue.queue_id, record.offset] = len(record.body)
-        assert [ack for ack in acks if found.get(ack[:2]) != ack[2]] == []
-        return len(found)
-    finally:
-        # As if this process were killed: the next one recovers again.
-        store._release()
+        at, end = store.range(QueueRef("t", queue))
+        while at < end and (batches := store.read(QueueRef("t", queue), at, 20_000)):
+            for batch in batches:
+                header = read_header(batch)
+                found[header.base_offset] = tuple(decode_columns(batch, header).bodies)
+                at = header.next_offset
+        return found
+
+    def judge(self, store: MessageStore) -> Counter[str]:
+        """Counts what must not be: lost acknowledgements, wrong bodies, batches nobody sent."""
+        faults: Counter[str] = Counter()
+        for queue, batches in self.sent.items():
+            found = self.held(store, queue)
+            at = 0
+            for number, bodies in enumerate(batches):
+                there = found.pop(at, None)
+                faults["lost_acks"] += there is None and number < self.acked[queue]
+                faults["wrong_bodies"] += there is not None and there != bodies
+                at += len(bodies)
+            faults["phantoms"] += len(found)
+        faults["damage"] += len(store.damage)
+        return +faults
+
+    @property
+    def messages(self) -> int:
+        """How many messages were acknowledged."""
+        return sum(len(b) for q, batches in self.sent.items() for b in batches[: self.acked[q]])
 
 
 @pytest.fixture
-def start_appender() -> Iterator[Callable[..., Appender]]:
-    started: list[Appender] = []
-
-    def start(directory: Path, *, seed: int, stop_at: int = 0) -> Appender:
-        started.append(Appender(directory, seed=seed, stop_at=stop_at))
-        return started[-1]
-
-    yield start
-    for appender in started:
-        appender.kill()
-
-
-@pytest.fixture
-def check_store() -> Callable[[Path, Acks], int]:
-    return read_back
+def ledger() -> type[Ledger]:
+    return Ledger
