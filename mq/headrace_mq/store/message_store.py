@@ -181,6 +181,7 @@ class MessageStore:
         for name, log in self._logs.items():
             self._starts[name] = log.open(clean_end.starts.get(name))
             self.damage += recover(log, self._queues, synced=clean_end.logs.get(name, 0))
+        self._queues.skip_missed()
         for queue in clean_end.queues:
             self._queues.skip_to(QueueRef(queue.topic, queue.queue_id), queue.log, queue.end)
         self._queues.forget_surplus()

@@ -45,6 +45,7 @@ class Queues:
         self._logs = logs
         self._queues: dict[QueueRef, Queue] = {}
         self._sequences = Sequences(producers_max)
+        self._missed_ends: dict[QueueRef, int] = {}
 
     def __len__(self) -> int:
         return len(self._queues)
@@ -147,22 +148,36 @@ class Queues:
                 header.appended_at_ms,
             )
         )  # fmt: skip
+        self._missed_ends.pop(header.queue, None)
         self._note(queue, header)
         return None
 
     def miss(self, log: str, header: BatchHeader) -> bool:
-        """Leaves a gap for a damaged batch, if its header fits what came before it."""
+        """Leaves a gap for a damaged batch, if its header fits what came before it.
+
+        Its count and its sequence are among the bytes that fail their checksum: the next whole
+        batch of the queue decides where offsets go on, and only where none comes the count does.
+        """
         queue = self._queues.get(header.queue)
         if (
             queue is None
             or queue.log.name != log
-            or queue.index.end != header.base_offset
+            or self._missed_ends.get(header.queue, queue.index.end) != header.base_offset
             or header.count > BATCH_RECORDS_MAX
         ):
             return False
-        queue.index.skip_to(header.next_offset)
-        self._note(queue, header)
+        self._missed_ends[header.queue] = header.next_offset
+        # A wrong sequence would take new messages for repeated ones, and acknowledge them unkept.
+        self._sequences.forget(sent_by(header.producer_id, header.producer_epoch, header.queue))
         return True
+
+    def skip_missed(self) -> None:
+        """Leaves a gap for damaged batches that no whole one of their queue follows."""
+        for ref, end in self._missed_ends.items():
+            queue = self._queues[ref]
+            queue.index.skip_to(end)
+            queue.log.index.note(ref, queue.index, None, None)
+        self._missed_ends.clear()
 
     def adopt(self, log: str, segment: int, directory: Directory) -> str | None:
         """Enters a block of an index; returns what it contradicts, and then enters nothing."""

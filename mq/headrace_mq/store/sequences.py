@@ -120,6 +120,10 @@ class Sequences:
         if undo.before is not None:
             self._producers[undo.key] = undo.before
 
+    def forget(self, key: Key) -> None:
+        """Lets a producer begin anywhere, because it is unknown what it sent last."""
+        self._producers.pop(key, None)
+
     def forget_surplus(self) -> None:
         """Drops the producers that have been silent longest, down to the limit."""
         while len(self._producers) > self._producers_max:

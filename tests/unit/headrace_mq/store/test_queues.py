@@ -135,8 +135,21 @@ def test_a_damaged_batch_leaves_its_offsets_unused_if_its_header_fits(
 ) -> None:
     queues.accept("forever", header(3, offset=0, producer=7))
     assert queues.miss("forever", header(2, offset=3, producer=7, sequence=3))
+    queues.skip_missed()
     assert ends(queues) == {ORDERS: (5, 5)}
     assert queues.duplicate_of(header(1, producer=7, sequence=5)) is None
+
+
+def test_the_count_of_a_damaged_batch_never_costs_the_batches_behind_it(
+    queues: Queues, header: Callable[..., BatchHeader]
+) -> None:
+    queues.accept("forever", header(3, offset=0, producer=7))
+    assert queues.miss("forever", header(2 + 4_096, offset=3, producer=7, sequence=1 << 20))
+    # Unknown is what the producer sent last, so nothing of it may pass for repeated.
+    assert queues.duplicate_of(header(1, producer=7, sequence=5)) is None
+    assert queues.accept("forever", header(1, offset=5, producer=7, sequence=5)) is None
+    queues.skip_missed()
+    assert ends(queues) == {ORDERS: (6, 6)}
 
 
 @pytest.mark.parametrize("why", ["log", "offset", "count", "queue"])
