@@ -60,7 +60,7 @@ async def fill(store: MessageStore, ledger: Any, full: Full | None = None) -> Co
     return +faults
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(3_600)
 async def test_a_disk_that_is_full_at_any_write_costs_nothing_but_time(
     tmp_path: Path,
     faulty_files: Any,
@@ -93,7 +93,7 @@ async def test_a_disk_that_is_full_at_any_write_costs_nothing_but_time(
     assert not faults
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(3_600)
 async def test_a_restart_after_a_full_disk_loses_nothing(
     tmp_path: Path, faulty_files: Any, ledger: Any, rounds: Callable[[int], int]
 ) -> None:

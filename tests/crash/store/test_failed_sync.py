@@ -88,7 +88,7 @@ async def acks_after_failure(store: MessageStore) -> int:
     return acked
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("sticky", [False, True], ids=["once", "for good"])
 @pytest.mark.parametrize("cache", [0, 1 << 20], ids=["uncached", "cached"])
 async def test_no_failed_sync_is_ever_acknowledged_or_retried(
@@ -116,7 +116,7 @@ async def test_no_failed_sync_is_ever_acknowledged_or_retried(
     assert not faults
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("number", [errno.EIO, errno.EROFS, errno.EINTR], ids=errno.errorcode.get)
 async def test_no_failed_write_is_ever_acknowledged_or_retried(
     tmp_path: Path,

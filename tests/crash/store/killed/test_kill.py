@@ -17,7 +17,7 @@ SMALL = {"segment_bytes": 64 * 1024, "groups": 12}
 WHENS = ("before", "half-way", "after")
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("flush", ["always", "interval"])
 def test_nothing_acknowledged_is_lost_when_the_process_is_killed_again_and_again(
     tmp_path: Path,
@@ -48,7 +48,7 @@ def test_nothing_acknowledged_is_lost_when_the_process_is_killed_again_and_again
     assert not faults
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(3_600)
 def test_nothing_acknowledged_is_lost_when_the_process_is_killed_at_any_change_of_the_disk(
     tmp_path: Path,
     appender: Any,

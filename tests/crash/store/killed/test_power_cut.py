@@ -125,7 +125,7 @@ def write(directory: Path, files: dict[Path, bytes]) -> Path:
     return directory
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(3_600)
 def test_nothing_acknowledged_is_lost_when_the_power_goes_at_any_moment(
     disk: Disk,
     appender: Any,
@@ -152,7 +152,7 @@ def test_nothing_acknowledged_is_lost_when_the_power_goes_at_any_moment(
     assert not faults
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(3_600)
 def test_nothing_acknowledged_is_lost_when_sectors_of_the_last_write_arrive_in_any_order(
     disk: Disk,
     tmp_path: Path,
