@@ -7,13 +7,14 @@ INSTALLED := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo fresh-demo test format bench bench-peers clean distclean
+.PHONY: help install demo fresh-demo test test-crash format bench bench-peers clean distclean
 
 help:
 	@echo "make demo                         the bank sample end to end, on the data set in seeds/"
 	@echo "make demo TRANSACTIONS=FILE.csv   the same with your own transactions"
 	@echo "make fresh-demo                   the same, forgetting what earlier demos stored"
 	@echo "make test                         every check and every test"
+	@echo "make test-crash COUNT=300         the store's crash tests for long: power cuts, kills, flips, figures"
 	@echo "make format                       format and mend what can be mended by itself"
 	@echo "make bench                        commands per second, end to end and in one process"
 	@echo "make bench-peers                  the same beside plain SQLite, bare drivers and the bare disk"
@@ -50,6 +51,13 @@ test: $(INSTALLED)
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest
 
+COUNT ?= 300
+
+# As root it also cuts the power of a real file system; docs/testing.md tells what it prints.
+test-crash: export PYTHONSAFEPATH = 1
+test-crash: $(INSTALLED)
+	$(BIN)/python -m pytest tests/crash/store --count $(COUNT)
+
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -63,6 +71,7 @@ bench-peers: $(INSTALLED)
 	@$(BIN)/python -m benchmarks.plain
 	@$(BIN)/python -m benchmarks.event_store
 	@$(BIN)/python -m benchmarks.store_append
+	@$(BIN)/python -m benchmarks.store_read
 
 clean:
 	rm -rf var dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

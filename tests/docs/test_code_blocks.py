@@ -21,6 +21,7 @@ RUN_ELSEWHERE = {
     "make fresh-demo": "tests/acceptance/test_demo.py",
     "make install": ".ci/run",
     "make test": ".ci/run",
+    "make test-crash COUNT=300": "tests/crash/store/test_figures.py",
     "source .venv/bin/activate": ".ci/run",
 }
 LANGUAGES = {"", "bash", "hex", "json", "python", "sql", "text", "toml"}

@@ -143,10 +143,13 @@ def test_nothing_acknowledged_is_lost_when_the_power_goes_at_any_moment(
             acks = []
         appender.live(disk.mount / "store", seed=number)
         appender.run(acks=chosen.randint(1, 100))
+        # What is said later is said without power: a sync that runs while ext4 is shut down may
+        # return without an error, which no machine that loses its power lives to see.
+        heard = list(appender.acks)
         after_the_cut(disk, appender)
-        assert appender.acks
-        acks += appender.acks
-        checked += len(appender.acks)
+        assert heard
+        acks += heard
+        checked += len(heard)
         faults += judge_acks(disk.mount / "store", acks)
     figures("power cuts of an ext4", power_cuts=cuts, acks_checked=checked, **faults)
     assert not faults
