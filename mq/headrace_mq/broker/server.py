@@ -183,7 +183,7 @@ class Broker:
         )
         state.watermarks.look()
         self._deletion = Deletion(
-            store,  # type: ignore[arg-type]  # the store grows `segments` and `delete_segments` next
+            store,
             settings.store,
             clock=clock,
             consumed=offsets.consumed,
