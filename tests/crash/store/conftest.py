@@ -1,8 +1,11 @@
 """What crash tests of the store share: figures, faulty disks, and what was promised."""
 
+import errno
+import functools
 import json
 import os
 import random
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -69,6 +72,38 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 # ---- disks -----------------------------------------------------------------------------------
 
 
+# Made from the log: no message waits for them, so no fault of theirs may refuse one.
+DERIVED = {".index", ".keys"}
+PORT = (
+    "make_directory", "names", "open", "close", "size", "read", "write", "allocate", "truncate",
+    "next_data", "sync", "rename", "remove", "sync_directory", "lock",
+)  # fmt: skip
+
+
+def one_at_a_time(cls: type[Any]) -> type[Any]:
+    """Makes every operation of the port serial, because the store writes its index in a thread.
+
+    A thread that an abandoned store left behind is refused: in a killed process it would be gone.
+    """
+    for name in PORT:
+        setattr(cls, name, _serial(getattr(cls, name)))
+    return cls
+
+
+def _serial(operation: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(operation)
+    def serial(self: Any, *arguments: Any, **options: Any) -> Any:
+        thread = threading.current_thread()
+        with self.serial:
+            if thread in self.gone:
+                raise OSError(errno.EBADF, "the process is gone")
+            self.threads.add(thread)
+            return operation(self, *arguments, **options)
+
+    return serial
+
+
+@one_at_a_time
 class FaultyFiles(SystemFiles):
     """The machine's files, which fail where a test wants it.
 
@@ -84,32 +119,43 @@ class FaultyFiles(SystemFiles):
         self.fault = fault or (lambda step, kind: None)
         self.torn_bytes = 0
         self.longest_write = 1 << 40
+        self.serial = threading.RLock()
+        self.threads: set[threading.Thread] = set()
+        self.gone: set[threading.Thread] = set()
         self._open: set[int] = set()
+        self._derived: set[int] = set()
 
     def make_directory(self, path: Path) -> None:
         self._step("make_directory")
         super().make_directory(path)
 
     def open(self, path: Path, *, create: bool = False) -> int:
+        derived = path.suffix in DERIVED
         if create:
-            self._step("create")
+            self._step("create derived" if derived else "create")
         fd = super().open(path, create=create)
         self._open.add(fd)
+        if derived:
+            self._derived.add(fd)
         return fd
 
     def close(self, fd: int) -> None:
         self._open.discard(fd)
+        self._derived.discard(fd)
         super().close(fd)
 
     def abandon(self) -> None:
         """Closes every file and gives up the lock, as the end of a killed process does."""
-        for fd in self._open:
-            os.close(fd)
-        self._open.clear()
+        with self.serial:
+            self.gone |= self.threads - {threading.current_thread()}
+            for fd in self._open:
+                os.close(fd)
+            self._open.clear()
+            self._derived.clear()
 
     def write(self, fd: int, at: int, parts: Sequence[bytes | memoryview]) -> int:
         try:
-            self._step("write")
+            self._step("write derived" if fd in self._derived else "write")
         except OSError:
             super().write(fd, at, [b"".join(parts)[: self.torn_bytes]])
             raise
@@ -150,6 +196,7 @@ class PowerCut(OSError):
     """The disk is gone."""
 
 
+@one_at_a_time
 class PowerCutFiles(FaultyFiles):
     """Beside the machine's files, what a disk would hold after a power cut.
 
