@@ -27,7 +27,6 @@ from headrace_mq.store.segment import (
     Place,
     Segment,
     SegmentPlan,
-    SyncFailed,
     encode_mark,
 )
 from headrace_mq.store.sequences import Undo
@@ -347,7 +346,7 @@ def _write_groups(groups: list[Group], *, sync: bool) -> list[int]:
                 sync_us.append(segment.sync())
         except StoreFull as full:
             group.failure = failures[name] = full
-        except (OSError, SyncFailed) as error:
+        except Exception as error:  # noqa: BLE001 - whatever broke, who waits must be told
             group.failure = StoreReadOnly(_read_only_reason(error))
             # The other logs share the disk: none of them may acknowledge anything either.
             failures = dict.fromkeys([other.log.name for other in groups], group.failure)

@@ -306,6 +306,17 @@ async def test_after_a_broken_write_or_sync_nothing_is_acknowledged_ever_again(
         await desk.flusher.durable()
 
 
+@pytest.mark.parametrize("inline", [True, False])
+async def test_a_defect_while_writing_lets_nobody_wait_for_ever(desk: Desk, inline: bool) -> None:
+    desk.flusher._inline = inline
+    desk.files.write_error = ZeroDivisionError("a defect")
+    desk.stage(b"a")
+    with pytest.raises(StoreReadOnly, match="a defect"):
+        async with asyncio.timeout(10):
+            await desk.flusher.durable()
+    assert desk.withdrawn == [b"a"]
+
+
 async def test_a_broken_sync_takes_back_what_was_collected_behind_in_every_log(desk: Desk) -> None:
     desk.flusher._inline = False
     desk.files.gate.clear()
