@@ -2,6 +2,9 @@
 
 from headrace import Aggregate, AggregateId, Command, DomainError, DomainEvent, applies
 
+# Ten billion in cents: more is a mistake, and sums of it must fit a database's 64-bit integers.
+AMOUNT_MAX = 10**12
+
 
 # What may be asked of an account. Amounts are in cents.
 class OpenAccount(Command):
@@ -100,7 +103,7 @@ class AccountIsClosed(DomainError):
 
 
 class InvalidAmount(DomainError):
-    """An amount is one cent or more."""
+    """An amount is one cent or more, and not more than a person could mean."""
 
 
 class NotEmpty(DomainError):
@@ -160,8 +163,8 @@ class Account(Aggregate):
     def _check(self, amount: int) -> None:
         if self.closed:
             raise AccountIsClosed(f"account {self.id} is closed")
-        if amount < 1:
-            raise InvalidAmount(f"an amount is one cent or more, not {amount}")
+        if not 1 <= amount <= AMOUNT_MAX:
+            raise InvalidAmount(f"an amount is one cent to {AMOUNT_MAX} cents, not {amount}")
 
     def _balance_less(self, amount: int) -> int:
         self._check(amount)
