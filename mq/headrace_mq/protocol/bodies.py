@@ -10,6 +10,7 @@ Sits between: frames and the callers of `encode` and `decode`. Pure.
 """
 
 import struct
+from functools import cache
 from typing import TypeVar
 
 import msgspec
@@ -17,6 +18,7 @@ import msgspec
 from headrace_mq.errors import MalformedRequest
 
 __all__ = [
+    "Body",
     "BrokerDescription",
     "CommitOffsets",
     "CommittedOffset",
@@ -298,10 +300,12 @@ class BrokerDescription(Body, frozen=True):
 B = TypeVar("B", bound=Body)
 
 _encoder = msgspec.msgpack.Encoder()
-_decoders: dict[type[Body], msgspec.msgpack.Decoder[Body]] = {
-    body: msgspec.msgpack.Decoder(body) for body in Body.__subclasses__()
-}
 _LENGTH = struct.Struct("<I")
+
+
+@cache
+def _decoder(kind: type[B]) -> msgspec.msgpack.Decoder[B]:
+    return msgspec.msgpack.Decoder(kind)
 
 
 def encode(body: Body) -> bytes:
@@ -316,7 +320,8 @@ def decode(kind: type[B], data: bytes | bytearray | memoryview) -> B:
         MalformedRequest: the bytes are no such body; the sentence says where they go wrong.
     """
     try:
-        return _decoders[kind].decode(data)  # type: ignore[return-value]  # the table pairs kinds with their decoders
+        decoder: msgspec.msgpack.Decoder[B] = _decoder(kind)
+        return decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedRequest(f"the body is no {kind.__name__}: {error}") from error
 

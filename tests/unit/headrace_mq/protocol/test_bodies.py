@@ -1,3 +1,5 @@
+import importlib
+import pkgutil
 import re
 from collections.abc import Iterator
 from contextlib import suppress
@@ -10,6 +12,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from headrace_mq import protocol
 from headrace_mq.errors import MalformedRequest, ResponseCode, error_for
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol import bodies
@@ -34,6 +37,9 @@ from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import FLAG_ANSWER, encode_frame
 
 WIRE = (Path(bodies.__file__).parent / "WIRE.md").read_text(encoding="utf-8")
+# Bodies stand in several modules; a kind that is not imported would not be tested.
+for module in pkgutil.iter_modules(protocol.__path__, f"{protocol.__name__}."):
+    importlib.import_module(module.name)
 KINDS = sorted(Body.__subclasses__(), key=lambda kind: kind.__name__)
 kinds = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 
