@@ -42,6 +42,10 @@ demo: $(INSTALLED)
 fresh-demo: $(INSTALLED)
 	@$(BIN)/python -m samples.bank.demo --fresh $(if $(TRANSACTIONS),--transactions '$(TRANSACTIONS)')
 
+# Processes that share the files of tests between them: one more than 2 cores have, because many
+# tests wait for a disk, a JVM or a broker. Each holds a PostgreSQL, and Spark where it needs one.
+WORKERS ?= 3
+
 # Without it `python -m` puts this folder on the path, and tests would import what no user can.
 test: export PYTHONSAFEPATH = 1
 test: $(INSTALLED)
@@ -49,7 +53,7 @@ test: $(INSTALLED)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile
 
 COUNT ?= 300
 
