@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from headrace._commanding.handling import HandlerTable
 from headrace._domain.aggregate import Aggregate
 from headrace._domain.message import Command, DomainEvent
-from headrace._domain.registry import Registry
+from headrace._domain.registry import Registry, Upcaster
 from headrace._projecting.projection import Projection
 from headrace._projecting.workflows import ProcessManager
 from headrace.bus import CommandBus, CommandResult
@@ -39,6 +39,7 @@ log = structlog.get_logger(__name__)
 
 Handler = TypeVar("Handler", bound=Callable[..., Awaitable[None]])
 R = TypeVar("R", bound=BaseModel)
+U = TypeVar("U", bound=Upcaster)
 Part = type[Aggregate] | Projection[Any] | ProcessManager
 
 
@@ -59,6 +60,7 @@ class App:
         self._projections: dict[str, Projection[Any]] = {}
         self._process_managers: dict[str, ProcessManager] = {}
         self._handlers = HandlerTable()
+        self._upcasters: list[tuple[type[Command] | type[DomainEvent], int, Upcaster]] = []
 
     def add(self, *parts: Part) -> None:
         """Binds aggregate classes, projections and process managers.
@@ -88,6 +90,25 @@ class App:
         """
         self._handlers.add(handler)
         return handler
+
+    def upcasts(
+        self, message_type: type[Command] | type[DomainEvent], version: int
+    ) -> Callable[[U], U]:
+        """Registers how the stored fields of an old version become those of the next one.
+
+        @app.upcasts(Deposited, 1)
+        def deposited_2(data: dict[str, Any]) -> dict[str, Any]:
+            return {**data, "currency": "EUR"}
+
+        The fields are JSON values. Whoever reads a stored event or a queued command gets it after
+        its whole chain of upcasters. The function must not fail and must always give the same.
+        """
+
+        def register(function: U) -> U:
+            self._upcasters.append((message_type, version, function))
+            return function
+
+        return register
 
     @property
     def command_types(self) -> frozenset[type[Command]]:
@@ -119,6 +140,17 @@ class App:
         for aggregate in self._aggregates.values():
             for event_type in aggregate.event_types():
                 events.add(event_type)
+        for message_type, version, function in self._upcasters:
+            known = commands if issubclass(message_type, Command) else events
+            if not known.knows(message_type):
+                raise DefinitionError(
+                    f"the upcaster of {message_type.__name__} version {version} leads nowhere:"
+                    f" nothing of {self.name} handles or applies {message_type.__name__}"
+                )
+            known.upcast(message_type.message_name, version, function)
+        # Events are kept for ever, commands only until they are handled.
+        events.check(every_version=True)
+        commands.check(every_version=False)
         self._check_reactions(set(events), set(commands))
         return JsonSerializer(commands, events)
 

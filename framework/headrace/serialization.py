@@ -27,7 +27,7 @@ from pydantic import ValidationError
 from headrace._domain.message import Command, DomainEvent
 from headrace._domain.registry import Registry
 from headrace._domain.stream import EventStream, Rejection
-from headrace.errors import SerializationError
+from headrace.errors import SerializationError, UnknownMessageType
 
 __all__ = ["CommandEnvelope", "JsonSerializer", "Serializer", "decode_result", "encode_result"]
 
@@ -151,6 +151,9 @@ def decode_result(text: str | None) -> Any:
 class JsonSerializer:
     """JSON by msgspec outside and by pydantic's rules inside.
 
+    Old versions of messages become newer ones where they are decoded, so that every reader meets
+    the classes of today: loading, projections, process managers, Spark, and the command topic.
+
     Args:
         commands: the command types that may come in.
         events: the event types that may come in.
@@ -164,8 +167,16 @@ class JsonSerializer:
         self._published: dict[bytes, EventStream] = {}
 
     def encode_command(self, envelope: CommandEnvelope) -> bytes:
-        """Encodes a command with its envelope."""
+        """Encodes a command with its envelope.
+
+        Raises:
+            UnknownMessageType: nobody could decode it: its class has no handler.
+        """
         command = envelope.command
+        if not self._commands.knows(type(command)):
+            raise UnknownMessageType(
+                f"no handler is registered for {type(command).__name__}; add one with @app.handles"
+            )
         return _encode(
             _WireCommand(
                 name=command.message_name,
@@ -183,9 +194,8 @@ class JsonSerializer:
             wire = _decode_command(data)
         except msgspec.DecodeError as error:
             raise SerializationError(f"a command message does not decode: {error}") from error
-        command_type = self._commands.find(wire.name, wire.version)
         return CommandEnvelope(
-            command=_validate(command_type, wire.data),
+            command=_validate(*self._commands.resolve(wire.name, wire.version, wire.data)),
             command_id=wire.command_id,
             correlation_id=wire.correlation_id,
             items=wire.items,
@@ -195,10 +205,19 @@ class JsonSerializer:
         """Encodes a stream whole.
 
         The same value asked for again soon, by the store after the decision, gives the same bytes.
+
+        Raises:
+            UnknownMessageType: nobody could decode it: no aggregate applies one of its events.
         """
         encoded = self._encoded.pop(id(stream), None)
         if encoded is not None:
             return encoded[1]
+        for event in stream.events:
+            if not self._events.knows(type(event)):
+                raise UnknownMessageType(
+                    f"no aggregate of the application applies {type(event).__name__};"
+                    " add the one that does with app.add(…)"
+                )
         data = _encode_stream(stream)
         if len(data) <= REMEMBERED_BYTES_MAX:
             self._encoded[id(stream)] = (stream, data)
@@ -211,7 +230,6 @@ class JsonSerializer:
             wire = _decode_stream(data)
         except msgspec.DecodeError as error:
             raise SerializationError(f"an event stream does not decode: {error}") from error
-        rejection = wire.rejection
         return EventStream(
             aggregate_type=wire.aggregate_type,
             aggregate_id=wire.aggregate_id,
@@ -220,20 +238,26 @@ class JsonSerializer:
             correlation_id=wire.correlation_id,
             recorded_at=wire.recorded_at.astimezone(UTC),
             events=tuple(
-                _validate(self._events.find(event.name, event.version), event.data)
+                _validate(*self._events.resolve(event.name, event.version, event.data))
                 for event in wire.events
             ),
             result=wire.result,
             items=wire.items,
-            rejection=None
-            if rejection is None
-            else Rejection(
-                error=rejection.error,
-                sentence=rejection.sentence,
-                command_name=rejection.command_name,
-                command_version=rejection.command_version,
-                command_data=rejection.command_data,
-            ),
+            rejection=None if wire.rejection is None else self._rejection(wire.rejection),
+        )
+
+    def _rejection(self, wire: _WireRejection) -> Rejection:
+        version, data = wire.command_version, wire.command_data
+        # A command that nobody handles any more stays as it is: nobody can react to it either.
+        if self._commands.can_upcast(wire.command_name, version):
+            command_type, data = self._commands.resolve(wire.command_name, version, data)
+            version = command_type.message_version
+        return Rejection(
+            error=wire.error,
+            sentence=wire.sentence,
+            command_name=wire.command_name,
+            command_version=version,
+            command_data=data,
         )
 
     def decode_published(self, data: bytes) -> EventStream:

@@ -1,5 +1,8 @@
 """The composition root: what it refuses at start, and what it runs."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 from pydantic import BaseModel
 
@@ -10,6 +13,7 @@ from headrace._projecting.projection import Projection
 from headrace._projecting.workflows import ProcessManager
 from headrace.app import App, load_app
 from headrace.errors import DefinitionError, ProjectionNotFound
+from headrace.settings import Settings
 
 
 class Count(Command):
@@ -137,3 +141,61 @@ def test_an_unknown_projection_is_named_with_those_there_are() -> None:
 def test_a_wrong_application_path_is_explained(path: str, sentence: str) -> None:
     with pytest.raises(DefinitionError, match=sentence):
         load_app(path)
+
+
+class CountedTwice(DomainEvent, name="Counted", version=2):
+    by: int
+    times: int
+
+
+class NewCounter(Aggregate, name="Counter"):
+    def initial_state(self) -> None:
+        self.total = 0
+
+    @applies
+    def _counted(self, event: CountedTwice) -> None:
+        self.total += event.by * event.times
+
+
+class Tell(Command):
+    counter_id: AggregateId
+
+
+def new_app() -> App:
+    app = App("counters")
+    app.add(NewCounter)
+
+    @app.handles
+    async def tell(command: Tell, context: CommandContext) -> None:
+        context.set_result((await context.get(NewCounter, command.counter_id)).total)
+
+    return app
+
+
+async def test_an_aggregate_is_loaded_from_events_of_an_old_version(tmp_path: Path) -> None:
+    settings = Settings(
+        event_store=f"sqlite:///{tmp_path / 'events.db'}",
+        read_models=f"sqlite:///{tmp_path / 'read.db'}",
+    )
+    async with counter_app().run_local(settings) as counters:
+        assert (await counters.bus.execute(Count(counter_id="c-1", by=3))).ok
+    app = new_app()
+
+    @app.upcasts(CountedTwice, 1)
+    def counted_once(data: dict[str, Any]) -> dict[str, Any]:
+        return {**data, "times": 1}
+
+    async with app.run_local(settings) as counters:
+        assert (await counters.bus.execute(Tell(counter_id="c-1"))).value == 3
+
+
+def test_an_old_version_without_a_way_to_the_new_one_is_refused_at_start() -> None:
+    with pytest.raises(DefinitionError, match="event 'Counted' version 1 cannot be read"):
+        _ = new_app().serializer
+
+
+def test_an_upcaster_of_a_message_that_is_not_part_of_the_application_is_refused_at_start() -> None:
+    app = counter_app()
+    app.upcasts(CountedTwice, 1)(dict)
+    with pytest.raises(DefinitionError, match="leads nowhere: nothing of counters"):
+        _ = app.serializer
