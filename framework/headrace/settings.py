@@ -35,6 +35,11 @@ class Settings(BaseModel):
     # Live aggregates kept in memory, and how long an unused one stays (ENode: 3 days, no bound).
     aggregates_cached_max: int = Field(default=10_000, ge=1)
     aggregate_idle_ms: int = Field(default=3_600_000, ge=1_000)
+    # Events of an aggregate between two snapshots: what a load reads at most, give or take one
+    # command. 0: none are taken or read.
+    snapshot_events: int = Field(default=100, ge=0)
+    # Snapshots that wait to be stored, per process; bounds memory, further ones are dropped.
+    snapshots_waiting_max: int = Field(default=1_000, ge=1)
     # Runs of one command that meet a version conflict before it fails as "busy".
     conflict_retries_max: int = Field(default=10, ge=0)
     # Runs of a command that meets an unexpected error before it is parked.

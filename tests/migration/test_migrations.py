@@ -1,6 +1,7 @@
 """The migrations make exactly the tables that the code knows, and take them away again."""
 
 import asyncio
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -8,9 +9,10 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import CommandLine
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, inspect, text
+from sqlalchemy import Connection, inspect, select, text
 from sqlalchemy.exc import DBAPIError
 
+from headrace.errors import SchemaOutOfDate
 from headrace.stores.engines import create_engine
 from headrace.stores.schema import VERSION_TABLE, check, downgrade, migrations_folder, upgrade
 from headrace.stores.tables import event_streams, metadata
@@ -81,6 +83,32 @@ async def test_every_migration_goes_down_and_up_again(database: str) -> None:
     async with engine.begin() as connection:
         assert await connection.run_sync(_differences) == []
     await engine.dispose()
+
+
+async def test_events_survive_the_way_to_the_newest_schema_and_back(database: str) -> None:
+    await upgrade(database, "0001")
+    with pytest.raises(SchemaOutOfDate, match="headrace db upgrade"):
+        await check(database)
+    engine = create_engine(database)
+    async with engine.begin() as connection:
+        await connection.execute(
+            event_streams.insert().values(
+                aggregate_id="a",
+                aggregate_type="Account",
+                version=1,
+                command_id="c",
+                recorded_at=datetime(2026, 1, 31, tzinfo=UTC),
+                body="{}",
+            )
+        )
+    await upgrade(database)
+    await check(database)
+    await downgrade(database, "0001")
+    async with engine.connect() as connection:
+        assert (await connection.execute(select(event_streams.c.command_id))).all() == [("c",)]
+        names = await connection.run_sync(lambda sync: inspect(sync).get_table_names())
+    await engine.dispose()
+    assert "snapshots" not in names
 
 
 async def test_a_migration_that_fails_leaves_nothing(database: str) -> None:

@@ -36,6 +36,7 @@ from headrace._eventing.committer import Committer, NextStep
 from headrace._eventing.publisher import Publisher
 from headrace._loading.cache import LiveAggregate
 from headrace._loading.repository import Repository
+from headrace._loading.snapshots import Snapshots
 from headrace._runtime.backoff import Backoff
 from headrace._runtime.tasks import TaskSet
 from headrace.bus import CommandResult
@@ -59,6 +60,7 @@ class LaneParts:
 
     decider: Decider
     repository: Repository
+    snapshots: Snapshots
     committer: Committer
     publisher: Publisher
     answering: Answering
@@ -202,6 +204,8 @@ class Lane:
                 aggregate.accept()
                 if self._live is None or self._live.aggregate is not aggregate:
                     self._live = LiveAggregate(aggregate)
+                self._live.events_unsaved += len(decision.stream.events)
+                submission.snapshot = self._parts.snapshots.take(self._live)
             if decision.dirty:
                 self._forget()
             self._parts.committer.offer(
@@ -269,6 +273,8 @@ class Lane:
             self._mailbox.settle()
             if self._live is not None:
                 self._live.commands.add(submission.command_id)
+            if submission.snapshot is not None:
+                self._parts.snapshots.offer(submission.snapshot)
             self._publish(submission, decision.stream, decision.body)
         self._wake()
         self._leave_if_empty()

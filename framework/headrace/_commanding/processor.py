@@ -25,6 +25,7 @@ from headrace._eventing.committer import Committer
 from headrace._eventing.publisher import Publisher, event_topic
 from headrace._loading.cache import AggregateCache
 from headrace._loading.repository import Repository
+from headrace._loading.snapshots import Snapshots
 from headrace._runtime.backoff import Backoff
 from headrace._runtime.clock import Clock, SystemClock
 from headrace._runtime.tasks import TaskSet
@@ -77,13 +78,11 @@ class CommandProcessor:
         self._committer = Committer(
             store=store, streams_max=settings.commit_streams_max, backoff=self._backoff
         )
+        self._snapshots = _snapshots(settings, store)
         self._repository = Repository(
             store=store,
-            cache=AggregateCache(
-                aggregates_max=settings.aggregates_cached_max,
-                idle_ms=settings.aggregate_idle_ms,
-                clock=clock,
-            ),
+            snapshots=self._snapshots,
+            cache=_cache(settings, clock),
             backoff=self._backoff,
         )
         self._answering = Answering(
@@ -96,6 +95,7 @@ class CommandProcessor:
         self._parts = LaneParts(
             decider=Decider(handlers=handlers, serializer=serializer, clock=clock),
             repository=self._repository,
+            snapshots=self._snapshots,
             committer=self._committer,
             publisher=Publisher(
                 name=name, transport=transport, tasks=self._tasks, backoff=self._backoff
@@ -126,6 +126,7 @@ class CommandProcessor:
         """
         await self._ensure_topics()
         self._tasks.start("committer", self._committer.run())
+        self._tasks.start("snapshots", self._snapshots.run())
         try:
             await self._tasks.watch(self._take())
         except asyncio.CancelledError:
@@ -222,6 +223,20 @@ class CommandProcessor:
             await self._tasks.watch(_bounded(self._nothing_in_flight.wait, STOP_MS_MAX))
         if self._in_flight:
             log.warning("stopped with commands unfinished", commands=self._in_flight)
+
+
+def _snapshots(settings: Settings, store: EventStore) -> Snapshots:
+    return Snapshots(
+        store=store, events=settings.snapshot_events, waiting_max=settings.snapshots_waiting_max
+    )
+
+
+def _cache(settings: Settings, clock: Clock) -> AggregateCache:
+    return AggregateCache(
+        aggregates_max=settings.aggregates_cached_max,
+        idle_ms=settings.aggregate_idle_ms,
+        clock=clock,
+    )
 
 
 async def _bounded(wait: Callable[[], Awaitable[object]], ms_max: int) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from headrace._commanding.deciding import Decision, Failed
 from headrace.serialization import CommandEnvelope
+from headrace.stores.base import Snapshot
 from headrace.transports.base import Incoming, Subscription
 
 __all__ = ["Delivery", "Submission"]
@@ -33,6 +34,7 @@ class Submission:
         decision: what the last run decided.
         durable: whether the decided stream is in the store.
         stored_before: whether the store has said that it holds this command's outcome.
+        snapshot: of the aggregate after the decision, to be kept once that is durable.
         failure: why it is not to be run again.
     """
 
@@ -45,6 +47,7 @@ class Submission:
         "envelope",
         "failure",
         "recalling",
+        "snapshot",
         "stored_before",
     )
 
@@ -56,6 +59,7 @@ class Submission:
         self.decision: Decision | None = None
         self.durable = False
         self.recalling = False
+        self.snapshot: Snapshot | None = None
         self.stored_before = False
         self.failure: Failed | None = None
 
@@ -67,5 +71,6 @@ class Submission:
     def decided(self, decision: Decision) -> None:
         """Notes what a run decided, in place of what earlier runs did."""
         self.decision = decision
+        self.snapshot = None
         self.durable = False
         self.recalling = False

@@ -40,13 +40,20 @@ class RecentCommands:
 
 
 class LiveAggregate:
-    """An aggregate in memory and the ids of the commands that made it what it is."""
+    """An aggregate in memory.
 
-    __slots__ = ("aggregate", "commands")
+    Attributes:
+        aggregate: itself.
+        commands: the ids of the commands that made it what it is.
+        events_unsaved: how many of its events are in no snapshot.
+    """
+
+    __slots__ = ("aggregate", "commands", "events_unsaved")
 
     def __init__(self, aggregate: Aggregate) -> None:
         self.aggregate = aggregate
         self.commands = RecentCommands()
+        self.events_unsaved = 0
 
 
 class AggregateCache:

@@ -1,5 +1,5 @@
 """
-Aggregates by id: from the cache, or else from their events.
+Aggregates by id: from the cache, or else from a snapshot and the events after it.
 
 Sits between: the lanes, each of which owns the live aggregate while it has commands, and the cache
 and the event store.
@@ -8,6 +8,7 @@ and the event store.
 from headrace._domain.aggregate import Aggregate
 from headrace._domain.stream import EventStream
 from headrace._loading.cache import AggregateCache, LiveAggregate
+from headrace._loading.snapshots import Snapshots
 from headrace._runtime.backoff import Backoff
 from headrace.errors import AggregateNotFound
 from headrace.stores.base import EventStore
@@ -21,12 +22,16 @@ class Repository:
     Args:
         store: where the events are.
         cache: where live aggregates wait for their next command.
+        snapshots: from which loading may start.
         backoff: how long to wait before a failed read is repeated.
     """
 
-    def __init__(self, *, store: EventStore, cache: AggregateCache, backoff: Backoff) -> None:
+    def __init__(
+        self, *, store: EventStore, cache: AggregateCache, snapshots: Snapshots, backoff: Backoff
+    ) -> None:
         self._store = store
         self._cache = cache
+        self._snapshots = snapshots
         self._backoff = backoff
 
     def cached(self, aggregate_id: str) -> LiveAggregate | None:
@@ -36,7 +41,7 @@ class Repository:
     async def load(
         self, aggregate_type: type[Aggregate], aggregate_id: str
     ) -> LiveAggregate | None:
-        """Reads an aggregate from its events; None when it has none.
+        """Reads an aggregate from its snapshot and later events; None when it has no events.
 
         What the database refuses is tried again without a limit.
 
@@ -46,18 +51,34 @@ class Repository:
             SerializationError: a stored event does not fit its type.
             DefinitionError: the aggregate has no `@applies` method for a stored event.
         """
+        live = await self._from_snapshot(aggregate_type, aggregate_id)
+        version = live.aggregate.version if live is not None else 0
         streams = await self._backoff.persist(
-            lambda: self._store.read_stream(aggregate_id), what="read an aggregate's events"
+            lambda: self._store.read_stream(aggregate_id, after_version=version),
+            what="read an aggregate's events",
         )
-        if not streams:
-            return None
-        check_type(aggregate_type, streams[0].aggregate_type, aggregate_id)
-        live = LiveAggregate(aggregate_type(aggregate_id))
+        if live is None:
+            if not streams:
+                return None
+            check_type(aggregate_type, streams[0].aggregate_type, aggregate_id)
+            live = LiveAggregate(aggregate_type(aggregate_id))
         for stream in streams:
             assert stream.version is not None, "read_stream returns no rejections"
             live.aggregate.replay(stream.version, stream.events)
             live.commands.add(stream.command_id)
+            live.events_unsaved += len(stream.events)
         return live
+
+    async def _from_snapshot(
+        self, aggregate_type: type[Aggregate], aggregate_id: str
+    ) -> LiveAggregate | None:
+        snapshot = await self._backoff.persist(
+            lambda: self._snapshots.find(aggregate_type, aggregate_id), what="look for a snapshot"
+        )
+        if snapshot is None:
+            return None
+        check_type(aggregate_type, snapshot.aggregate_type, aggregate_id)
+        return self._snapshots.restore(aggregate_type, snapshot)
 
     async def exists(self, aggregate_id: str) -> bool:
         """Whether the store holds an event of the aggregate."""

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from headrace._domain.stream import EventStream
 
-__all__ = ["AppendOutcome", "EventStore", "StoredStream"]
+__all__ = ["AppendOutcome", "EventStore", "Snapshot", "StoredStream"]
 
 
 class AppendOutcome(Enum):
@@ -37,6 +37,25 @@ class StoredStream:
 
     position: int
     stream: EventStream
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """The state of an aggregate at a version whose events are stored; made from them, no truth.
+
+    Attributes:
+        aggregate_type: registered name of its class.
+        aggregate_id: whose state it is.
+        version: the aggregate's version then.
+        state_version: the state version that the class declared then.
+        body: the state as JSON.
+    """
+
+    aggregate_type: str
+    aggregate_id: str
+    version: int
+    state_version: int
+    body: str
 
 
 class EventStore(Protocol):
@@ -70,6 +89,17 @@ class EventStore(Protocol):
 
     async def read_all(self, *, after_position: int = 0, limit: int = 1_000) -> list[StoredStream]:
         """Returns streams of all aggregates in position order, rejections included."""
+        ...
+
+    async def save_snapshots(self, snapshots: Sequence[Snapshot]) -> None:
+        """Keeps the newest snapshot of each aggregate, at most one of each in one call.
+
+        An older one of the same state version never takes the place of a newer one.
+        """
+        ...
+
+    async def find_snapshot(self, aggregate_id: str) -> Snapshot | None:
+        """Returns the newest snapshot that was saved of an aggregate, or None."""
         ...
 
     async def last_position(self) -> int:

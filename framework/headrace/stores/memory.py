@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from headrace._domain.stream import EventStream
-from headrace.stores.base import AppendOutcome, StoredStream
+from headrace.stores.base import AppendOutcome, Snapshot, StoredStream
 from headrace.stores.deciding import decide
 
 __all__ = ["MemoryEventStore"]
@@ -29,6 +29,7 @@ class MemoryEventStore:
         self._log: list[StoredStream] = []
         self._commands: dict[tuple[str, str], EventStream] = {}
         self._versions: dict[str, list[EventStream]] = {}
+        self._snapshots: dict[str, Snapshot] = {}
 
     async def append(self, streams: Sequence[EventStream]) -> list[AppendOutcome]:
         """Stores each stream that breaks no constraint; see `EventStore.append`."""
@@ -57,6 +58,21 @@ class MemoryEventStore:
         """Returns streams of all aggregates in position order, rejections included."""
         start = bisect_right(self._log, after_position, key=_position)
         return self._log[start : start + limit]
+
+    async def save_snapshots(self, snapshots: Sequence[Snapshot]) -> None:
+        """Keeps the newest snapshot of each aggregate; see `EventStore.save_snapshots`."""
+        for snapshot in snapshots:
+            kept = self._snapshots.get(snapshot.aggregate_id)
+            if (
+                kept is None
+                or kept.version < snapshot.version
+                or kept.state_version != snapshot.state_version
+            ):
+                self._snapshots[snapshot.aggregate_id] = snapshot
+
+    async def find_snapshot(self, aggregate_id: str) -> Snapshot | None:
+        """Returns the newest snapshot that was saved of an aggregate, or None."""
+        return self._snapshots.get(aggregate_id)
 
     async def last_position(self) -> int:
         """Returns the highest position stored, or 0."""

@@ -1,14 +1,22 @@
 """
-What is read from `event_streams`: the same statements for every database.
+What is read of aggregates: the same statements for every database.
 
-Sits between: the adapters, which run them, and the table. Knows no engine.
+Sits between: the adapters, which run them, and the tables. Knows no engine.
 """
+
+from typing import Any
 
 from sqlalchemy import Select, func, select
 
-from headrace.stores.tables import event_streams
+from headrace.stores.tables import event_streams, snapshots
 
-__all__ = ["all_streams", "highest_position", "stream_of_command", "streams_of_aggregate"]
+__all__ = [
+    "all_streams",
+    "highest_position",
+    "snapshot_of_aggregate",
+    "stream_of_command",
+    "streams_of_aggregate",
+]
 
 _streams = event_streams.c
 
@@ -30,6 +38,11 @@ def streams_of_aggregate(
         .order_by(_streams.version)
     )
     return query if to_version is None else query.where(_streams.version <= to_version)
+
+
+def snapshot_of_aggregate(aggregate_id: str) -> Select[Any]:
+    """Selects an aggregate's snapshot, all columns."""
+    return select(snapshots).where(snapshots.c.aggregate_id == aggregate_id)
 
 
 def all_streams(after_position: int, limit: int) -> Select[int, str]:

@@ -2,6 +2,7 @@
 The tables of Headrace, the same on SQLite and PostgreSQL.
 
     event_streams        every stream of events and every rejection: the truth
+    snapshots            the newest snapshot of each aggregate that has one
     projections          which generation of each projection is read, and who rebuilds it
     projection_offsets   how far each projection generation has read each queue
     projection_versions  the last version of each aggregate that a projection generation has folded
@@ -36,6 +37,7 @@ __all__ = [
     "projection_offsets",
     "projection_versions",
     "projections",
+    "snapshots",
 ]
 
 COMMAND_CONSTRAINT = "uq_event_streams_command"
@@ -89,6 +91,16 @@ event_streams = Table(
     UniqueConstraint("aggregate_id", "command_id", name=COMMAND_CONSTRAINT),
     # Positions never come back, not even after the newest rows were deleted.
     sqlite_autoincrement=True,
+)
+
+snapshots = Table(
+    "snapshots",
+    metadata,
+    Column("aggregate_id", String(255), primary_key=True),
+    Column("aggregate_type", String(127), nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("state_version", Integer, nullable=False),
+    Column("body", Text, nullable=False),
 )
 
 projections = Table(

@@ -8,6 +8,8 @@ means.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from operator import attrgetter
 from typing import Any
 
 from sqlalchemy import text
@@ -17,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from headrace._domain.stream import EventStream
 from headrace.serialization import Serializer
 from headrace.stores import queries
-from headrace.stores.base import AppendOutcome, StoredStream
+from headrace.stores.base import AppendOutcome, Snapshot, StoredStream
 from headrace.stores.deciding import decide, expected_heads
 from headrace.stores.engines import EngineLimits, autocommit, create_engine
 from headrace.stores.postgres.errors import outcome_of
@@ -48,6 +50,7 @@ class PostgresEventStore:
         self._engine = create_engine(url, limits)
         self._single = autocommit(self._engine)
         self._append_sql = text(load_statement("headrace.stores.postgres", "append"))
+        self._save_snapshot_sql = text(load_statement("headrace.stores", "save_snapshot"))
         self._turn_sql = text(load_statement("headrace.stores.postgres", "turn"))
         self._heads_sql = text(load_statement("headrace.stores.postgres", "heads"))
         self._commands_sql = text(load_statement("headrace.stores.postgres", "commands"))
@@ -84,6 +87,21 @@ class PostgresEventStore:
             StoredStream(position=position, stream=self._serializer.decode_stream(body))
             for position, body in rows
         ]
+
+    async def save_snapshots(self, snapshots: Sequence[Snapshot]) -> None:
+        """Keeps the newest snapshot of each aggregate; see `EventStore.save_snapshots`."""
+        # In one order, so that two processes that save the same ones never wait for each other.
+        rows = [asdict(each) for each in sorted(snapshots, key=attrgetter("aggregate_id"))]
+        if rows:
+            async with self._engine.begin() as connection:
+                await connection.execute(self._save_snapshot_sql, rows)
+
+    async def find_snapshot(self, aggregate_id: str) -> Snapshot | None:
+        """Returns the newest snapshot that was saved of an aggregate, or None."""
+        async with self._single.connect() as connection:
+            found = await connection.execute(queries.snapshot_of_aggregate(aggregate_id))
+            row = found.mappings().first()
+        return None if row is None else Snapshot(**row)
 
     async def last_position(self) -> int:
         """Returns the highest position stored, or 0."""

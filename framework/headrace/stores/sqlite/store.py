@@ -11,7 +11,7 @@ import asyncio
 import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC
 from typing import Any, TypeVar
 
@@ -22,7 +22,7 @@ from headrace._domain.stream import EventStream
 from headrace.errors import DefinitionError
 from headrace.serialization import Serializer
 from headrace.stores import queries
-from headrace.stores.base import AppendOutcome, StoredStream
+from headrace.stores.base import AppendOutcome, Snapshot, StoredStream
 from headrace.stores.deciding import decide
 from headrace.stores.engines import (
     EngineLimits,
@@ -64,6 +64,7 @@ class SqliteEventStore:
         self._write_thread = ThreadPoolExecutor(1, "headrace-sqlite-writer")
         self._read_threads = ThreadPoolExecutor(limits.connections_max, "headrace-sqlite-reader")
         self._append_sql = load_statement("headrace.stores.sqlite", "append")
+        self._save_snapshot_sql = load_statement("headrace.stores", "save_snapshot")
         self._heads_sql = load_statement("headrace.stores.sqlite", "heads")
         self._commands_sql = load_statement("headrace.stores.sqlite", "commands")
 
@@ -97,6 +98,19 @@ class SqliteEventStore:
             StoredStream(position=position, stream=self._serializer.decode_stream(body))
             for position, body in rows
         ]
+
+    async def save_snapshots(self, snapshots: Sequence[Snapshot]) -> None:
+        """Keeps the newest snapshot of each aggregate; see `EventStore.save_snapshots`."""
+        rows = [asdict(snapshot) for snapshot in snapshots]
+        if rows:
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._write_thread, self._save_snapshots, rows)
+
+    async def find_snapshot(self, aggregate_id: str) -> Snapshot | None:
+        """Returns the newest snapshot that was saved of an aggregate, or None."""
+        query = queries.snapshot_of_aggregate(aggregate_id)
+        row = await self._read(lambda connection: connection.execute(query).mappings().first())
+        return None if row is None else Snapshot(**row)
 
     async def last_position(self) -> int:
         """Returns the highest position stored, or 0."""
@@ -163,6 +177,10 @@ class SqliteEventStore:
             self._append_sql, rows, execution_options={"preserve_rowcount": True}
         )
         return result.rowcount == len(rows)
+
+    def _save_snapshots(self, rows: list[Row]) -> None:
+        with self._writer.begin() as connection:
+            connection.exec_driver_sql(self._save_snapshot_sql, rows)
 
     def _look_up(
         self, connection: Connection, streams: Sequence[EventStream]

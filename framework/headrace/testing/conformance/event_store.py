@@ -18,6 +18,7 @@ from random import Random
 
 from headrace._domain.stream import EventStream
 from headrace.stores.base import AppendOutcome, EventStore
+from headrace.testing.conformance.snapshots import SnapshotConformance
 from headrace.testing.conformance.streams import MOMENT, Noted, Recounted, rejected, stream
 
 __all__ = ["EventStoreConformance"]
@@ -37,7 +38,7 @@ async def _places(store: EventStore) -> list[tuple[str, str]]:
     ]
 
 
-class EventStoreConformance:
+class EventStoreConformance(SnapshotConformance):
     """The suite; subclass it with the fixtures `store` and `twin`."""
 
     # Append: what is stored, and what is answered.

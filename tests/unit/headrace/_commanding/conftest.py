@@ -17,7 +17,7 @@ from headrace.bus import CommandBus
 from headrace.errors import DomainError
 from headrace.serialization import JsonSerializer
 from headrace.settings import Settings
-from headrace.stores.base import AppendOutcome
+from headrace.stores.base import AppendOutcome, Snapshot
 from headrace.stores.memory import MemoryEventStore
 from headrace.testing.fakes import FakeClock
 from headrace.transports.base import Incoming, Outgoing
@@ -79,6 +79,10 @@ class Overdrawn(DomainError):
 
 
 class Account(Aggregate):
+    balance: int
+    owner: str
+    closed: bool
+
     def initial_state(self) -> None:
         self.balance = 0
         self.owner = ""
@@ -208,6 +212,7 @@ class FaultyStore(MemoryEventStore):
         self.appends: list[list[EventStream]] = []
         self.finds = 0
         self.reads = 0
+        self.before_save = Gate()
 
     def _fail(self, method: str) -> None:
         if self.failures[method]:
@@ -227,6 +232,11 @@ class FaultyStore(MemoryEventStore):
         await self.before_find.come_through()
         self._fail("find_command")
         return await super().find_command(aggregate_id, command_id)
+
+    async def save_snapshots(self, snapshots: Sequence[Snapshot]) -> None:
+        await self.before_save.come_through()
+        self._fail("save_snapshots")
+        await super().save_snapshots(snapshots)
 
     async def read_stream(
         self, aggregate_id: str, *, after_version: int = 0, to_version: int | None = None

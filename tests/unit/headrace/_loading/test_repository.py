@@ -10,8 +10,10 @@ from headrace._domain.message import DomainEvent
 from headrace._domain.stream import EventStream
 from headrace._loading.cache import AggregateCache
 from headrace._loading.repository import Repository
+from headrace._loading.snapshots import Snapshots
 from headrace._runtime.backoff import Backoff
 from headrace.errors import AggregateNotFound, UnknownMessageType
+from headrace.stores.base import Snapshot
 from headrace.stores.memory import MemoryEventStore
 from headrace.testing.fakes import FakeClock
 
@@ -21,6 +23,8 @@ class Counted(DomainEvent):
 
 
 class Counter(Aggregate):
+    count: int
+
     def initial_state(self) -> None:
         self.count = 0
 
@@ -39,13 +43,20 @@ class FailingStore(MemoryEventStore):
     def __init__(self) -> None:
         super().__init__()
         self.failures: list[Exception] = []
+        self.reads: list[int] = []
 
     async def read_stream(self, aggregate_id, *, after_version=0, to_version=None):
         if self.failures:
             raise self.failures.pop(0)
+        self.reads.append(after_version)
         return await super().read_stream(
             aggregate_id, after_version=after_version, to_version=to_version
         )
+
+    async def find_snapshot(self, aggregate_id):
+        if self.failures:
+            raise self.failures.pop(0)
+        return await super().find_snapshot(aggregate_id)
 
     async def find_command(self, aggregate_id, command_id):
         if self.failures:
@@ -77,7 +88,10 @@ async def store() -> FailingStore:
 def repository(store) -> Repository:
     """Over the store, with an empty cache."""
     cache = AggregateCache(aggregates_max=10, idle_ms=1_000, clock=FakeClock())
-    return Repository(store=store, cache=cache, backoff=Backoff(ms_min=1, ms_max=1))
+    snapshots = Snapshots(store=store, events=100, waiting_max=10)
+    return Repository(
+        store=store, cache=cache, snapshots=snapshots, backoff=Backoff(ms_min=1, ms_max=1)
+    )
 
 
 async def test_an_aggregate_is_brought_back_from_its_events_with_the_ids_of_its_commands(
@@ -139,4 +153,51 @@ async def test_events_that_do_not_decode_are_not_waited_for(repository, store):
 async def test_a_hole_in_the_stored_versions_is_an_error_and_not_a_state(repository, store):
     store._versions["n-1"][1] = replace(stream(2), version=3)
     with pytest.raises(ValueError, match="cannot replay version 3"):
+        await repository.load(Counter, "n-1")
+
+
+def snapshot(version: int = 1, **changes: object) -> Snapshot:
+    taken = Snapshot(
+        aggregate_type="Counter",
+        aggregate_id="n-1",
+        version=version,
+        state_version=1,
+        body='{"count":40}',
+    )
+    return replace(taken, **changes)
+
+
+async def test_loading_starts_from_the_snapshot_and_reads_only_what_came_after(repository, store):
+    await store.save_snapshots([snapshot()])
+    live = await repository.load(Counter, "n-1")
+    assert (live.aggregate.count, live.aggregate.version) == (41, 2)
+    assert store.reads == [1]
+    assert live.events_unsaved == 1
+    await store.save_snapshots([snapshot(2)])
+    assert (await repository.load(Counter, "n-1")).aggregate.count == 40
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"state_version": 2},
+        {"body": '{"count":"40"}'},
+        {"body": '{"count":40,"more":1}'},
+        {"body": "{}"},
+        {"body": "no JSON"},
+    ],
+)
+async def test_a_snapshot_that_does_not_fit_the_class_any_more_is_left_aside(
+    repository, store, changes
+):
+    await store.save_snapshots([snapshot(**changes)])
+    live = await repository.load(Counter, "n-1")
+    assert (live.aggregate.count, live.aggregate.version, live.events_unsaved) == (3, 2, 3)
+
+
+async def test_a_snapshot_of_another_class_is_not_mistaken_for_an_aggregate_of_the_id(
+    repository, store
+):
+    await store.save_snapshots([snapshot(aggregate_type="Clock")])
+    with pytest.raises(AggregateNotFound, match="'n-1' is a Clock"):
         await repository.load(Counter, "n-1")

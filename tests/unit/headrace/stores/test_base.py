@@ -2,7 +2,7 @@ from typing import get_type_hints
 
 import pytest
 
-from headrace.stores.base import AppendOutcome, EventStore, StoredStream
+from headrace.stores.base import AppendOutcome, EventStore, Snapshot, StoredStream
 from headrace.stores.memory import MemoryEventStore
 from headrace.stores.postgres.store import PostgresEventStore
 from headrace.stores.sqlite.store import SqliteEventStore
@@ -24,9 +24,17 @@ def test_a_stored_stream_is_a_value() -> None:
         stored.position = 2  # type: ignore[misc] # the point of the test
 
 
+def test_a_snapshot_is_a_value() -> None:
+    taken = Snapshot(
+        aggregate_type="Notebook", aggregate_id="a", version=1, state_version=1, body="{}"
+    )
+    with pytest.raises(AttributeError):
+        taken.version = 2  # type: ignore[misc] # the point of the test
+
+
 @pytest.mark.parametrize("adapter", [MemoryEventStore, SqliteEventStore, PostgresEventStore])
 def test_every_adapter_has_the_methods_of_the_port(adapter: type) -> None:
     methods = [name for name in vars(EventStore) if not name.startswith("_")]
-    assert len(methods) == 6
+    assert len(methods) == 8
     for name in methods:
         assert get_type_hints(getattr(adapter, name)) == get_type_hints(getattr(EventStore, name))

@@ -5,7 +5,7 @@ from sqlalchemy import Select, create_engine, insert
 from sqlalchemy.dialects import postgresql
 
 from headrace.stores import queries
-from headrace.stores.tables import event_streams, metadata
+from headrace.stores.tables import event_streams, metadata, snapshots
 from headrace.testing.conformance.streams import stream
 
 ROWS = [("a", 1, "c1"), ("b", 1, "c1"), ("a", None, "no"), ("a", 2, "c2"), ("a", 3, "c3")]
@@ -26,6 +26,11 @@ def _run(query: Select[*tuple[Any, ...]]) -> list[Any]:
                     body=f"{aggregate_id} {version} {command_id}",
                 )
             )
+        connection.execute(
+            insert(snapshots).values(
+                aggregate_id="a", aggregate_type="Notebook", version=3, state_version=1, body="{}"
+            )
+        )
         found = [tuple(row) for row in connection.execute(query)]
     engine.dispose()
     return found
@@ -49,6 +54,11 @@ def test_everything_is_read_in_position_order() -> None:
     assert _run(queries.all_streams(1, 2)) == [(2, "b 1 c1"), (3, "a None no")]
 
 
+def test_a_snapshot_is_found_by_its_aggregate() -> None:
+    assert _run(queries.snapshot_of_aggregate("a")) == [("a", "Notebook", 3, 1, "{}")]
+    assert _run(queries.snapshot_of_aggregate("b")) == []
+
+
 def test_the_highest_position_is_that_of_the_newest_row() -> None:
     assert _run(queries.highest_position()) == [(5,)]
 
@@ -60,7 +70,8 @@ def test_the_highest_position_is_that_of_the_newest_row() -> None:
         queries.streams_of_aggregate("a", 1, 2),
         queries.all_streams(1, 2),
         queries.highest_position(),
+        queries.snapshot_of_aggregate("a"),
     ],
 )
 def test_every_query_has_a_form_for_postgresql(query: Select[*tuple[Any, ...]]) -> None:
-    assert "event_streams" in str(query.compile(dialect=postgresql.dialect()))
+    assert "FROM " in str(query.compile(dialect=postgresql.dialect()))

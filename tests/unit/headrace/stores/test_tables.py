@@ -15,6 +15,7 @@ def test_the_tables_are_these() -> None:
         "projection_offsets",
         "projection_versions",
         "projections",
+        "snapshots",
     ]
 
 

@@ -1,0 +1,170 @@
+"""The command side as a whole: crashes, duplicates and foreign writes at any moment."""
+
+import asyncio
+import json
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+GATES = {
+    "before the append": lambda world: world.store.before_append,
+    "after the append": lambda world: world.store.after_append,
+    "before the publication": lambda world: world.transport.before_publish["events"],
+    "after the publication": lambda world: world.transport.after_publish["events"],
+    "before the reply": lambda world: world.transport.before_reply,
+    "before a snapshot is saved": lambda world: world.store.before_save,
+}
+
+
+@pytest.mark.parametrize("where", GATES)
+@pytest.mark.parametrize("cold", [True, False], ids=["nothing stored before", "accounts exist"])
+async def test_after_a_crash_the_next_processor_finishes_everything_once(world, bank, where, cold):
+    world.settings = world.settings.model_copy(update={"snapshot_events": 2})
+    world.start()
+    if not cold:
+        for number in range(3):
+            await world.bus.execute(bank.Open(account_id=f"a-{number}"), command_id="open")
+    gate = GATES[where](world)
+    gate.shut()
+    calls = []
+    for number in range(3):
+        account_id = f"a-{number}"
+        for command_id, command in (
+            ("open", bank.Open(account_id=account_id)),
+            ("d-1", bank.Deposit(account_id=account_id, amount=5)),
+            ("d-2", bank.Deposit(account_id=account_id, amount=6)),
+            ("w-1", bank.Withdraw(account_id=account_id, amount=100)),
+            ("look", bank.Look(account_id=account_id)),
+            ("w-2", bank.Withdraw(account_id=account_id, amount=2)),
+        ):
+            calls.append(asyncio.create_task(world.bus.execute(command, command_id=command_id)))
+    await gate.reached.wait()
+    await world.settle()
+    await world.crash()
+    gate.open()
+    world.start()
+    results = await asyncio.gather(*calls)
+    expected = ["executed", "executed", "executed", "rejected", "unchanged", "executed"]
+    assert [result.status for result in results] == expected * 3
+    # The look leaves nothing behind to be remembered: it may see what came after it.
+    deposits, withdrawal = results[1:3], results[5]
+    assert [result.value["balance"] for result in (*deposits, withdrawal)] == [5, 11, 9]
+    for number in range(3):
+        account = await world.account(f"a-{number}")
+        assert (account.balance, account.version) == (9, 4)
+        await world.check(f"a-{number}")
+    await world.stop()
+    assert await world.unfinished() == []
+
+
+commands = st.tuples(
+    st.sampled_from(["open", "deposit", "withdraw", "look", "close", "deposit twice"]),
+    st.sampled_from(["a-1", "a-2"]),
+    st.integers(min_value=1, max_value=9),
+)
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("send"), commands),
+        st.tuples(st.just("send again"), st.integers(min_value=0, max_value=30)),
+        st.tuples(st.just("foreign write"), st.sampled_from(["a-1", "a-2"])),
+        st.tuples(st.just("turns"), st.integers(min_value=1, max_value=12)),
+        st.tuples(st.just("crash"), st.none()),
+    ),
+    max_size=40,
+)
+
+
+@settings(
+    max_examples=150,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(steps=steps, snapshot_events=st.sampled_from([0, 1, 2, 3]))
+def test_whatever_happens_every_command_has_one_outcome_and_versions_have_no_gap(
+    new_world, bank, steps, snapshot_events
+):
+    world = new_world()
+    world.settings = world.settings.model_copy(update={"snapshot_events": snapshot_events})
+    asyncio.run(play(world, bank, steps))
+
+
+async def play(world, bank: SimpleNamespace, steps: list[tuple[str, object]]) -> None:
+    make = {
+        "open": lambda account_id, _: bank.Open(account_id=account_id),
+        "deposit": lambda account_id, n: bank.Deposit(account_id=account_id, amount=n),
+        "withdraw": lambda account_id, n: bank.Withdraw(account_id=account_id, amount=n),
+        "look": lambda account_id, _: bank.Look(account_id=account_id),
+        "close": lambda account_id, _: bank.Close(account_id=account_id),
+        "deposit twice": lambda account_id, n: bank.DepositTwice(account_id=account_id, amount=n),
+    }
+    await world.begin()
+    world.start()
+    sent: list[tuple[str, object]] = []
+    calls: list[tuple[str, asyncio.Task]] = []
+    for step, value in steps:
+        if step == "send":
+            kind, account_id, number = value
+            sent.append((f"c-{len(sent)}", make[kind](account_id, number)))
+            command_id, command = sent[-1]
+        elif step == "send again" and sent:
+            command_id, command = sent[value % len(sent)]
+        elif step == "foreign write":
+            await write_behind(world, bank, value)
+            continue
+        elif step == "turns":
+            await world.settle(value)
+            continue
+        elif step == "crash":
+            await world.crash()
+            world.start()
+            continue
+        else:
+            continue
+        call = asyncio.create_task(world.bus.execute(command, command_id=command_id))
+        calls.append((command_id, call))
+        await world.settle(1)
+    results = await asyncio.gather(*(call for _, call in calls))
+    stored = {
+        stream.command_id: stream
+        for account_id in ("a-1", "a-2")
+        for stream in await world.stored(account_id)
+    }
+    for (command_id, _), result in zip(calls, results, strict=True):
+        stream = stored.get(command_id)
+        if stream is None:
+            assert result.status == "unchanged"
+        else:
+            assert result.status == ("executed" if stream.rejection is None else "rejected")
+            assert result.version == stream.version
+            assert result.value == (None if stream.result is None else json.loads(stream.result))
+    await world.stop()
+    assert await world.unfinished() == []
+    for account_id in ("a-1", "a-2"):
+        await check_with_foreign(world, account_id)
+    await world.bus.aclose()
+
+
+async def write_behind(world, bank: SimpleNamespace, account_id: str) -> None:
+    account = await world.account(account_id)
+    event = (
+        bank.Deposited(amount=1, balance=account.balance + 1)
+        if account.version
+        else bank.Opened(owner="foreign")
+    )
+    version = account.version + 1
+    await world.store_behind(
+        world.stream(account_id, version, event, command_id=f"foreign-{version}")
+    )
+
+
+async def check_with_foreign(world, account_id: str) -> None:
+    """`World.check`, where other processes publish their own streams."""
+    everything = await world.stored(account_id)
+    world.check_sums(everything)
+    stored = [each for each in everything if not each.command_id.startswith("foreign")]
+    command_ids = [stream.command_id for stream in stored]
+    assert len(command_ids) == len(set(command_ids))
+    published = [stream.command_id for stream in world.published(account_id)]
+    assert list(dict.fromkeys(published)) == command_ids
