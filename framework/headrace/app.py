@@ -8,7 +8,7 @@ run them. Nothing below this module knows it.
 import asyncio
 import importlib
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -31,6 +31,7 @@ from headrace.transports.base import Transport
 
 if TYPE_CHECKING:  # the parts that run an application load a database driver: only when needed
     from headrace._projecting.read_models import ProjectionReader, ReadModels
+    from headrace._projecting.runner import ProjectionRunner
     from headrace.stores.base import EventStore
 
 __all__ = ["App", "RunningApp", "load_app"]
@@ -250,20 +251,20 @@ class App:
         from headrace._projecting.process_runner import ProcessManagerRunner
         from headrace._projecting.runner import ProjectionRunner
 
-        runners: list[tuple[str, Callable[[], Awaitable[None]]]] = [
-            (
-                f"projection {projection.name}",
-                ProjectionRunner(
-                    projection=projection,
-                    app_name=self.name,
-                    read_models=running.read_models,
-                    store=running.store,
-                    transport=transport,
-                    serializer=serializer,
-                    settings=settings,
-                ).run,
+        running.projections = [
+            ProjectionRunner(
+                projection=projection,
+                app_name=self.name,
+                read_models=running.read_models,
+                store=running.store,
+                transport=transport,
+                serializer=serializer,
+                settings=settings,
             )
             for projection in self._projections.values()
+        ]
+        runners: list[tuple[str, Callable[[], Awaitable[None]]]] = [
+            (f"projection {each.name}", each.run) for each in running.projections
         ]
         runners += [
             (
@@ -297,6 +298,7 @@ class RunningApp:
         bus: sends commands to it.
         store: its event store.
         read_models: the tables of its projections.
+        projections: what keeps them up to date; each tells how it is doing in its `status`.
     """
 
     def __init__(
@@ -306,6 +308,7 @@ class RunningApp:
         self.bus = bus
         self.store = store
         self.read_models = read_models
+        self.projections: Sequence[ProjectionRunner[Any]] = ()
         self._tasks: list[asyncio.Task[None]] = []
 
     def read(self, projection: Projection[R]) -> "ProjectionReader[R]":

@@ -13,6 +13,7 @@ Every error that the framework raises on purpose.
     ├── SchemaOutOfDate             the database's schema is behind; says the command to run
     ├── ProjectionError             a projection cannot be read, rebuilt or switched
     │   ├── ProjectionNotFound      no projection of that name
+    │   ├── LetterNotFound          the projection has not parked that aggregate
     │   └── RebuildRunning          another rebuild of the projection is under way
     └── ExtraMissing                an optional dependency is not installed; says which extra
 
@@ -28,6 +29,7 @@ __all__ = [
     "DomainError",
     "ExtraMissing",
     "HeadraceError",
+    "LetterNotFound",
     "ProjectionError",
     "ProjectionNotFound",
     "RebuildRunning",
@@ -90,6 +92,10 @@ class ProjectionError(HeadraceError):
 
 class ProjectionNotFound(ProjectionError):
     """No projection of that name is defined or stored."""
+
+
+class LetterNotFound(ProjectionError):
+    """The projection has not parked that aggregate."""
 
 
 class RebuildRunning(ProjectionError):

@@ -58,5 +58,8 @@ class Settings(BaseModel):
 
     # Streams folded into a projection per transaction.
     projection_batch_max: int = Field(default=1_000, ge=1)
+    # Aggregates that a projection parks before it stands still: as many poison events are no
+    # accident but a fold that is wrong.
+    projection_letters_max: int = Field(default=1_000, ge=0)
 
     # "console" for people, "json" for what collects logs.

@@ -12,13 +12,14 @@ Sits between: the live runner and the rebuild, which own the transaction, and th
 never know a subscription.
 """
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel
-from sqlalchemy import Connection, Table
+from sqlalchemy import Connection, Table, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from headrace._domain.stream import EventStream
@@ -27,6 +28,7 @@ from headrace._projecting.gate import Gap, Verdict, VersionGate
 from headrace._projecting.generations import lock_state_now
 from headrace._projecting.projection import Projection
 from headrace._projecting.statements import (
+    PARKED,
     delete_by,
     listed,
     offsets_of,
@@ -37,7 +39,7 @@ from headrace._projecting.statements import (
 from headrace._projecting.tables import values_of
 from headrace.errors import ProjectionError, SerializationError, UnknownMessageType
 from headrace.serialization import Serializer
-from headrace.stores.tables import projection_offsets, projection_versions
+from headrace.stores.tables import projection_letters, projection_offsets, projection_versions
 from headrace.transports.base import Incoming, QueueId
 
 __all__ = [
@@ -45,19 +47,29 @@ __all__ = [
     "Batch",
     "MissingReader",
     "Moved",
+    "OtherFields",
     "Switched",
     "Target",
     "Transact",
     "apply_batch",
     "apply_through",
+    "begin_at",
     "decode_batch",
+    "hold",
     "read_offsets",
+    "store_offsets",
+    "store_versions",
     "write_offsets",
     "write_rows",
     "write_versions",
 ]
 
 R = TypeVar("R", bound=BaseModel)
+
+
+class OtherFields(ProjectionError):
+    """The live generation's columns are not those of the projection's row model."""
+
 
 # Reads versions after the second argument up to and including the third of an aggregate.
 MissingReader = Callable[[str, int, int], Awaitable[Sequence[EventStream]]]
@@ -89,11 +101,14 @@ class Batch:
         streams: in delivery order, without rejections.
         begin: per queue the offset that must be stored now; None: none is stored yet.
         end: per queue the offset to store.
+        taken_up: the parked aggregate whose streams these are; those of others stay where they
+            are.
     """
 
     streams: Sequence[EventStream]
     begin: Mapping[QueueId, int | None]
     end: Mapping[QueueId, int]
+    taken_up: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,8 +182,8 @@ async def apply_batch(
         missing: reads the streams that a gap lacks from the event store.
 
     Raises:
-        ProjectionError: a fold failed, a gap cannot be filled, or the live generation has other
-            columns than this projection.
+        ProjectionError: a fold failed, or a gap cannot be filled.
+        OtherFields: the live generation has other columns than this projection.
     """
     return await apply_through(connection.run_sync, target, batch, missing=missing)
 
@@ -193,22 +208,17 @@ async def apply_through(
 def _apply(
     connection: Connection, *, target: Target[R], batch: Batch
 ) -> "Applied | Moved | Switched | _Lacking":
-    name, generation = target.projection.name, target.generation
-    state = lock_state_now(connection, name)
-    if generation == state.generation:
-        if state.fingerprint != target.projection.shape.fingerprint:
-            raise ProjectionError(
-                f"projection {name}: generation {generation} was built with other fields than"
-                f" {target.projection.row.__name__} has here; run the code it was built with"
-            )
-    elif generation != state.rebuild_generation:
-        return Switched(generation=state.generation)
-    stored = _read_offsets(connection, name, generation)
-    if any(stored.get(queue) != offset for queue, offset in batch.begin.items()):
-        return Moved(offsets=stored)
-    gate = VersionGate(_read_versions(connection, target, batch.streams))
+    elsewhere = begin_at(connection, target, batch.begin)
+    if elsewhere is not None:
+        return elsewhere
+    versions, parked = _read_versions(connection, target, batch.streams)
+    parked.discard(batch.taken_up or "")
+    held = Counter(each.aggregate_id for each in batch.streams if each.aggregate_id in parked)
+    gate = VersionGate(versions)
     streams: list[EventStream] = []
     for place, stream in enumerate(batch.streams):
+        if stream.aggregate_id in held:
+            continue
         verdict = _offer(gate, stream)
         if isinstance(verdict, Gap):
             return _Lacking(place=place, gap=verdict)
@@ -218,9 +228,49 @@ def _apply(
     rows = _read_rows(connection, target, {touch.key for touch in touches})
     changes = fold(target.projection, rows, touches)
     _write_rows(connection, target, changes)
-    _write_versions(connection, target, gate.moved)
-    _write_offsets(connection, target, batch.end)
+    store_versions(connection, target, gate.moved)
+    hold(connection, target, held)
+    store_offsets(connection, target, batch.end)
     return Applied(rows=len(changes))
+
+
+def begin_at(
+    connection: Connection, target: Target[Any], begin: Mapping[QueueId, int | None]
+) -> Moved | Switched | None:
+    """Locks a generation for the transaction; None: it is in use and stands at these offsets.
+
+    Raises:
+        OtherFields: the live generation has other columns than this projection.
+    """
+    name, generation = target.projection.name, target.generation
+    state = lock_state_now(connection, name)
+    if generation == state.generation:
+        if state.fingerprint != target.projection.shape.fingerprint:
+            raise OtherFields(
+                f"projection {name}: generation {generation} was built with other fields than"
+                f" {target.projection.row.__name__} has here; run the code it was built with"
+            )
+    elif generation != state.rebuild_generation:
+        return Switched(generation=state.generation)
+    stored = _read_offsets(connection, name, generation)
+    if any(stored.get(queue) != offset for queue, offset in begin.items()):
+        return Moved(offsets=stored)
+    return None
+
+
+def hold(connection: Connection, target: Target[Any], held: Mapping[str, int]) -> None:
+    """Notes how many more messages of parked aggregates wait behind their letters."""
+    columns = projection_letters.c
+    for aggregate_id, count in held.items():
+        connection.execute(
+            update(projection_letters)
+            .where(
+                columns.name == target.projection.name,
+                columns.generation == target.generation,
+                columns.aggregate_id == aggregate_id,
+            )
+            .values(held=columns.held + count)
+        )
 
 
 async def _filled(
@@ -252,14 +302,14 @@ async def write_offsets(
     connection: AsyncConnection, target: Target[Any], offsets: Mapping[QueueId, int]
 ) -> None:
     """Stores the next offset per queue, in place of what was stored."""
-    await connection.run_sync(_write_offsets, target, offsets)
+    await connection.run_sync(store_offsets, target, offsets)
 
 
 async def write_versions(
     connection: AsyncConnection, target: Target[Any], versions: Mapping[str, int]
 ) -> None:
     """Stores the last version per aggregate, in place of what was stored."""
-    await connection.run_sync(_write_versions, target, versions)
+    await connection.run_sync(store_versions, target, versions)
 
 
 async def write_rows(
@@ -276,13 +326,15 @@ def _read_offsets(connection: Connection, name: str, generation: int) -> dict[Qu
 
 def _read_versions(
     connection: Connection, target: Target[Any], streams: Sequence[EventStream]
-) -> dict[str, int]:
+) -> tuple[dict[str, int], set[str]]:
+    """Returns the versions of the aggregates, and which of them are parked."""
     if not streams:
-        return {}
+        return {}, set()
     dialect = connection.dialect
     ids = listed(dialect, {stream.aggregate_id for stream in streams})
-    found = connection.execute(versions_among(dialect), {**_place_of(target), **ids})
-    return dict(found.all())
+    found = connection.execute(versions_among(dialect), {**_place_of(target), **ids}).all()
+    parked = {aggregate_id for aggregate_id, version in found if version == PARKED}
+    return {aggregate_id: version for aggregate_id, version in found if version != PARKED}, parked
 
 
 def _read_rows(
@@ -297,9 +349,10 @@ def _read_rows(
     return {getattr(row, projection.key): row for row in loaded}
 
 
-def _write_offsets(
+def store_offsets(
     connection: Connection, target: Target[Any], offsets: Mapping[QueueId, int]
 ) -> None:
+    """Like `write_offsets`, for a connection that blocks."""
     place = _place_of(target)
     values = [
         {**place, "topic": topic, "queue_id": queue_id, "next_offset": offset}
@@ -308,9 +361,10 @@ def _write_offsets(
     _upsert(connection, projection_offsets, values)
 
 
-def _write_versions(
+def store_versions(
     connection: Connection, target: Target[Any], versions: Mapping[str, int]
 ) -> None:
+    """Like `write_versions`, for a connection that blocks."""
     place = _place_of(target)
     values = [
         {**place, "aggregate_id": aggregate_id, "version": version}

@@ -33,6 +33,7 @@ from headrace._projecting.tables import (
 from headrace.errors import DefinitionError, ProjectionError, ProjectionNotFound, RebuildRunning
 from headrace.stores.tables import (
     metadata,
+    projection_letters,
     projection_offsets,
     projection_versions,
     projections,
@@ -241,7 +242,7 @@ async def abandon_shadow(
 
 
 async def drop_generation(connection: AsyncConnection, name: str, generation: int) -> None:
-    """Drops a generation's table, offsets and versions.
+    """Drops a generation's table, offsets, versions and letters.
 
     Raises:
         ProjectionError: it is live, or being built.
@@ -294,7 +295,7 @@ async def _drop_others(connection: AsyncConnection, name: str, kept: frozenset[i
 
 
 async def _drop(connection: AsyncConnection, name: str, generation: int) -> None:
-    for table in (projection_offsets, projection_versions):
+    for table in (projection_offsets, projection_versions, projection_letters):
         await connection.execute(
             delete(table).where(table.c.name == name, table.c.generation == generation)
         )

@@ -10,9 +10,9 @@ from typing import Final
 from sqlalchemy.exc import DBAPIError, IntegrityError, ProgrammingError, StatementError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from headrace.errors import CommandRefused, CommandTimeout
+from headrace.errors import CommandRefused, CommandTimeout, ProjectionError
 
-__all__ = ["is_outage"]
+__all__ = ["blames_event", "is_outage"]
 
 # Classes of SQLSTATE that blame the values: data exceptions and broken constraints.
 _VALUE_CLASSES: Final = frozenset({"22", "23"})
@@ -25,6 +25,14 @@ def is_outage(error: BaseException) -> bool:
     if isinstance(error, StatementError):
         return False
     return isinstance(error, OSError | PoolTimeout | CommandRefused | CommandTimeout)
+
+
+def blames_event(error: BaseException) -> bool:
+    """Whether the events of a batch are at fault, and not the tables or the code around them."""
+    if isinstance(error, DBAPIError):
+        return not isinstance(error, ProgrammingError) and _blames_values(error)
+    # OverflowError: a number that SQLite's driver cannot pass on.
+    return isinstance(error, ProjectionError | StatementError | OverflowError)
 
 
 def _blames_values(error: DBAPIError) -> bool:

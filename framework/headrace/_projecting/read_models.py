@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel
-from sqlalchemy import Connection, Engine, Table, event, select
+from sqlalchemy import Connection, Engine, Table, event, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from headrace._projecting import generations
@@ -33,7 +33,7 @@ from headrace.stores.engines import (
     is_in_memory,
 )
 from headrace.stores.schema import prepare
-from headrace.stores.tables import projection_versions
+from headrace.stores.tables import projection_letters, projection_versions
 from headrace.transports.base import QueueId
 
 __all__ = ["ProjectionReader", "ProjectionState", "ReadModels"]
@@ -144,6 +144,15 @@ class ReadModels:
     async def generation(self, name: str) -> int:
         """Returns the live generation's number; raises `ProjectionNotFound`."""
         return (await self.state(name)).generation
+
+    async def parked(self, name: str) -> int:
+        """Returns how many aggregates wait behind letters of the live generation."""
+        columns = projection_letters.c
+        query = select(func.count()).where(
+            columns.name == name, columns.generation == await self._live(name)
+        )
+        async with self._read() as connection:
+            return (await connection.execute(query)).scalar_one()
 
     async def offsets(self, name: str, generation: int) -> dict[QueueId, int]:
         """Returns the next offset per queue that a generation will apply."""
@@ -288,9 +297,11 @@ class ReadModels:
                 return ((await connection.execute(statement)).scalar_one_or_none() or 0) >= version
 
         if not await self._wait(reached, timeout_ms):
+            parked = await self.parked(projection.name)
+            hint = f"; `headrace projection letters {projection.name}` tells of {parked} parked"
             raise ProjectionError(
                 f"projection {projection.name} has not folded version {version} of {aggregate_id}"
-                f" within {timeout_ms} ms"
+                f" within {timeout_ms} ms{hint if parked else ''}"
             )
 
     async def aclose(self) -> None:

@@ -6,8 +6,11 @@ offsets are not used. Any number of runners may work on one projection, each on 
 one finds other offsets stored than it began with, writes nothing and goes where they say.
 
     outage of a database            waited out, with pauses that grow to `retry_ms_max`
-    anything else (a fold raises)   tried again `error_retries_max` times, then FAILED: the
-                                    projection stands still before that event and says so
+    an event cannot be applied      found by halving its batch, tried again `error_retries_max`
+                                    times, then its aggregate is parked (see `letters`) and
+                                    everything else goes on
+    anything else, too many letters tried again as often, then FAILED: the projection stands
+                                    still and says so
 
 Sits between: a subscription to the event topic and `applying`. Must never know a broker.
 """
@@ -16,8 +19,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
-from enum import Enum
+from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 import structlog
@@ -27,14 +29,18 @@ from headrace._domain.stream import EventStream
 from headrace._projecting.applying import (
     Applied,
     Moved,
+    OtherFields,
     Switched,
+    Target,
     apply_through,
     decode_batch,
 )
 from headrace._projecting.intake import Intake
-from headrace._projecting.outages import is_outage
+from headrace._projecting.letters import Full, is_parked, park
+from headrace._projecting.outages import blames_event, is_outage
 from headrace._projecting.projection import Projection
 from headrace._projecting.read_models import ReadModels
+from headrace._projecting.status import RunnerState, RunnerStatus
 from headrace._runtime.backoff import Backoff
 from headrace._runtime.clock import Clock, SystemClock
 from headrace.errors import ProjectionError
@@ -43,7 +49,7 @@ from headrace.settings import Settings
 from headrace.stores.base import EventStore
 from headrace.transports.base import Incoming, QueueId, Subscription, Transport
 
-__all__ = ["ProjectionRunner", "RunnerState", "RunnerStatus"]
+__all__ = ["ProjectionRunner"]
 
 R = TypeVar("R", bound=BaseModel)
 T = TypeVar("T")
@@ -62,22 +68,9 @@ _BATCH_INTERVAL_MS: Final = 40
 _FINISH_MS_MAX: Final = 3_000
 
 
-class RunnerState(Enum):
-    """How a projection is doing."""
-
-    STARTING = "starting"
-    RUNNING = "running"
-    RETRYING = "retrying"
-    FAILED = "failed"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunnerStatus:
-    """How a projection is doing, since when, and what went wrong if something did."""
-
-    state: RunnerState
-    since: datetime
-    error: str | None = None
+@dataclass(frozen=True, slots=True)
+class _Poisoned:
+    """Nothing was written: one of several messages cannot be applied."""
 
 
 class _GivenUp(Exception):
@@ -138,6 +131,11 @@ class ProjectionRunner(Generic[R]):
         # The next offset of every queue that was ever assigned; None: the topic's beginning.
         self._positions: dict[QueueId, int | None] = {}
         self._status = RunnerStatus(state=RunnerState.STARTING, since=self._clock.now())
+
+    @property
+    def name(self) -> str:
+        """The projection's name."""
+        return self._projection.name
 
     @property
     def status(self) -> RunnerStatus:
@@ -295,11 +293,15 @@ class ProjectionRunner(Generic[R]):
                 first_offset=first,
                 last_offset=last,
             )
-        remaining = admission.take
+        remaining, size = admission.take, self._settings.projection_batch_max
         while remaining:
-            batch = remaining[: self._settings.projection_batch_max]
+            batch = remaining[:size]
             match await self._apply(batch, generation, positions):
+                case _Poisoned():
+                    # The half with the event in it is halved again, down to its message alone.
+                    size = max(1, len(batch) // 2)
                 case Applied():
+                    size = min(2 * size, self._settings.projection_batch_max)
                     for message in batch:
                         subscription.ack(message)
                         positions[message.queue] = message.offset + 1
@@ -317,8 +319,12 @@ class ProjectionRunner(Generic[R]):
         messages: Sequence[Incoming],
         generation: int,
         positions: Mapping[QueueId, int | None],
-    ) -> Applied | Moved | Switched:
+    ) -> Applied | Moved | Switched | _Poisoned:
+        """Applies messages; one that cannot be applied is parked, several come back to be halved."""
         target = self._read_models.target(self._projection, generation)
+        # A rebuild that cannot fold an event has failed; only what is live has to go on.
+        parking = self._shadow is None
+        faults = 0
 
         async def transact() -> Applied | Moved | Switched:
             batch = decode_batch(messages, positions, self._serializer)
@@ -326,7 +332,66 @@ class ProjectionRunner(Generic[R]):
                 self._read_models.transact, target, batch, missing=self._read_missing
             )
 
-        return await self._attempt("apply a batch", lambda: _finish(transact()))
+        async def apply() -> Applied | Moved | Switched | _Poisoned:
+            nonlocal faults
+            try:
+                return await _finish(transact())
+            except Exception as error:
+                if not parking or isinstance(error, OtherFields) or not blames_event(error):
+                    raise
+                if len(messages) > 1:
+                    return _Poisoned()
+                faults += 1
+                return await self._park(
+                    target,
+                    messages[0],
+                    positions,
+                    error,
+                    again=faults <= self._settings.error_retries_max,
+                )
+
+        return await self._attempt("apply a batch", apply)
+
+    async def _park(
+        self,
+        target: Target[R],
+        message: Incoming,
+        positions: Mapping[QueueId, int | None],
+        error: Exception,
+        *,
+        again: bool,
+    ) -> Applied | Moved | Switched:
+        """Parks a message's aggregate; raises the error to try again unless it is parked already."""
+        transact = self._read_models.transact
+        if again and not await transact(
+            partial(is_parked, target=target, aggregate_id=message.key)
+        ):
+            raise error
+        outcome: Applied | Moved | Switched | Full = await transact(
+            partial(
+                park,
+                target=target,
+                message=message,
+                begin={message.queue: positions.get(message.queue)},
+                error=str(error),
+                now=self._clock.now(),
+                letters_max=self._settings.projection_letters_max,
+            )
+        )
+        if isinstance(outcome, Full):
+            raise _GivenUp(
+                f"{outcome.letters} aggregates are parked already, and now: {error}"
+            ) from error
+        log.error(
+            "projection cannot apply an event; its aggregate waits until it is retried or skipped",
+            projection=self._projection.name,
+            generation=target.generation,
+            aggregate_id=message.key,
+            queue=message.queue,
+            offset=message.offset,
+            error=str(error),
+        )
+        return outcome
 
     def _follow_move(
         self,

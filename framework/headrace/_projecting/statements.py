@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar, cast
 
 from sqlalchemy import (
     ColumnElement,
+    CompoundSelect,
     Dialect,
     Executable,
     Select,
@@ -21,16 +22,28 @@ from sqlalchemy import (
     bindparam,
     delete,
     func,
+    literal,
     select,
+    union_all,
 )
 from sqlalchemy.dialects import postgresql, sqlite
 
-from headrace.stores.tables import projection_offsets, projection_versions
+from headrace.stores.tables import projection_letters, projection_offsets, projection_versions
 
-__all__ = ["delete_by", "listed", "offsets_of", "rows_among", "upsert_into", "versions_among"]
+__all__ = [
+    "PARKED",
+    "delete_by",
+    "listed",
+    "offsets_of",
+    "rows_among",
+    "upsert_into",
+    "versions_among",
+]
 
 S = TypeVar("S", bound=Executable)
 
+# Stands for the version of an aggregate that is parked.
+PARKED: Final = -1
 # The name of the one argument of a lookup among many values.
 _AMONG: Final = "among"
 
@@ -60,16 +73,25 @@ def rows_among(table: Table, key: str, dialect: Dialect) -> Select[Any]:
     )
 
 
-def versions_among(dialect: Dialect) -> Select[Any]:
-    """Returns the query for the versions of a `name` and `generation` among aggregates `listed`."""
-    columns = projection_versions.c
+def versions_among(dialect: Dialect) -> CompoundSelect[Any]:
+    """Returns the query for the versions of a `name` and `generation` among aggregates `listed`.
+
+    An aggregate that is parked has one row more, with the version PARKED.
+    """
+
+    def among(table: Table, version: ColumnElement[int]) -> Select[Any]:
+        return select(table.c.aggregate_id, version).where(
+            table.c.name == bindparam("name"),
+            table.c.generation == bindparam("generation"),
+            _is_among(table.c.aggregate_id, dialect),
+        )
+
     return _once(
         projection_versions,
         f"versions {dialect.name}",
-        lambda: select(columns.aggregate_id, columns.version).where(
-            columns.name == bindparam("name"),
-            columns.generation == bindparam("generation"),
-            _is_among(columns.aggregate_id, dialect),
+        lambda: union_all(
+            among(projection_versions, projection_versions.c.version),
+            among(projection_letters, literal(PARKED)),
         ),
     )
 

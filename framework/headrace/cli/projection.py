@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headrace.cli import letters
 from headrace.cli.options import AppPath, BrokerAddress, EventStoreUrl, LogFormat, ReadModelsUrl
 
 if TYPE_CHECKING:  # Spark is loaded by the function that needs it
@@ -14,6 +15,9 @@ if TYPE_CHECKING:  # Spark is loaded by the function that needs it
 __all__ = ["commands"]
 
 commands = typer.Typer(help="Projections (read models).", no_args_is_help=True)
+commands.command()(letters.letters)
+commands.command()(letters.retry)
+commands.command()(letters.skip)
 
 Name = Annotated[str, typer.Argument(help="The projection's name.")]
 Names = Annotated[list[str], typer.Argument(help="The projections' names; one Spark for all.")]
@@ -23,7 +27,7 @@ Names = Annotated[list[str], typer.Argument(help="The projections' names; one Sp
 def list_projections(
     *, app_path: AppPath, read_models: ReadModelsUrl = "sqlite:///var/read.db"
 ) -> None:
-    """List an application's projections with their live generation and number of rows."""
+    """List an application's projections: live generation, rows, and aggregates parked."""
     from rich.console import Console
     from rich.table import Table
 
@@ -32,21 +36,22 @@ def list_projections(
 
     app = load_app(app_path)
 
-    async def ask() -> list[tuple[str, int, int]]:
+    async def ask() -> list[tuple[str, int, int, int]]:
         models = ReadModels(read_models)
         try:
             rows = []
             for name, projection in sorted(app.projections.items()):
                 await models.ensure(projection)
                 count = await models.reader(projection).count()
-                rows.append((name, await models.generation(name), count))
+                generation = await models.generation(name)
+                rows.append((name, generation, count, await models.parked(name)))
             return rows
         finally:
             await models.aclose()
 
-    table = Table("projection", "generation", "rows", box=None)
-    for name, generation, count in asyncio.run(ask()):
-        table.add_row(name, str(generation), f"{count:,}")
+    table = Table("projection", "generation", "rows", "parked", box=None)
+    for name, generation, count, parked in asyncio.run(ask()):
+        table.add_row(name, str(generation), f"{count:,}", str(parked))
     Console().print(table)
 
 

@@ -95,6 +95,11 @@ async def serving(
         if failure.done():
             failure.result()
             raise HeadraceError("a part of the application has ended")
+        for projection in running.projections:
+            if projection.status.failed:
+                raise HeadraceError(
+                    f"projection {projection.name} stands still: {projection.status.error}"
+                )
 
     gateway = Gateway(app, running, settings, {**(checks or {}), "parts": parts})
     try:

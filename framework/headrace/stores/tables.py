@@ -34,6 +34,7 @@ __all__ = [
     "UtcDateTime",
     "event_streams",
     "metadata",
+    "projection_letters",
     "projection_offsets",
     "projection_versions",
     "projections",
@@ -133,5 +134,22 @@ projection_versions = Table(
     Column("generation", Integer, nullable=False),
     Column("aggregate_id", String(255), nullable=False),
     Column("version", BigInteger, nullable=False),
+    PrimaryKeyConstraint("name", "generation", "aggregate_id"),
+)
+
+# What a projection could not apply: one letter per aggregate, whose later events wait behind it.
+projection_letters = Table(
+    "projection_letters",
+    metadata,
+    Column("name", String(40), nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("aggregate_id", String(255), nullable=False),
+    Column("topic", String(127), nullable=False),
+    Column("queue_id", Integer, nullable=False),
+    Column("message_offset", BigInteger, nullable=False),
+    Column("parked_at", UtcDateTime, nullable=False),
+    Column("held", BigInteger, nullable=False),
+    Column("retries", Integer, nullable=False),
+    Column("error", Text, nullable=False),
     PrimaryKeyConstraint("name", "generation", "aggregate_id"),
 )

@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 from headrace._domain.message import AggregateId, Command, DomainEvent, EventContext
 from headrace._domain.registry import Registry
 from headrace._domain.stream import EventStream, Rejection
+from headrace._projecting.letters import Letters
 from headrace._projecting.projection import Projection
 from headrace._projecting.read_models import ReadModels
 from headrace.serialization import JsonSerializer
@@ -165,6 +166,12 @@ async def sqlite_models(tmp_path: Path) -> AsyncIterator[ReadModels]:
     await models.aclose()
 
 
+@pytest.fixture
+def letters(totals: Projection[Total], sqlite_models: ReadModels, store: "FakeStore") -> Letters:
+    """The letters of `totals`."""
+    return Letters(totals, sqlite_models, store)  # type: ignore[arg-type]  # as much of a store as letters need
+
+
 class FakeStore:
     """The event store as a gap filler."""
 
@@ -304,3 +311,11 @@ def logs() -> Iterator[list[Any]]:
     """What is logged, as dictionaries."""
     with capture_logs() as captured:
         yield captured
+
+
+@pytest.fixture
+def make_parts(
+    serializer: JsonSerializer,
+) -> Callable[[], tuple[Projection[Total], FakeStore, FakeTransport]]:
+    """Makes a projection, a store and a topic for each example of a property."""
+    return lambda: (make_totals(), FakeStore(), FakeTransport(serializer))

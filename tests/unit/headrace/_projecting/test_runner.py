@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from headrace._projecting.runner import ProjectionRunner, RunnerState
+from headrace._projecting.runner import ProjectionRunner
+from headrace._projecting.status import RunnerState
 from headrace.errors import ProjectionError
 
 WAIT_MS = 20_000
@@ -372,47 +373,74 @@ async def test_an_outage_of_the_database_is_waited_out(
     assert [entry["attempt"] for entry in logs if "attempt" in entry][-1] == 10
 
 
-async def test_a_poison_event_fails_the_projection_after_the_retries_and_says_where(
-    make_runner: Any, transport: Any, domain: Any, rows: Any, logs: Any
+async def test_a_poison_event_parks_its_aggregate_after_the_retries_and_nothing_else(
+    make_runner: Any, transport: Any, domain: Any, rows: Any, letters: Any, logs: Any
 ) -> None:
     transport.put(domain.stream("a", 1))
+    transport.put(domain.stream("a", 2, domain.Added(amount=666)))
+    transport.put(domain.stream("c", 1))
+    transport.put(domain.stream("a", 3))
+    transport.put(domain.stream("b", 1))
     runner = make_runner()
-    async with running(runner) as (task,):
+    async with running(runner):
         await runner.wait_for_offsets(transport.ends(), timeout_ms=WAIT_MS)
-        transport.put(domain.stream("a", 2, domain.Added(amount=666)))
-        with pytest.raises(ProjectionError, match="has failed: could not apply a batch"):
-            await runner.wait_for_offsets(transport.ends(), timeout_ms=WAIT_MS)
-        assert not task.done()
-    assert runner.status.state is RunnerState.FAILED
-    assert "cannot fold Added a/2/1" in (runner.status.error or "")
-    assert transport.subscriptions[0].closed
-    assert await rows() == {"a": (1, 1)}
-    failed = [entry for entry in logs if entry["log_level"] == "error"]
-    assert [entry["projection"] for entry in failed] == ["totals"]
+        assert runner.status.state is RunnerState.RUNNING
+    assert await rows() == {"a": (1, 1), "b": (1, 1), "c": (1, 1)}
+    (letter,) = await letters.all()
+    assert (letter.aggregate_id, letter.version, letter.held) == ("a", 1, 2)
+    assert (letter.queue, letter.offset) == ((domain.topic, 1), 1)
+    assert "cannot fold Added a/2/1" in letter.error
+    parked = [entry for entry in logs if entry["log_level"] == "error"]
+    assert [(entry["projection"], entry["aggregate_id"]) for entry in parked] == [("totals", "a")]
+    # As often as the settings say: the event alone, not its batch.
     assert len([entry for entry in logs if entry["log_level"] == "warning"]) == 2
 
 
-async def test_a_poison_event_leaves_other_projections_running(
-    make_runner: Any, transport: Any, domain: Any, sqlite_models: Any, logs: Any
-) -> None:
-    other = domain.make_totals("others")
-    other._folds[domain.Added] = lambda row, event, context: domain.Total(counter_id="a")
-    transport.put(domain.stream("a", 1, domain.Added(amount=666)))
-    failing, healthy = make_runner(), make_runner(projection=other)
-    async with running(failing, healthy):
-        await until(lambda: failing.status.state is RunnerState.FAILED)
-        await healthy.wait_for_offsets(transport.ends(), timeout_ms=WAIT_MS)
-    assert await sqlite_models.reader(other).count() == 1
-
-
-async def test_a_message_that_does_not_decode_fails_the_projection(
-    make_runner: Any, transport: Any, domain: Any, logs: Any
+async def test_what_waits_for_a_letter_is_not_tried(
+    make_runner: Any, transport: Any, domain: Any, rows: Any, letters: Any, logs: Any
 ) -> None:
     transport.put_raw((domain.topic, 0), "a", b"{}")
-    runner = make_runner()
+    async with running(runner := make_runner()):
+        await runner.wait_for_offsets(transport.ends(), timeout_ms=WAIT_MS)
+        tried = len(logs)
+        transport.put_raw((domain.topic, 0), "a", b"{}")
+        await runner.wait_for_offsets(transport.ends(), timeout_ms=WAIT_MS)
+    assert f"{domain.topic}/0 offset 0" in (await letters.all())[0].error
+    assert (await letters.all())[0].held == 2
+    assert [entry["log_level"] for entry in logs[tried:]] == ["error"]
+
+
+async def test_too_many_letters_fail_the_projection_and_leave_others_running(
+    make_runner: Any, transport: Any, domain: Any, sqlite_models: Any, settings: Any, logs: Any
+) -> None:
+    other = domain.make_totals("others")
+    other._folds[domain.Added] = lambda row, event, context: domain.Total(
+        counter_id=context.aggregate_id
+    )
+    for aggregate_id in "abc":
+        transport.put(domain.stream(aggregate_id, 1, domain.Added(amount=666)))
+    few = settings.model_copy(update={"projection_letters_max": 2})
+    failing, healthy = make_runner(settings=few), make_runner(projection=other)
+    async with running(failing, healthy) as (task, _):
+        await until(lambda: failing.status.state is RunnerState.FAILED)
+        await healthy.wait_for_offsets(transport.ends(), timeout_ms=WAIT_MS)
+        with pytest.raises(ProjectionError, match="has failed: 2 aggregates are parked already"):
+            await failing.wait_for_offsets(transport.ends(), timeout_ms=WAIT_MS)
+        assert not task.done()
+    assert await sqlite_models.reader(other).count() == 3
+    assert transport.subscriptions[0].closed
+
+
+async def test_the_shadow_of_a_rebuild_parks_nothing_and_fails(
+    make_runner: Any, transport: Any, domain: Any, sqlite_models: Any, totals: Any, logs: Any
+) -> None:
+    transport.put(domain.stream("a", 1, domain.Added(amount=666)))
+    await sqlite_models.ensure(totals)
+    shadow = await sqlite_models.begin_shadow(totals, "test")
+    runner = make_runner(shadow=shadow)
     async with running(runner):
         await until(lambda: runner.status.state is RunnerState.FAILED)
-    assert f"{domain.topic}/0 offset 0" in (runner.status.error or "")
+    assert "cannot fold Added a/1/1" in (runner.status.error or "")
 
 
 async def test_changed_fields_fail_the_projection_before_it_reads_anything(

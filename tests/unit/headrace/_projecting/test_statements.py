@@ -1,12 +1,24 @@
 """The statements of a batch: built once, and as good for many values as for one."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from sqlalchemy import Column, Connection, Integer, MetaData, String, Table, create_engine, select
+from sqlalchemy import (
+    Column,
+    Connection,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    create_engine,
+    insert,
+    select,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 
 from headrace._projecting.statements import (
+    PARKED,
     delete_by,
     listed,
     offsets_of,
@@ -14,7 +26,9 @@ from headrace._projecting.statements import (
     upsert_into,
     versions_among,
 )
-from headrace.stores.tables import projection_offsets, projection_versions
+from headrace.stores.tables import projection_letters, projection_offsets, projection_versions
+
+PARKED_AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -31,7 +45,7 @@ def table() -> Table:
 def connection(table: Table) -> Any:
     engine = create_engine("sqlite://")
     with engine.begin() as connection:
-        for each in (table, projection_offsets, projection_versions):
+        for each in (table, projection_offsets, projection_versions, projection_letters):
             each.create(connection)
         yield connection
     engine.dispose()
@@ -90,4 +104,14 @@ def test_versions_and_offsets_are_those_of_one_generation(connection: Connection
     place = {"name": "p", "generation": 2}
     found = connection.execute(versions_among(dialect), {**place, **listed(dialect, ["a", "c"])})
     assert found.all() == [("a", 20)]
+    letter = {"topic": "t", "queue_id": 0, "message_offset": 5, "parked_at": PARKED_AT, "held": 1}
+    letter |= {"retries": 0, "error": "no"}
+    for aggregate_id in ("a", "b", "c"):
+        connection.execute(
+            insert(projection_letters), {**place, "aggregate_id": aggregate_id, **letter}
+        )
+    found = connection.execute(versions_among(dialect), {**place, **listed(dialect, ["a", "c"])})
+    assert sorted(found.all()) == [("a", PARKED), ("a", 20), ("c", PARKED)]
+    other = {"name": "p", "generation": 1, **listed(dialect, ["a"])}
+    assert connection.execute(versions_among(dialect), other).all() == [("a", 10)]
     assert connection.execute(offsets_of(), place).all() == [("t", 0, 2)]

@@ -12,6 +12,7 @@ MOMENT = datetime(2026, 1, 31, 12, 0, 0, 5, tzinfo=UTC)
 def test_the_tables_are_these() -> None:
     assert sorted(metadata.tables) == [
         "event_streams",
+        "projection_letters",
         "projection_offsets",
         "projection_versions",
         "projections",
