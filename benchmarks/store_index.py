@@ -1,18 +1,26 @@
 """
-What stacked-up messages cost: memory, a start, lookups, and what the index adds to an append.
+What stacked-up messages cost: memory, starts, lookups, and what the index adds to an append.
 
-    python benchmarks/store_index.py [DIRECTORY] [--messages 2000000] [--queues 4]
+    python benchmarks/store_index.py [DIRECTORY] [--messages 2000000] [--queues 2] [--records 1]
+        [--keep]
 
-Messages of 100 bytes, one per batch, since batches are what an index counts. Prints JSON. Memory
-and starts are measured in processes of their own; a start without indexes walks the whole log and
-makes them again. Appends are judged by CPU time, in the same run with and without an index.
+Messages of 100 bytes with a key each, one per batch unless `--records` says otherwise, since
+batches are what an index counts. With `--keep` the store stays in DIRECTORY and is used again: 20
+million messages of one batch each take ten minutes to write. Prints JSON. Memory and starts are
+measured in processes of their own, after the files were dropped from the page cache (`cold`) or
+not (`warm`): after a clean close, after a kill that left almost a whole block unindexed, and
+without any index, which walks the whole log. Appends are judged by CPU time, in the same run with
+and without an index.
 """
 
 import argparse
 import asyncio
 import json
+import os
 import random
 import resource
+import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -21,40 +29,65 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from headrace_mq.broker.server import Broker
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns, encode_batch
-from headrace_mq.settings import StoreSettings
+from headrace_mq.settings import BrokerSettings, StoreSettings
 from headrace_mq.store.message_store import MessageStore
 
 LOOKUPS = 2_000
+# Each of them reads another page from the disk.
+COLD_LOOKUPS = 50
 TOPIC = "bench"
+BODY = b"x" * 100
 GROUP = 500
 # Appended twice, with and without an index; more is only needed for what is stacked up.
 COMPARED = 200_000
 NEVER = 1 << 60
 MIB = 1 << 20
+# Just below a block of the index: the most that a start can have to walk again.
+UNINDEXED_BYTES = 15 * MIB
+
+
+def settings(directory: Path) -> StoreSettings:
+    return StoreSettings(directory=directory, flush="interval", flush_interval_ms=100)
 
 
 def opened(directory: Path, **options: int) -> MessageStore:
-    settings = StoreSettings(directory=directory, flush="interval", flush_interval_ms=100)
-    store = MessageStore(settings, **options)  # type: ignore[arg-type]  # an int by its name
+    store = MessageStore(settings(directory), **options)  # type: ignore[arg-type]  # by its name
     store.open()
     return store
 
 
-async def fill(directory: Path, messages: int, queues: int, **options: int) -> float:
+async def append(store: MessageStore, messages: range, queues: int, records: int) -> None:
+    for batch, first in enumerate(range(messages.start, messages.stop, records)):
+        keys = [f"key-{number}" for number in range(first, first + records)]
+        columns = Columns(keys, [], [], [BODY] * records, [])
+        queue = QueueRef(TOPIC, batch % queues)
+        store.append(encode_batch(queue, columns, born_first_ms=0), retention="forever")
+        if batch % GROUP == GROUP - 1:
+            await store.durable()
+    await store.durable()
+
+
+async def fill(directory: Path, messages: int, queues: int, records: int, **options: int) -> float:
     """Appends messages; returns the CPU time of the process in microseconds per batch."""
     store = opened(directory, **options)
-    columns = Columns(["key"], [], [], [b"x" * 100], [])
-    batches = [encode_batch(QueueRef(TOPIC, q), columns, born_first_ms=0) for q in range(queues)]
     started = time.process_time()
-    for first in range(0, messages, GROUP):
-        for n in range(first, min(first + GROUP, messages)):
-            store.append(batches[n % queues], retention="forever")
-        await store.durable()
+    await append(store, range(messages), queues, records)
     used = time.process_time() - started
     await store.aclose()
-    return used / messages * 1e6
+    return used / (messages / records) * 1e6
+
+
+async def fill_and_die(directory: Path, records: int) -> None:
+    """Appends almost a block, then ends like a killed broker."""
+    store = opened(directory)
+    start = end = store.segments("forever")[-1].end
+    while end - start < UNINDEXED_BYTES:
+        await append(store, range(GROUP * records), 1, records)
+        end = store.segments("forever")[-1].end
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def rss_mib() -> float:
@@ -63,9 +96,9 @@ def rss_mib() -> float:
     return round(pages * resource.getpagesize() / MIB, 1)
 
 
-def median_us(look: Callable[[], object]) -> float:
+def median_us(look: Callable[[], object], times: int) -> float:
     taken = []
-    for _ in range(LOOKUPS):
+    for _ in range(times):
         started = time.perf_counter_ns()
         look()
         taken.append((time.perf_counter_ns() - started) / 1e3)
@@ -74,7 +107,6 @@ def median_us(look: Callable[[], object]) -> float:
 
 async def measured(directory: Path) -> dict[str, float]:
     """Opens the store and looks around in it."""
-    before = rss_mib()
     started, used = time.perf_counter(), time.process_time()
     store = opened(directory)
     seconds, used = time.perf_counter() - started, time.process_time() - used
@@ -83,25 +115,84 @@ async def measured(directory: Path) -> dict[str, float]:
     end = store.range(queue)[1]
     spans = store.segments("forever")
     first_ms, last_ms = spans[0].first_ms or 0, spans[-1].last_ms or 0
+
+    def by_offset() -> object:
+        # With the batch read and checked.
+        return store.read(queue, chance.randrange(end), 1)
+
+    def by_time() -> object:
+        return store.offset_at(queue, chance.randint(first_ms, last_ms))
+
     found = {
         "open_seconds": round(seconds, 3),
         "open_cpu_seconds": round(used, 3),
-        # A lookup by offset with the batch read and checked.
-        "offset_lookup_us_median": median_us(lambda: store.read(queue, chance.randrange(end), 1)),
-        "time_lookup_us_median": median_us(
-            lambda: store.offset_at(queue, chance.randint(first_ms, last_ms))
-        ),
+        "messages_in_queue": end,
+        # The first ones read pages and batches that nobody asked for before.
+        "offset_lookup_us_first": median_us(by_offset, COLD_LOOKUPS),
+        "time_lookup_us_first": median_us(by_time, COLD_LOOKUPS),
+        "offset_lookup_us_median": median_us(by_offset, LOOKUPS),
+        "time_lookup_us_median": median_us(by_time, LOOKUPS),
         "rss_mib": rss_mib(),
-        "rss_before_mib": before,
     }
     await store.aclose()
     return found
 
 
-def in_a_process(directory: Path) -> dict[str, float]:
-    command = [sys.executable, __file__, str(directory), "--open"]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+async def broker_measured(directory: Path) -> dict[str, float]:
+    """Starts a whole broker over the store."""
+    started = time.perf_counter()
+    broker = Broker(BrokerSettings(store=settings(directory), port=0))
+    await broker.start()
+    found = {"start_seconds": round(time.perf_counter() - started, 3), "rss_mib": rss_mib()}
+    await broker.aclose()
+    return found
+
+
+def in_a_process(mode: str, directory: Path, records: int) -> dict[str, float]:
+    command = [sys.executable, __file__, str(directory), mode, "--records", str(records)]
+    done = subprocess.run(command, check=mode != "--die", capture_output=True, text=True)
+    lines = done.stdout.splitlines()
+    found: dict[str, float] = {} if mode == "--die" else json.loads(lines[-1])
+    return found
+
+
+def chill(directory: Path) -> None:
+    """Drops the files from the page cache."""
+    for path in directory.rglob("*"):
+        if path.is_file():
+            with path.open("rb+") as file:
+                os.fdatasync(file.fileno())
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def report(folder: Path, messages: int, queues: int, records: int) -> dict[str, object]:
+    cost = {}
+    for name, options in (("without", {"index_block_bytes": NEVER}), ("with", {})):
+        place = folder / f"compared-{name}"
+        compared = fill(place, COMPARED, queues, records, **options)
+        cost[f"append_cpu_us_{name}_index"] = round(asyncio.run(compared), 2)
+        shutil.rmtree(place)
+    store = folder / f"stacked-{messages}-{queues}-{records}"
+    if not store.exists():
+        asyncio.run(fill(store, messages, queues, records))
+    size = sum(path.stat().st_size for path in store.glob("forever/*.index"))
+    found: dict[str, object] = {
+        "messages": messages,
+        "records_per_batch": records,
+        "log_bytes": sum(path.stat().st_blocks * 512 for path in store.glob("forever/*.log")),
+        "index_bytes_per_batch": round(size / messages * records, 2),
+        **cost,
+    }
+    # Closes cleanly, whatever an interrupted run left behind.
+    in_a_process("--open", store, records)
+    for state in ("clean", "killed"):
+        for cache in ("cold", "warm"):
+            if state == "killed":
+                in_a_process("--die", store, records)
+            if cache == "cold":
+                chill(store)
+            found[f"{state}_{cache}"] = in_a_process("--open", store, records)
+    found["broker"] = in_a_process("--broker", store, records)
     return found
 
 
@@ -109,36 +200,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="cost of stacked-up messages")
     parser.add_argument("directory", nargs="?", type=Path)
     parser.add_argument("--messages", type=int, default=2_000_000)
-    parser.add_argument("--queues", type=int, default=4)
-    parser.add_argument("--open", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--queues", type=int, default=2)
+    parser.add_argument("--records", type=int, default=1)
+    parser.add_argument("--keep", action="store_true")
+    for mode in ("--open", "--die", "--broker"):
+        parser.add_argument(mode, action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.open:
         print(json.dumps(asyncio.run(measured(asked.directory))))
-        return
-    with tempfile.TemporaryDirectory(dir=asked.directory) as folder:
-        append = {}
-        for name, options in (("without", {"index_block_bytes": NEVER}), ("with", {})):
-            compared = fill(Path(folder) / name, COMPARED, asked.queues, **options)
-            append[f"append_cpu_us_{name}_index"] = round(asyncio.run(compared), 2)
-        store = Path(folder) / "store"
-        asyncio.run(fill(store, asked.messages, asked.queues))
-        indexed = in_a_process(store)
-        indexes = list(store.glob("forever/*.index"))
-        size = sum(path.stat().st_size for path in indexes)
-        for path in indexes:
-            path.unlink()
-        walked = in_a_process(store)
-        report = {
-            "messages": asked.messages,
-            "log_bytes": sum(path.stat().st_blocks * 512 for path in store.glob("forever/*.log")),
-            "index_bytes_per_batch": round(size / asked.messages, 2),
-            **append,
-            **indexed,
-            "open_without_index_seconds": walked["open_seconds"],
-            "open_without_index_cpu_seconds": walked["open_cpu_seconds"],
-            "rss_without_index_mib": walked["rss_mib"],
-        }
-    print(json.dumps(report, indent=2))
+    elif asked.broker:
+        print(json.dumps(asyncio.run(broker_measured(asked.directory))))
+    elif asked.die:
+        asyncio.run(fill_and_die(asked.directory, asked.records))
+    elif asked.keep:
+        found = report(asked.directory, asked.messages, asked.queues, asked.records)
+        print(json.dumps(found, indent=2))
+    else:
+        with tempfile.TemporaryDirectory(dir=asked.directory) as folder:
+            found = report(Path(folder), asked.messages, asked.queues, asked.records)
+            print(json.dumps(found, indent=2))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from headrace_mq.errors import CorruptBatch, DataCorrupt
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import (
     BATCH_HEADER_BYTES,
+    PLAIN_BYTES_MAX,
     BatchHeader,
     check_body,
     check_head,
@@ -27,7 +28,7 @@ from headrace_mq.store.segment import (
     decode_mark,
 )
 
-__all__ = ["Damage", "LogWalk"]
+__all__ = ["ZEROS_MAX_BYTES", "Damage", "LogWalk"]
 
 # Read at once while walking; larger batches are read whole.
 _WINDOW_BYTES = 4 << 20
@@ -37,6 +38,9 @@ _ENTRY_MAGIC = re.compile(rb"HR[BG]1")
 _MAGIC_BYTES = 4
 # The smallest unit that a disk writes as a whole.
 SECTOR_BYTES = 512
+# No batch that can be decoded holds more zeros in a row, so behind so many nothing was ever written
+# whole: a start must not read the gigabyte that is reserved behind a log's end.
+ZEROS_MAX_BYTES = PLAIN_BYTES_MAX
 
 
 class Damage(NamedTuple):
@@ -117,9 +121,16 @@ class LogWalk:
         at = self._window(position, SECTOR_BYTES)
         return any(self._buffer[at : at + SECTOR_BYTES])
 
-    def following(self, position: int) -> int | None:
-        """Returns the next position from `position` on where a whole entry stands."""
-        while position < self._limit:
+    def following(self, position: int, *, durable: int | None = None) -> int | None:
+        """Returns the next position from `position` on where a whole entry stands.
+
+        Args:
+            position: where to begin.
+            durable: from this position on, ZEROS_MAX_BYTES of zeros in a row end the search; None
+                where everything was written once, however many zeros it holds.
+        """
+        zeros = 0
+        while position < self._limit and zeros < ZEROS_MAX_BYTES:
             data = self._segment.next_data(position)
             if data is None or data >= self._limit:
                 return None
@@ -129,6 +140,12 @@ class LogWalk:
             buffer, start = self._buffer, self._start
             if len(buffer) - at < _MAGIC_BYTES:
                 return None
+            if not at and buffer == bytes(len(buffer)):
+                if durable is not None and start >= durable:
+                    zeros += len(buffer)
+                position = start + len(buffer)
+                continue
+            zeros = 0
             for found in _ENTRY_MAGIC.finditer(buffer, at):
                 if self._is_whole(start + found.start()):
                     return start + found.start()

@@ -124,7 +124,7 @@ class _Recovery:
         position = self._indexed(segment, segment.held_end)
         position = self._whole_entries(walk, position, segment.held_end)
         while True:
-            following = walk.following(self._scan_from(walk, position))
+            following = walk.following(self._scan_from(walk, position), durable=self._synced)
             unwritten = following is not None and walk.has_unwritten_sector(position, following)
             if unwritten and position >= self._synced:
                 self._look_ahead(walk, following)
@@ -198,7 +198,7 @@ class _Recovery:
             try:
                 entry = walk.entry(position)
             except DataCorrupt:
-                position = walk.following(position + 1)
+                position = walk.following(position + 1, durable=self._synced)
                 continue
             if isinstance(entry, Mark):
                 self._synced = max(self._synced, entry.synced)
