@@ -78,8 +78,7 @@ _READ_HEADER = struct.Struct("<4sBxHI4xqqqI8xBBBxIIQIIqqQI4x")
 assert _READ_HEADER.size == BATCH_HEADER_BYTES
 _ASSIGNED = struct.Struct("<qqqI")  # at byte 16
 _CRC = struct.Struct("<I")
-_LENGTH = struct.Struct("<I")
-_LENGTH_END = 12
+_START = struct.Struct("<4sB3xI")  # magic, version and length
 _HEAD_CRC_AT, _ASSIGNED_AT, _BODY_CRC_AT, _BODY_AT = 12, 16, 48, 52
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -223,17 +222,18 @@ def batch_length(buffer: bytes | bytearray | memoryview, at: int = 0) -> int:
         DataCorrupt: there is no batch at this place, or its length is impossible.
         FormatTooNew: a newer version wrote it.
     """
-    if bytes(buffer[at : at + 4]) != MAGIC:
-        raise DataCorrupt(f"no record batch at byte {at}")
-    if len(buffer) - at < _LENGTH_END:
+    if len(buffer) - at < _START.size:
+        if bytes(buffer[at : at + 4]) != MAGIC:
+            raise DataCorrupt(f"no record batch at byte {at}")
         raise DataCorrupt(f"the bytes end inside the header of the record batch at byte {at}")
-    version = buffer[at + 4]
+    magic, version, length = _START.unpack_from(buffer, at)
+    if magic != MAGIC:
+        raise DataCorrupt(f"no record batch at byte {at}")
     if version > FORMAT_VERSION:
         raise FormatTooNew(
             f"a record batch of format {version} was written by a newer version; this one reads"
             f" up to format {FORMAT_VERSION}"
         )
-    (length,) = _LENGTH.unpack_from(buffer, at + 8)
     if length <= BATCH_HEADER_BYTES:
         raise DataCorrupt(f"a record batch at byte {at} claims {length} bytes")
     return int(length)
@@ -303,21 +303,29 @@ def check_body(batch: bytes | bytearray | memoryview, at: int = 0) -> None:
         raise CorruptBatch("a record batch fails its checksum; it was damaged on the way")
 
 
-def check_whole(batch: bytes | bytearray | memoryview) -> BatchHeader:
+def check_whole(
+    batch: bytes | bytearray | memoryview, header: BatchHeader | None = None
+) -> BatchHeader:
     """Returns the header of a buffer that holds exactly one batch as its producer made it.
+
+    Args:
+        batch: the buffer.
+        header: what `read_header` found there, where the caller has asked it already.
 
     Raises:
         CorruptBatch: the buffer is shorter or longer, or the producer's checksum fails.
         DataCorrupt: there is no batch.
         FormatTooNew: a newer version wrote it.
     """
-    header = read_header(batch)
+    if header is None:
+        header = read_header(batch)
     if header.length != len(batch):
         raise CorruptBatch(
             f"{len(batch)} bytes came for a record batch of {header.length}; send exactly one"
         )
     (expected,) = _CRC.unpack_from(batch, _BODY_CRC_AT)
-    if google_crc32c.value(bytes(batch[_BODY_AT:])) != expected:
+    # Through a view: slicing a bytearray would copy it once more.
+    if google_crc32c.value(bytes(memoryview(batch)[_BODY_AT:])) != expected:
         raise CorruptBatch("a record batch fails its checksum; it was damaged on the way")
     return header
 

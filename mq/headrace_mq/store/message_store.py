@@ -55,6 +55,8 @@ RETENTIONS = ("forever", "transient")
 _LOCK_NAME = "lock"
 _CHECKPOINT_NAME = "store.checkpoint"
 
+_new = tuple.__new__
+
 
 class Appended(NamedTuple):
     """Where a batch stands; `base_offset` is -1 for a repeated batch that is long forgotten."""
@@ -220,7 +222,13 @@ class MessageStore:
             _log.error("the store's checkpoint is damaged", path=str(path), error=str(error))
             return nothing
 
-    def append(self, batch: bytearray | memoryview, *, retention: str) -> Appended:
+    def append(
+        self,
+        batch: bytearray | memoryview,
+        *,
+        retention: str,
+        header: BatchHeader | None = None,
+    ) -> Appended:
         """Accepts one whole batch and fills the broker's fields in it, in place.
 
         Nothing is durable or visible until `durable` says so. A refused batch leaves no trace.
@@ -228,6 +236,7 @@ class MessageStore:
         Args:
             batch: exactly one batch, writable; it may be changed again after the call.
             retention: one of RETENTIONS; the same for a queue as long as it has messages.
+            header: what `read_header` found in `batch`, where the caller has asked it already.
 
         Raises:
             CorruptBatch: the bytes are no sound batch.
@@ -240,7 +249,7 @@ class MessageStore:
         """
         if self._closed or self._flusher.read_only is not None:
             raise StoreReadOnly(self._flusher.read_only or "the store is closed")
-        header = _checked_header(batch)
+        header = _checked_header(batch, header)
         queue = self._queues.for_append(header.queue, retention)
         repeats = self._queues.duplicate_of(header)
         if repeats is not None:
@@ -254,18 +263,20 @@ class MessageStore:
         now_ms = self._clock.now_ms()
         base = queue.index.tail
         group = flusher.group_for(queue.log, header.length, now_ms)
-        place = Place(group.end, header.length)
+        position = group.end
         assign(
             batch,
             base_offset=base,
-            position=place.position,
+            position=position,
             appended_at_ms=now_ms,
             epoch=self._epoch,
         )
         undo = self._queues.stage(queue, header)
-        staged = Staged(header.queue, base, header.count, place, bytes(batch), undo, now_ms)
-        flusher.stage(group, staged)
-        return Appended(base, duplicate=False)
+        # Named tuples built as tuples: half the time of calling them.
+        place = _new(Place, (position, header.length))
+        entry = (header.queue, base, header.count, place, bytes(batch), undo, now_ms)
+        flusher.stage(group, _new(Staged, entry))
+        return _new(Appended, (base, False))
 
     def durable(self) -> asyncio.Future[None]:
         """A future that ends when everything appended so far is as durable as `flush` promises.
@@ -415,8 +426,10 @@ class MessageStore:
                 index.cut(group.start)
             visible |= self._queues.commit(group)
             index.grown(group.end)
-            for staged in group.staged:
-                self._cache.put(group.log.name, staged.place.position, staged.batch)
+            self._cache.put(
+                group.log.name,
+                {place.position: batch for _, _, _, place, batch, _, _ in group.staged},
+            )
         self._writer.step()
         if self.on_visible is not None:
             self.on_visible(visible)
@@ -468,9 +481,9 @@ class MessageStore:
             self._lock_fd = None
 
 
-def _checked_header(batch: bytearray | memoryview) -> BatchHeader:
+def _checked_header(batch: bytearray | memoryview, header: BatchHeader | None) -> BatchHeader:
     try:
-        header = check_whole(batch)
+        header = check_whole(batch, header)
     except DataCorrupt as error:
         raise CorruptBatch(str(error)) from error
     except FormatTooNew as error:

@@ -16,8 +16,7 @@ from headrace_mq.errors import (
     MalformedRequest,
     ResponseCode,
 )
-from headrace_mq.message import QueueRef
-from headrace_mq.protocol.batch import read_header, split_batches
+from headrace_mq.protocol.batch import BatchHeader, read_header, split_batches
 from headrace_mq.protocol.bodies import ProduceAnswer, Produced, encode
 from headrace_mq.protocol.frame import Frame
 
@@ -52,12 +51,13 @@ def produce(state: BrokerState, connection: Connection, frame: Frame) -> tuple[b
 
 def _produce_batch(state: BrokerState, batch: memoryview) -> Produced:
     try:
-        queue = read_header(batch).queue
+        header = read_header(batch)
     except DataCorrupt as error:
         sentence = f"the batch cannot be read, send it again: {error}"
         return Produced("", 0, -1, ResponseCode.CORRUPT_BATCH, sentence)
+    queue = header.queue
     try:
-        base_offset, duplicate = _append(state, queue, batch)
+        base_offset, duplicate = _append(state, header, batch)
     except BrokerError as error:
         return Produced(queue.topic, queue.queue_id, -1, error.code, str(error))
     except Exception:  # noqa: BLE001 - one batch must not take away the answers of those before it
@@ -67,14 +67,15 @@ def _produce_batch(state: BrokerState, batch: memoryview) -> Produced:
     return Produced(queue.topic, queue.queue_id, base_offset, duplicate=duplicate)
 
 
-def _append(state: BrokerState, queue: QueueRef, batch: memoryview) -> tuple[int, bool]:
+def _append(state: BrokerState, header: BatchHeader, batch: memoryview) -> tuple[int, bool]:
     if len(batch) > state.batch_bytes_max:
         raise InvalidArgument(
             f"a record batch has at most {state.batch_bytes_max} bytes here, this one has"
             f" {len(batch)}; send smaller batches"
         )
     state.watermarks.check()
-    if queue.topic not in state.topics:
-        state.topics.admit((queue.topic,))
-    retention = state.topics.retention_of(queue)
-    return state.store.append(batch, retention=retention)
+    topic = header.queue.topic
+    if topic not in state.topics:
+        state.topics.admit((topic,))
+    retention = state.topics.retention_of(header.queue)
+    return state.store.append(batch, retention=retention, header=header)

@@ -171,6 +171,7 @@ def test_a_buffer_of_exactly_one_sound_batch_is_told_from_any_other(
     batch: bytes, more: bytes
 ) -> None:
     assert check_whole(batch) == read_header(batch)
+    assert check_whole(batch, read_header(batch)) == read_header(batch)
     for other in (batch[:-1], batch + more, batch[:-1] + bytes([batch[-1] ^ 1])):
         with pytest.raises(CorruptBatch):
             check_whole(other)

@@ -170,11 +170,11 @@ async def test_a_defect_in_one_batch_keeps_the_answers_of_the_others(
     await client.create("t", 1)
     append, calls = broker._state.store.append, []
 
-    def fails_once(view, *, retention):
+    def fails_once(view, **known):
         calls.append(view)
         if len(calls) == 2:
             raise RuntimeError("a defect")
-        return append(view, retention=retention)
+        return append(view, **known)
 
     monkeypatch.setattr(broker._state.store, "append", fails_once)
     answer = await client.produce(*(batch("t", 0, body) for body in (b"a", b"b", b"c")))
