@@ -23,6 +23,7 @@ Every error that the queue raises on purpose, and the code that stands for it on
     ├── ConnectionLost            the connection ended before an answer came: outcome unknown
     ├── SendTimeout               no acknowledgement in time: outcome unknown, retrying is safe
     ├── RequestTimeout            no answer in time
+    ├── HandlerTimeout            a consumer's handler took too long and was cancelled
     ├── Closed                    the producer or consumer was closed
     ├── DataCorrupt               bytes on disk or on the wire fail their checksum
     └── FormatTooNew              a file or frame was written by a newer version
@@ -41,6 +42,7 @@ __all__ = [
     "DataCorrupt",
     "FormatTooNew",
     "FrameTooLarge",
+    "HandlerTimeout",
     "InvalidArgument",
     "MalformedRequest",
     "MessageQueueError",
@@ -224,6 +226,10 @@ class SendTimeout(MessageQueueError):
 
 class RequestTimeout(MessageQueueError):
     """No answer came in time."""
+
+
+class HandlerTimeout(MessageQueueError):
+    """A consumer's handler took longer than its limit and was cancelled."""
 
 
 class Closed(MessageQueueError):

@@ -166,8 +166,13 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
     commit_interval_ms: int = 1_000
     # Where a group without a committed offset begins.
     start: Literal["earliest", "latest"] = "earliest"
-    # Keys that `Consumer.run` handles at a time; more only helps handlers that wait for others.
+    # What `Consumer.run` handles in order: the records of a key, those of a queue, or nothing.
+    handling: Literal["per_key", "per_queue", "parallel"] = "per_key"
+    # Keys (or queues, or records) that `Consumer.run` handles at a time; more only helps handlers
+    # that wait for others.
     handlers_max: int = 64
+    # A handler that takes longer is cancelled and has failed (RocketMQ: 15 min).
+    handler_timeout_ms: int = 900_000
     # First and longest pause before a failed record is handled again; doubled in between.
     retry_ms_min: int = 100
     retry_ms_max: int = 10_000
@@ -180,7 +185,8 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name in (
             "heartbeat_ms", "topics_refresh_ms", "fetch_wait_ms", "fetch_bytes_max",
-            "in_flight_max", "commit_interval_ms", "handlers_max", "request_timeout_ms",
+            "in_flight_max", "commit_interval_ms", "handlers_max", "handler_timeout_ms",
+            "request_timeout_ms",
         ):  # fmt: skip
             _require(getattr(self, name) >= 1, f"{name} must be at least 1")
         _require(

@@ -3,26 +3,29 @@ Receives the records of some topics as a member of a consumer group.
 
 Sits between: an application, which polls (or gives a handler) and acknowledges, and one broker.
 Wires the parts together: `membership` says which queues, `starting` where they begin, `pulling`
-fills the `shares`, and `commits` reports what is done.
+fills the `shares`, `delivering` empties them, and `commits` reports what is done.
 """
 
 import asyncio
 import uuid
-from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from types import TracebackType
 
 import structlog
 
 from headrace_mq._net.link import Link
 from headrace_mq._runtime.clock import Clock, SystemClock
+from headrace_mq.client.attempts import BatchHandler
 from headrace_mq.client.commits import Commits
-from headrace_mq.client.handling import Handling
+from headrace_mq.client.delivering import Delivering
+from headrace_mq.client.failures import FailurePolicy
+from headrace_mq.client.handling import Batch, Handler
 from headrace_mq.client.membership import Membership
 from headrace_mq.client.pulling import Pulling
+from headrace_mq.client.running import Running
 from headrace_mq.client.shares import Shares
 from headrace_mq.client.starting import OffsetLoader, find_starts
-from headrace_mq.errors import Closed, ConnectionLost, MessageQueueError
+from headrace_mq.errors import ConnectionLost, MessageQueueError
 from headrace_mq.message import QueueRef, Record, check_topic
 from headrace_mq.protocol.bodies import GroupChanged, decode
 from headrace_mq.protocol.codes import RequestCode
@@ -31,8 +34,6 @@ from headrace_mq.settings import ConsumerSettings
 
 __all__ = ["Consumer"]
 
-# Errors kept for `poll`; more than this say nothing new.
-ERRORS_MAX = 16
 # Pause before offsets that could not be loaded are asked for again.
 LOAD_PAUSE_MS = 1_000
 
@@ -82,6 +83,8 @@ class Consumer:
             on_down=self._down,
         )
         self._shares = Shares(self._settings.in_flight_max)
+        self._delivering = Delivering(self._shares, on_room=self._pull_soon)
+        self._running = Running(self._delivering, self._settings)
         self._membership = Membership(
             self._link,
             group=group,
@@ -100,10 +103,7 @@ class Consumer:
         )
         self._pulling: Pulling | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._runs: set[asyncio.Task[None]] = set()
-        self._errors: deque[Exception] = deque(maxlen=ERRORS_MAX)
         self._load_wanted = asyncio.Event()
-        self._news = asyncio.Event()
         self._closed = False
 
     async def start(self) -> None:
@@ -119,9 +119,10 @@ class Consumer:
             settings=self._settings,
             clock=self._clock,
             group=self._group,
-            on_records=self._news.set,
-            on_error=self._fail,
+            on_records=self._delivering.wake,
+            on_error=self._delivering.fail,
         )
+        self._delivering.open()
         await self._link.start(self._settings.request_timeout_ms)
         try:
             await self._membership.join()
@@ -140,12 +141,10 @@ class Consumer:
         closed, self._closed = self._closed, True
         if closed or self._pulling is None:
             return
-        self._news.set()
+        self._delivering.close()
         self._pulling.stop()
         try:
-            if self._runs:
-                # Bounded also because a handler may be the one that closes.
-                await asyncio.wait(self._runs, timeout=self._settings.request_timeout_ms / 1_000)
+            await self._running.finish(self._settings.request_timeout_ms)
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -181,16 +180,7 @@ class Consumer:
                 with the next poll; this one when it is sought past the place.
             Exception: whatever `load_offsets` raised; it is called again.
         """
-        while True:
-            if self._closed or self._pulling is None:
-                raise Closed("the consumer is not open")
-            if self._errors:
-                raise self._errors.popleft()
-            records = self._shares.deliver()
-            if records:
-                return records
-            self._news.clear()
-            await self._news.wait()
+        return await self._delivering.poll()
 
     def ack(self, record: Record) -> None:
         """Says that a record is done, in any order; ignored where the queue was revoked."""
@@ -198,8 +188,7 @@ class Consumer:
 
     def ack_offset(self, queue: QueueRef, offset: int) -> None:
         """Like `ack`, for callers that kept only the record's place."""
-        if self._shares.finish(queue, offset):
-            self._pull_soon()
+        self._delivering.ack(queue, offset)
 
     def holds(self, record: Record) -> bool:
         """Whether a delivered record is still this member's to acknowledge."""
@@ -225,22 +214,35 @@ class Consumer:
         if self._load_offsets is None:
             await self._commits.commit()
 
-    async def run(self, handler: Callable[[Record], Awaitable[None]]) -> None:
+    async def run(self, handler: Handler, *, on_failure: FailurePolicy | None = None) -> None:
         """Handles records until the consumer is closed: in order per key, many keys at once.
 
-        A record is acknowledged when the handler returns. When it raises, the record is handled
-        again after a pause, and its key waits. Raises what `poll` raises, other than Closed.
+        What is in order, and how many run at a time, is for `ConsumerSettings.handling` and
+        `handlers_max` to say. A record is acknowledged when the handler returns. When it raises, or
+        takes longer than `handler_timeout_ms`, `on_failure` decides; without one the record is
+        handled again after a pause, and its key waits.
+
+        Raises what `poll` raises, other than Closed.
         """
-        work = asyncio.ensure_future(Handling(self, handler, self._settings).run())
-        self._runs.add(work)
-        try:
-            await work
-        except asyncio.CancelledError:
-            work.cancel()
-            await asyncio.wait([work])
-            raise
-        finally:
-            self._runs.discard(work)
+        await self._running.run(handler, on_failure)
+
+    async def run_batches(
+        self,
+        handler: BatchHandler,
+        *,
+        records_max: int,
+        wait_ms: int,
+        on_failure: FailurePolicy | None = None,
+    ) -> None:
+        """Like `run`, with several records of one queue at a time, in offset order.
+
+        Args:
+            handler: handles 1 to `records_max` records; returning means that all of them are done.
+            records_max: as soon as so many are there, the handler gets them.
+            wait_ms: how long it waits for so many before it gets fewer.
+            on_failure: decides on each record of a batch that failed.
+        """
+        await self._running.run_batches(handler, Batch(records_max, wait_ms), on_failure)
 
     def _spawn(self, work: Coroutine[object, object, None], name: str) -> None:
         task = asyncio.create_task(work, name=f"consumer {self._group}: {name}")
@@ -251,11 +253,8 @@ class Consumer:
         if not task.cancelled() and task.exception() is not None:
             error = task.exception()
             _log.error("a part of the consumer failed", part=task.get_name(), exc_info=error)
-            self._fail(error if isinstance(error, Exception) else RuntimeError(str(error)))
-
-    def _fail(self, error: Exception) -> None:
-        self._errors.append(error)
-        self._news.set()
+            failure = error if isinstance(error, Exception) else RuntimeError(str(error))
+            self._delivering.fail(failure)
 
     def _pushed(self, frame: Frame) -> None:
         if frame.code == RequestCode.PUSHED_GROUP_CHANGE:
@@ -301,7 +300,7 @@ class Consumer:
             except Exception as error:  # noqa: BLE001 - `load_offsets` is the application's
                 _log.warning("offsets not loaded", group=self._group, reason=str(error))
                 if not isinstance(error, MessageQueueError):
-                    self._fail(error)
+                    self._delivering.fail(error)
                 self._load_wanted.set()
                 await asyncio.sleep(LOAD_PAUSE_MS / 1_000)
 
@@ -321,7 +320,7 @@ class Consumer:
             return
         for queue, start in starts.items():
             self._shares.start(queue, start.offset, known=start.known, committed=start.committed)
-        self._news.set()
+        self._delivering.wake()
         self._pull_soon()
         if self._shares.to_start():
             self._load_wanted.set()

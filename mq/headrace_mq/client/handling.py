@@ -1,51 +1,52 @@
 """
-Runs a handler over records: one after the other for each key, many keys at once.
+Runs a handler over records: in order where order matters, many at once where it does not.
 
-A record that fails is handled again, in place, until it succeeds: its key waits, other keys go on.
-Records of a queue that was revoked meanwhile are dropped, because their new owner gets them.
+What must be handled in order is a *chain*: a key of a queue, a whole queue, or a single record, as
+the settings say. A chain handles one record, or one batch, after the other; chains run beside each
+other.
 
-Sits between: `consumer`, which delivers records, and the application's handler.
+Sits between: `consumer`, which delivers records, and `attempts`, which bring them to their end.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-import structlog
-
+from headrace_mq.client.attempts import Attempts, BatchHandler, Deliveries
+from headrace_mq.client.failures import FailurePolicy, InPlace
 from headrace_mq.errors import Closed
 from headrace_mq.message import QueueRef, Record
 from headrace_mq.settings import ConsumerSettings
 
-__all__ = ["Deliveries", "Handling"]
+__all__ = ["Batch", "Handler", "Handling", "one_by_one"]
 
-_log = structlog.get_logger(__name__)
+Handler = Callable[[Record], Awaitable[None]]
 
 
-class Deliveries(Protocol):
-    """What is needed of a consumer."""
+class Batch(NamedTuple):
+    """How many records are handled together, and how long the first of them waits for the rest."""
 
-    async def poll(self) -> list[Record]:
-        """Waits for records; raises Closed at the end."""
-        ...
-
-    def ack(self, record: Record) -> None:
-        """Says that a record is done."""
-        ...
-
-    def holds(self, record: Record) -> bool:
-        """Whether a record is still this consumer's to finish."""
-        ...
+    records_max: int
+    wait_ms: int
 
 
 class _Chain(NamedTuple):
-    """What must be handled in order: a key of a queue, or one record without a key."""
+    """What must be handled in order."""
 
     queue: QueueRef
-    key: str
-    offset: int
+    key: str = ""
+    offset: int = -1
+
+
+def one_by_one(handler: Handler) -> BatchHandler:
+    """Makes a handler of single records one of batches, which then hold one record each."""
+
+    async def handle(records: Sequence[Record]) -> None:
+        await handler(records[0])
+
+    return handle
 
 
 class Handling:
@@ -53,23 +54,38 @@ class Handling:
 
     Args:
         deliveries: where records come from.
-        handler: handles one record; returning means it is done.
-        settings: how many keys at a time, and the pauses between attempts.
+        handler: handles records; returning means they are done.
+        settings: what must be in order, how many chains at a time, how long an attempt may take.
+        on_failure: decides on records whose handler failed; without one they are handled again in
+            place until they succeed.
+        batch: hand several records of a queue to the handler at a time, in offset order.
     """
 
     def __init__(
         self,
         deliveries: Deliveries,
-        handler: Callable[[Record], Awaitable[None]],
+        handler: BatchHandler,
         settings: ConsumerSettings,
+        *,
+        on_failure: FailurePolicy | None = None,
+        batch: Batch | None = None,
     ) -> None:
         self._deliveries = deliveries
-        self._handler = handler
-        self._settings = settings
+        self._order = settings.handling if batch is None else "per_queue"
+        self._batch = batch or Batch(1, 0)
         self._chains: dict[_Chain, deque[Record]] = {}
         self._workers: set[asyncio.Task[None]] = set()
         self._places = asyncio.Semaphore(settings.handlers_max)
         self._stopping = asyncio.Event()
+        self._grown = asyncio.Event()
+        in_place = InPlace(settings.retry_ms_min, settings.retry_ms_max)
+        self._attempts = Attempts(
+            deliveries,
+            handler,
+            settings,
+            on_failure=on_failure or in_place,
+            stopping=self._stopping,
+        )
 
     async def run(self) -> None:
         """Handles records until the consumer is closed, then finishes those being handled.
@@ -82,6 +98,7 @@ class Handling:
                     await self._admit(record)
         except Closed:
             self._stopping.set()
+            self._grown.set()
         except BaseException:
             for worker in self._workers:
                 worker.cancel()
@@ -90,10 +107,11 @@ class Handling:
             await asyncio.gather(*self._workers, return_exceptions=True)
 
     async def _admit(self, record: Record) -> None:
-        chain = _Chain(record.queue, record.key, 0 if record.key else record.offset)
+        chain = self._chain_of(record)
         waiting = self._chains.get(chain)
         if waiting is not None:
             waiting.append(record)
+            self._grown.set()
             return
         await self._places.acquire()
         self._chains[chain] = deque([record])
@@ -101,42 +119,30 @@ class Handling:
         self._workers.add(worker)
         worker.add_done_callback(self._workers.discard)
 
+    def _chain_of(self, record: Record) -> _Chain:
+        if self._order == "per_queue":
+            return _Chain(record.queue)
+        if self._order == "per_key" and record.key:
+            return _Chain(record.queue, record.key)
+        return _Chain(record.queue, "", record.offset)
+
     async def _work(self, chain: _Chain) -> None:
         waiting = self._chains[chain]
         try:
             while waiting and not self._stopping.is_set():
-                await self._handle(waiting[0])
-                waiting.popleft()
+                if len(waiting) < self._batch.records_max:
+                    await self._wait_for_more(waiting)
+                count = min(len(waiting), self._batch.records_max)
+                await self._attempts.complete([waiting[place] for place in range(count)])
+                for _ in range(count):
+                    waiting.popleft()
         finally:
             del self._chains[chain]
             self._places.release()
 
-    async def _handle(self, record: Record) -> None:
-        pause_ms = self._settings.retry_ms_min
-        while self._deliveries.holds(record) and not self._stopping.is_set():
-            try:
-                await self._handler(record)
-            except (Exception, asyncio.CancelledError):
-                # A handler may let the cancellation of something of its own escape.
-                if _is_cancelled():
-                    raise
-                _log.exception(
-                    "handler failed, will try again",
-                    topic=record.queue.topic, queue_id=record.queue.queue_id,
-                    offset=record.offset, key=record.key, pause_ms=pause_ms,
-                )  # fmt: skip
-                await self._pause(pause_ms)
-                pause_ms = min(2 * pause_ms, self._settings.retry_ms_max)
-            else:
-                self._deliveries.ack(record)
-                return
-
-    async def _pause(self, pause_ms: int) -> None:
+    async def _wait_for_more(self, waiting: deque[Record]) -> None:
         with suppress(TimeoutError):
-            async with asyncio.timeout(pause_ms / 1_000):
-                await self._stopping.wait()
-
-
-def _is_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
+            async with asyncio.timeout(self._batch.wait_ms / 1_000):
+                while len(waiting) < self._batch.records_max and not self._stopping.is_set():
+                    self._grown.clear()
+                    await self._grown.wait()

@@ -3,10 +3,12 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
 
 import pytest
 
 from headrace_mq._net.link import Link
+from headrace_mq.client.consumer import Consumer
 from headrace_mq.errors import (
     BrokerError,
     NotGroupMember,
@@ -60,8 +62,18 @@ from headrace_mq.protocol.bodies import (
 )
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import FLAG_ANSWER, Frame, FrameReader, encode_frame
+from headrace_mq.settings import ConsumerSettings
 
 EVERYTHING = 1 << 30
+# Quick heartbeats and reconnections; commits only on demand.
+QUICK = {
+    "heartbeat_ms": 2,
+    "reconnect_ms_min": 1,
+    "reconnect_ms_max": 5,
+    "commit_interval_ms": 60_000,
+    "retry_ms_min": 1,
+    "request_timeout_ms": 5_000,
+}
 
 
 class Peer(asyncio.Protocol):
@@ -371,3 +383,27 @@ def until() -> Callable[[Callable[[], object]], object]:
             await asyncio.sleep(0)
 
     return wait
+
+
+@pytest.fixture
+def make(broker: FakeBroker) -> Callable[..., Consumer]:
+    """Makes members of group g that subscribe to topic t."""
+
+    def make(load_offsets: Any = None, **settings: Any) -> Consumer:
+        return Consumer(
+            broker.address,
+            group="g",
+            topics=["t"],
+            settings=ConsumerSettings(**(QUICK | settings)),
+            load_offsets=load_offsets,
+        )
+
+    return make
+
+
+@pytest.fixture
+async def consumer(broker: FakeBroker, make: Callable[..., Consumer]) -> AsyncIterator[Consumer]:
+    """A member that holds queues 0 and 1 of topic t."""
+    broker.topics["t"] = 2
+    async with make() as consumer:
+        yield consumer

@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -10,44 +10,12 @@ from headrace_mq.errors import Closed, ConnectionLost, DataCorrupt, InvalidArgum
 from headrace_mq.message import QueueRef, Record
 from headrace_mq.protocol.bodies import Fetch, decode
 from headrace_mq.protocol.codes import RequestCode
-from headrace_mq.settings import ConsumerSettings
 
 A, B = QueueRef("t", 0), QueueRef("t", 1)
 JOIN, COMMIT = RequestCode.JOIN_GROUP, RequestCode.COMMIT_OFFSETS
 CHANGE = RequestCode.PUSHED_GROUP_CHANGE
 Until = Callable[[Callable[[], object]], Any]
 Make = Callable[..., Consumer]
-
-# Quick heartbeats and reconnections; commits only on demand.
-QUICK = {
-    "heartbeat_ms": 2,
-    "reconnect_ms_min": 1,
-    "reconnect_ms_max": 5,
-    "commit_interval_ms": 60_000,
-    "retry_ms_min": 1,
-    "request_timeout_ms": 5_000,
-}
-
-
-@pytest.fixture
-def make(broker: Any) -> Make:
-    def make(load_offsets: Any = None, **settings: Any) -> Consumer:
-        return Consumer(
-            broker.address,
-            group="g",
-            topics=["t"],
-            settings=ConsumerSettings(**(QUICK | settings)),
-            load_offsets=load_offsets,
-        )
-
-    return make
-
-
-@pytest.fixture
-async def consumer(broker: Any, make: Make) -> AsyncIterator[Consumer]:
-    broker.topics["t"] = 2
-    async with make() as consumer:
-        yield consumer
 
 
 def offsets(records: list[Record]) -> list[tuple[int, int]]:
@@ -411,73 +379,6 @@ async def test_before_the_start_there_is_nothing_to_poll_or_close(make: Make) ->
     with pytest.raises(Closed):
         await consumer.poll()
     await consumer.aclose()
-
-
-async def test_run_handles_and_acknowledges_until_the_consumer_is_closed(
-    broker: Any, consumer: Consumer
-) -> None:
-    handled: list[bytes] = []
-    last = asyncio.Event()
-
-    async def handle(record: Record) -> None:
-        if record.body == b"b" and b"tried" not in handled:
-            handled.append(b"tried")
-            raise LookupError
-        handled.append(record.body)
-        if record.body == b"c":
-            last.set()
-
-    running = asyncio.create_task(consumer.run(handle))
-    broker.append(A, [b"a"])
-    broker.append(A, [b"b"])
-    await asyncio.sleep(0)
-    broker.append(A, [b"c"])
-    await last.wait()
-    while consumer._shares.get(A).window.lowest_unfinished < 3:  # type: ignore[union-attr]  # assigned
-        await asyncio.sleep(0)
-    await consumer.aclose()
-    await running
-    assert sorted(handled) == [b"a", b"b", b"c", b"tried"]
-    assert broker.offsets["g", A] == 3
-
-
-async def test_closing_waits_for_the_record_being_handled_and_commits_it(
-    broker: Any, consumer: Consumer
-) -> None:
-    begun, gate = asyncio.Event(), asyncio.Event()
-
-    async def handle(record: Record) -> None:
-        begun.set()
-        await gate.wait()
-
-    running = asyncio.create_task(consumer.run(handle))
-    broker.append(A, [b"a"])
-    await begun.wait()
-    closing = asyncio.create_task(consumer.aclose())
-    await asyncio.sleep(0)
-    assert not closing.done()
-    gate.set()
-    await closing
-    await running
-    assert broker.offsets["g", A] == 1
-
-
-async def test_cancelling_run_cancels_its_handlers_and_keeps_the_consumer(
-    broker: Any, consumer: Consumer
-) -> None:
-    begun = asyncio.Event()
-
-    async def handle(record: Record) -> None:
-        begun.set()
-        await asyncio.Event().wait()
-
-    running = asyncio.create_task(consumer.run(handle))
-    broker.append(A, [b"a"])
-    await begun.wait()
-    running.cancel()
-    await asyncio.wait([running])
-    broker.append(A, [b"b"])
-    assert [record.body for record in await consumer.poll()] == [b"b"]
 
 
 async def test_one_fetch_waits_for_all_queues_at_rest(

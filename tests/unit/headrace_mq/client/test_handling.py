@@ -1,10 +1,14 @@
 import asyncio
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
 
-from headrace_mq.client.handling import Handling
+from headrace_mq.client.handling import Batch, Handling, one_by_one
 from headrace_mq.errors import Closed, DataCorrupt
 from headrace_mq.message import QueueRef, Record
 from headrace_mq.settings import ConsumerSettings
@@ -39,11 +43,12 @@ class Deliveries:
             raise batch
         return batch
 
-    def ack(self, record: Record) -> None:
-        self.acked.append(record.offset)
-
-    def holds(self, record: Record) -> bool:
+    async def begin(self, record: Record) -> bool:
         return record.queue not in self.revoked
+
+    def end(self, record: Record, *, done: bool) -> None:
+        if done:
+            self.acked.append(record.offset)
 
 
 class Gates:
@@ -67,7 +72,7 @@ class Gates:
 
 def run(deliveries: Deliveries, handler: Any, **settings: Any) -> asyncio.Task[None]:
     chosen = ConsumerSettings(**{"retry_ms_min": 1, "retry_ms_max": 2} | settings)
-    return asyncio.create_task(Handling(deliveries, handler, chosen).run())
+    return asyncio.create_task(Handling(deliveries, one_by_one(handler), chosen).run())
 
 
 async def test_a_key_is_handled_in_order_and_keys_beside_each_other(until: Until) -> None:
@@ -96,6 +101,131 @@ async def test_records_without_a_key_are_handled_beside_each_other(until: Until)
     await until(lambda: gates.begun == [0, 1, 2])
     for offset in (2, 0, 1):
         gates.open(offset)
+    deliveries.close()
+    await task
+
+
+async def test_per_queue_a_queue_is_handled_in_order_and_queues_beside_each_other(
+    until: Until,
+) -> None:
+    gates = Gates()
+    deliveries = Deliveries([record(0, "a"), record(1, "b"), record(2), record(3, "a", B)])
+    task = run(deliveries, gates.handle, handling="per_queue")
+    await until(lambda: gates.begun == [0, 3])
+    for offset in (0, 1):
+        gates.open(offset)
+        await until(lambda done=offset: gates.begun[-1] == done + 1)
+    gates.open(2)
+    gates.open(3)
+    deliveries.close()
+    await task
+    assert deliveries.acked == [0, 1, 2, 3]
+
+
+async def test_parallel_nothing_waits_for_anything(until: Until) -> None:
+    gates = Gates()
+    deliveries = Deliveries([record(0, "a"), record(1, "a"), record(2, "a", B)])
+    task = run(deliveries, gates.handle, handling="parallel")
+    await until(lambda: gates.begun == [0, 1, 2])
+    for offset in (1, 2, 0):
+        gates.open(offset)
+        await until(lambda done=offset: done in deliveries.acked)
+    deliveries.close()
+    await task
+    assert deliveries.acked == [1, 2, 0]
+
+
+places = st.lists(
+    st.tuples(st.sampled_from([A, B]), st.sampled_from(["", "a", "b"])), min_size=1, max_size=30
+)
+
+
+@pytest.mark.parametrize("handling", ["per_key", "per_queue", "parallel"])
+@hypothesis_settings(max_examples=30, deadline=None)
+@given(records=places, turns=st.lists(st.integers(0, 9), min_size=1), places_max=st.integers(1, 4))
+def test_whatever_finishes_first_order_holds_where_it_is_promised(
+    handling: Any, records: list[tuple[QueueRef, str]], turns: list[int], places_max: int
+) -> None:
+    async def play() -> None:
+        begun: list[Record] = []
+        running: list[tuple[Record, asyncio.Future[None]]] = []
+
+        async def handle(record: Record) -> None:
+            assert len(running) < places_max
+            begun.append(record)
+            gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            running.append((record, gate))
+            await gate
+
+        sent = [record(n, key, queue) for n, (queue, key) in enumerate(records)]
+        deliveries = Deliveries(sent)
+        task = run(deliveries, handle, handling=handling, handlers_max=places_max)
+        turn = 0
+        while len(deliveries.acked) < len(sent):
+            if running:
+                running.pop(turns[turn % len(turns)] % len(running))[1].set_result(None)
+                turn += 1
+            await asyncio.sleep(0)
+        deliveries.close()
+        await task
+        assert sorted(deliveries.acked) == list(range(len(sent)))
+        chains: dict[Any, list[int]] = defaultdict(list)
+        for one in begun:
+            if handling == "per_queue":
+                chains[one.queue].append(one.offset)
+            elif handling == "per_key" and one.key:
+                chains[one.queue, one.key].append(one.offset)
+        assert all(chain == sorted(chain) for chain in chains.values())
+
+    asyncio.run(play())
+
+
+async def test_a_batch_holds_what_is_there_up_to_its_limit_in_order(until: Until) -> None:
+    batches: list[list[int]] = []
+    gates: list[asyncio.Future[None]] = []
+
+    async def handle(records: Sequence[Record]) -> None:
+        batches.append([one.offset for one in records])
+        gates.append(asyncio.get_running_loop().create_future())
+        await gates[-1]
+
+    deliveries = Deliveries([record(n, f"k{n}") for n in range(5)] + [record(9, "", B)])
+    handling = Handling(deliveries, handle, ConsumerSettings(), batch=Batch(3, 0))
+    task = asyncio.create_task(handling.run())
+    await until(lambda: batches == [[0, 1, 2], [9]])
+    gates[0].set_result(None)
+    await until(lambda: batches == [[0, 1, 2], [9], [3, 4]])
+    for gate in gates[1:]:
+        gate.set_result(None)
+    deliveries.close()
+    await task
+    assert sorted(deliveries.acked) == [0, 1, 2, 3, 4, 9]
+
+
+async def test_a_batch_waits_for_more_until_it_is_full_its_time_is_up_or_the_end_comes(
+    until: Until,
+) -> None:
+    batches: list[list[int]] = []
+
+    async def handle(records: Sequence[Record]) -> None:
+        batches.append([one.offset for one in records])
+
+    deliveries = Deliveries([record(0)])
+    handling = Handling(deliveries, handle, ConsumerSettings(), batch=Batch(2, 60_000))
+    task = asyncio.create_task(handling.run())
+    await until(deliveries.batches.empty)
+    await asyncio.sleep(0)
+    assert batches == []
+    deliveries.batches.put_nowait([record(1), record(2)])
+    await until(lambda: batches == [[0, 1]])
+    deliveries.close()
+    await task
+    assert batches == [[0, 1]]
+
+    deliveries = Deliveries([record(0)])
+    handling = Handling(deliveries, handle, ConsumerSettings(), batch=Batch(2, 1))
+    task = asyncio.create_task(handling.run())
+    await until(lambda: batches == [[0, 1], [0]])
     deliveries.close()
     await task
 
@@ -146,32 +276,6 @@ async def test_a_failed_record_is_handled_again_before_the_next_of_its_key(
     deliveries.close()
     await task
     assert deliveries.acked == [2, 0, 1]
-
-
-async def test_pauses_grow_to_their_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    pauses: list[float] = []
-    timeout = asyncio.timeout
-
-    def note(delay: float) -> Any:
-        pauses.append(delay)
-        return timeout(0)
-
-    monkeypatch.setattr(asyncio, "timeout", note)
-    attempts = 0
-
-    async def handle(record: Record) -> None:
-        nonlocal attempts
-        attempts += 1
-        if attempts < 6:
-            raise LookupError
-
-    deliveries = Deliveries([record(0, "a")])
-    task = run(deliveries, handle, retry_ms_min=10, retry_ms_max=50)
-    while not deliveries.acked:
-        await asyncio.sleep(0)
-    deliveries.close()
-    await task
-    assert pauses == [0.01, 0.02, 0.04, 0.05, 0.05]
 
 
 async def test_records_of_a_revoked_queue_are_dropped_and_not_tried_again(until: Until) -> None:

@@ -1,0 +1,160 @@
+"""
+Brings records to their end: attempt after attempt, until each is acknowledged or somebody else's.
+
+An attempt that takes too long is cancelled and counts as failed. What becomes of a failed record
+is decided by a `FailurePolicy`.
+
+Sits between: `handling`, which says when which records are due, and the application's handler.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Protocol
+
+import structlog
+
+from headrace_mq.client.failures import Again, Failure, FailurePolicy, Verdict
+from headrace_mq.errors import HandlerTimeout
+from headrace_mq.message import Record
+from headrace_mq.settings import ConsumerSettings
+
+__all__ = ["Attempts", "BatchHandler", "Deliveries"]
+
+BatchHandler = Callable[[Sequence[Record]], Awaitable[None]]
+
+_log = structlog.get_logger(__name__)
+
+
+class Deliveries(Protocol):
+    """What is needed of a consumer."""
+
+    async def poll(self) -> list[Record]:
+        """Waits for records; raises Closed at the end."""
+        ...
+
+    async def begin(self, record: Record) -> bool:
+        """Announces an attempt; waits while it is not known whose the queue is.
+
+        Returns False where the record is somebody else's now; else `end` must follow.
+        """
+        ...
+
+    def end(self, record: Record, *, done: bool) -> None:
+        """The attempt is over; `done` acknowledges the record."""
+        ...
+
+
+class Attempts:
+    """The attempts of one run of a handler.
+
+    Args:
+        deliveries: who is told of attempts and acknowledgements.
+        handler: handles records together; returning means that all of them are done.
+        settings: how long an attempt may take, and the pause when the policy itself fails.
+        on_failure: decides on each record of a failed attempt.
+        stopping: when set, no attempt is begun any more.
+    """
+
+    def __init__(
+        self,
+        deliveries: Deliveries,
+        handler: BatchHandler,
+        settings: ConsumerSettings,
+        *,
+        on_failure: FailurePolicy,
+        stopping: asyncio.Event,
+    ) -> None:
+        self._deliveries = deliveries
+        self._handler = handler
+        self._settings = settings
+        self._on_failure = on_failure
+        self._stopping = stopping
+
+    async def complete(self, records: Sequence[Record]) -> None:
+        """Handles records of one queue together until each is done, revoked, or the end has come."""
+        attempt = 0
+        while not self._stopping.is_set():
+            begun = [record for record in records if await self._deliveries.begin(record)]
+            if not begun:
+                return
+            attempt += 1
+            records, pause_ms = await self._attempt(begun, attempt)
+            if not records:
+                return
+            await self._pause(pause_ms)
+
+    async def _attempt(self, begun: list[Record], attempt: int) -> tuple[list[Record], int]:
+        """Returns the records to handle again, and after which pause."""
+        # All records of one call are of one queue.
+        left, pause_ms = {record.offset for record in begun}, 0
+        try:
+            error = await self._try(begun)
+            if error is None:
+                left.clear()
+            else:
+                for record in begun:
+                    verdict = await self._decide(Failure(record, error, attempt))
+                    if isinstance(verdict, Again):
+                        pause_ms = max(pause_ms, verdict.pause_ms)
+                    else:
+                        left.discard(record.offset)
+        finally:
+            for record in begun:
+                self._deliveries.end(record, done=record.offset not in left)
+        return [record for record in begun if record.offset in left], pause_ms
+
+    async def _try(self, records: list[Record]) -> BaseException | None:
+        try:
+            async with asyncio.timeout(self._settings.handler_timeout_ms / 1_000) as limit:
+                await self._handler(records)
+        except (Exception, asyncio.CancelledError) as error:
+            # A handler may let the cancellation of something of its own escape.
+            if _is_cancelled():
+                raise
+            if isinstance(error, TimeoutError) and limit.expired():
+                return self._too_slow(records[0], error)
+            return error
+        return None
+
+    async def _decide(self, failure: Failure) -> Verdict:
+        record = failure.record
+        place = {
+            "topic": record.queue.topic, "queue_id": record.queue.queue_id,
+            "offset": record.offset, "key": record.key, "attempt": failure.attempt,
+        }  # fmt: skip
+        try:
+            verdict = await self._on_failure.decide(failure)
+        except Exception:  # noqa: BLE001 - the policy is the application's or needs the broker
+            _log.exception("what becomes of a failed record could not be decided", **place)
+            verdict = Again(self._settings.retry_ms_max)
+        if isinstance(verdict, Again):
+            _log.error(
+                "handler failed, will try again",
+                pause_ms=verdict.pause_ms, exc_info=failure.error, **place,
+            )  # fmt: skip
+        else:
+            _log.error(
+                "handler failed, record settled elsewhere",
+                where=verdict.where, exc_info=failure.error, **place,
+            )  # fmt: skip
+        return verdict
+
+    async def _pause(self, pause_ms: int) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause_ms / 1_000):
+                await self._stopping.wait()
+
+    def _too_slow(self, record: Record, cause: TimeoutError) -> HandlerTimeout:
+        slow = HandlerTimeout(
+            f"the handler of queue {record.queue.topic}/{record.queue.queue_id} at offset"
+            f" {record.offset} took longer than {self._settings.handler_timeout_ms} ms and was"
+            " cancelled; make it quicker, or raise handler_timeout_ms"
+        )
+        slow.__cause__ = cause
+        return slow
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
