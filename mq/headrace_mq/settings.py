@@ -152,11 +152,12 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     # Many within the broker's expiry, so that one lost is no departure.
     heartbeat_ms: int = 1_000
-    # How a topic's queues are divided; all members of a group must use the same.
-    allocation: Literal["average", "circle"] = "average"
-    # How soon queues that were added to a topic are found; missing topics are looked for at
-    # every heartbeat.
-    topics_refresh_ms: int = 3_000
+    # How a topic's queues are divided; all members of a group must use the same (RocketMQ's
+    # default). "sticky" moves the fewest queues when members come and go.
+    allocation: Literal["average", "circle", "consistent_hash", "sticky"] = "average"
+    # How soon queues that were added to a topic are found, give or take a heartbeat: within 3 s;
+    # missing topics are looked for at every heartbeat.
+    topics_refresh_ms: int = 2_000
     # How long a fetch that finds nothing stays at the broker, and how much one may bring.
     fetch_wait_ms: int = 15_000
     fetch_bytes_max: int = MIB

@@ -9,7 +9,7 @@ know the clock, connections (a session is only compared) or offsets.
 """
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
 from headrace_mq.errors import InvalidArgument, NotGroupMember
@@ -18,6 +18,7 @@ from headrace_mq.protocol.bodies import (
     GroupChanged,
     GroupMember,
     Heartbeat,
+    HeldQueues,
     JoinGroup,
     LeaveGroup,
 )
@@ -44,6 +45,9 @@ class _Member(Generic[S]):
     session: S
     topics: list[str]
     heard_at_ms: int
+    # What it said it holds, and what of that the group's newest view shows.
+    held: list[HeldQueues]
+    shown: list[HeldQueues] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -84,7 +88,8 @@ class Groups(Generic[S]):
             group = self._groups[name] = _Group(0, {})
         if known is not None:
             self._forget_session(known.session, name, member)
-        group.members[member] = _Member(session, topics, now_ms)
+        shown = known.shown if known else []
+        group.members[member] = _Member(session, topics, now_ms, request.held, shown)
         self._by_session.setdefault(session, set()).add((name, member))
         if known is not None and known.topics == topics:
             return None
@@ -104,6 +109,7 @@ class Groups(Generic[S]):
         """Keeps a member alive. Raises NotGroupMember: it must join again."""
         member = self.require_member(request.group, request.member, session=session)
         member.heard_at_ms = now_ms
+        member.held = request.held
         return self.view(request.group)
 
     def disconnect(self, session: S) -> list[GroupChange[S]]:
@@ -173,10 +179,15 @@ class Groups(Generic[S]):
     def _change(self, name: str, group: _Group[S], *, joined: str = "") -> GroupChange[S]:
         self._generation += 1
         group.generation = self._generation
+        for entry in group.members.values():
+            entry.shown = entry.held
         others = (entry.session for member, entry in group.members.items() if member != joined)
         view = GroupChanged(name, group.generation, _listed(group))
         return GroupChange(view, list(dict.fromkeys(others)))
 
 
 def _listed(group: _Group[S]) -> list[GroupMember]:
-    return [GroupMember(name, entry.topics) for name, entry in sorted(group.members.items())]
+    return [
+        GroupMember(name, entry.topics, entry.shown)
+        for name, entry in sorted(group.members.items())
+    ]

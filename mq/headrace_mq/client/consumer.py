@@ -15,13 +15,15 @@ import structlog
 
 from headrace_mq._net.link import Link
 from headrace_mq._runtime.clock import Clock, SystemClock
+from headrace_mq.client.allocation.strategy import Strategy
 from headrace_mq.client.attempts import BatchHandler
 from headrace_mq.client.commits import Commits
 from headrace_mq.client.delivering import Delivering
 from headrace_mq.client.failures import FailurePolicy
 from headrace_mq.client.handling import Batch, Handler
-from headrace_mq.client.membership import Membership
+from headrace_mq.client.membership import Membership, Subscription
 from headrace_mq.client.pulling import Pulling
+from headrace_mq.client.rebalance import STRATEGIES
 from headrace_mq.client.running import Running
 from headrace_mq.client.shares import Shares
 from headrace_mq.client.starting import OffsetLoader, find_starts
@@ -54,6 +56,8 @@ class Consumer:
         settings: limits and times.
         load_offsets: given queues, returns where to begin; for applications that keep offsets
             beside their own data. Nothing is then committed to the broker.
+        strategy: how a topic's queues are divided, instead of `ConsumerSettings.allocation`; must
+            give all members of the group the same answer. What it raises is raised by `poll`.
         clock: the time.
     """
 
@@ -65,6 +69,7 @@ class Consumer:
         topics: Sequence[str],
         settings: ConsumerSettings | None = None,
         load_offsets: OffsetLoader | None = None,
+        strategy: Strategy | None = None,
         clock: Clock | None = None,
     ) -> None:
         if not group or isinstance(topics, str) or not topics:
@@ -87,12 +92,12 @@ class Consumer:
         self._running = Running(self._delivering, self._settings)
         self._membership = Membership(
             self._link,
-            group=group,
-            topics=self._topics,
+            Subscription(group, self._topics, strategy or STRATEGIES[self._settings.allocation]),
             settings=self._settings,
             clock=self._clock,
             on_change=self._assigned,
             on_lost=self._suspended,
+            on_error=self._delivering.fail,
         )
         self._commits = Commits(
             self._link,

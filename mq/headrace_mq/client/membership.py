@@ -11,12 +11,15 @@ Sits between: the broker's group and `consumer`, which is told of every change.
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 import structlog
 
 from headrace_mq._net.link import Link
 from headrace_mq._runtime.clock import Clock
-from headrace_mq.client.rebalance import STRATEGIES, allocate
+from headrace_mq.client.allocation.sticky import sticky
+from headrace_mq.client.allocation.strategy import Strategy
+from headrace_mq.client.rebalance import allocate
 from headrace_mq.errors import (
     BrokerError,
     ConnectionLost,
@@ -31,6 +34,7 @@ from headrace_mq.protocol.bodies import (
     GroupChanged,
     GroupMember,
     Heartbeat,
+    HeldQueues,
     JoinGroup,
     LeaveGroup,
     TopicsAnswer,
@@ -40,9 +44,20 @@ from headrace_mq.protocol.bodies import (
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.settings import ConsumerSettings
 
-__all__ = ["Membership"]
+__all__ = ["Membership", "Subscription"]
+
+# What the broker passes on of a member's queues; holding more only moves more.
+HELD_QUEUES_MAX = 1_024
 
 _log = structlog.get_logger(__name__)
+
+
+class Subscription(NamedTuple):
+    """What a member joins: a group, for some topics, whose queues are divided by a strategy."""
+
+    group: str
+    topics: Sequence[str]
+    strategy: Strategy
 
 
 class Membership:
@@ -50,12 +65,12 @@ class Membership:
 
     Args:
         link: the connection; its client id is the member's name.
-        group: the group.
-        topics: what the member subscribes to; they need not exist yet.
+        subscription: what it joins; the topics need not exist yet.
         settings: how often to say so.
         clock: tells when to look for new queues.
         on_change: takes the member's queues after each (re)join and whenever they change.
         on_lost: called when the membership ended without our doing.
+        on_error: takes what the strategy raised; the queues then stay as they are.
 
     Attributes:
         generation: of the group's newest view; -1 while the member is not in the group.
@@ -65,21 +80,25 @@ class Membership:
     def __init__(
         self,
         link: Link,
+        subscription: Subscription,
         *,
-        group: str,
-        topics: Sequence[str],
         settings: ConsumerSettings,
         clock: Clock,
         on_change: Callable[[frozenset[QueueRef]], None],
         on_lost: Callable[[], None],
+        on_error: Callable[[Exception], None],
     ) -> None:
         self._link = link
-        self._group = group
-        self._topics = sorted(set(topics))
+        self._group = subscription.group
+        self._topics = sorted(set(subscription.topics))
+        self._strategy = subscription.strategy
         self._settings = settings
         self._clock = clock
         self._on_change = on_change
         self._on_lost = on_lost
+        self._on_error = on_error
+        # What this member held last, also while it is not in the group.
+        self._held: frozenset[QueueRef] = frozenset()
         self._members: list[GroupMember] = []
         self._queues: dict[str, int] = {}
         self._described_at_ms: int | None = None
@@ -101,7 +120,7 @@ class Membership:
         self._assigned = None
         self._joined = True
         try:
-            joining = JoinGroup(group=self._group, member=self._member, topics=self._topics)
+            joining = JoinGroup(self._group, self._member, self._topics, self._report())
             body = await self._request(RequestCode.JOIN_GROUP, encode(joining))
             answer = decode(GroupAnswer, body)
             await self._describe()
@@ -159,13 +178,13 @@ class Membership:
 
     async def _beat(self) -> None:
         """Waits for the next heartbeat's time and sends it; returns at once when disturbed."""
-        self._disturbed.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(self._settings.heartbeat_ms / 1_000):
                 await self._disturbed.wait()
+        self._disturbed.clear()
         if not self._joined:
             return
-        beat = Heartbeat(group=self._group, member=self._member)
+        beat = Heartbeat(self._group, self._member, self._report())
         answer = decode(GroupAnswer, await self._request(RequestCode.HEARTBEAT, encode(beat)))
         grown = self._is_stale() and await self._describe()
         if self._joined and (self._hear(answer.generation, answer.members) or grown):
@@ -200,12 +219,34 @@ class Membership:
         return True
 
     def _allocate(self) -> None:
-        assigned = allocate(
-            self._member,
-            members={member.member: member.topics for member in self._members},
-            queues=self._queues,
-            strategy=STRATEGIES[self._settings.allocation],
-        )
+        try:
+            assigned = allocate(
+                self._member,
+                members={member.member: member.topics for member in self._members},
+                queues=self._queues,
+                strategy=self._strategy,
+                held={member.member: _queues(member.held) for member in self._members},
+            )
+        except Exception as error:  # noqa: BLE001 - the strategy may be the application's
+            _log.exception("the allocation strategy failed", group=self._group)
+            self._on_error(error)
+            return
         if assigned != self._assigned:
-            self._assigned = assigned
+            self._assigned = self._held = assigned
+            if self._strategy is sticky:
+                # The next change should find what everyone holds now.
+                self._disturbed.set()
             self._on_change(assigned)
+
+    def _report(self) -> list[HeldQueues]:
+        """What a sticky allocation is told of this member."""
+        if self._strategy is not sticky:
+            return []
+        topics: dict[str, list[int]] = {}
+        for topic, queue_id in sorted(self._held)[:HELD_QUEUES_MAX]:
+            topics.setdefault(topic, []).append(queue_id)
+        return [HeldQueues(topic, queue_ids) for topic, queue_ids in topics.items()]
+
+
+def _queues(held: Sequence[HeldQueues]) -> list[QueueRef]:
+    return [QueueRef(one.topic, number) for one in held for number in one.queue_ids]

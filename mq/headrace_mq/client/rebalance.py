@@ -7,43 +7,28 @@ decide for the others. Topics are divided one by one: members may subscribe to d
 Sits between: the group's view that the broker sends and the consumer. Pure.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 
+from headrace_mq.client.allocation.average import average
+from headrace_mq.client.allocation.circle import circle
+from headrace_mq.client.allocation.consistent_hash import consistent_hash
+from headrace_mq.client.allocation.sticky import sticky
+from headrace_mq.client.allocation.strategy import Strategy
 from headrace_mq.message import QueueRef
 
-__all__ = ["STRATEGIES", "Strategy", "allocate", "average", "circle"]
+__all__ = ["STRATEGIES", "allocate"]
 
-# Given a member, all members and all queues of one topic (both sorted), returns the member's share.
-Strategy = Callable[[str, Sequence[str], Sequence[QueueRef]], list[QueueRef]]
-
-
-def _place_of(member: str, members: Sequence[str], queues: Sequence[QueueRef]) -> int | None:
-    if not member or not members or not queues:
-        raise ValueError("an allocation needs a member, the group's members and the topic's queues")
-    return members.index(member) if member in members else None
-
-
-def average(member: str, members: Sequence[str], queues: Sequence[QueueRef]) -> list[QueueRef]:
-    """Neighbouring queues, sizes that differ by one at most; the first members get the larger ones.
-
-    Ten queues and four members: 0-2, 3-5, 6-7, 8-9. This is RocketMQ's default.
-    """
-    place = _place_of(member, members, queues)
-    if place is None:
-        return []
-    size, larger = divmod(len(queues), len(members))
-    start = place * size + min(place, larger)
-    return list(queues[start : start + size + (1 if place < larger else 0)])
-
-
-def circle(member: str, members: Sequence[str], queues: Sequence[QueueRef]) -> list[QueueRef]:
-    """Queue q to member q modulo their number."""
-    place = _place_of(member, members, queues)
-    return [] if place is None else list(queues[place :: len(members)])
-
-
-STRATEGIES: Mapping[str, Strategy] = MappingProxyType({"average": average, "circle": circle})
+STRATEGIES: Mapping[str, Strategy] = MappingProxyType(
+    {
+        "average": average,
+        "circle": circle,
+        "consistent_hash": consistent_hash,
+        "sticky": sticky,
+    }
+)
+_NOTHING: Mapping[str, Collection[QueueRef]] = MappingProxyType({})
 
 
 def allocate(
@@ -52,6 +37,7 @@ def allocate(
     members: Mapping[str, Sequence[str]],
     queues: Mapping[str, int],
     strategy: Strategy = average,
+    held: Mapping[str, Collection[QueueRef]] = _NOTHING,
 ) -> frozenset[QueueRef]:
     """A member's queues over all its topics.
 
@@ -60,11 +46,24 @@ def allocate(
         members: each member of the group and the topics it subscribed to.
         queues: each topic that exists and its number of queues.
         strategy: how one topic is divided.
+        held: what each member held before, for the strategy that moves the fewest.
+
+    Raises:
+        ValueError: the strategy gave what it was not given.
+        Exception: whatever the application's own strategy raises.
     """
+    if strategy is sticky:
+        strategy = partial(sticky, held=held)
     share: set[QueueRef] = set()
     for topic in members.get(member, ()):
         if queues.get(topic, 0) > 0:
             subscribed = sorted(name for name, topics in members.items() if topic in topics)
             everything = [QueueRef(topic, number) for number in range(queues[topic])]
-            share.update(strategy(member, subscribed, everything))
+            given = frozenset(strategy(member, subscribed, everything))
+            if not given.issubset(everything):
+                raise ValueError(
+                    f"the allocation strategy gave {sorted(given.difference(everything))[0]}, which"
+                    f" is none of the {len(everything)} queues of topic {topic!r} that it was given"
+                )
+            share |= given
     return frozenset(share)

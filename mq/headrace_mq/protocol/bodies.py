@@ -34,6 +34,7 @@ __all__ = [
     "GroupChanged",
     "GroupMember",
     "Heartbeat",
+    "HeldQueues",
     "Hello",
     "HelloAnswer",
     "JoinGroup",
@@ -175,19 +176,34 @@ class OffsetsAnswer(Body, frozen=True):
     offsets: list[CommittedOffset]
 
 
+class HeldQueues(Body, frozen=True):
+    """The queues of one topic that a member holds."""
+
+    topic: str
+    queue_ids: list[int]
+
+
 class GroupMember(Body, frozen=True):
-    """A member and the topics it subscribed to."""
+    """A member, the topics it subscribed to, and what it last said it held.
+
+    `held` is the same in all answers and pushes of one generation.
+    """
 
     member: str
     topics: list[str]
+    held: list[HeldQueues] = []
 
 
 class JoinGroup(Body, frozen=True):
-    """Enters a group; the same member joins again to change its topics."""
+    """Enters a group; the same member joins again to change its topics.
+
+    `held` is for allocations that move few queues; others leave it empty.
+    """
 
     group: str
     member: str
     topics: list[str]
+    held: list[HeldQueues] = []
 
 
 class GroupAnswer(Body, frozen=True):
@@ -205,10 +221,14 @@ class LeaveGroup(Body, frozen=True):
 
 
 class Heartbeat(Body, frozen=True):
-    """Keeps a member alive; answered with GroupAnswer. `group` empty: only the connection."""
+    """Keeps a member alive; answered with GroupAnswer. `group` empty: only the connection.
+
+    `held` replaces what the member said before; the next view of the group has it.
+    """
 
     group: str = ""
     member: str = ""
+    held: list[HeldQueues] = []
 
 
 class GroupChanged(Body, frozen=True):

@@ -16,6 +16,7 @@ from headrace_mq.message import check_topic
 from headrace_mq.protocol.bodies import (
     GroupAnswer,
     Heartbeat,
+    HeldQueues,
     Hello,
     HelloAnswer,
     JoinGroup,
@@ -29,6 +30,7 @@ from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import PROTOCOL_VERSION, Frame
 
 __all__ = [
+    "HELD_QUEUES_MAX",
     "NAME_BYTES_MAX",
     "TOPICS_PER_MEMBER_MAX",
     "check_name",
@@ -43,6 +45,8 @@ __all__ = [
 NAME_BYTES_MAX = 255
 # The topics of every member are part of every push to all of them.
 TOPICS_PER_MEMBER_MAX = 256
+# What a member says it holds is part of every push too, at about 2 bytes a queue.
+HELD_QUEUES_MAX = 1_024
 
 
 def check_name(what: str, name: str) -> None:
@@ -78,10 +82,16 @@ def hello(state: BrokerState, connection: Connection, frame: Frame) -> tuple[byt
 
 
 def heartbeat(state: BrokerState, connection: Connection, frame: Frame) -> tuple[bytes]:
-    """Keeps a member alive and answers the group's view. Raises NotGroupMember."""
+    """Keeps a member alive and answers the group's view.
+
+    Raises:
+        NotGroupMember: the member must join again.
+        InvalidArgument: it holds too much.
+    """
     request = decode(Heartbeat, frame.body)
     if not request.group:
         return (encode(GroupAnswer(0, [])),)
+    _check_held(request.held)
     now_ms = state.clock.monotonic_ms()
     return (encode(state.groups.heartbeat(request, session=connection, now_ms=now_ms)),)
 
@@ -104,11 +114,21 @@ def join_group(state: BrokerState, connection: Connection, frame: Frame) -> tupl
             check_topic(topic)
         except ValueError as error:
             raise InvalidArgument(str(error)) from error
+    _check_held(request.held)
     now_ms = state.clock.monotonic_ms()
     change = state.groups.join(request, session=connection, now_ms=now_ms)
     if change is not None:
         state.tell([change])
     return (encode(state.groups.view(request.group)),)
+
+
+def _check_held(held: list[HeldQueues]) -> None:
+    count = sum(len(queues.queue_ids) for queues in held)
+    if count > HELD_QUEUES_MAX or len(held) > TOPICS_PER_MEMBER_MAX:
+        raise InvalidArgument(
+            f"a member says of at most {HELD_QUEUES_MAX} queues in {TOPICS_PER_MEMBER_MAX} topics"
+            f" that it holds them, not of {count} in {len(held)}; leave the rest out"
+        )
 
 
 def leave_group(state: BrokerState, connection: Connection, frame: Frame) -> tuple[bytes]:

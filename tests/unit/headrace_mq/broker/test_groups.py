@@ -9,7 +9,7 @@ from headrace_mq.broker.groups import (
     Groups,
 )
 from headrace_mq.errors import InvalidArgument, NotGroupMember
-from headrace_mq.protocol.bodies import GroupMember, Heartbeat, JoinGroup, LeaveGroup
+from headrace_mq.protocol.bodies import GroupMember, Heartbeat, HeldQueues, JoinGroup, LeaveGroup
 
 EXPIRY_MS = 30_000
 
@@ -49,6 +49,23 @@ def test_each_change_makes_a_greater_generation(groups: Groups[str]) -> None:
     assert second
     assert third
     assert first.view.generation < second.view.generation < third.view.generation
+
+
+def test_all_views_of_a_generation_show_the_same_holdings(groups: Groups[str]) -> None:
+    held = [HeldQueues("t", [0, 1])]
+    join(groups, "a")
+    beat = Heartbeat("g", "a", held)
+    assert groups.heartbeat(beat, session="session of a", now_ms=0).members[0].held == []
+    change = join(groups, "b")
+    assert change is not None
+    assert [member.held for member in change.view.members] == [held, []]
+    groups.heartbeat(Heartbeat("g", "a"), session="session of a", now_ms=0)
+    assert groups.view("g").members == change.view.members
+    # Joining again from another connection is no change, but the next view shows what it holds.
+    groups.join(JoinGroup("g", "a", ["t"], held[:0]), session="another", now_ms=0)
+    assert groups.view("g").members == change.view.members
+    assert groups.leave(LeaveGroup("g", "b"), session="session of b")
+    assert groups.view("g").members == [GroupMember("a", ["t"])]
 
 
 def test_a_group_that_emptied_never_repeats_a_generation(groups: Groups[str]) -> None:

@@ -5,10 +5,21 @@ from typing import Any
 import pytest
 
 from headrace_mq._net.link import Link
-from headrace_mq.client.membership import Membership
+from headrace_mq.client.allocation.average import average
+from headrace_mq.client.allocation.circle import circle
+from headrace_mq.client.allocation.sticky import sticky
+from headrace_mq.client.allocation.strategy import Strategy
+from headrace_mq.client.membership import Membership, Subscription
 from headrace_mq.errors import ConnectionLost, InvalidArgument
 from headrace_mq.message import QueueRef
-from headrace_mq.protocol.bodies import GroupChanged, GroupMember
+from headrace_mq.protocol.bodies import (
+    GroupChanged,
+    GroupMember,
+    Heartbeat,
+    HeldQueues,
+    JoinGroup,
+    decode,
+)
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.settings import ConsumerSettings
 
@@ -23,17 +34,20 @@ def queues(*numbers: int, topic: str = "t") -> frozenset[QueueRef]:
 class Watched:
     """A membership and what it told."""
 
-    def __init__(self, link: Link, clock: Any, **settings: Any) -> None:
+    def __init__(
+        self, link: Link, clock: Any, strategy: Strategy = average, **settings: Any
+    ) -> None:
+        self.errors: list[Exception] = []
         self.changes: list[frozenset[QueueRef]] = []
         self.losses = 0
         self.membership = Membership(
             link,
-            group="g",
-            topics=["t", "t"],
+            Subscription("g", ["t", "t"], strategy),
             settings=ConsumerSettings(**settings),
             clock=clock,
             on_change=self.changes.append,
             on_lost=self._lose,
+            on_error=self.errors.append,
         )
         link._on_down = self.membership.lost
 
@@ -213,9 +227,61 @@ async def test_leaving_needs_no_expiry(broker: Any, link: Link, clock: Any) -> N
     assert len(watched.changes) == 1
 
 
-async def test_the_strategy_of_the_settings_decides(broker: Any, link: Link, clock: Any) -> None:
+async def test_the_strategy_decides(broker: Any, link: Link, clock: Any) -> None:
     broker.topics["t"] = 4
     broker.join("you", ["t"])
-    watched = Watched(link, clock, allocation="circle")
+    watched = Watched(link, clock, circle)
     await watched.membership.join()
     assert watched.changes == [queues(0, 2)]
+
+
+async def test_a_sticky_member_says_what_it_holds_at_once_and_keeps_what_the_view_shows(
+    broker: Any, link: Link, clock: Any
+) -> None:
+    broker.topics["t"] = 4
+    watched = Watched(link, clock, sticky, heartbeat_ms=60_000)
+    broker.held = {BEAT}
+    await watched.membership.join()
+    staying = asyncio.create_task(watched.membership.stay())
+    request = await broker.next(BEAT)
+    assert decode(Heartbeat, request.body).held == [HeldQueues("t", [0, 1, 2, 3])]
+    broker.serve(request)
+    me = GroupMember("me", ["t"], [HeldQueues("t", [0, 1, 2, 3])])
+    watched.membership.changed(GroupChanged("g", 9, [GroupMember("a", ["t"]), me]))
+    assert watched.changes[-1] == queues(0, 1)
+    request = await broker.next(BEAT)
+    assert decode(Heartbeat, request.body).held == [HeldQueues("t", [0, 1])]
+    broker.held = {JOIN}
+    broker.drop()
+    request = await broker.next(JOIN)
+    assert decode(JoinGroup, request.body).held == [HeldQueues("t", [0, 1])]
+    staying.cancel()
+    await asyncio.wait([staying])
+
+
+async def test_other_members_say_nothing_of_what_they_hold(
+    broker: Any, watched: Watched, until: Until
+) -> None:
+    await until(lambda: broker.count(BEAT))
+    (join,) = [request for request in broker.seen if request.code == JOIN]
+    assert decode(JoinGroup, join.body).held == []
+    beats = [request for request in broker.seen if request.code == BEAT]
+    assert decode(Heartbeat, beats[0].body).held == []
+
+
+async def test_a_strategy_that_fails_is_told_and_the_queues_stay(
+    broker: Any, link: Link, clock: Any
+) -> None:
+    error = LookupError("no such room")
+
+    def strategy(member: str, members: Any, queues: Any) -> Any:
+        if len(members) > 1:
+            raise error
+        return queues
+
+    broker.topics["t"] = 2
+    watched = Watched(link, clock, strategy)
+    await watched.membership.join()
+    watched.membership.changed(broker.join("you", ["t"]))
+    assert watched.errors == [error]
+    assert watched.changes == [queues(0, 1)]

@@ -14,6 +14,7 @@ from headrace_mq.protocol.bodies import (
     GroupChanged,
     GroupMember,
     Heartbeat,
+    HeldQueues,
     Hello,
     HelloAnswer,
     JoinGroup,
@@ -128,6 +129,17 @@ async def test_nobody_expires_because_the_broker_itself_was_paused(
 async def test_a_heartbeat_answers_the_view_of_the_group(client) -> None:
     joined = await join(client, "a")
     assert await heartbeat(client, "a") == joined
+
+
+@pytest.mark.parametrize(
+    "held", [[HeldQueues("t", list(range(1_025)))], [HeldQueues("t", [])] * 257]
+)
+async def test_a_member_that_says_it_holds_too_much_is_refused(client, held) -> None:
+    refused = await client.refusal(RequestCode.JOIN_GROUP, JoinGroup("g", "a", ["t"], held))
+    assert isinstance(refused, InvalidArgument)
+    await join(client, "a")
+    refused = await client.refusal(RequestCode.HEARTBEAT, Heartbeat("g", "a", held))
+    assert isinstance(refused, InvalidArgument)
 
 
 async def test_a_heartbeat_of_a_stranger_is_told_to_join(client) -> None:
