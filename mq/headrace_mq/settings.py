@@ -161,8 +161,13 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
     # How long a fetch that finds nothing stays at the broker, and how much one may bring.
     fetch_wait_ms: int = 15_000
     fetch_bytes_max: int = MIB
-    # Records taken from the broker and not yet acknowledged, per queue (RocketMQ: 1,000).
+    # Records taken from the broker and not yet acknowledged, per queue (RocketMQ: 1,000), and the
+    # bytes of their bodies (RocketMQ: 100 MiB); a fetch may exceed both by what it brings.
     in_flight_max: int = 1_000
+    in_flight_bytes_max: int = 100 * MIB
+    # From the lowest unfinished offset to the highest one taken, per queue (RocketMQ: 2,000): what
+    # a crash may deliver again because of one slow record.
+    in_flight_span_max: int = 2_000
     # What a crash delivers again, at most.
     commit_interval_ms: int = 1_000
     # Where a group without a committed offset begins.
@@ -186,7 +191,7 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name in (
             "heartbeat_ms", "topics_refresh_ms", "fetch_wait_ms", "fetch_bytes_max",
-            "in_flight_max", "commit_interval_ms", "handlers_max", "handler_timeout_ms",
+            "in_flight_max", "in_flight_bytes_max", "in_flight_span_max", "commit_interval_ms", "handlers_max", "handler_timeout_ms",
             "request_timeout_ms",
         ):  # fmt: skip
             _require(getattr(self, name) >= 1, f"{name} must be at least 1")

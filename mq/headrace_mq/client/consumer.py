@@ -25,7 +25,7 @@ from headrace_mq.client.membership import Membership, Subscription
 from headrace_mq.client.pulling import Pulling
 from headrace_mq.client.rebalance import STRATEGIES
 from headrace_mq.client.running import Running
-from headrace_mq.client.shares import Shares
+from headrace_mq.client.shares import Shares, limits_of
 from headrace_mq.client.starting import OffsetLoader, find_starts
 from headrace_mq.errors import ConnectionLost, MessageQueueError
 from headrace_mq.message import QueueRef, Record, check_topic
@@ -87,7 +87,7 @@ class Consumer:
             on_ready=self._ready,
             on_down=self._down,
         )
-        self._shares = Shares(self._settings.in_flight_max)
+        self._shares = Shares(limits_of(self._settings))
         self._delivering = Delivering(self._shares, on_room=self._pull_soon)
         self._running = Running(self._delivering, self._settings)
         self._membership = Membership(

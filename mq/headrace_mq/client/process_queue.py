@@ -8,9 +8,22 @@ Sits between: the consumer, which takes and finishes, and its commits. Pure.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
-__all__ = ["ProcessQueue"]
+__all__ = ["ProcessQueue", "WindowLimits"]
+
+
+class WindowLimits(NamedTuple):
+    """From which on a window takes no more: unfinished offsets, their bytes, and their span.
+
+    The span is the distance from the lowest unfinished offset to the end: one slow record must not
+    let finished ones pile up behind it, which a crash would deliver again.
+    """
+
+    count_max: int
+    bytes_max: int
+    span_max: int
 
 
 class ProcessQueue:
@@ -20,11 +33,13 @@ class ProcessQueue:
         start: the next offset to be taken, and the door's place until then.
     """
 
-    __slots__ = ("_end", "_open", "_order")
+    __slots__ = ("_bytes", "_end", "_open", "_order")
 
     def __init__(self, start: int) -> None:
         self._order: deque[int] = deque()
-        self._open: set[int] = set()
+        # Offset to bytes.
+        self._open: dict[int, int] = {}
+        self._bytes = 0
         self._end = start
 
     def __len__(self) -> int:
@@ -34,6 +49,14 @@ class ProcessQueue:
     def __contains__(self, offset: int) -> bool:
         """Whether an offset was taken and is not finished."""
         return offset in self._open
+
+    def is_full(self, limits: WindowLimits) -> bool:
+        """Whether one of the limits is reached."""
+        return (
+            len(self._open) >= limits.count_max
+            or self._bytes >= limits.bytes_max
+            or self._end - self.lowest_unfinished >= limits.span_max
+        )
 
     @property
     def end(self) -> int:
@@ -45,24 +68,30 @@ class ProcessQueue:
         """The offset to commit: everything below it is finished, or was never in the queue."""
         return self._order[0] if self._order else self._end
 
-    def take(self, offsets: Iterable[int]) -> None:
+    def take(self, offsets: Sequence[int], sizes: Iterable[int]) -> None:
         """Takes offsets, ascending and not below `end`; those left out between count as finished.
+
+        Args:
+            offsets: what to take.
+            sizes: the bytes of each.
 
         Raises:
             ValueError: an offset was taken before.
         """
-        for offset in offsets:
+        for offset, size in zip(offsets, sizes, strict=True):
             if offset < self._end:
                 raise ValueError(f"offset {offset} was taken before; the next one is {self._end}")
             self._order.append(offset)
-            self._open.add(offset)
+            self._open[offset] = size
+            self._bytes += size
             self._end = offset + 1
 
     def finish(self, offset: int) -> bool:
         """Finishes an offset; False where it is not in flight (finished already, or never taken)."""
-        if offset not in self._open:
+        size = self._open.pop(offset, None)
+        if size is None:
             return False
-        self._open.remove(offset)
+        self._bytes -= size
         order = self._order
         while order and order[0] not in self._open:
             order.popleft()

@@ -11,10 +11,18 @@ Sits between: `consumer` and its parts, which fetch, deliver, acknowledge and co
 
 from collections.abc import Collection, Iterable, Mapping
 
-from headrace_mq.client.process_queue import ProcessQueue
+from headrace_mq.client.process_queue import ProcessQueue, WindowLimits
 from headrace_mq.message import QueueRef, Record
+from headrace_mq.settings import ConsumerSettings
 
-__all__ = ["Share", "Shares"]
+__all__ = ["Share", "Shares", "limits_of"]
+
+
+def limits_of(settings: ConsumerSettings) -> WindowLimits:
+    """The limits of one queue's window."""
+    return WindowLimits(
+        settings.in_flight_max, settings.in_flight_bytes_max, settings.in_flight_span_max
+    )
 
 
 class Share:
@@ -28,6 +36,7 @@ class Share:
         suspended: neither fetched nor delivered until `Shares.start`.
         sought: the application chose the offset; a loaded one must not overrule it.
         committed: the last offset the broker is known to hold, or -1.
+        full: the window has reached a limit; no fetch asks for more.
         alone: fetched by itself, to tell whether its batches are the ones that cannot be read.
         damaged: a batch here cannot be read; only a new share goes on.
     """
@@ -37,6 +46,7 @@ class Share:
         "asked",
         "committed",
         "damaged",
+        "full",
         "queue",
         "ready",
         "sought",
@@ -52,6 +62,7 @@ class Share:
         self.suspended = False
         self.sought = False
         self.committed = committed
+        self.full = False
         self.alone = False
         self.damaged = False
 
@@ -60,11 +71,11 @@ class Shares:
     """All queues of one consumer.
 
     Args:
-        in_flight_max: unfinished records of a queue from which on it is not fetched.
+        limits: of the unfinished records of a queue, from which on it is not fetched.
     """
 
-    def __init__(self, in_flight_max: int) -> None:
-        self._in_flight_max = in_flight_max
+    def __init__(self, limits: WindowLimits) -> None:
+        self._limits = limits
         self._shares: dict[QueueRef, Share] = {}
         # What revoked queues leave to commit.
         self._left: dict[QueueRef, int] = {}
@@ -137,8 +148,8 @@ class Shares:
             for share in self._shares.values()
             if not share.suspended
             and not share.damaged
+            and not share.full
             and (asked or share.asked is None)
-            and len(share.window) < self._in_flight_max
         ]
 
     def take(self, share: Share, records: Iterable[Record]) -> int:
@@ -150,7 +161,10 @@ class Shares:
             return 0
         end = share.window.end
         fresh = [record for record in records if record.offset >= end]
-        share.window.take(record.offset for record in fresh)
+        share.window.take(
+            [record.offset for record in fresh], [len(record.body) for record in fresh]
+        )
+        share.full = share.window.is_full(self._limits)
         share.ready.extend(fresh)
         return len(fresh)
 
@@ -173,7 +187,10 @@ class Shares:
         share = self._shares.get(queue)
         if share is None or not share.window.finish(offset):
             return False
-        return len(share.window) == self._in_flight_max - 1
+        if not share.full:
+            return False
+        share.full = share.window.is_full(self._limits)
+        return not share.full
 
     def to_commit(self) -> dict[QueueRef, int]:
         """The offsets that the broker does not hold yet, revoked queues included."""

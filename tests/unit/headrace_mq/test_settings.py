@@ -54,6 +54,8 @@ def test_the_defaults_are_valid() -> None:
         (ConsumerSettings, "fetch_bytes_max", 0),
         (ConsumerSettings, "fetch_bytes_max", FETCH_BYTES_MAX + 1),
         (ConsumerSettings, "in_flight_max", 0),
+        (ConsumerSettings, "in_flight_bytes_max", 0),
+        (ConsumerSettings, "in_flight_span_max", 0),
         (ConsumerSettings, "commit_interval_ms", 0),
         (ConsumerSettings, "handlers_max", 0),
         (ConsumerSettings, "handler_timeout_ms", 0),

@@ -6,6 +6,7 @@ import pytest
 
 from headrace_mq._net.link import Link
 from headrace_mq.client.commits import Commits
+from headrace_mq.client.process_queue import WindowLimits
 from headrace_mq.client.shares import Shares
 from headrace_mq.errors import BrokerStopping, ConnectionLost, NotGroupMember, OffsetOutOfRange
 from headrace_mq.message import QueueRef
@@ -14,6 +15,7 @@ from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.settings import ConsumerSettings
 
 COMMIT = RequestCode.COMMIT_OFFSETS
+MANY = 1 << 30
 A, B = QueueRef("t", 0), QueueRef("t", 1)
 
 
@@ -21,7 +23,7 @@ A, B = QueueRef("t", 0), QueueRef("t", 1)
 def shares(broker: Any) -> Shares:
     broker.topics["t"] = 2
     broker.members["me"] = (["t"], None)
-    shares = Shares(10)
+    shares = Shares(WindowLimits(10, MANY, MANY))
     shares.assign([A, B])
     shares.start(A, 4, known=True, committed=4)
     shares.start(B, 7, known=False, committed=-1)

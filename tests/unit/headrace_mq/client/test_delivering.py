@@ -3,10 +3,12 @@ import asyncio
 import pytest
 
 from headrace_mq.client.delivering import Delivering
+from headrace_mq.client.process_queue import WindowLimits
 from headrace_mq.client.shares import Shares
 from headrace_mq.errors import Closed
 from headrace_mq.message import QueueRef, Record
 
+MANY = 1 << 30
 A = QueueRef("t", 0)
 
 
@@ -21,7 +23,7 @@ class Opened:
 
     def __init__(self) -> None:
         self.rooms = 0
-        self.shares = Shares(1)
+        self.shares = Shares(WindowLimits(1, MANY, MANY))
         self.shares.assign([A])
         self.shares.start(A, 0, known=False, committed=-1)
         self.delivering = Delivering(self.shares, on_room=self._room)

@@ -1,8 +1,16 @@
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace_mq.client.process_queue import ProcessQueue
+from headrace_mq.client.process_queue import ProcessQueue, WindowLimits
+
+
+def take(window: ProcessQueue, offsets: Sequence[int]) -> None:
+    """Takes offsets whose records have as many bytes as their number says."""
+    window.take(offsets, offsets)
+
 
 # A step takes some offsets after a gap, or finishes an offset near the door.
 steps = st.lists(
@@ -23,7 +31,7 @@ def test_it_behaves_like_two_sets(start: int, steps: list[tuple[str, int, int]])
     for action, number, count in steps:
         if action == "take":
             offsets = list(range(end + number, end + number + count))
-            window.take(offsets)
+            take(window, offsets)
             taken.update(offsets)
             end = offsets[-1] + 1
         else:
@@ -33,12 +41,17 @@ def test_it_behaves_like_two_sets(start: int, steps: list[tuple[str, int, int]])
         assert window.lowest_unfinished == min(taken - finished, default=end)
         assert len(window) == len(taken - finished)
         assert window.end == end
+        unfinished = taken - finished
+        span = end - min(unfinished, default=end)
+        for near in (0, 1):
+            limits = (len(unfinished) + near, sum(unfinished) + near, span + near)
+            assert window.is_full(WindowLimits(*limits)) == (near == 0)
         assert all((offset in window) == (offset in taken - finished) for offset in taken)
 
 
 def test_the_door_stays_at_the_lowest_unfinished_offset() -> None:
     window = ProcessQueue(5)
-    window.take(range(5, 9))
+    take(window, range(5, 9))
     window.finish(6)
     window.finish(8)
     assert window.lowest_unfinished == 5
@@ -54,18 +67,43 @@ def test_before_anything_is_taken_the_door_is_at_the_start() -> None:
 
 def test_a_gap_counts_as_finished_once_something_after_it_was_taken() -> None:
     window = ProcessQueue(0)
-    window.take([0])
+    take(window, [0])
     window.finish(0)
     assert window.lowest_unfinished == 1
-    window.take([10])
+    take(window, [10])
     assert window.lowest_unfinished == 10
 
 
 def test_an_offset_is_taken_once() -> None:
     window = ProcessQueue(3)
-    window.take([3])
+    take(window, [3])
     for offset in (2, 3):
         with pytest.raises(
             ValueError, match=f"offset {offset} was taken before; the next one is 4"
         ):
-            window.take([offset])
+            take(window, [offset])
+
+
+@pytest.mark.parametrize(
+    ("limits", "full"),
+    [
+        (WindowLimits(3, 99, 99), True),
+        (WindowLimits(99, 9, 99), True),
+        (WindowLimits(99, 99, 6), True),
+        (WindowLimits(4, 10, 7), False),
+    ],
+)
+def test_it_is_full_by_count_by_bytes_or_by_span(limits: WindowLimits, full: bool) -> None:
+    window = ProcessQueue(0)
+    window.take([0, 2, 5], [2, 3, 4])
+    assert window.is_full(limits) == full
+
+
+def test_a_slow_offset_fills_the_window_by_its_span_until_it_is_finished() -> None:
+    window, limits = ProcessQueue(0), WindowLimits(99, 99, 4)
+    window.take([0, 1, 2, 3], [1, 1, 1, 1])
+    for offset in (3, 2, 1):
+        window.finish(offset)
+        assert window.is_full(limits)
+    window.finish(0)
+    assert not window.is_full(limits)

@@ -7,7 +7,7 @@ import pytest
 from headrace_mq._net.link import Link
 from headrace_mq.client import pulling as pulling_module
 from headrace_mq.client.pulling import Pulling
-from headrace_mq.client.shares import Shares
+from headrace_mq.client.shares import Shares, limits_of
 from headrace_mq.errors import (
     DataCorrupt,
     FormatTooNew,
@@ -37,7 +37,7 @@ class Watched:
 
     def __init__(self, link: Link, clock: Any, **settings: Any) -> None:
         chosen = ConsumerSettings(**settings)
-        self.shares = Shares(chosen.in_flight_max)
+        self.shares = Shares(limits_of(chosen))
         self.news = asyncio.Event()
         self.errors: list[Exception] = []
         self.pulling = Pulling(
@@ -216,7 +216,8 @@ async def test_a_full_queue_left_out_of_the_replacement_is_asked_for_when_its_fe
     first = await broker.next(FETCH)
     share = watched.shares.get(A)
     assert share is not None
-    share.window.take([0])
+    share.window.take([0], [1])
+    share.full = True
     watched.start(B)
     assert asked(await broker.next(FETCH)) == {B: 0}
     watched.shares.finish(A, 0)

@@ -2,16 +2,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from headrace_mq.client.shares import Share, Shares
+from headrace_mq.client.process_queue import WindowLimits
+from headrace_mq.client.shares import Share, Shares, limits_of
 from headrace_mq.message import QueueRef, Record
+from headrace_mq.settings import ConsumerSettings
 
+MANY = 1 << 30
 A, B = QueueRef("t", 0), QueueRef("t", 1)
 
 
-def records(queue: QueueRef, first: int, end: int) -> list[Record]:
+def records(queue: QueueRef, first: int, end: int, body: bytes = b"") -> list[Record]:
     return [
         Record(
-            queue=queue, offset=offset, key="", tag="", headers={}, body=b"",
+            queue=queue, offset=offset, key="", tag="", headers={}, body=body,
             born_at_ms=0, stored_at_ms=0,
         )
         for offset in range(first, end)
@@ -21,7 +24,7 @@ def records(queue: QueueRef, first: int, end: int) -> list[Record]:
 def started(
     *queues: QueueRef, offset: int = 0, committed: int = -1, in_flight_max: int = 4
 ) -> Shares:
-    shares = Shares(in_flight_max)
+    shares = Shares(WindowLimits(in_flight_max, MANY, MANY))
     shares.assign(queues)
     for queue in queues:
         shares.start(queue, offset, known=committed >= 0, committed=committed)
@@ -39,7 +42,7 @@ def offsets(delivered: list[Record]) -> list[int]:
 
 
 def test_an_assigned_queue_waits_for_its_start() -> None:
-    shares = Shares(4)
+    shares = Shares(WindowLimits(4, MANY, MANY))
     assert shares.assign([B, A]) == frozenset()
     assert shares.to_start() == [A, B]
     assert shares.fetchable() == []
@@ -112,6 +115,22 @@ def test_a_full_window_is_not_fetched_until_there_is_room() -> None:
     assert not shares.finish(A, 1)
 
 
+def test_a_window_is_full_by_bytes_and_span_too() -> None:
+    for limits in (WindowLimits(MANY, 2, MANY), WindowLimits(MANY, MANY, 2)):
+        shares = Shares(limits)
+        shares.assign([A])
+        shares.start(A, 0, known=False, committed=-1)
+        shares.take(share_of(shares, A), records(A, 0, 2, b"x"))
+        assert shares.fetchable() == []
+        assert shares.finish(A, 0)
+        assert [share.queue for share in shares.fetchable()] == [A]
+
+
+def test_the_limits_are_those_of_the_settings() -> None:
+    settings = ConsumerSettings(in_flight_max=1, in_flight_bytes_max=2, in_flight_span_max=3)
+    assert limits_of(settings) == (1, 2, 3)
+
+
 def test_a_queue_that_is_asked_for_is_fetched_again_only_on_demand() -> None:
     shares = started(A, B)
     share_of(shares, A).asked = 1
@@ -143,7 +162,7 @@ def test_seeking_a_queue_of_another_member_is_ignored() -> None:
 
 
 def test_seeking_before_the_start_wins_over_the_loaded_offset() -> None:
-    shares = Shares(4)
+    shares = Shares(WindowLimits(4, MANY, MANY))
     shares.assign([A])
     shares.seek(A, 3)
     assert shares.to_start() == [A]
@@ -216,7 +235,7 @@ class Life(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.shares = Shares(5)
+        self.shares = Shares(WindowLimits(5, MANY, MANY))
         # What each queue may still deliver first, and what it delivered and did not finish.
         self.next: dict[QueueRef, int] = {}
         self.open: dict[QueueRef, set[int]] = {A: set(), B: set()}
