@@ -16,7 +16,7 @@ help:
 	@echo "make test                         every check and every test"
 	@echo "make test-crash COUNT=300         the store's crash tests for long: power cuts, kills, flips, figures"
 	@echo "make format                       format and mend what can be mended by itself"
-	@echo "make bench                        commands per second, end to end and in one process"
+	@echo "make bench                        messages and commands per second, end to end and in one process"
 	@echo "make bench-peers                  the same beside plain SQLite, bare drivers and the bare disk"
 	@echo "make clean                        remove demo data, caches and builds"
 	@echo "make distclean                    remove .venv as well"
@@ -67,6 +67,7 @@ format: $(INSTALLED)
 	$(BIN)/ruff format .
 
 bench: $(INSTALLED)
+	@$(BIN)/python -m benchmarks.mq
 	@$(BIN)/python -m benchmarks.commands
 	@$(BIN)/python -m benchmarks.command_side
 

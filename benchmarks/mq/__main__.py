@@ -1,0 +1,190 @@
+"""
+How fast the queue is, beside what this machine can do at best in the same run.
+
+    python -m benchmarks.mq [W1 W2 W3 W4 W5 idle] [--flush always|interval] [--runs 3] [--scale 1]
+
+    W1    one producer process: `send_many` in hundreds and thousands, `send` from 1,000 tasks, one
+          message awaited at a time
+    W2    four producer processes: batches, and 100 tasks awaiting in each
+    W3    reading a backlog of 200,000 messages, decoded and committed
+    W4    end-to-end latency at 500 messages a second
+    W5    producing and consuming at once
+    idle  1,000 connections that do nothing
+
+One line of JSON per case: bodies of 100 bytes, four queues, one broker process, acknowledgements
+after fdatasync (`--flush interval`: from the page cache). Rates are medians of the runs; `*_cpu_us`
+is processor time for each message in that process. On a machine that has other work to do the
+processor times say more than the rates.
+"""
+
+import argparse
+import asyncio
+import json
+import statistics
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.machine import facts, fdatasync_per_second, loopback_round_trips_per_second
+from benchmarks.mq.processes import Child, broker, client, cpu_seconds, resident_bytes
+from headrace_mq.client.producer import Producer
+
+QUEUES = 4
+BACKLOG = 200_000
+IDLE_CONNECTIONS = 1_000
+IDLE_SECONDS = 5
+
+
+class Case(NamedTuple):
+    """One line of the result: processes that run a task at the same time."""
+
+    workload: str
+    name: str
+    task: str
+    asked: Mapping[str, Any]
+    processes: int = 1
+    # A consumer that runs at the same time, and what it is asked for.
+    beside: tuple[str, Mapping[str, Any]] | None = None
+    # Messages that are there before the first run.
+    backlog: int = 0
+
+
+def many(size: int, tasks: int, count: int, *, keyed: bool = True) -> dict[str, Any]:
+    return {"size": size, "tasks": tasks, "count": count, "keyed": keyed}
+
+
+def awaited(tasks: int, count: int) -> dict[str, Any]:
+    return {"tasks": tasks, "count": count, "keyed": True}
+
+
+def cases(scale: float) -> list[Case]:
+    def n(count: int) -> int:
+        return int(count * scale)
+
+    both = {"group": "bench", "count": n(400_000), "stay": True, "queues": QUEUES}
+    paced = {"group": "bench", "count": n(2_000), "timed": True, "queues": QUEUES}
+    backlog = {"group": "bench", "count": n(BACKLOG)}
+    return [
+        Case("W1", "send_many of 100", "send_many", many(100, 8, n(400_000))),
+        Case(
+            "W1", "send_many of 100, no keys", "send_many", many(100, 8, n(400_000), keyed=False)
+        ),
+        Case("W1", "send_many of 1,000", "send_many", many(1_000, 8, n(800_000))),
+        Case("W1", "send from 1,000 tasks", "send", awaited(1_000, n(200_000))),
+        Case("W1", "send, one at a time", "send", awaited(1, n(3_000))),
+        Case("W2", "4 x send_many of 100", "send_many", many(100, 8, n(200_000)), 4),
+        Case("W2", "4 x send from 100 tasks", "send", awaited(100, n(50_000)), 4),
+        Case("W3", "backlog as records", "consume", backlog, backlog=n(BACKLOG)),
+        Case("W4", "end to end at 500/s", "pace", {"count": n(2_000), "per_second": 500},
+             beside=("follow", paced)),
+        Case("W5", "producing and consuming", "send_many", many(100, 8, n(400_000)),
+             beside=("follow", both)),
+        Case("idle", "1,000 connections", "connect",
+             {"connections": IDLE_CONNECTIONS, "seconds": IDLE_SECONDS}),
+    ]  # fmt: skip
+
+
+async def fill(address: str, topic: str, count: int) -> None:
+    asked = many(1_000, 1, count) | {"topic": topic}
+    async with client("send_many", address, asked) as child:
+        await child.run()
+
+
+def summary(runs: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+    """The medians over the runs; each run has one result for each process."""
+    rates = [
+        sum(result["count"] for result in results) / max(result["seconds"] for result in results)
+        for results in runs
+    ]
+    said: dict[str, Any] = {
+        "per_second": round(statistics.median(rates)),
+        "per_second_min": round(min(rates)),
+        "per_second_max": round(max(rates)),
+    }
+    for name in ("p50_us", "p99_us"):
+        if name in runs[0][0]:
+            said[name] = round(statistics.median(results[0][name] for results in runs))
+    return said
+
+
+async def measure(case: Case, flush: str, folder: Path, runs: int) -> dict[str, Any]:
+    """Runs one case against a fresh broker."""
+    async with AsyncExitStack() as stack:
+        directory = stack.enter_context(tempfile.TemporaryDirectory(dir=folder))
+        server, address = await stack.enter_async_context(broker(Path(directory), flush))
+        async with Producer(address) as producer:
+            await producer.create_topic("bench", QUEUES)
+        if case.backlog:
+            await fill(address, "bench", case.backlog)
+        before = resident_bytes(server.pid)
+        clients = [
+            await stack.enter_async_context(
+                client(case.task, address, {**case.asked, "topic": "bench"})
+            )
+            for _ in range(case.processes)
+        ]
+        consumers = []
+        if case.beside is not None:
+            task, asked = case.beside
+            consumers.append(
+                await stack.enter_async_context(client(task, address, {**asked, "topic": "bench"}))
+            )
+        said = await take_turns(server, clients, consumers, runs)
+        if case.workload == "idle":
+            grown = resident_bytes(server.pid) - before
+            said["broker_bytes_per_connection"] = grown // case.asked["connections"]
+        return said
+
+
+async def take_turns(
+    server: Child, clients: Sequence[Child], consumers: Sequence[Child], runs: int
+) -> dict[str, Any]:
+    """Lets all processes run together, some times over; the first time only warms up."""
+    everybody = [*clients, *consumers]
+    results: list[list[dict[str, Any]]] = []
+    cpu: list[list[float]] = []
+    for _ in range(runs + 1):
+        before = [cpu_seconds(child.pid) for child in (server, *everybody)]
+        said = await asyncio.gather(*(child.run() for child in everybody))
+        after = [cpu_seconds(child.pid) for child in (server, *everybody)]
+        # Where somebody consumes, what counts is what has arrived.
+        results.append(said[len(clients) :] if consumers else said)
+        sent = sum(result["count"] for result in said[: len(clients)])
+        parts = [1e6 * (late - early) / sent for early, late in zip(before, after, strict=True)]
+        cpu.append([parts[0], sum(parts[1 : 1 + len(clients)]), sum(parts[1 + len(clients) :])])
+    names = ["broker_cpu_us", "client_cpu_us", "consumer_cpu_us"][: 3 if consumers else 2]
+    used = zip(names, zip(*cpu[1:], strict=True), strict=False)
+    return summary(results[1:]) | {
+        name: round(statistics.median(values), 3) for name, values in used
+    }
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.mq", description="queue speed")
+    parser.add_argument("workloads", nargs="*", help="W1 to W5, idle; all without one")
+    parser.add_argument("--flush", choices=("always", "interval"))
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--scale", type=float, default=1.0, help="of the number of messages")
+    parser.add_argument("--only", default="", help="cases with this word in their name")
+    parser.add_argument("--directory", type=Path, help="where the broker writes")
+    asked = parser.parse_args()
+    machine = {
+        "benchmark": "machine",
+        **facts(),
+        "fdatasync_per_second": round(fdatasync_per_second(asked.directory)),
+        "loopback_round_trips_per_second": round(loopback_round_trips_per_second()),
+    }
+    print(json.dumps(machine), flush=True)
+    for flush in [asked.flush] if asked.flush else ["always", "interval"]:
+        for case in cases(asked.scale):
+            wanted = not asked.workloads or case.workload in asked.workloads
+            if wanted and asked.only in case.name:
+                said = await measure(case, flush, asked.directory, asked.runs)
+                line = {"benchmark": "mq", "workload": case.workload, "case": case.name}
+                print(json.dumps({**line, "flush": flush, **said}), flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

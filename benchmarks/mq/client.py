@@ -1,0 +1,213 @@
+"""
+The client process of the benchmarks: one task, run as often as it is told to.
+
+    python -m benchmarks.mq.client TASK ADDRESS SETTINGS
+"""
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from typing import Any
+
+import structlog
+import uvloop
+
+from headrace_mq.client.consumer import Consumer
+from headrace_mq.client.producer import Producer
+from headrace_mq.message import Message
+from headrace_mq.settings import ConsumerSettings
+
+# What a run returns: numbers and lists of numbers.
+Said = dict[str, Any]
+Run = Callable[[], Awaitable[Said]]
+
+BODY = b"x" * 100
+# Records a consumer may hold: as many as a real projection that works in batches.
+IN_FLIGHT_MAX = 50_000
+
+
+def messages(topic: str, count: int, *, keyed: bool, offset: int = 0) -> list[Message]:
+    """Messages of 100 bytes, with keys of about ten characters or without."""
+    return [
+        Message(topic=topic, body=BODY, key=f"key-{(offset + n) % 5_000}" if keyed else "")
+        for n in range(count)
+    ]
+
+
+async def send_many(stack: AsyncExitStack, address: str, asked: Mapping[str, Any]) -> Run:
+    """`tasks` tasks that each send `size` messages at a time, until `count` are acknowledged."""
+    producer = await stack.enter_async_context(Producer(address))
+    size, tasks = asked["size"], asked["tasks"]
+    rounds = asked["count"] // size // tasks
+    parts = [
+        messages(asked["topic"], size, keyed=asked["keyed"], offset=n * size) for n in range(tasks)
+    ]
+
+    async def keep_sending(part: list[Message]) -> None:
+        for _ in range(rounds):
+            await producer.send_many(part)
+
+    async def run() -> Said:
+        began = time.perf_counter()
+        await asyncio.gather(*map(keep_sending, parts))
+        return {"count": rounds * size * tasks, "seconds": time.perf_counter() - began}
+
+    return run
+
+
+async def send(stack: AsyncExitStack, address: str, asked: Mapping[str, Any]) -> Run:
+    """`tasks` tasks that each await one message at a time."""
+    producer = await stack.enter_async_context(Producer(address))
+    tasks = asked["tasks"]
+    each = asked["count"] // tasks
+    ready = messages(asked["topic"], 5_000, keyed=asked["keyed"])
+    took: list[float] = []
+
+    async def keep_sending(first: int) -> None:
+        for n in range(first, first + each):
+            await producer.send(ready[n % 5_000])
+
+    async def keep_timing(first: int) -> None:
+        for n in range(first, first + each):
+            began = time.perf_counter()
+            await producer.send(ready[n % 5_000])
+            took.append(time.perf_counter() - began)
+
+    async def run() -> Said:
+        took.clear()
+        work = keep_timing if tasks == 1 else keep_sending
+        began = time.perf_counter()
+        await asyncio.gather(*(work(n * 7) for n in range(tasks)))
+        seconds = time.perf_counter() - began
+        return {"count": each * tasks, "seconds": seconds} | percentiles(took)
+
+    return run
+
+
+async def consume(_: AsyncExitStack, address: str, asked: Mapping[str, Any]) -> Run:
+    """A member of a group that takes `count` records as objects and commits them."""
+    runs = 0
+
+    async def run() -> Said:
+        nonlocal runs
+        runs += 1
+        group = asked["group"] if asked.get("stay") else f"{asked['group']}-{runs}"
+        settings = ConsumerSettings(in_flight_max=IN_FLIGHT_MAX)
+        consumer = Consumer(address, group=group, topics=[asked["topic"]], settings=settings)
+        count = asked["count"]
+        async with consumer:
+            began = time.perf_counter()
+            taken = 0
+            while taken < count:
+                records = await consumer.poll()
+                for record in records:
+                    consumer.ack(record)
+                taken += len(records)
+            await consumer.commit()
+            seconds = time.perf_counter() - began
+        return {"count": taken, "seconds": seconds}
+
+    return run
+
+
+async def follow(stack: AsyncExitStack, address: str, asked: Mapping[str, Any]) -> Run:
+    """A member of a group that takes records as they come, `count` of them in each run.
+
+    Bodies that begin with a time (8 bytes, monotonic ns) tell how long they were under way.
+    """
+    settings = ConsumerSettings(in_flight_max=IN_FLIGHT_MAX)
+    consumer = await stack.enter_async_context(
+        Consumer(address, group=asked["group"], topics=[asked["topic"]], settings=settings)
+    )
+    count, timed = asked["count"], asked.get("timed", False)
+    async with asyncio.timeout(10):
+        while len(consumer.assignment) < asked["queues"]:  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0.01)
+
+    async def run() -> Said:
+        taken = 0
+        took: list[float] = []
+        began = time.perf_counter()
+        while taken < count:
+            records = await consumer.poll()
+            now_ns = time.monotonic_ns() if timed else 0
+            for record in records:
+                if timed:
+                    took.append((now_ns - int.from_bytes(record.body[:8])) / 1e9)
+                consumer.ack(record)
+            taken += len(records)
+        await consumer.commit()
+        return {"count": taken, "seconds": time.perf_counter() - began} | percentiles(took)
+
+    return run
+
+
+async def pace(stack: AsyncExitStack, address: str, asked: Mapping[str, Any]) -> Run:
+    """Sends `count` messages, `per_second` of them, each with the time it was sent at."""
+    producer = await stack.enter_async_context(Producer(address))
+    topic, count, gap_s = asked["topic"], asked["count"], 1 / asked["per_second"]
+    rest = bytes(92)
+
+    async def one(number: int) -> None:
+        body = time.monotonic_ns().to_bytes(8) + rest
+        await producer.send(Message(topic=topic, body=body, key=f"key-{number}"))
+
+    async def run() -> Said:
+        began = time.perf_counter()
+        tasks = []
+        for number in range(count):
+            await asyncio.sleep(max(0, began + number * gap_s - time.perf_counter()))
+            tasks.append(asyncio.create_task(one(number)))
+        await asyncio.gather(*tasks)
+        return {"count": count, "seconds": time.perf_counter() - began}
+
+    return run
+
+
+async def connect(stack: AsyncExitStack, address: str, asked: Mapping[str, Any]) -> Run:
+    """Opens `connections` connections and does nothing for `seconds`."""
+    for _ in range(asked["connections"]):
+        await stack.enter_async_context(Producer(address))
+
+    async def run() -> Said:
+        await asyncio.sleep(asked["seconds"])
+        return {"count": asked["connections"], "seconds": asked["seconds"]}
+
+    return run
+
+
+TASKS = {
+    task.__name__: task for task in (send_many, send, consume, follow, pace, connect)
+}  # fmt: skip
+
+
+def percentiles(seconds: list[float]) -> Said:
+    """p50 and p99 in microseconds, where there is something to tell."""
+    ordered = sorted(seconds)
+    return {
+        f"p{part}_us": round(ordered[len(ordered) * part // 100] * 1e6)
+        for part in (50, 99)
+        if ordered
+    }
+
+
+async def serve(task: str, address: str, asked: Mapping[str, Any]) -> None:
+    async with AsyncExitStack() as stack:
+        run = await TASKS[task](stack, address, asked)
+        print("ready", flush=True)
+        loop = asyncio.get_running_loop()
+        while (await loop.run_in_executor(None, sys.stdin.readline)).strip() == "go":
+            print(json.dumps(await run()), flush=True)
+
+
+def main() -> None:
+    task, address, asked = sys.argv[1:]
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
+    uvloop.run(serve(task, address, json.loads(asked)))
+
+
+if __name__ == "__main__":
+    main()

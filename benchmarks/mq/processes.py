@@ -1,0 +1,96 @@
+"""
+Processes that do as they are told: lines of JSON in, lines of JSON out.
+
+A client process is told its task once, says when it is ready, and then runs it at each "go".
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Child", "broker", "client", "cpu_seconds", "resident_bytes"]
+
+# A process that says nothing for so long hangs.
+PATIENCE_S = 120
+
+
+class Child:
+    """A process and its conversation."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self.pid = process.pid
+
+    async def hear(self) -> str:
+        """Waits for the next line the process says."""
+        assert self._process.stdout is not None
+        line = await asyncio.wait_for(self._process.stdout.readline(), PATIENCE_S)
+        if not line:
+            raise SystemExit("a process of the benchmark ended early; its error stands above")
+        return line.decode().strip()
+
+    def say(self, word: str) -> None:
+        """Tells the process one line."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{word}\n".encode())
+
+    async def run(self) -> dict[str, Any]:
+        """Lets the task run once and returns what it says of itself."""
+        self.say("go")
+        said: dict[str, Any] = json.loads(await self.hear())
+        return said
+
+    async def end(self) -> None:
+        """Stops the process and waits until it is gone."""
+        if self._process.returncode is None:
+            self._process.send_signal(signal.SIGTERM)
+        await self._process.wait()
+
+
+async def _start(module: str, *arguments: str) -> Child:
+    return Child(
+        await asyncio.create_subprocess_exec(
+            sys.executable, "-m", module, *arguments,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+        )
+    )  # fmt: skip
+
+
+@asynccontextmanager
+async def broker(directory: Path, flush: str) -> AsyncIterator[tuple[Child, str]]:
+    """A broker process and its address."""
+    child = await _start("benchmarks.mq.broker", str(directory), flush)
+    try:
+        yield child, (await child.hear()).removeprefix("ready ")
+    finally:
+        await child.end()
+
+
+@asynccontextmanager
+async def client(task: str, address: str, settings: Mapping[str, Any]) -> AsyncIterator[Child]:
+    """A client process that is ready for its first run."""
+    child = await _start("benchmarks.mq.client", task, address, json.dumps(settings))
+    try:
+        await child.hear()
+        yield child
+    finally:
+        await child.end()
+
+
+def cpu_seconds(pid: int) -> float:
+    """The processor time that a process has taken so far, all threads, in seconds (Linux)."""
+    nanoseconds = 0
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        nanoseconds += int((thread / "schedstat").read_text().split()[0])
+    return nanoseconds / 1e9
+
+
+def resident_bytes(pid: int) -> int:
+    """The memory a process holds, in bytes (Linux)."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
