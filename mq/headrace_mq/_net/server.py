@@ -9,6 +9,7 @@ Sits between: the sockets of the machine and a `FrameHandler`. Must never know w
 """
 
 import asyncio
+import os
 import socket
 from collections import deque
 from collections.abc import Iterator
@@ -316,7 +317,8 @@ class FrameServer:
     def __init__(self, limits: ServerLimits, handler: FrameHandler) -> None:
         self.limits = limits
         self.handler = handler
-        self.connections: set[Connection] = set()
+        # A dict as an ordered set.
+        self.connections: dict[Connection, None] = {}
         self.loop: asyncio.AbstractEventLoop
         self._listener: asyncio.Server | None = None
         self._all_lost = asyncio.Event()
@@ -330,14 +332,20 @@ class FrameServer:
         """
         self.loop = asyncio.get_running_loop()
         try:
-            listener = _listening_socket(host, port)
+            self._listener = await self.loop.create_server(
+                lambda: Connection(self),
+                host,
+                port,
+                family=socket.AF_INET6 if ":" in host else socket.AF_INET,
+                backlog=_BACKLOG,
+            )
         except OSError as error:
             raise MessageQueueError(
-                f"cannot listen on {host}:{port} ({error.strerror or error}); stop what uses the"
+                f"cannot listen on {host}:{port} ({_reason(error)}); stop what uses the"
                 " port, or choose another one"
             ) from error
-        self._listener = await self.loop.create_server(lambda: Connection(self), sock=listener)
-        bound_host, bound_port = listener.getsockname()[:2]
+        _notice_dead_peers(self._listener)
+        bound_host, bound_port = self._listener.sockets[0].getsockname()[:2]
         return f"[{bound_host}]:{bound_port}" if ":" in bound_host else f"{bound_host}:{bound_port}"
 
     def stop_accepting(self) -> None:
@@ -357,7 +365,7 @@ class FrameServer:
 
     def enter(self, connection: Connection) -> None:
         """Counts a new connection in, or refuses it; called by the connection."""
-        self.connections.add(connection)
+        self.connections[connection] = None
         self._all_lost.clear()
         if len(self.connections) > self.limits.connections_max:
             sentence = (
@@ -369,19 +377,23 @@ class FrameServer:
 
     def leave(self, connection: Connection) -> None:
         """Counts a lost connection out; called by the connection."""
-        self.connections.discard(connection)
+        self.connections.pop(connection, None)
         if not self.connections:
             self._all_lost.set()
         self.handler.on_lost(connection)
 
 
-def _listening_socket(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+def _notice_dead_peers(server: asyncio.Server) -> None:
     # Accepted sockets inherit these.
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _KEEPALIVE.items():
-        if hasattr(socket, name):
-            listener.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-    listener.setblocking(False)  # noqa: FBT003 - the name of the method says what it means
-    return listener
+    for listener in server.sockets:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _KEEPALIVE.items():
+            if hasattr(socket, name):
+                listener.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def _reason(error: OSError) -> str:
+    # asyncio's own sentence says no more than ours.
+    if error.errno is None or isinstance(error, socket.gaierror):
+        return str(error.strerror or error)
+    return os.strerror(error.errno)

@@ -30,6 +30,10 @@ class Files(Protocol):
         """Makes a directory if it is missing; durable after `sync_directory` of its parent."""
         ...
 
+    def exists(self, path: Path) -> bool:
+        """Whether there is a file or a directory of that name."""
+        ...
+
     def names(self, directory: Path) -> list[str]:
         """Names in a directory, sorted."""
         ...
@@ -93,6 +97,10 @@ class SystemFiles:
     def make_directory(self, path: Path) -> None:
         """Makes a directory if it is missing."""
         path.mkdir(exist_ok=True)
+
+    def exists(self, path: Path) -> bool:
+        """Whether there is a file or a directory of that name."""
+        return path.exists()
 
     def names(self, directory: Path) -> list[str]:
         """Names in a directory, sorted."""

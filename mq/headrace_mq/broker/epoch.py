@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from headrace_mq._runtime.files import Files, SystemFiles
 from headrace_mq.broker.metadata_file import MetadataFile
 
 __all__ = ["KeptBroker", "next_epoch"]
@@ -24,22 +25,26 @@ class KeptBroker(msgspec.Struct, frozen=True):
     epoch: int
 
 
-def next_epoch(file: MetadataFile[KeptBroker], *, store: Path, now_ms: int) -> int:
+def next_epoch(
+    file: MetadataFile[KeptBroker], *, store: Path, now_ms: int, files: Files | None = None
+) -> int:
     """Takes the next epoch; it is on disk on return.
 
     Args:
         file: where the last epoch stands.
         store: the directory with the messages; whether it is empty tells a first start.
         now_ms: the time, for a start that finds messages but no epoch.
+        files: the file system.
 
     Raises:
         DataCorrupt: the file is damaged.
         FormatTooNew: a newer version wrote the file.
     """
+    files = files or SystemFiles()
     kept = file.read()
     if kept is not None:
         epoch = kept.epoch + 1
-    elif store.exists() and any(store.iterdir()):
+    elif files.exists(store) and files.names(store):
         # No broker starts once a second, so seconds since 1970 are above every epoch that counted.
         epoch = now_ms // 1_000
         _log.warning("broker.json is missing, the epoch is taken from the clock", epoch=epoch)

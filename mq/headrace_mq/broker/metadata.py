@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 import msgspec
 
+from headrace_mq._runtime.files import Files
 from headrace_mq.broker.epoch import KeptBroker
 from headrace_mq.broker.metadata_file import MetadataFile
 from headrace_mq.broker.offsets import KeptOffsets
@@ -51,22 +52,22 @@ METADATA: Mapping[str, MetadataKind] = MappingProxyType(
 )
 
 
-def broker_file(store: Path) -> MetadataFile[KeptBroker]:
+def broker_file(store: Path, files: Files | None = None) -> MetadataFile[KeptBroker]:
     """The file with the broker's last epoch, in the directory `store`."""
     file = f"{METADATA_FOLDER}/broker.json"
-    return MetadataFile(store / file, KeptBroker, repair=_repair(store, file))
+    return MetadataFile(store / file, KeptBroker, repair=_repair(store, file), files=files)
 
 
-def topics_file(store: Path) -> MetadataFile[KeptTopics]:
+def topics_file(store: Path, files: Files | None = None) -> MetadataFile[KeptTopics]:
     """The file with the topics."""
     file = f"{METADATA_FOLDER}/topics.json"
-    return MetadataFile(store / file, KeptTopics, repair=_repair(store, file))
+    return MetadataFile(store / file, KeptTopics, repair=_repair(store, file), files=files)
 
 
-def offsets_file(store: Path) -> MetadataFile[KeptOffsets]:
+def offsets_file(store: Path, files: Files | None = None) -> MetadataFile[KeptOffsets]:
     """The file with the groups' committed offsets."""
     file = f"{METADATA_FOLDER}/offsets.json"
-    return MetadataFile(store / file, KeptOffsets, repair=_repair(store, file))
+    return MetadataFile(store / file, KeptOffsets, repair=_repair(store, file), files=files)
 
 
 def _repair(store: Path, file: str) -> str:

@@ -67,7 +67,7 @@ class MetadataFile(Generic[T]):
         write_checkpoint(self._files, self.path, content)
 
     def _make_directories(self, directory: Path) -> None:
-        if not directory.exists():
+        if not self._files.exists(directory):
             self._make_directories(directory.parent)
             self._files.make_directory(directory)
             self._files.sync_directory(directory.parent)

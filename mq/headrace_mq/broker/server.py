@@ -19,6 +19,7 @@ import structlog
 
 from headrace_mq._net.server import Connection, FrameServer, ServerLimits
 from headrace_mq._runtime.clock import Clock, SystemClock
+from headrace_mq._runtime.files import Files, SystemFiles
 from headrace_mq.broker.acknowledgements import Acknowledgements
 from headrace_mq.broker.deletion import Deletion
 from headrace_mq.broker.disk import Disk, SystemDisk, Watermarks
@@ -55,14 +56,21 @@ class Broker:
         settings: where it listens, where it keeps its files, and all its limits.
         clock: the time.
         disk: how full the disk is.
+        files: the file system.
     """
 
     def __init__(
-        self, settings: BrokerSettings, *, clock: Clock | None = None, disk: Disk | None = None
+        self,
+        settings: BrokerSettings,
+        *,
+        clock: Clock | None = None,
+        disk: Disk | None = None,
+        files: Files | None = None,
     ) -> None:
         self._settings = settings
         self._clock = clock or SystemClock()
         self._disk = disk or SystemDisk()
+        self._files = files or SystemFiles()
         self._deletion: Deletion | None = None
         self._state: BrokerState | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -130,15 +138,15 @@ class Broker:
     def _open_store(self) -> MessageStore:
         settings, clock = self._settings.store, self._clock
         directory = settings.directory
-        file = broker_file(directory)
+        file = broker_file(directory, self._files)
         try:
-            epoch = next_epoch(file, store=directory, now_ms=clock.now_ms())
+            epoch = next_epoch(file, store=directory, now_ms=clock.now_ms(), files=self._files)
         except OSError as error:
             raise MessageQueueError(
                 f"the broker's files in {directory} cannot be used ({error.strerror or error});"
                 " check the disk and the rights on the directory, or choose another one"
             ) from error
-        store = MessageStore(settings, epoch=epoch, clock=clock)
+        store = MessageStore(settings, epoch=epoch, clock=clock, files=self._files)
         try:
             store.open()
         except DataCorrupt as error:
@@ -153,12 +161,12 @@ class Broker:
         settings, clock = self._settings, self._clock
         directory = settings.store.directory
         topics = Topics(
-            topics_file(directory),
+            topics_file(directory, self._files),
             default_queues=settings.default_queues,
             auto_create=settings.auto_create_topics,
         )
         topics.load(store.queues())
-        offsets = Offsets(offsets_file(directory))
+        offsets = Offsets(offsets_file(directory, self._files))
         queues = [queue for topic in topics.all() for queue in topics.queues_of(topic.topic)]
         offsets.load({queue: store.range(queue)[1] for queue in queues})
         state = BrokerState(

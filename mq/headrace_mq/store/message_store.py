@@ -197,7 +197,7 @@ class MessageStore:
 
     def _make_directories(self) -> None:
         missing = [self._directory, *self._directory.parents]
-        for directory in reversed([path for path in missing if not path.exists()]):
+        for directory in reversed([path for path in missing if not self._files.exists(path)]):
             self._files.make_directory(directory)
             self._files.sync_directory(directory.parent)
         self._lock_fd = self._files.open(self._directory / _LOCK_NAME, create=True)

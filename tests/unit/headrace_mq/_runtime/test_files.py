@@ -116,3 +116,10 @@ def test_names_rename_truncate_and_remove(tmp_path: Path, files: SystemFiles) ->
     assert (tmp_path / "folder/a").stat().st_mode & 0o007 == 0
     files.remove(tmp_path / "folder/a")
     assert files.names(tmp_path / "folder") == []
+
+
+def test_a_file_and_a_directory_exist_once_made(files: SystemFiles, tmp_path: Path) -> None:
+    assert files.exists(tmp_path)
+    assert not files.exists(tmp_path / "file")
+    files.close(files.open(tmp_path / "file", create=True))
+    assert files.exists(tmp_path / "file")

@@ -13,6 +13,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 import headrace_mq
+from headrace_mq._runtime.files import SystemFiles
 from headrace_mq.broker import server
 from headrace_mq.broker.offsets import KeptOffsets
 from headrace_mq.broker.server import Broker, run, serve
@@ -152,6 +153,19 @@ async def test_an_address_in_use_fails_the_start_and_frees_the_directory(
     second = Broker(settings(store=store))
     await second.start()
     await second.aclose()
+
+
+async def test_a_broker_keeps_its_files_where_it_is_told_to(settings) -> None:
+    class Elsewhere(SystemFiles):
+        def open(self, path: Path, *, create: bool = False) -> int:
+            seen.add(path.name)
+            return super().open(path, create=create)
+
+    seen: set[str] = set()
+    broker = Broker(settings(), files=Elsewhere())
+    await broker.start()
+    await broker.aclose()
+    assert {"lock", *(f"{name}.new" for name in METADATA)} <= seen
 
 
 async def test_a_broker_starts_once(broker) -> None:
