@@ -253,6 +253,14 @@ class _Work:
         return self.read_models.target(self.projection, shadow.generation)
 
     async def _copy_live(self, shadow: Shadow) -> dict[QueueId, int]:
+        name = self.projection.name
+        parked = await self.read_models.parked(name)
+        if parked:
+            # Their events lie before the offsets, and nothing would fold them any more.
+            raise ProjectionError(
+                f"projection {name}: {parked} aggregates are parked; take them up with `headrace"
+                f" projection retry {name}` or skip, or start from zero"
+            )
         async with self.read_models.begin() as connection:
             state = await self._check_owner(connection, shadow)
             if state.fingerprint != self.projection.shape.fingerprint:

@@ -5,16 +5,18 @@ import subprocess
 import sys
 import threading
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import insert, update
 
 from headrace._projecting.read_models import ReadModels
 from headrace.errors import ProjectionError, RebuildRunning
 from headrace.spark.rebuild import rebuild
 from headrace.stores.opening import open_event_store
+from headrace.stores.tables import projection_letters
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -130,6 +132,29 @@ async def test_from_offsets_equals_live_after_a_tail(
         APP, name, broker=broker.address, read_models_url=read_models_url, spark=spark
     )
     assert (whole.switched, whole.mismatches) == (True, 0)
+
+
+async def test_nothing_is_built_upon_rows_that_wait_for_parked_events(
+    spark: Any, broker: Any, ledger: Any, make_history: Any, publish: Any, catch_up_live: Any,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    url = f"sqlite:///{tmp_path / 'read.db'}"
+    await publish(make_history(3, 1))
+    await catch_up_live(url, ledger.accounts)
+    models = ReadModels(url)
+    letter = {
+        "name": "accounts", "generation": 1, "aggregate_id": "a1", "topic": "t", "queue_id": 0,
+        "message_offset": 0, "parked_at": datetime(2026, 1, 1, tzinfo=UTC), "held": 1,
+        "retries": 0, "error": "no",
+    }  # fmt: skip
+    await models.transact(lambda connection: connection.execute(insert(projection_letters), letter))
+    with pytest.raises(ProjectionError, match="headrace projection retry accounts"):
+        await rebuild(
+            APP, "accounts", broker=broker.address, read_models_url=url, spark=spark,
+            start="offsets",
+        )  # fmt: skip
+    assert (await models.state("accounts")).rebuild_generation is None
+    await models.aclose()
 
 
 async def test_a_wrong_live_row_is_found_and_nothing_is_switched(
