@@ -19,7 +19,9 @@ Every error that the queue raises on purpose, and the code that stands for it on
     │   ├── ReplyUndeliverable            the caller that waits for a reply is not connected
     │   ├── StoreReadOnly                 a flush failed: nothing is accepted until a restart
     │   ├── StoreFull                     the disk is full
-    │   └── BrokerStopping                the broker is shutting down: try again soon
+    │   ├── BrokerStopping                the broker is shutting down: try again soon
+    │   ├── QueueFrozen                   the queue takes or gives no messages: use another one
+    │   └── TopicInUse                    what shall be deleted is not frozen or not consumed
     ├── ConnectionLost            the connection ended before an answer came: outcome unknown
     ├── SendTimeout               no acknowledgement in time: outcome unknown, retrying is safe
     ├── RequestTimeout            no answer in time
@@ -48,6 +50,7 @@ __all__ = [
     "MessageQueueError",
     "NotGroupMember",
     "OffsetOutOfRange",
+    "QueueFrozen",
     "QueueNotFound",
     "ReplyUndeliverable",
     "RequestTimeout",
@@ -58,6 +61,7 @@ __all__ = [
     "StoreReadOnly",
     "TooManyConnections",
     "TopicExists",
+    "TopicInUse",
     "TopicNotFound",
     "UnknownRequest",
     "UnsupportedVersion",
@@ -87,6 +91,8 @@ class ResponseCode(IntEnum):
     STORE_FULL = 16
     BROKER_STOPPING = 17
     INTERNAL_ERROR = 18
+    QUEUE_FROZEN = 19
+    TOPIC_IN_USE = 20
 
 
 class MessageQueueError(Exception):
@@ -100,11 +106,13 @@ class BrokerError(MessageQueueError):
         code: what went wrong, for a machine.
         fatal: the connection is closed after this error.
         retriable: the same request may succeed later without a change.
+        elsewhere: another queue of the topic may take now what this one refuses.
     """
 
     code: ResponseCode = ResponseCode.INTERNAL_ERROR
     fatal = False
     retriable = False
+    elsewhere = False
 
 
 class UnsupportedVersion(BrokerError):
@@ -214,6 +222,19 @@ class BrokerStopping(BrokerError):
 
     code = ResponseCode.BROKER_STOPPING
     retriable = True
+
+
+class QueueFrozen(BrokerError):
+    """The queue is frozen for writing or for reading."""
+
+    code = ResponseCode.QUEUE_FROZEN
+    elsewhere = True
+
+
+class TopicInUse(BrokerError):
+    """What shall be deleted is not frozen, or groups have not consumed all of it."""
+
+    code = ResponseCode.TOPIC_IN_USE
 
 
 class ConnectionLost(MessageQueueError):

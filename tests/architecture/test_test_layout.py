@@ -17,7 +17,6 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "headrace.cli.options": COMMAND_LINE,
     "headrace.cli.projection": COMMAND_LINE,
     "headrace.cli.run": COMMAND_LINE,
-    "headrace.cli.topic": COMMAND_LINE,
 }
 
 

@@ -1,5 +1,5 @@
 """
-Code to handler, exception to response code: the one place for both.
+Code to handler: the one place that knows all requests.
 
 Sits between: `_net.server`, which calls it with frames, and the handlers. Whatever bytes arrive,
 one request's failure stays that request's, or at worst its connection's.
@@ -11,14 +11,13 @@ from types import MappingProxyType
 import structlog
 
 from headrace_mq._net.server import Connection
-from headrace_mq.broker.handlers import admin, offsets, sessions
+from headrace_mq.broker.handlers import admin, offsets, sessions, topics
 from headrace_mq.broker.handlers.fetch import fetch
 from headrace_mq.broker.handlers.produce import produce
+from headrace_mq.broker.refusals import refuse
 from headrace_mq.broker.state import BrokerState
 from headrace_mq.errors import (
     BrokerError,
-    DataCorrupt,
-    FormatTooNew,
     InvalidArgument,
     MalformedRequest,
     ResponseCode,
@@ -48,6 +47,9 @@ HANDLERS: Mapping[int, Handler] = MappingProxyType(
         RequestCode.DESCRIBE_TOPICS: admin.describe_topics,
         RequestCode.QUEUE_RANGES: admin.queue_ranges,
         RequestCode.DESCRIBE_BROKER: admin.describe_broker,
+        RequestCode.DESCRIBE_QUEUES: topics.describe_queues,
+        RequestCode.FREEZE_QUEUES: topics.freeze_queues,
+        RequestCode.DELETE_QUEUES: topics.delete_queues,
     }
 )
 
@@ -73,7 +75,7 @@ class Dispatcher:
                 return
             self._check_size(parts)
         except Exception as error:  # noqa: BLE001 - every failure becomes an answer, here alone
-            self._refuse(connection, frame, error)
+            refuse(connection, frame, error)
         else:
             connection.answer(ResponseCode.OK, frame.correlation, *parts)
 
@@ -98,18 +100,6 @@ class Dispatcher:
                 " for less at a time"
             )
 
-    def _refuse(self, connection: Connection, frame: Frame, error: Exception) -> None:
-        refusal = _as_refusal(error)
-        if refusal.code == ResponseCode.INTERNAL_ERROR:
-            _log.error(
-                "request failed", code=frame.code, client=connection.client_id, exc_info=error
-            )
-        if refusal.fatal or not frame.is_oneway:
-            connection.answer(refusal.code, frame.correlation, encode(ErrorAnswer(str(refusal))))
-        if refusal.fatal:
-            _log.warning("connection refused", client=connection.client_id, reason=str(refusal))
-            connection.refuse()
-
 
 def _choose(connection: Connection, frame: Frame) -> Handler:
     code = frame.code
@@ -128,16 +118,3 @@ def _choose(connection: Connection, frame: Frame) -> Handler:
             f"this broker knows no request {code}; use one of its version, or update the broker"
         )
     return handler
-
-
-def _as_refusal(error: Exception) -> BrokerError:
-    if isinstance(error, BrokerError):
-        return error
-    if isinstance(error, FormatTooNew):
-        return UnsupportedVersion(str(error))
-    if isinstance(error, DataCorrupt):
-        return MalformedRequest(str(error))
-    return BrokerError(
-        "the broker failed on this request and wrote the reason to its log; report it, and do not"
-        " repeat the request unchanged"
-    )

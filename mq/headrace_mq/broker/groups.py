@@ -132,6 +132,14 @@ class Groups(Generic[S]):
         held = self._groups.get(group)
         return GroupAnswer(held.generation, _listed(held)) if held else GroupAnswer(0, [])
 
+    def subscribed(self, topic: str) -> list[str]:
+        """The groups that have members which subscribed to a topic, by name."""
+        return sorted(
+            name
+            for name, group in self._groups.items()
+            if any(topic in member.topics for member in group.members.values())
+        )
+
     def has_members(self, group: str) -> bool:
         """Whether the group has live members."""
         return group in self._groups

@@ -7,7 +7,7 @@ commit never moves an offset back, so that a late one from a former owner change
 Sits between: the handlers, and a `metadata_file`. Must never know connections or members.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 import structlog
@@ -48,6 +48,9 @@ class Offsets:
     def load(self, ends: Mapping[QueueRef, int]) -> None:
         """Reads the file; offsets beyond a queue's end are put back to it, loudly.
 
+        Offsets of queues that do not exist are dropped: a crash came between the deletion of a queue
+        and that of its offsets.
+
         Args:
             ends: the next readable offset of each queue that exists.
 
@@ -63,7 +66,14 @@ class Offsets:
             for topic, queues in topics.items():
                 for queue_id, offset in queues.items():
                     queue = QueueRef(topic, queue_id)
-                    self._set(group, queue, self._within(group, queue, offset, ends.get(queue, 0)))
+                    if queue in ends:
+                        self._set(group, queue, self._within(group, queue, offset, ends[queue]))
+                    else:
+                        self._dirty = True
+                        _log.warning(
+                            "committed offset of a queue that does not exist was dropped",
+                            group=group, topic=topic, queue_id=queue_id, offset=offset,
+                        )  # fmt: skip
 
     def get(self, group: str, queue: QueueRef) -> int:
         """Returns the next offset the group will read, or NEVER."""
@@ -100,6 +110,19 @@ class Offsets:
         for queue, offset in moves:
             self._set(group, queue, offset)
 
+    def groups_of(self, queue: QueueRef) -> dict[str, int]:
+        """Returns the offset of every group that committed one in a queue, by name."""
+        return {
+            group: offsets[queue]
+            for group, offsets in sorted(self._groups.items())
+            if queue in offsets
+        }
+
+    def forget(self, queues: Collection[QueueRef]) -> None:
+        """Drops every group's offsets of queues."""
+        for group in list(self._groups):
+            self._drop(group, queues)
+
     def take_changes(self) -> bytes | None:
         """Returns what `write` shall put on disk, or None where nothing changed since."""
         if not self._dirty:
@@ -128,6 +151,15 @@ class Offsets:
         self._count += queue not in offsets
         offsets[queue] = offset
         self._dirty = True
+
+    def _drop(self, group: str, queues: Collection[QueueRef]) -> None:
+        offsets = self._groups[group]
+        for queue in queues:
+            if offsets.pop(queue, None) is not None:
+                self._count -= 1
+                self._dirty = True
+        if not offsets:
+            del self._groups[group]
 
     def _within(self, group: str, queue: QueueRef, offset: int, end: int) -> int:
         if offset <= end:

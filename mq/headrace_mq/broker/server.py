@@ -165,7 +165,7 @@ class Broker:
             default_queues=settings.default_queues,
             auto_create=settings.auto_create_topics,
         )
-        topics.load(store.queues())
+        topics.load((queue, kept, store.range(queue)[1]) for queue, kept in store.queues())
         offsets = Offsets(offsets_file(directory, self._files))
         queues = [queue for topic in topics.all() for queue in topics.queues_of(topic.topic)]
         offsets.load({queue: store.range(queue)[1] for queue in queues})
@@ -194,7 +194,7 @@ class Broker:
             store,
             settings.store,
             clock=clock,
-            consumed=offsets.consumed,
+            consumed=state.consumed,
             early=lambda: state.watermarks.early,
         )
         _connect(state)

@@ -16,6 +16,7 @@ from headrace_mq.broker.groups import GroupChange, Groups
 from headrace_mq.broker.long_poll import LongPoll
 from headrace_mq.broker.offsets import Offsets
 from headrace_mq.broker.topics import Topics
+from headrace_mq.message import QueueRef
 from headrace_mq.protocol.bodies import encode
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import FRAME_HEADER_BYTES
@@ -70,6 +71,18 @@ class BrokerState:
     def batch_bytes_max(self) -> int:
         """The largest batch that is taken, so that every FETCH answer can carry it."""
         return self.body_bytes_max - self.states_bytes_max
+
+    def range(self, queue: QueueRef) -> tuple[int, int]:
+        """The first offset of a queue that may be read, and the next one to become readable.
+
+        What stands below it in the store was deleted with an earlier queue of that name.
+        """
+        first, end = self.store.range(queue)
+        return max(first, self.topics.start_of(queue)), end
+
+    def consumed(self, queue: QueueRef) -> int:
+        """The offset that nobody will read below: every group is past it, or it was deleted."""
+        return max(self.offsets.consumed(queue), self.topics.start_of(queue))
 
     def next_turn(self, count: int) -> int:
         """Returns where among `count` queues a fetch begins, so that each comes first as often.

@@ -1,14 +1,17 @@
 """
-Which topics there are, how many queues each has and how long it is kept; durable.
+Which topics there are, how many queues each has, which are frozen, how long it is kept; durable.
 
 A topic is on disk before anyone hears of it. The store is the witness: a topic or a queue that
 holds messages but stands in no file (lost, or restored from an older copy) is put back at start.
+What was deleted on purpose has a *grave*: the offset below which the store's messages are nobody's
+any more. It keeps a deleted queue from coming back, and its messages from whoever is given the
+queue's name again: the new life begins at that offset.
 
 Sits between: the handlers, and a `metadata_file`. Must never know connections or messages.
 """
 
 import errno
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 import structlog
@@ -16,35 +19,51 @@ import structlog
 from headrace_mq.broker.metadata_file import MetadataFile
 from headrace_mq.errors import (
     InvalidArgument,
+    QueueFrozen,
     QueueNotFound,
     StoreFull,
     TopicExists,
     TopicNotFound,
 )
 from headrace_mq.message import QUEUES_PER_TOPIC_MAX, QueueRef, check_topic
+from headrace_mq.protocol.administration import FreezeQueues
 from headrace_mq.protocol.bodies import CreateTopic, TopicDescription
 
-__all__ = ["QUEUES_MAX", "RETENTIONS", "KeptTopic", "KeptTopics", "Topics"]
+__all__ = ["QUEUES_MAX", "RETENTIONS", "KeptGrave", "KeptTopic", "KeptTopics", "Topics"]
 
 RETENTIONS = ("transient", "forever")
-# Over all topics: what a broker keeps in memory for each (ranges, tail) stays below 100 MiB, and
-# a client that names topics at random cannot fill the memory.
+# Over all topics, deleted queues that had messages included: what broker and store keep in memory
+# for each (ranges, tail) stays below 100 MiB, and a client that names topics at random cannot fill
+# the memory.
 QUEUES_MAX = 65_536
 
 _log = structlog.get_logger(__name__)
 
 
-class KeptTopic(msgspec.Struct, frozen=True):
-    """One topic as the file holds it."""
+class KeptTopic(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One topic as the file holds it; queue numbers in order."""
 
     queues: int
     retention: str
+    unwritable: tuple[int, ...] = ()
+    unreadable: tuple[int, ...] = ()
 
 
-class KeptTopics(msgspec.Struct, frozen=True):
+class KeptGrave(msgspec.Struct, frozen=True):
+    """The deleted queues of a topic: number -> the offset behind what they held.
+
+    `retention` names the log that the messages stand in; a queue cannot change it.
+    """
+
+    retention: str
+    ends: dict[int, int]
+
+
+class KeptTopics(msgspec.Struct, frozen=True, omit_defaults=True):
     """The content of `topics.json`."""
 
     topics: dict[str, KeptTopic]
+    graves: dict[str, KeptGrave] = {}
 
 
 class Topics:
@@ -63,15 +82,16 @@ class Topics:
         self._default_queues = default_queues
         self._auto_create = auto_create
         self._topics: dict[str, KeptTopic] = {}
+        self._graves: dict[str, KeptGrave] = {}
 
     def __contains__(self, topic: str) -> bool:
         return topic in self._topics
 
-    def load(self, held: Iterable[tuple[QueueRef, str]]) -> None:
+    def load(self, held: Iterable[tuple[QueueRef, str, int]]) -> None:
         """Reads the file and adds what the store holds beyond it.
 
         Args:
-            held: the queues that have messages, with their topic's retention.
+            held: the queues that had messages, with their topic's retention and their end.
 
         Raises:
             DataCorrupt: the file is damaged.
@@ -79,11 +99,15 @@ class Topics:
         """
         kept = self._file.read()
         topics = dict(kept.topics) if kept else {}
+        witnessed = list(held)
+        graves = _graves_within(
+            kept.graves if kept else {}, {queue: end for queue, _, end in witnessed}
+        )
         found: dict[str, KeptTopic] = {}
-        for queue, retention in held:
+        for queue, retention, end in witnessed:
             known = found.get(queue.topic) or topics.get(queue.topic) or KeptTopic(0, retention)
-            if queue.queue_id >= known.queues:
-                found[queue.topic] = KeptTopic(queue.queue_id + 1, known.retention)
+            if queue.queue_id >= known.queues and end > _start(graves, queue):
+                found[queue.topic] = msgspec.structs.replace(known, queues=queue.queue_id + 1)
         if found:
             _log.warning(
                 "topics put back from the messages that the store holds",
@@ -91,21 +115,18 @@ class Topics:
                 file_was_missing=kept is None,
                 topics=sorted(found),
             )
-        if found or kept is None:
-            self._file.write(KeptTopics(topics | found))
-        self._topics = topics | found
+        if found or kept is None or graves != kept.graves:
+            self._file.write(KeptTopics(topics | found, graves))
+        self._topics, self._graves = topics | found, graves
 
     def find(self, topic: str) -> TopicDescription | None:
         """Describes a topic, or returns None."""
         kept = self._topics.get(topic)
-        return TopicDescription(topic, kept.queues, kept.retention) if kept else None
+        return _described(topic, kept) if kept else None
 
     def all(self) -> list[TopicDescription]:
         """Describes every topic, by name."""
-        return [
-            TopicDescription(topic, kept.queues, kept.retention)
-            for topic, kept in sorted(self._topics.items())
-        ]
+        return [_described(topic, kept) for topic, kept in sorted(self._topics.items())]
 
     def queues_of(self, topic: str) -> list[QueueRef]:
         """Returns the queues of a topic. Raises TopicNotFound."""
@@ -114,22 +135,37 @@ class Topics:
             raise _not_found(topic)
         return [QueueRef(topic, queue_id) for queue_id in range(kept.queues)]
 
-    def retention_of(self, queue: QueueRef) -> str:
-        """Returns the retention policy of an existing queue.
+    def check(self, queue: QueueRef) -> None:
+        """Raises TopicNotFound or QueueNotFound unless there is such a queue."""
+        self._of(queue)
+
+    def for_append(self, queue: QueueRef) -> str:
+        """Returns the retention policy of a queue that takes messages.
 
         Raises:
             TopicNotFound: there is no such topic.
             QueueNotFound: the topic has no queue of that number.
+            QueueFrozen: the queue is frozen for writing.
         """
-        kept = self._topics.get(queue.topic)
-        if kept is None:
-            raise _not_found(queue.topic)
-        if not 0 <= queue.queue_id < kept.queues:
-            raise QueueNotFound(
-                f"topic {queue.topic!r} has queues 0 to {kept.queues - 1}, not {queue.queue_id};"
-                " ask for its description again"
+        kept = self._of(queue)
+        if queue.queue_id in kept.unwritable:
+            raise QueueFrozen(
+                f"queue {queue.topic}/{queue.queue_id} is frozen for writing; send to another queue"
+                " of the topic, or wait until it is thawed"
             )
         return kept.retention
+
+    def is_writable(self, queue: QueueRef) -> bool:
+        """Whether a queue takes messages. Raises TopicNotFound, QueueNotFound."""
+        return queue.queue_id not in self._of(queue).unwritable
+
+    def is_readable(self, queue: QueueRef) -> bool:
+        """Whether a queue gives messages. Raises TopicNotFound, QueueNotFound."""
+        return queue.queue_id not in self._of(queue).unreadable
+
+    def start_of(self, queue: QueueRef) -> int:
+        """Returns the offset below which the store's messages belong to a deleted queue."""
+        return _start(self._graves, queue)
 
     def admit(self, topics: Iterable[str]) -> None:
         """Creates those that are missing, if this broker creates topics by itself; durable.
@@ -141,9 +177,13 @@ class Topics:
         if not self._auto_create:
             return
         missing = {topic for topic in topics if topic not in self._topics}
-        if missing:
-            new = KeptTopic(self._default_queues, "transient")
-            self._change({_checked(topic): new for topic in sorted(missing)})
+        new = {}
+        for topic in sorted(missing):
+            grave = self._graves.get(_checked(topic))
+            retention = grave.retention if grave else "transient"
+            new[topic] = KeptTopic(self._default_queues, retention)
+        if new:
+            self._change(new)
 
     def create(self, request: CreateTopic) -> TopicDescription:
         """Creates a topic, adds queues to it, or confirms that it is as asked; durable.
@@ -164,35 +204,113 @@ class Topics:
                 f" {request.queues}"
             )
         kept = self._topics.get(topic)
-        if kept and kept.retention != retention:
+        before = kept or self._graves.get(topic)
+        if before and before.retention != retention:
+            state = "exists" if kept else "was deleted, but its messages still stand in the log,"
             raise TopicExists(
-                f"topic {topic!r} exists with retention {kept.retention!r}, which cannot change;"
+                f"topic {topic!r} {state} with retention {before.retention!r}, which cannot change;"
                 " use another name"
             )
         queues = request.queues or (kept.queues if kept else self._default_queues)
-        if kept is None or queues > kept.queues:
+        if kept is None:
             self._change({topic: KeptTopic(queues, retention)})
-        now = self._topics[topic]
-        return TopicDescription(topic, now.queues, now.retention)
+        elif queues > kept.queues:
+            self._change({topic: msgspec.structs.replace(kept, queues=queues)})
+        return _described(topic, self._topics[topic])
 
-    def _change(self, changed: dict[str, KeptTopic]) -> None:
-        topics = self._topics | changed
-        queues = sum(kept.queues for kept in topics.values())
-        if queues > QUEUES_MAX:
+    def freeze(self, request: FreezeQueues) -> tuple[TopicDescription, list[QueueRef]]:
+        """Freezes queues or opens them again; durable. Returns the topic and the queues meant.
+
+        Raises:
+            TopicNotFound, QueueNotFound: an entry names what does not exist.
+            InvalidArgument: neither writing nor reading is meant.
+            StoreFull: the disk is full.
+        """
+        topic = request.topic
+        if not (request.writing or request.reading):
+            raise InvalidArgument("say what to freeze or thaw: writing, reading, or both")
+        meant = [QueueRef(topic, queue_id) for queue_id in dict.fromkeys(request.queues)]
+        for queue in meant:
+            self._of(queue)
+        meant = meant or self.queues_of(topic)
+        kept = self._topics[topic]
+        numbers = {queue.queue_id for queue in meant}
+
+        def after(frozen: Collection[int]) -> tuple[int, ...]:
+            left = set(frozen) | numbers if request.frozen else set(frozen) - numbers
+            return tuple(sorted(left))
+
+        changed = msgspec.structs.replace(
+            kept,
+            unwritable=after(kept.unwritable) if request.writing else kept.unwritable,
+            unreadable=after(kept.unreadable) if request.reading else kept.unreadable,
+        )
+        if changed != kept:
+            self._change({topic: changed})
+        return _described(topic, changed), meant
+
+    def delete(self, topic: str, keep: int, ends: Mapping[int, int]) -> None:
+        """Deletes a topic's queues from number `keep` on, all of it with 0; durable.
+
+        Args:
+            topic: an existing topic.
+            keep: how many queues stay.
+            ends: what the store knows as the next offset of each queue that goes.
+
+        Raises:
+            TopicNotFound: there is no such topic.
+            StoreFull: the disk is full; nothing was deleted.
+        """
+        kept = self._topics.get(topic)
+        if kept is None:
+            raise _not_found(topic)
+        held = {number: end for number, end in ends.items() if end}
+        grave = self._graves.get(topic, KeptGrave(kept.retention, {}))
+        graves = {topic: KeptGrave(grave.retention, grave.ends | held)} if held else {}
+        left = msgspec.structs.replace(
+            kept,
+            queues=keep,
+            unwritable=tuple(number for number in kept.unwritable if number < keep),
+            unreadable=tuple(number for number in kept.unreadable if number < keep),
+        )
+        self._change({topic: left if keep else None}, graves)
+
+    def _of(self, queue: QueueRef) -> KeptTopic:
+        kept = self._topics.get(queue.topic)
+        if kept is None:
+            raise _not_found(queue.topic)
+        if not 0 <= queue.queue_id < kept.queues:
+            raise QueueNotFound(
+                f"topic {queue.topic!r} has queues 0 to {kept.queues - 1}, not {queue.queue_id};"
+                " ask for its description again"
+            )
+        return kept
+
+    def _change(
+        self,
+        changed: Mapping[str, KeptTopic | None],
+        buried: Mapping[str, KeptGrave] | None = None,
+    ) -> None:
+        merged = {**self._topics, **changed}
+        topics = {topic: kept for topic, kept in merged.items() if kept is not None}
+        graves = {**self._graves, **(buried or {})}
+        queues = _count(topics, graves)
+        if queues > QUEUES_MAX and queues > _count(self._topics, self._graves):
             raise InvalidArgument(
-                f"a broker has at most {QUEUES_MAX} queues over all topics; this would make"
-                f" {queues}: use fewer queues per topic, or another broker"
+                f"a broker has at most {QUEUES_MAX} queues over all topics, deleted ones that had"
+                f" messages included; this would make {queues}: use fewer queues per topic, or"
+                " another broker"
             )
         try:
-            self._file.write(KeptTopics(topics))
+            self._file.write(KeptTopics(topics, graves))
         except OSError as error:
             if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
                 raise
             raise StoreFull(
-                f"the disk of {self._file.path} is full; free some space, then create the topic"
-                " again"
+                f"the disk of {self._file.path} is full and the topic stays as it was; free some"
+                " space, then try again"
             ) from error
-        self._topics = topics
+        self._topics, self._graves = topics, graves
         _log.info("topics changed", changed=sorted(changed), topics=len(topics), queues=queues)
 
 
@@ -205,3 +323,38 @@ def _checked(topic: str) -> str:
 
 def _not_found(topic: str) -> TopicNotFound:
     return TopicNotFound(f"there is no topic {topic!r}; create it first, or correct the name")
+
+
+def _described(topic: str, kept: KeptTopic) -> TopicDescription:
+    frozen = (list(kept.unwritable), list(kept.unreadable))
+    return TopicDescription(topic, kept.queues, kept.retention, *frozen)
+
+
+def _start(graves: Mapping[str, KeptGrave], queue: QueueRef) -> int:
+    grave = graves.get(queue.topic)
+    return grave.ends.get(queue.queue_id, 0) if grave else 0
+
+
+def _graves_within(
+    graves: Mapping[str, KeptGrave], ends: Mapping[QueueRef, int]
+) -> dict[str, KeptGrave]:
+    """Returns the graves as far as the store reaches.
+
+    A store that lost its tail, or was exchanged, gives offsets below a grave's end once more: new
+    messages there must not be taken for deleted ones.
+    """
+    within = {}
+    for topic, grave in graves.items():
+        held = {number: ends.get(QueueRef(topic, number), 0) for number in grave.ends}
+        left = {number: min(end, held[number]) for number, end in grave.ends.items()}
+        if kept := {number: end for number, end in left.items() if end}:
+            within[topic] = KeptGrave(grave.retention, kept)
+    return within
+
+
+def _count(topics: Mapping[str, KeptTopic], graves: Mapping[str, KeptGrave]) -> int:
+    counts = {topic: kept.queues for topic, kept in topics.items()}
+    dead = (
+        number >= counts.get(topic, 0) for topic, grave in graves.items() for number in grave.ends
+    )
+    return sum(counts.values()) + sum(dead)

@@ -273,11 +273,13 @@ class DescribeTopics(Body, frozen=True):
 
 
 class TopicDescription(Body, frozen=True):
-    """A topic, its number of queues and its retention policy."""
+    """A topic, its number of queues, its retention policy and the numbers of frozen queues."""
 
     topic: str
     queues: int
     retention: str
+    unwritable: list[int] = []
+    unreadable: list[int] = []
 
 
 class TopicsAnswer(Body, frozen=True):

@@ -332,6 +332,12 @@ class MessageStore:
         known = self._queues.get(queue)
         return 0 if known is None else known.index.since(time_ms)
 
+    def stored_at(self, queue: QueueRef, offset: int) -> int | None:
+        """When the batch that holds an offset, or the next one after a gap, was appended."""
+        known = self._queues.get(queue)
+        found = known.index.find(offset, 0) if known is not None else None
+        return found[0].at_ms if found else None
+
     def segments(self, log: str) -> list[SegmentInfo]:
         """Every segment of a log in order; all but the last are sealed.
 

@@ -49,7 +49,7 @@ def queue_ranges(state: BrokerState, _connection: Connection, frame: Frame) -> t
     """Answers what each queue of the topics holds. Raises TopicNotFound."""
     request = decode(QueueRanges, frame.body)
     queues = [queue for topic in request.topics for queue in state.topics.queues_of(topic)]
-    ranges = [QueueRange(*queue, *state.store.range(queue)) for queue in queues]
+    ranges = [QueueRange(*queue, *state.range(queue)) for queue in queues]
     return (encode(QueueRangesAnswer(ranges)),)
 
 

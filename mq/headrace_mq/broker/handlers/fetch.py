@@ -88,7 +88,7 @@ def _read(state: BrokerState, request: Fetch) -> Parts | None:
     batches: list[bytes | memoryview] = []
     used, states_bytes = 0, 0
     for item in request.queues[start:] + request.queues[:start]:
-        status, found = _read_queue(state, item, budget - used)
+        status, found = _read_queue(state, item, budget - used, group=request.group)
         if status is None:
             continue
         size = sum(map(len, found))
@@ -106,14 +106,20 @@ def _read(state: BrokerState, request: Fetch) -> Parts | None:
 
 
 def _read_queue(
-    state: BrokerState, item: FetchFrom, bytes_max: int
+    state: BrokerState, item: FetchFrom, bytes_max: int, *, group: str
 ) -> tuple[FetchedQueue | None, list[bytes | memoryview]]:
     queue = QueueRef(item.topic, item.queue_id)
     try:
-        state.topics.retention_of(queue)
+        readable = state.topics.is_readable(queue)
     except (TopicNotFound, QueueNotFound) as error:
         return FetchedQueue(*queue, 0, 0, ResponseCode.QUEUE_NOT_FOUND, str(error)), []
-    first, end = state.store.range(queue)
+    first, end = state.range(queue)
+    if not readable:
+        # Consumers of a group wait, as if nothing came; whoever reads a range must not.
+        if group:
+            return None, []
+        sentence = f"queue {queue.topic}/{queue.queue_id} is frozen for reading; thaw it first"
+        return FetchedQueue(*queue, first, end, ResponseCode.QUEUE_FROZEN, sentence), []
     if item.offset == end:
         return None, []
     if not first <= item.offset < end:

@@ -70,8 +70,8 @@ def _check_member(state: BrokerState, connection: Connection, request: CommitOff
 
 
 def _check_offset(state: BrokerState, queue: QueueRef, offset: int) -> None:
-    state.topics.retention_of(queue)
-    _, end = state.store.range(queue)
+    state.topics.check(queue)
+    _, end = state.range(queue)
     if not 0 <= offset <= end:
         raise OffsetOutOfRange(
             f"queue {queue.topic}/{queue.queue_id} ends at offset {end}; a group can stand at 0 to"

@@ -77,5 +77,5 @@ def _append(state: BrokerState, header: BatchHeader, batch: memoryview) -> tuple
     topic = header.queue.topic
     if topic not in state.topics:
         state.topics.admit((topic,))
-    retention = state.topics.retention_of(header.queue)
+    retention = state.topics.for_append(header.queue)
     return state.store.append(batch, retention=retention, header=header)

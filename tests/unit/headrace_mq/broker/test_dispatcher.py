@@ -1,6 +1,6 @@
 import pytest
 
-from headrace_mq.broker import dispatcher
+from headrace_mq.broker import dispatcher, refusals
 from headrace_mq.broker.dispatcher import HANDLERS
 from headrace_mq.errors import (
     BrokerError,
@@ -88,7 +88,7 @@ async def test_a_defect_is_answered_logged_and_survived(client, monkeypatch) -> 
 
     logged: list[dict[str, object]] = []
     monkeypatch.setattr(
-        dispatcher._log, "error", lambda event, **fields: logged.append(fields), raising=False
+        refusals._log, "error", lambda event, **fields: logged.append(fields), raising=False
     )
     with monkeypatch.context() as patch:
         patch.setattr(dispatcher, "HANDLERS", {**HANDLERS, RequestCode.DESCRIBE_BROKER: fails})

@@ -246,3 +246,12 @@ AnyHistory.TestCase.settings = hypothesis_settings(
     max_examples=50, stateful_step_count=30, deadline=None
 )
 TestAnyHistory = AnyHistory.TestCase
+
+
+def test_groups_are_found_by_what_their_members_subscribed_to(groups: Groups[str]) -> None:
+    join(groups, "b", group="two", topics=("t", "u"))
+    join(groups, "a", group="one", topics=("t",))
+    join(groups, "c", group="one", topics=("u",))
+    assert (groups.subscribed("t"), groups.subscribed("u")) == (["one", "two"], ["one", "two"])
+    groups.leave(LeaveGroup("one", "a"), session="session of a")
+    assert groups.subscribed("t") == ["two"]

@@ -125,3 +125,31 @@ def test_what_every_group_has_reached_is_what_the_slowest_has(
     assert (offsets.consumed(Q0), offsets.consumed(Q1)) == (9, 9)
     offsets.commit("slow", [(Q0, 2)])
     assert (offsets.consumed(Q0), offsets.consumed(Q1)) == (2, 9)
+
+
+def test_the_offsets_of_deleted_queues_are_forgotten_and_make_room(
+    file: MetadataFile[KeptOffsets], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subject, "OFFSETS_MAX", 3)
+    offsets = loaded(file)
+    offsets.commit("g", [(Q0, 5), (Q1, 6)])
+    offsets.commit("h", [(Q0, 7)])
+    assert offsets.groups_of(Q0) == {"g": 5, "h": 7}
+    flush(offsets)
+    offsets.forget([Q0])
+    flush(offsets)
+    again = loaded(file)
+    assert (again.groups_of(Q0), again.groups_of(Q1)) == ({}, {"g": 6})
+    offsets.commit("i", [(Q0, 1), (Q1, 1)])
+
+
+def test_offsets_of_a_queue_that_does_not_exist_are_dropped(
+    file: MetadataFile[KeptOffsets],
+) -> None:
+    offsets = loaded(file)
+    offsets.commit("g", [(Q0, 5), (Q1, 6)])
+    flush(offsets)
+    again = loaded(file, {Q1: 1_000})
+    assert (again.get("g", Q0), again.get("g", Q1)) == (NEVER, 6)
+    flush(again)
+    assert loaded(file).get("g", Q0) == NEVER

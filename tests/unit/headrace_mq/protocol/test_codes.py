@@ -17,6 +17,9 @@ def test_no_number_ever_changes_its_meaning() -> None:
         "DESCRIBE_TOPICS": 51,
         "QUEUE_RANGES": 52,
         "DESCRIBE_BROKER": 53,
+        "DESCRIBE_QUEUES": 54,
+        "FREEZE_QUEUES": 55,
+        "DELETE_QUEUES": 56,
         "PUSHED_REPLY": 128,
         "PUSHED_GROUP_CHANGE": 129,
     }

@@ -414,3 +414,8 @@ async def test_times_before_and_behind_all_messages_have_an_answer(
     assert store.offset_at(ORDERS, 0) == 0
     assert store.offset_at(ORDERS, clock.ms + 1) == 30
     assert store.offset_at(QueueRef("nobody", 0), 0) == 0
+    times = [store.stored_at(ORDERS, offset) for offset in range(31)]
+    assert times[30] is None
+    assert [store.offset_at(ORDERS, at) <= n for n, at in enumerate(times[:30])] == [True] * 30
+    assert times[:30] == sorted(times[:30])
+    assert store.stored_at(QueueRef("nobody", 0), 0) is None

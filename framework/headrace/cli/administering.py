@@ -1,0 +1,82 @@
+"""
+What the administrative commands share: how they ask a broker, and how they print the answer.
+
+Sits between: the commands about topics, groups, messages and producers, and `AdminClient`. Tables
+are for people, `--json` prints one JSON value with stable names for programs.
+"""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+if TYPE_CHECKING:  # loaded by the function: the help text must not wait for the queue
+    from headrace_mq.admin.client import AdminClient
+
+__all__ = ["AsJson", "ask", "print_json", "print_table", "when"]
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON value, for programs.")]
+
+# Characters of a line that is not for a terminal; longer than any row.
+_PIPE_WIDTH = 10_000
+
+T = TypeVar("T")
+
+
+def ask(broker: str, question: "Callable[[AdminClient], Awaitable[T]]") -> T:
+    """Connects to a broker, asks, and returns the answer; raises what the broker answers."""
+    from headrace_mq.admin.client import AdminClient
+
+    async def talk() -> T:
+        async with AdminClient(broker) as admin:
+            return await question(admin)
+
+    return asyncio.run(talk())
+
+
+def print_json(value: Any) -> None:
+    """Prints one JSON value, indented; structs as objects with their field names."""
+    import msgspec
+
+    print(msgspec.json.format(msgspec.json.encode(_named(value)), indent=2).decode())
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Prints a table; numbers are grouped by thousands and stand to the right."""
+    from rich.console import Console
+    from rich.table import Table
+
+    held = list(rows)
+    table = Table(box=None)
+    for number, name in enumerate(columns):
+        numeric = any(isinstance(row[number], int) for row in held)
+        table.add_column(name, justify="right" if numeric else "left", overflow="fold")
+    for row in held:
+        table.add_row(*(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row))
+    # What reads a pipe wants a row in one line.
+    width = None if sys.stdout.isatty() else _PIPE_WIDTH
+    Console(highlight=False, markup=False, width=width).print(table)
+
+
+def when(time_ms: int) -> str:
+    """Writes a time for people, in UTC; empty for none."""
+    if not time_ms:
+        return ""
+    moment = datetime.fromtimestamp(time_ms / 1_000, UTC)
+    return moment.isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
+
+
+def _named(value: Any) -> Any:
+    """Bodies are arrays on the wire; people and programs want names."""
+    import msgspec
+
+    if isinstance(value, msgspec.Struct):
+        return {name: _named(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, Mapping):
+        return {name: _named(held) for name, held in value.items()}
+    if isinstance(value, list | tuple):
+        return [_named(held) for held in value]
+    return value

@@ -1,0 +1,60 @@
+"""
+The connection that administration asks through.
+
+Sits between: the calls of `topics`, `offsets` and `groups`, each a part of `client`, and the link.
+"""
+
+import uuid
+from types import TracebackType
+from typing import TypeVar
+
+from headrace_mq._net.link import Link
+from headrace_mq.protocol.bodies import Body
+from headrace_mq.protocol.codes import RequestCode
+
+__all__ = ["Asking"]
+
+# First and longest pause between two connection attempts.
+RECONNECT_MS = (50, 1_000)
+
+B = TypeVar("B", bound=Body)
+A = TypeVar("A", bound="Asking")
+
+
+class Asking:
+    """A connection for administration; use it in an `async with` block.
+
+    Every call raises `ConnectionLost` or `RequestTimeout` when the broker does not answer, and the
+    `BrokerError` it answered with.
+
+    Args:
+        address: the broker's `host:port`.
+        timeout_ms: bound of connecting and of each call.
+    """
+
+    def __init__(self, address: str, *, timeout_ms: int = 10_000) -> None:
+        self._timeout_ms = timeout_ms
+        self._link = Link(address, client_id=str(uuid.uuid4()), reconnect_ms=RECONNECT_MS)
+
+    async def start(self) -> None:
+        """Connects; raises ConnectionLost, saying what to check, when no broker answers."""
+        await self._link.start(self._timeout_ms)
+
+    async def aclose(self) -> None:
+        """Closes the connection."""
+        await self._link.aclose()
+
+    async def __aenter__(self: A) -> A:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def _ask(self, kind: type[B], code: RequestCode, body: Body | None = None) -> B:
+        return await self._link.ask(kind, code, body, timeout_ms=self._timeout_ms)

@@ -1,0 +1,165 @@
+"""
+Administration of topics and queues: create, grow, describe, freeze, delete.
+
+Sits between: `client`, whose part it is, and the broker's requests about topics.
+"""
+
+from collections.abc import Sequence
+
+from headrace_mq.admin.asking import Asking
+from headrace_mq.errors import TopicNotFound
+from headrace_mq.message import QUEUES_PER_TOPIC_MAX
+from headrace_mq.protocol.administration import (
+    DeleteQueues,
+    DescribeQueues,
+    DoomedQueues,
+    FreezeQueues,
+    QueueDescription,
+    QueuesAnswer,
+)
+from headrace_mq.protocol.bodies import (
+    CreateTopic,
+    DescribeTopics,
+    QueueRange,
+    QueueRanges,
+    QueueRangesAnswer,
+    TopicDescription,
+    TopicsAnswer,
+)
+from headrace_mq.protocol.codes import RequestCode
+
+__all__ = ["TopicAdministration"]
+
+
+class TopicAdministration(Asking):
+    """The calls about topics and their queues."""
+
+    async def create_topic(
+        self, topic: str, queues: int = 0, retention: str = "transient"
+    ) -> TopicDescription:
+        """Creates a topic, or confirms that it exists with at least these settings.
+
+        Args:
+            topic: its name.
+            queues: how many; 0 for the broker's choice.
+            retention: "forever" or "transient" (deleted by age).
+
+        Raises:
+            TopicExists: it exists with other settings.
+            InvalidArgument: a value is out of its range.
+        """
+        asked = CreateTopic(topic=topic, queues=queues, retention=retention)
+        answer = await self._ask(TopicsAnswer, RequestCode.CREATE_TOPIC, asked)
+        return answer.topics[0]
+
+    async def add_queues(self, topic: str, queues: int) -> TopicDescription:
+        """Lets an existing topic have at least this many queues in all; durable.
+
+        Producers and consumers find the new queues by themselves within seconds. From then on a
+        key may belong to another queue than before: its order across the change is not kept.
+
+        Raises:
+            TopicNotFound: there is no such topic.
+            InvalidArgument: the number is out of its range.
+        """
+        known = await self.topic(topic)
+        return await self.create_topic(topic, queues, known.retention)
+
+    async def topics(self) -> list[TopicDescription]:
+        """All topics, by name."""
+        answer = await self._ask(TopicsAnswer, RequestCode.DESCRIBE_TOPICS, DescribeTopics())
+        return sorted(answer.topics, key=lambda topic: topic.topic)
+
+    async def topic(self, topic: str) -> TopicDescription:
+        """One topic. Raises TopicNotFound."""
+        asked = DescribeTopics(topics=[topic])
+        answer = await self._ask(TopicsAnswer, RequestCode.DESCRIBE_TOPICS, asked)
+        if not answer.topics:
+            raise TopicNotFound(
+                f"there is no topic {topic!r}; create it first, or correct the name"
+            )
+        return answer.topics[0]
+
+    async def ranges(self, topics: Sequence[str]) -> list[QueueRange]:
+        """The lowest offset held and the next readable one of every queue of the topics."""
+        asked = QueueRanges(topics=list(topics))
+        answer = await self._ask(QueueRangesAnswer, RequestCode.QUEUE_RANGES, asked)
+        return answer.ranges
+
+    async def queues(self, topics: Sequence[TopicDescription]) -> list[QueueDescription]:
+        """The state of every queue of the topics. Raises TopicNotFound."""
+        found: list[QueueDescription] = []
+        for names in _portions(topics):
+            asked = DescribeQueues(topics=names)
+            answer = await self._ask(QueuesAnswer, RequestCode.DESCRIBE_QUEUES, asked)
+            found += answer.queues
+        return found
+
+    async def freeze(
+        self,
+        topic: str,
+        queues: Sequence[int] = (),
+        *,
+        writing: bool = False,
+        reading: bool = False,
+    ) -> TopicDescription:
+        """Freezes queues for writing, for reading, or both; durable.
+
+        Args:
+            topic: an existing topic.
+            queues: their numbers; none means all of the topic's.
+            writing: no message is taken any more; keyless ones go to other queues.
+            reading: consumers get nothing, as if no message came.
+
+        Raises:
+            TopicNotFound, QueueNotFound: the topic or a queue does not exist.
+            InvalidArgument: neither writing nor reading is meant.
+        """
+        asked = FreezeQueues(topic, list(queues), writing, reading, frozen=True)
+        return (await self._ask(TopicsAnswer, RequestCode.FREEZE_QUEUES, asked)).topics[0]
+
+    async def thaw(
+        self,
+        topic: str,
+        queues: Sequence[int] = (),
+        *,
+        writing: bool = True,
+        reading: bool = True,
+    ) -> TopicDescription:
+        """Takes back what `freeze` did; raises what it raises."""
+        asked = FreezeQueues(topic, list(queues), writing, reading, frozen=False)
+        return (await self._ask(TopicsAnswer, RequestCode.FREEZE_QUEUES, asked)).topics[0]
+
+    async def delete_queues(
+        self, topic: str, keep: int = 0, *, dry_run: bool = False
+    ) -> DoomedQueues:
+        """Deletes a topic, or its queues from number `keep` on; durable.
+
+        They must be frozen for writing and reading, and every group must have consumed them.
+        Their messages are gone for everyone at once; the disk is freed with their segments.
+
+        Args:
+            topic: an existing topic.
+            keep: how many queues stay; with 0 the topic goes.
+            dry_run: only tell what would go and what hinders.
+
+        Raises:
+            TopicNotFound: there is no such topic.
+            InvalidArgument: it has not that many queues.
+            TopicInUse: something hinders; nothing was deleted.
+        """
+        asked = DeleteQueues(topic=topic, keep=keep, dry_run=dry_run)
+        return await self._ask(DoomedQueues, RequestCode.DELETE_QUEUES, asked)
+
+
+def _portions(topics: Sequence[TopicDescription]) -> list[list[str]]:
+    """Splits topics so that one request asks for as many queues as a broker describes at once."""
+    portions: list[list[str]] = []
+    room = 0
+    for topic in topics:
+        if topic.queues > room:
+            portions.append([])
+            room = QUEUES_PER_TOPIC_MAX
+        portions[-1].append(topic.topic)
+        room -= topic.queues
+    return portions

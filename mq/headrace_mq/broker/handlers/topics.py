@@ -1,0 +1,186 @@
+"""
+DESCRIBE_QUEUES, FREEZE_QUEUES and DELETE_QUEUES: what queues hold, and the way they end.
+
+A queue ends in steps, so that no message is lost by accident: frozen for writing, consumed by every
+group, frozen for reading, deleted. Queue numbers stay without gaps, because a key's queue is its
+hash modulo their count: only the highest go.
+
+Sits between: the dispatcher and the broker's topics, offsets and store.
+"""
+
+import asyncio
+from functools import partial
+
+import structlog
+
+from headrace_mq._net.server import Connection
+from headrace_mq.broker.refusals import refuse
+from headrace_mq.broker.state import BrokerState
+from headrace_mq.errors import InvalidArgument, ResponseCode, StoreReadOnly, TopicInUse
+from headrace_mq.message import QUEUES_PER_TOPIC_MAX, QueueRef
+from headrace_mq.protocol.administration import (
+    DeleteQueues,
+    DescribeQueues,
+    DoomedQueue,
+    DoomedQueues,
+    FreezeQueues,
+    QueueDescription,
+    QueuesAnswer,
+)
+from headrace_mq.protocol.bodies import TopicsAnswer, decode, encode
+from headrace_mq.protocol.frame import Frame
+
+__all__ = [
+    "OBSTACLES_MAX",
+    "QUEUES_DESCRIBED_MAX",
+    "delete_queues",
+    "describe_queues",
+    "freeze_queues",
+]
+
+# As many as one topic has: each may read two pages of an index, and the loop waits for that.
+QUEUES_DESCRIBED_MAX = QUEUES_PER_TOPIC_MAX
+# Per queue, in an answer and in a refusal's sentence: whoever has solved these asks again.
+OBSTACLES_MAX = 8
+
+_log = structlog.get_logger(__name__)
+
+
+def describe_queues(state: BrokerState, _connection: Connection, frame: Frame) -> tuple[bytes]:
+    """Answers the state of each queue of the topics.
+
+    Raises:
+        TopicNotFound: there is no such topic.
+        InvalidArgument: the topics have too many queues for one answer.
+    """
+    request = decode(DescribeQueues, frame.body)
+    queues = [queue for topic in request.topics for queue in state.topics.queues_of(topic)]
+    if len(queues) > QUEUES_DESCRIBED_MAX:
+        raise InvalidArgument(
+            f"one request describes at most {QUEUES_DESCRIBED_MAX} queues, not {len(queues)}; name"
+            " fewer topics at a time"
+        )
+    return (encode(QueuesAnswer([_described(state, queue) for queue in queues])),)
+
+
+def freeze_queues(state: BrokerState, _connection: Connection, frame: Frame) -> tuple[bytes]:
+    """Freezes queues, or thaws them; fetches that waited for a thawed queue look again.
+
+    Raises:
+        TopicNotFound, QueueNotFound: an entry names what does not exist.
+        InvalidArgument: neither writing nor reading is meant.
+        StoreFull: the disk is full.
+    """
+    topic, queues = state.topics.freeze(decode(FreezeQueues, frame.body))
+    state.long_poll.wake(queues)
+    return (encode(TopicsAnswer([topic])),)
+
+
+def delete_queues(state: BrokerState, connection: Connection, frame: Frame) -> tuple[bytes] | None:
+    """Deletes a topic or its last queues, or tells with `dry_run` what would go and what hinders.
+
+    Raises:
+        TopicNotFound: there is no such topic.
+        InvalidArgument: it has not that many queues.
+        TopicInUse: a queue is not frozen, or not consumed; nothing was deleted.
+        StoreFull: the disk is full; nothing was deleted.
+    """
+    request = decode(DeleteQueues, frame.body)
+    doomed = _doomed(state, request)
+    if request.dry_run:
+        return (encode(DoomedQueues(deleted=False, queues=doomed)),)
+    # What was accepted before the freeze may still be on its way to the disk: it counts.
+    on_its_way = state.store.durable()
+    if on_its_way.done():
+        return _delete(state, request)
+    on_its_way.add_done_callback(partial(_delete_later, state, connection, frame, request))
+    return None
+
+
+def _delete_later(
+    state: BrokerState,
+    connection: Connection,
+    frame: Frame,
+    request: DeleteQueues,
+    written: asyncio.Future[None],
+) -> None:
+    # A write that failed was either taken back or has made the store read-only, which is asked.
+    written.cancelled() or written.exception()
+    try:
+        parts = _delete(state, request)
+    except Exception as error:  # noqa: BLE001 - as in the dispatcher: a failure becomes an answer
+        refuse(connection, frame, error)
+    else:
+        if not frame.is_oneway:
+            connection.answer(ResponseCode.OK, frame.correlation, *parts)
+
+
+def _delete(state: BrokerState, request: DeleteQueues) -> tuple[bytes]:
+    if state.store.read_only is not None:
+        raise StoreReadOnly(state.store.read_only)
+    doomed = _doomed(state, request)
+    hindered = [queue for queue in doomed if queue.obstacles]
+    if hindered:
+        first = hindered[0]
+        raise TopicInUse(
+            f"{len(hindered)} of {len(doomed)} queues cannot be deleted yet:"
+            f" {first.topic}/{first.queue_id} {'; '.join(first.obstacles)}"
+        )
+    queues = [QueueRef(queue.topic, queue.queue_id) for queue in doomed]
+    ends = {queue.queue_id: queue.end for queue in doomed}
+    state.topics.delete(request.topic, request.keep, ends)
+    state.offsets.forget(queues)
+    # They are told that their queue is gone.
+    state.long_poll.wake(queues)
+    _log.info("queues deleted", topic=request.topic, kept=request.keep, deleted=len(queues))
+    return (encode(DoomedQueues(deleted=True, queues=doomed)),)
+
+
+def _doomed(state: BrokerState, request: DeleteQueues) -> list[DoomedQueue]:
+    queues = state.topics.queues_of(request.topic)
+    if not 0 <= request.keep < len(queues):
+        raise InvalidArgument(
+            f"topic {request.topic!r} has {len(queues)} queues; 0 to {len(queues) - 1} of them can"
+            f" stay, not {request.keep}"
+        )
+    at_work = set(state.groups.subscribed(request.topic))
+    return [
+        DoomedQueue(*queue, *state.range(queue), _obstacles(state, queue, at_work))
+        for queue in queues[request.keep :]
+    ]
+
+
+def _obstacles(state: BrokerState, queue: QueueRef, at_work: set[str]) -> list[str]:
+    """Says what must happen before a queue can go; nothing where it can."""
+    first, end = state.range(queue)
+    found = []
+    if state.topics.is_writable(queue):
+        found.append("takes messages: freeze it for writing")
+    if state.topics.is_readable(queue):
+        found.append("gives messages: freeze it for reading once it is consumed")
+    if first < end:
+        committed = state.offsets.groups_of(queue)
+        left = {group: end - max(offset, first) for group, offset in committed.items()}
+        left |= dict.fromkeys(sorted(at_work - committed.keys()), end - first)
+        found += [
+            f"has {messages} messages that group {group!r} has not consumed"
+            for group, messages in left.items()
+            if messages
+        ]
+    if len(found) > OBSTACLES_MAX:
+        found[OBSTACLES_MAX - 1 :] = [f"and {len(found) - OBSTACLES_MAX + 1} more reasons"]
+    return found
+
+
+def _described(state: BrokerState, queue: QueueRef) -> QueueDescription:
+    first, end = state.range(queue)
+    holds = first < end
+    return QueueDescription(
+        *queue,
+        first,
+        end,
+        writable=state.topics.is_writable(queue),
+        readable=state.topics.is_readable(queue),
+        first_stored_at_ms=(state.store.stored_at(queue, first) or 0) if holds else 0,
+        last_stored_at_ms=(state.store.stored_at(queue, end - 1) or 0) if holds else 0,
+    )

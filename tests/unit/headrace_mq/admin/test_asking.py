@@ -1,0 +1,24 @@
+import socket
+
+import pytest
+
+from headrace_mq.admin.asking import Asking
+from headrace_mq.broker.server import Broker
+from headrace_mq.errors import Closed, ConnectionLost
+from headrace_mq.protocol.bodies import BrokerDescription
+from headrace_mq.protocol.codes import RequestCode
+
+
+async def test_it_asks_until_it_is_closed(broker: Broker) -> None:
+    async with Asking(broker.address) as asking:
+        described = await asking._ask(BrokerDescription, RequestCode.DESCRIBE_BROKER)
+        assert described.broker == broker.address
+    with pytest.raises(Closed):
+        await asking._ask(BrokerDescription, RequestCode.DESCRIBE_BROKER)
+
+
+async def test_without_a_broker_it_says_what_to_check() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    with pytest.raises(ConnectionLost, match=f"no broker answers at {address}"):
+        await Asking(address, timeout_ms=30).start()
