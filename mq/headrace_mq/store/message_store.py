@@ -444,9 +444,8 @@ class MessageStore:
         self, queue: QueueRef, log: CommitLog, entries: list[Entry]
     ) -> list[bytes | memoryview | str]:
         """Returns batches, or for a batch that is not sound what is wrong with it."""
-        cached = [self._cache.get(log.name, entry.position) for entry in entries]
-        missing = [number for number, batch in enumerate(cached) if batch is None]
-        fetched: list[Any] = list(cached)
+        fetched: list[Any] = [self._cache.get(log.name, entry.position) for entry in entries]
+        missing = [number for number, batch in enumerate(fetched) if batch is None]
         read = log.read([entries[number].place for number in missing])
         for number, batch in zip(missing, read, strict=True):
             try:
