@@ -1,10 +1,11 @@
 """
-Administration of one broker: topics, groups, offsets, and the broker itself.
+Administration of one broker: topics, groups, offsets, messages, and the broker itself.
 
 Sits between: the command line and programs that look after a broker, and its administrative
 requests. Knows the wire, nothing of the broker's insides.
 """
 
+from headrace_mq.admin.finding import MessageSearch
 from headrace_mq.admin.offsets import OffsetAdministration
 from headrace_mq.admin.topics import TopicAdministration
 from headrace_mq.protocol.bodies import BrokerDescription
@@ -13,7 +14,7 @@ from headrace_mq.protocol.codes import RequestCode
 __all__ = ["AdminClient"]
 
 
-class AdminClient(TopicAdministration, OffsetAdministration):
+class AdminClient(TopicAdministration, OffsetAdministration, MessageSearch):
     """A connection for administration; use it in an `async with` block.
 
     Every call raises `ConnectionLost` or `RequestTimeout` when the broker does not answer, and the

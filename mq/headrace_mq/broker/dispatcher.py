@@ -13,6 +13,7 @@ import structlog
 from headrace_mq._net.server import Connection
 from headrace_mq.broker.handlers import admin, offsets, sessions, topics
 from headrace_mq.broker.handlers.fetch import fetch
+from headrace_mq.broker.handlers.finding import find_messages
 from headrace_mq.broker.handlers.produce import produce
 from headrace_mq.broker.refusals import refuse
 from headrace_mq.broker.state import BrokerState
@@ -50,6 +51,7 @@ HANDLERS: Mapping[int, Handler] = MappingProxyType(
         RequestCode.DESCRIBE_QUEUES: topics.describe_queues,
         RequestCode.FREEZE_QUEUES: topics.freeze_queues,
         RequestCode.DELETE_QUEUES: topics.delete_queues,
+        RequestCode.FIND_MESSAGES: find_messages,
     }
 )
 

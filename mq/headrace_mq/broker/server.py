@@ -42,6 +42,10 @@ __all__ = ["Broker", "run", "serve"]
 _EXPIRY_SCANS = 10
 # A stopping broker waits this long for clients to take their last answers.
 _CLOSE_GRACE_MS = 5_000
+# The key index is read behind the messages in steps of a millisecond or two, for a tenth of the
+# time at most: a search looks itself at what is not indexed yet.
+_KEYS_EVERY_MS, _KEYS_WORK_MS = 100, 10
+_KEYS_STEP_BYTES = 32 << 10
 # After `gc.freeze` little garbage is cyclic: collections are rarer than by default (700, 10, 10),
 # which takes milliseconds off the slowest requests.
 _GC_THRESHOLDS = (50_000, 20, 100)
@@ -111,6 +115,7 @@ class Broker:
             self._every(expiry_s, self._expire_members, name="expire members"),
             self._every(flush_s, self._flush_offsets, name="flush offsets"),
             self._every(look_s, self._look_at_disk, name="look at the disk"),
+            self._every(_KEYS_EVERY_MS / 1_000, self._index_keys, name="index keys"),
             # At once, before the first message: what the clock says of those before it counts.
             self._every(delete_s, self._delete_segments, name="delete segments", at_once=True),
         ]
@@ -238,6 +243,14 @@ class Broker:
     async def _look_at_disk(self) -> None:
         assert self._state is not None
         self._state.watermarks.look()
+
+    async def _index_keys(self) -> None:
+        assert self._state is not None
+        end_ms = self._clock.monotonic_ms() + _KEYS_WORK_MS
+        while not self._stopped.is_set() and self._state.store.index_keys(_KEYS_STEP_BYTES):
+            await asyncio.sleep(0)
+            if self._clock.monotonic_ms() >= end_ms:
+                return
 
     async def _delete_segments(self) -> None:
         assert self._deletion is not None

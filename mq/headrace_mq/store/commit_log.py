@@ -12,7 +12,9 @@ import structlog
 
 from headrace_mq._runtime.files import Files
 from headrace_mq.errors import DataCorrupt
+from headrace_mq.store.key_file import KEYS_SUFFIX
 from headrace_mq.store.log_index import BLOCK_BYTES, LogIndex
+from headrace_mq.store.log_keys import LogKeys
 from headrace_mq.store.segment import (
     MARK_BYTES,
     SEGMENT_HEADER_BYTES,
@@ -28,6 +30,9 @@ __all__ = ["CommitLog"]
 
 _log = structlog.get_logger(__name__)
 
+# What stands beside a segment and can be made from it again.
+_DERIVED = (INDEX_SUFFIX, KEYS_SUFFIX)
+
 # Neighbours this close are read in one go: a group mark or a small batch of another queue.
 _BRIDGE_BYTES = 4_096
 
@@ -38,6 +43,7 @@ class CommitLog:
     Attributes:
         name: the retention policy, and the directory's name.
         index: where the batches of its queues stand.
+        keys: which batches may hold a key.
         segments: open segments by position.
         end: log position after the last written group.
         synced: log position below which every byte is durable.
@@ -61,6 +67,7 @@ class CommitLog:
         self._bases: list[int] = []
         self.name = directory.name
         self.index = LogIndex(files, directory.name, block_bytes=index_block_bytes)
+        self.keys = LogKeys(files, directory.name)
         self.segments: list[Segment] = []
         self.end = 0
         self.synced = 0
@@ -120,6 +127,7 @@ class CommitLog:
         self.segments.append(segment)
         self._bases.append(segment.base)
         self.index.adopt(segment)
+        self.keys.adopt(segment)
 
     def end_at(self, position: int) -> None:
         """Declares that the log ends here, durably and with nothing staged."""
@@ -135,6 +143,10 @@ class CommitLog:
         """Returns the log position where the segment of a number ends."""
         return self._bases[number + 1] if number + 1 < len(self._bases) else self.end
 
+    def segment_at(self, position: int) -> Segment:
+        """Returns the segment that holds a log position."""
+        return self.segments[bisect_right(self._bases, position) - 1]
+
     def drop_below(self, position: int) -> list[Segment]:
         """Forgets the segments that begin below a segment's position; returns them, still open.
 
@@ -145,6 +157,8 @@ class CommitLog:
         del self.segments[:count], self._bases[:count]
         for index in self.index.delete_below(position):
             index.close()
+        for keys in self.keys.delete_below(position):
+            keys.close()
         return gone
 
     def remove_files(self, segments: list[Segment]) -> None:
@@ -157,7 +171,7 @@ class CommitLog:
             segment.close()
         names = set(self._files.names(self._directory))
         for segment in segments:
-            for suffix in (INDEX_SUFFIX, SEGMENT_SUFFIX):
+            for suffix in (*_DERIVED, SEGMENT_SUFFIX):
                 path = segment.path.with_suffix(suffix)
                 if path.name in names:
                     self._files.remove(path)
@@ -207,7 +221,7 @@ class CommitLog:
         return found
 
     def _read_run(self, position: int, length: int) -> bytes:
-        segment = self.segments[bisect_right(self._bases, position) - 1]
+        segment = self.segment_at(position)
         try:
             return segment.read(position, length)
         except OSError as error:
@@ -234,6 +248,7 @@ class CommitLog:
     def close(self) -> None:
         """Closes all segment files and their indexes."""
         self.index.close()
+        self.keys.close()
         for segment in self.segments:
             segment.close()
         self.segments.clear()
@@ -243,5 +258,5 @@ class CommitLog:
 def _split(name: str) -> tuple[str, str]:
     """Returns the digits and the suffix of a file of the log, or no suffix for any other file."""
     stem, dot, suffix = name.partition(".")
-    ours = stem.isdigit() and dot + suffix in {SEGMENT_SUFFIX, INDEX_SUFFIX}
+    ours = stem.isdigit() and dot + suffix in {SEGMENT_SUFFIX, *_DERIVED}
     return (stem, dot + suffix) if ours else (name, "")

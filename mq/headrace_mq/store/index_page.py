@@ -25,7 +25,7 @@ import google_crc32c
 from headrace_mq.errors import DataCorrupt
 from headrace_mq.store.segment import Place
 
-__all__ = ["ENTRIES_MAX", "PAGE_HEADER_BYTES", "Entry", "Page", "page_bytes"]
+__all__ = ["ENTRIES_MAX", "PAGE_HEADER_BYTES", "Entry", "Page", "little_endian", "page_bytes"]
 
 # One read and one checksum of 10 KiB finds a batch: about as much as a disk reads at once anyway.
 ENTRIES_MAX = 512
@@ -144,7 +144,7 @@ class Page:
         """Builds the page's bytes."""
         columns = (self._bases, self._positions, self._times, self._lengths, self._records)
         plain = _HEADER.pack(0, len(self), self.first, self.position, self.first_ms) + b"".join(
-            _little_endian(column).tobytes() for column in columns
+            little_endian(column).tobytes() for column in columns
         )
         crc = google_crc32c.value(plain[_CRC_BYTES:])
         return int(crc).to_bytes(_CRC_BYTES, "little") + plain[_CRC_BYTES:]
@@ -168,14 +168,15 @@ class Page:
         at = PAGE_HEADER_BYTES
         for column in (page._bases, page._positions, page._times, page._lengths, page._records):
             column.frombytes(data[at : at + 4 * entries])
-            _little_endian(column, copy=False)
+            little_endian(column, copy=False)
             at += 4 * entries
         page.max_ms = first_ms + max(page._times)
         page.min_ms = first_ms + min(page._times)
         return page
 
 
-def _little_endian(column: "array[int]", *, copy: bool = True) -> "array[int]":
+def little_endian(column: "array[int]", *, copy: bool = True) -> "array[int]":
+    """Returns a column in the order of bytes that files have; without `copy`, it is changed."""
     if sys.byteorder == "little":
         return column
     swapped = column[:] if copy else column

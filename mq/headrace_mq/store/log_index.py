@@ -16,11 +16,12 @@ import structlog
 from headrace_mq._runtime.files import Files
 from headrace_mq.errors import DataCorrupt
 from headrace_mq.message import QueueRef
+from headrace_mq.store.block_file import Block
 from headrace_mq.store.index_page import Entry, Page
 from headrace_mq.store.log_walk import Damage, LogWalk
 from headrace_mq.store.queue_index import PageRef, QueueIndex, Row
 from headrace_mq.store.segment import Segment
-from headrace_mq.store.segment_index import Block, Directory, Frozen, Part, SegmentIndex
+from headrace_mq.store.segment_index import Directory, Frozen, Part, SegmentIndex
 from headrace_mq.store.sequences import BATCHES_REMEMBERED, Key, Sent
 
 __all__ = ["BLOCK_BYTES", "LogIndex", "Span", "Written"]
@@ -129,7 +130,7 @@ class LogIndex:
         Raises:
             OSError: no space or the like; it stays due.
         """
-        block, rows = self._files_by_base[frozen.segment].append(frozen)
+        block, rows = self._files_by_base[frozen.segment].write(frozen)
         return Written(frozen, block, rows)
 
     def publish(self, written: Written) -> None:
@@ -141,8 +142,9 @@ class LogIndex:
         self._put_off = 0
         for part, of in zip(frozen.parts, rows, strict=True):
             part.held.publish(frozen.segment, part.pages, of)
-        ends = ((part.ref, part.end) for part in frozen.parts)
-        self._files_by_base[frozen.segment].accept(block, ends)
+        index = self._files_by_base[frozen.segment]
+        index.accept(block)
+        index.note_ends((part.ref, part.end) for part in frozen.parts)
 
     def write_due(self, synced: int) -> None:
         """Writes all blocks that are due, here and now; those that fail stay in memory."""

@@ -30,7 +30,7 @@ from headrace_mq.store.segment import (
 
 __all__ = ["ZEROS_MAX_BYTES", "Damage", "LogWalk"]
 
-# Read at once while walking; larger batches are read whole.
+# Read at once by a start.
 _WINDOW_BYTES = 4 << 20
 # A header and the longest topic its one-byte length can name.
 _HEAD_READ_BYTES = BATCH_HEADER_BYTES + 255
@@ -59,11 +59,18 @@ class Damage(NamedTuple):
 
 
 class LogWalk:
-    """Reads the entries of one segment, up to the log position `limit`."""
+    """Reads the entries of one segment, up to the log position `limit`.
 
-    def __init__(self, segment: Segment, limit: int) -> None:
+    Args:
+        segment: whose.
+        limit: nothing behind it is read.
+        window_bytes: read at once; larger batches are read whole.
+    """
+
+    def __init__(self, segment: Segment, limit: int, *, window_bytes: int = _WINDOW_BYTES) -> None:
         self._segment = segment
         self._limit = limit
+        self._window_bytes = window_bytes
         self._buffer = b""
         self._start = segment.base
 
@@ -121,21 +128,25 @@ class LogWalk:
         at = self._window(position, SECTOR_BYTES)
         return any(self._buffer[at : at + SECTOR_BYTES])
 
-    def following(self, position: int, *, durable: int | None = None) -> int | None:
+    def following(
+        self, position: int, *, until: int | None = None, durable: int | None = None
+    ) -> int | None:
         """Returns the next position from `position` on where a whole entry stands.
 
         Args:
             position: where to begin.
+            until: about where to give up; the limit without.
             durable: from this position on, ZEROS_MAX_BYTES of zeros in a row end the search; None
                 where everything was written once, however many zeros it holds.
         """
         zeros = 0
-        while position < self._limit and zeros < ZEROS_MAX_BYTES:
+        end = self._limit if until is None else min(until, self._limit)
+        while position < end and zeros < ZEROS_MAX_BYTES:
             data = self._segment.next_data(position)
-            if data is None or data >= self._limit:
+            if data is None or data >= end:
                 return None
             position = max(position, data)
-            at = self._window(position, min(_WINDOW_BYTES, self._limit - position))
+            at = self._window(position, min(self._window_bytes, self._limit - position))
             # Checking a candidate may move the window; these bytes stay.
             buffer, start = self._buffer, self._start
             if len(buffer) - at < _MAGIC_BYTES:
@@ -174,10 +185,36 @@ class LogWalk:
         """Makes `length` bytes from `position` readable; returns where they begin."""
         at = position - self._start
         if at < 0 or at + length > len(self._buffer):
-            size = min(max(length, _WINDOW_BYTES), max(0, self._limit - position))
+            size = min(max(length, self._window_bytes), max(0, self._limit - position))
             self._buffer = self._segment.read(position, size)
             self._start, at = position, 0
         return at
+
+    def batch(self, header: BatchHeader) -> bytes:
+        """Returns the bytes of a batch whose header was returned."""
+        at = self._window(header.position, header.length)
+        return self._buffer[at : at + header.length]
+
+    def batches(self, position: int, until: int) -> Iterator[BatchHeader]:
+        """Yields every whole batch that begins between two positions; damage is passed over.
+
+        Raises:
+            FormatTooNew: a newer version wrote the next one.
+            OSError: the file cannot be read.
+        """
+        while position < until:
+            try:
+                entry = self.entry(position)
+            except DataCorrupt:
+                head = self.sound_head(position)
+                position += 1 if head is None else head.length
+                position = self.following(position, until=until) or until
+                continue
+            if isinstance(entry, Mark):
+                position += MARK_BYTES
+                continue
+            yield entry
+            position += entry.length
 
     def heads(self, position: int) -> Iterator[BatchHeader]:
         """Yields every batch with a sound head from `position` on, its body unread."""

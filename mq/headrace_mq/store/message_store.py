@@ -2,14 +2,14 @@
 What the broker sees of the disk: append a batch, wait until it is durable, read batches.
 
 Sits between: `broker`, which knows topics and connections, and the logs, the index and the
-flusher. All methods but `open` belong to the event loop's thread. It never decodes a payload.
+flusher. All methods but `open` belong to the event loop's thread. Only `find` and `index_keys`
+decode a payload, for the keys.
 """
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
 import structlog
 
 from headrace_mq._runtime.clock import Clock, SystemClock
@@ -33,8 +33,15 @@ from headrace_mq.protocol.batch import (
     check_whole,
 )
 from headrace_mq.settings import StoreSettings
-from headrace_mq.store.checkpoint import read_checkpoint, write_checkpoint
+from headrace_mq.store.clean_end import (
+    CHECKPOINT_NAME,
+    CleanEnd,
+    QueueEnd,
+    read_clean_end,
+    write_clean_end,
+)
 from headrace_mq.store.commit_log import CommitLog
+from headrace_mq.store.finding import Finder
 from headrace_mq.store.flusher import STAGED_BYTES_MAX, Flusher, Group, Staged
 from headrace_mq.store.index_page import Entry
 from headrace_mq.store.index_writer import IndexWriter
@@ -53,7 +60,6 @@ _log = structlog.get_logger(__name__)
 # One log, and one directory, each.
 RETENTIONS = ("forever", "transient")
 _LOCK_NAME = "lock"
-_CHECKPOINT_NAME = "store.checkpoint"
 
 _new = tuple.__new__
 
@@ -63,24 +69,6 @@ class Appended(NamedTuple):
 
     base_offset: int
     duplicate: bool
-
-
-class _QueueEnd(msgspec.Struct, frozen=True, array_like=True):
-    topic: str
-    queue_id: int
-    log: str
-    end: int
-
-
-class _CleanEnd(msgspec.Struct, frozen=True, array_like=True):
-    """What the checkpoint holds: how far everything reached when it was written.
-
-    `starts` came later: below these positions everything is deleted, or is about to be.
-    """
-
-    logs: dict[str, int]
-    queues: list[_QueueEnd]
-    starts: dict[str, int] = {}
 
 
 class SegmentInfo(NamedTuple):
@@ -113,6 +101,7 @@ class MessageStore:
     Attributes:
         on_visible: called on the loop with the queues that have new messages to read.
         damage: what was found damaged since the start.
+        find: searches for messages by key, for a few milliseconds.
     """
 
     def __init__(
@@ -139,6 +128,7 @@ class MessageStore:
             for name in RETENTIONS
         }
         self._queues = Queues(self._logs)
+        self.find = Finder(self._logs, self._queues).find
         self._cache = TailCache(settings.tail_cache_bytes)
         self._flusher = Flusher(
             flush=settings.flush,
@@ -210,17 +200,15 @@ class MessageStore:
             self._files.make_directory(self._directory / log)
         self._files.sync_directory(self._directory)
 
-    def _read_checkpoint(self) -> _CleanEnd:
-        path = self._directory / _CHECKPOINT_NAME
-        nothing = _CleanEnd(logs={}, queues=[])
+    def _read_checkpoint(self) -> CleanEnd:
+        path = self._directory / CHECKPOINT_NAME
         try:
-            payload = read_checkpoint(self._files, path)
-            return nothing if payload is None else msgspec.msgpack.decode(payload, type=_CleanEnd)
-        except (DataCorrupt, msgspec.DecodeError) as error:
+            return read_clean_end(self._files, path) or CleanEnd()
+        except DataCorrupt as error:
             # The logs are the truth; the checkpoint only knows how long they have to be.
-            self.damage.append(Damage(_CHECKPOINT_NAME, 0, 0, str(error)))
+            self.damage.append(Damage(CHECKPOINT_NAME, 0, 0, str(error)))
             _log.error("the store's checkpoint is damaged", path=str(path), error=str(error))
-            return nothing
+            return CleanEnd()
 
     def append(
         self,
@@ -337,6 +325,15 @@ class MessageStore:
         known = self._queues.get(queue)
         found = known.index.find(offset, 0) if known is not None else None
         return found[0].at_ms if found else None
+
+    def index_keys(self, bytes_max: int) -> bool:
+        """Reads about so many bytes for the key index; whether there is more to read.
+
+        Nothing depends on it but the speed of `find`; whoever has time to spare calls it.
+        """
+        more = [log.keys.step(log.end, bytes_max) for log in self._logs.values()]
+        self._writer.step()
+        return any(more)
 
     def segments(self, log: str) -> list[SegmentInfo]:
         """Every segment of a log in order; all but the last are sealed.
@@ -466,16 +463,15 @@ class MessageStore:
         _log.error("a stored batch is damaged", **damage._asdict())
 
     def _write_checkpoint(self) -> None:
-        clean_end = _CleanEnd(
+        clean_end = CleanEnd(
             logs={name: log.synced for name, log in self._logs.items()},
             queues=[
-                _QueueEnd(ref.topic, ref.queue_id, queue.log.name, queue.index.end)
+                QueueEnd(ref.topic, ref.queue_id, queue.log.name, queue.index.end)
                 for ref, queue in self._queues
             ],
             starts=self._starts,
         )
-        path = self._directory / _CHECKPOINT_NAME
-        write_checkpoint(self._files, path, msgspec.msgpack.encode(clean_end))
+        write_clean_end(self._files, self._directory / CHECKPOINT_NAME, clean_end)
 
     def _release(self) -> None:
         self._writer.stop()

@@ -179,12 +179,10 @@ class _Recovery:
         for block, directory in index.load(limit):
             contradiction = self._ledger.adopt(self._log.name, segment.base, directory)
             if contradiction is not None:
-                _log.warning(
-                    "an index is taken from the log again", path=str(index.path), why=contradiction
-                )
-                index.cut()
+                index.cut(contradiction)
                 break
-            index.accept(block, ((ref, end) for ref, end, _ in rows_of(directory)))
+            index.accept(block)
+            index.note_ends((ref, end) for ref, end, _ in rows_of(directory))
             for damage in directory.damage:
                 self._tell(damage)
         self._index.begin(index.end)
@@ -262,4 +260,5 @@ def recover(log: CommitLog, ledger: Ledger, *, synced: int) -> list[Damage]:
         )
     recovery = _Recovery(log, ledger, synced)
     recovery.run()
+    log.keys.load(log.end)
     return recovery.damage

@@ -450,3 +450,10 @@ def test_the_limits_table_shows_the_values_of_the_code(value: str, name: str) ->
     else:
         held = getattr(BrokerSettings(store=StoreSettings(directory=Path())), name)
     assert held == int(value)
+
+
+async def test_the_broker_indexes_keys_by_itself(broker, client, batch, until) -> None:
+    await client.produce(batch("t", 0, b"1"))
+    assert broker._state is not None
+    log = broker._state.store._logs["transient"]
+    await until(lambda: log.keys.lookup(0, 0, from_ms=0, to_ms=1, end=log.end).positions == [])

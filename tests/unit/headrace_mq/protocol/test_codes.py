@@ -20,6 +20,7 @@ def test_no_number_ever_changes_its_meaning() -> None:
         "DESCRIBE_QUEUES": 54,
         "FREEZE_QUEUES": 55,
         "DELETE_QUEUES": 56,
+        "FIND_MESSAGES": 70,
         "PUSHED_REPLY": 128,
         "PUSHED_GROUP_CHANGE": 129,
     }

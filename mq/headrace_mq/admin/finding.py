@@ -1,0 +1,106 @@
+"""
+Finds single messages: by key, and by id.
+
+Sits between: `client`, whose part it is, and the broker's FIND_MESSAGES and FETCH. Knows
+the wire, nothing of the broker's insides.
+"""
+
+import asyncio
+
+from headrace_mq.admin.asking import Asking
+from headrace_mq.errors import RequestTimeout, ResponseCode, error_for
+from headrace_mq.message import Record
+from headrace_mq.message_id import MessageId
+from headrace_mq.protocol.batch import decode_records, split_batches
+from headrace_mq.protocol.bodies import Fetch, FetchFrom, decode_fetch_answer, encode
+from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.protocol.finding import FindMessages, decode_find_answer
+
+__all__ = ["FIND_LIMIT_MAX", "MessageSearch"]
+
+# Messages of one `find`: all of them are in memory at once.
+FIND_LIMIT_MAX = 10_000
+# What one answer carries; a broker takes a few milliseconds for it.
+_ANSWER_MESSAGES_MAX = 1_000
+_ANSWER_BYTES_MAX = 1 << 20
+_NEVER_MS = (1 << 63) - 1
+
+
+class MessageSearch(Asking):
+    """The calls that find messages."""
+
+    async def find(
+        self,
+        topic: str,
+        key: str,
+        *,
+        from_ms: int = 0,
+        to_ms: int = _NEVER_MS,
+        limit: int = 100,
+    ) -> list[Record]:
+        """The messages of a key, in the order in which they were stored.
+
+        Args:
+            topic: where to search.
+            key: of the messages, exactly; not empty.
+            from_ms: stored at this time or later, ms since 1970 UTC.
+            to_ms: stored before this time.
+            limit: the first so many, 1 to FIND_LIMIT_MAX; for others begin at a later time.
+
+        Raises:
+            ValueError: `limit` is out of its range.
+            InvalidArgument: the key is empty or too long.
+            TopicNotFound: no such topic.
+            RequestTimeout: the search took longer than a call may; ask for a shorter time range.
+        """
+        if not 1 <= limit <= FIND_LIMIT_MAX:
+            raise ValueError(f"limit is 1 to {FIND_LIMIT_MAX}, not {limit}")
+        wanted = FindMessages(
+            topic, key, from_ms, to_ms, min(limit, _ANSWER_MESSAGES_MAX), _ANSWER_BYTES_MAX
+        )
+        try:
+            async with asyncio.timeout(self._timeout_ms / 1_000):
+                return await self._collect(wanted, limit)
+        except TimeoutError as error:
+            raise RequestTimeout(
+                f"the search took longer than {self._timeout_ms} ms; ask for a shorter time range,"
+                " or allow more time"
+            ) from error
+
+    async def message(self, message_id: str) -> Record | None:
+        """The message of an id, `topic:queue:offset`; None if it is not there (any more).
+
+        Raises:
+            ValueError: it is no message id.
+            QueueNotFound: there is no such topic or queue.
+        """
+        queue, offset = MessageId.parse(message_id)
+        # One byte: the batch that holds it, and no other.
+        asked = Fetch([FetchFrom(*queue, offset)], bytes_max=1, wait_ms=0, group="")
+        data = await self._link.request(
+            RequestCode.FETCH, encode(asked), timeout_ms=self._timeout_ms
+        )
+        answer, batches = decode_fetch_answer(data)
+        for state in answer.queues:
+            if state.code not in {ResponseCode.OK, ResponseCode.OFFSET_OUT_OF_RANGE}:
+                raise error_for(state.code, state.sentence)
+        records = (record for batch in split_batches(batches) for record in decode_records(batch))
+        return next((record for record in records if record.offset == offset), None)
+
+    async def _collect(self, wanted: FindMessages, limit: int) -> list[Record]:
+        found: list[Record] = []
+        log, position = "", 0
+        while True:
+            asked = FindMessages(
+                wanted.topic, wanted.key, wanted.from_ms, wanted.to_ms,
+                wanted.messages_max, wanted.bytes_max, log, position,
+            )  # fmt: skip
+            data = await self._link.request(
+                RequestCode.FIND_MESSAGES, encode(asked), timeout_ms=self._timeout_ms
+            )
+            answer, batches = decode_find_answer(data)
+            for batch in split_batches(batches):
+                found += [one for one in decode_records(batch) if one.key == wanted.key]
+            log, position = answer.log, answer.position
+            if not log or len(found) >= limit:
+                return found[:limit]

@@ -1,0 +1,44 @@
+"""
+FIND_MESSAGES: a few milliseconds of a search for messages by key.
+
+Sits between: the dispatcher and the store. The client asks again until everything was searched, so
+that a long search holds up nobody else.
+"""
+
+from headrace_mq._net.server import Connection
+from headrace_mq.broker.state import BrokerState
+from headrace_mq.errors import InvalidArgument
+from headrace_mq.message import KEY_BYTES_MAX
+from headrace_mq.protocol.bodies import decode
+from headrace_mq.protocol.finding import FindAnswer, FindMessages, encode_find_answer
+from headrace_mq.protocol.frame import Frame
+from headrace_mq.store.finding import Cursor, Wanted
+
+__all__ = ["find_messages"]
+
+
+def find_messages(
+    state: BrokerState, _connection: Connection, frame: Frame
+) -> tuple[bytes | memoryview, ...]:
+    """Searches on from where the last answer stopped.
+
+    Raises:
+        InvalidArgument: a value is out of its range.
+        TopicNotFound: no such topic.
+    """
+    asked = decode(FindMessages, frame.body)
+    if len(asked.key.encode()) > KEY_BYTES_MAX:
+        raise InvalidArgument(f"a key has at most {KEY_BYTES_MAX} bytes")
+    # Below its start stand the messages of a deleted queue of the same name.
+    queues = state.topics.queues_of(asked.topic)
+    starts = {queue: state.topics.start_of(queue) for queue in queues}
+    found = state.store.find(
+        Wanted(asked.topic, asked.key, asked.from_ms, asked.to_ms),
+        Cursor(asked.log, asked.position) if asked.log else None,
+        starts=starts,
+        messages_max=asked.messages_max,
+        bytes_max=min(asked.bytes_max, state.batch_bytes_max),
+    )
+    log, position = found.cursor or ("", 0)
+    answer = encode_find_answer(FindAnswer(found.messages, log, position))
+    return (answer, *found.batches)
