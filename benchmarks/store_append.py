@@ -1,17 +1,21 @@
 """
 How fast the store appends, beside what the disk itself does with the same bytes in the same run.
 
-    python -m benchmarks.store_append [DIRECTORY] [--rounds 5]
+    python -m benchmarks.store_append [DIRECTORY] [--rounds 15]
 
 One line of JSON per case: batches of 1 and of 100 messages of 100 bytes, 1 and 64 waiters that
-each append a batch and wait until it is durable; with fdatasync and from the page cache. The store
-and a raw loop take turns; the loop writes the same number of bytes with every call as the store
-did before it, into a fresh preallocated file, with fdatasync where the store has it. `of_raw` is
-the median over the rounds of their ratio; `*_cpu_us` is CPU time for each written group.
+each append a batch and wait until it is durable; with fdatasync and from the page cache, on the
+event loop and with the garbage collector's thresholds that a broker runs with. Two raw loops write
+the same number of bytes with every call as the store did just before, with fdatasync where the
+store has it: `of_raw` into a file that was reserved with posix_fallocate, which is how a log that
+grows is written at best, and `of_reused` over a file that was written before, which only a log
+can have that recycles its files. All three take turns in short rounds, so that other programs
+disturb them alike; figures are medians over the rounds, `*_cpu_us` is CPU time for each group.
 """
 
 import argparse
 import asyncio
+import gc
 import json
 import os
 import statistics
@@ -22,6 +26,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import structlog
+import uvloop
 
 from benchmarks.machine import facts
 from headrace_mq._runtime.files import SystemFiles
@@ -31,10 +36,12 @@ from headrace_mq.settings import StoreSettings
 from headrace_mq.store.message_store import MessageStore
 
 SEGMENT_BYTES = 512 << 20
-# A round ends after so many groups or bytes: seconds at most, and less than a segment.
-GROUPS_MAX = 500
-BYTES_MAX = 32 << 20
-# Writes of the first groups, before the timed ones.
+# What is written again and again by the loop that recycles.
+REUSED_BYTES = 64 << 20
+# A round ends after so many groups or bytes: a fraction of a second.
+GROUPS_MAX = 150
+BYTES_MAX = 16 << 20
+# Writes before the timed ones.
 WARM_UP = 20
 
 
@@ -47,8 +54,20 @@ class Taken(NamedTuple):
     written_bytes: int
 
 
+class Stopwatch:
+    """Times what stands between its making and `taken`."""
+
+    def __init__(self) -> None:
+        self._began, self._cpu = time.perf_counter(), time.process_time()
+
+    def taken(self, sizes: Sequence[int]) -> Taken:
+        """Returns what it took to write groups of these sizes."""
+        seconds, cpu = time.perf_counter() - self._began, time.process_time() - self._cpu
+        return Taken(seconds, cpu, len(sizes), sum(sizes))
+
+
 class CountingFiles(SystemFiles):
-    """The machine's files; remembers the size of every write."""
+    """The machine's files; remembers the size of every write, without zeros written ahead."""
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
@@ -56,8 +75,48 @@ class CountingFiles(SystemFiles):
     def write(self, fd: int, at: int, parts: Sequence[bytes | memoryview]) -> int:
         """Writes parts at byte `at`, and remembers how much that was."""
         written = super().write(fd, at, parts)
-        self.sizes.append(written)
+        # Nothing but zeros begins with one.
+        ahead = len(parts[-1]) if parts[-1][0] == 0 else 0
+        self.sizes.append(written - ahead)
         return written
+
+
+class RawFile:
+    """A file that is written with pwrite and nothing else.
+
+    Args:
+        path: where.
+        reused: whether its blocks are written already, and again once its end is reached.
+        sync: whether every write is followed by fdatasync.
+    """
+
+    def __init__(self, path: Path, *, reused: bool, sync: bool) -> None:
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        self._sync = sync
+        self._limit = REUSED_BYTES if reused else SEGMENT_BYTES
+        self._at = 0
+        os.posix_fallocate(self._fd, 0, self._limit)
+        if reused:
+            zeros = bytes(1 << 20)
+            for at in range(0, self._limit, len(zeros)):
+                os.pwrite(self._fd, zeros, at)
+        os.fsync(self._fd)
+
+    def write(self, sizes: Sequence[int]) -> Taken:
+        """Writes that many bytes with each call."""
+        data = memoryview(os.urandom(max(sizes)))
+        watch = Stopwatch()
+        for size in sizes:
+            if self._at + size > self._limit:
+                self._at = 0
+            self._at += os.pwrite(self._fd, data[:size], self._at)
+            if self._sync:
+                os.fdatasync(self._fd)
+        return watch.taken(sizes)
+
+    def close(self) -> None:
+        """Closes the file."""
+        os.close(self._fd)
 
 
 def template(records: int) -> bytearray:
@@ -71,81 +130,71 @@ async def keep_appending(store: MessageStore, batch: bytearray, times: int) -> N
         await store.durable()
 
 
-async def appended(
-    directory: Path, records: int, waiters: int, flush: Literal["always", "interval"]
-) -> tuple[Taken, list[int]]:
-    """Runs one round of the store; returns what it took and the sizes of its writes."""
+async def take_turns(
+    folder: Path, records: int, waiters: int, flush: Literal["always", "interval"], rounds: int
+) -> list[tuple[Taken, Taken, Taken]]:
+    """Returns what the store, the reserved file and the reused file took in each round."""
     files = CountingFiles()
-    settings = StoreSettings(directory=directory, flush=flush, segment_bytes=SEGMENT_BYTES)
+    settings = StoreSettings(directory=folder / "store", flush=flush, segment_bytes=SEGMENT_BYTES)
     store = MessageStore(settings, files=files)
     store.open()
+    sync = flush == "always"
+    raws = [
+        RawFile(folder / f"raw{reused:d}", reused=reused, sync=sync) for reused in (False, True)
+    ]
     batches = [template(records) for _ in range(waiters)]
-    group = len(batches[0]) * waiters
-    groups = max(50, min(GROUPS_MAX, BYTES_MAX // group))
+    groups = max(20, min(GROUPS_MAX, BYTES_MAX // (len(batches[0]) * waiters)))
     await asyncio.gather(*(keep_appending(store, batch, WARM_UP) for batch in batches))
-    files.sizes.clear()
-    began, cpu = time.perf_counter(), time.process_time()
-    await asyncio.gather(*(keep_appending(store, batch, groups) for batch in batches))
-    seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu
-    sizes = list(files.sizes)
+    for raw in raws:
+        raw.write(files.sizes)
+    found = []
+    for _ in range(rounds):
+        files.sizes.clear()
+        watch = Stopwatch()
+        await asyncio.gather(*(keep_appending(store, batch, groups) for batch in batches))
+        # What the store writes is the messages; the loops write what the store wrote.
+        taken = watch.taken(files.sizes)
+        reserved, reused = (raw.write(files.sizes) for raw in raws)
+        found.append((taken, reserved, reused))
+    for raw in raws:
+        raw.close()
     await store.aclose()
-    return Taken(seconds, cpu_seconds, len(sizes), sum(sizes)), sizes
-
-
-def raw(directory: Path, sizes: Sequence[int], *, sync: bool) -> Taken:
-    """Writes the same sizes with pwrite and, with `sync`, fdatasync."""
-    fd = os.open(directory / "raw", os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-    os.posix_fallocate(fd, 0, SEGMENT_BYTES)
-    os.fsync(fd)
-    data = memoryview(os.urandom(max(sizes)))
-    at = 0
-    # As the store had it: the file has been written to before the clock starts.
-    for size in sizes[:WARM_UP]:
-        at += os.pwrite(fd, data[:size], at)
-        if sync:
-            os.fdatasync(fd)
-    began, cpu = time.perf_counter(), time.process_time()
-    for size in sizes:
-        at += os.pwrite(fd, data[:size], at)
-        if sync:
-            os.fdatasync(fd)
-    taken = Taken(time.perf_counter() - began, time.process_time() - cpu, len(sizes), sum(sizes))
-    os.close(fd)
-    return taken
+    return found
 
 
 def compare(
     folder: Path, records: int, waiters: int, flush: Literal["always", "interval"], rounds: int
 ) -> dict[str, object]:
-    """Lets the store and the raw loop take turns; returns the medians."""
-    stores, raws = [], []
-    for _ in range(rounds):
-        with tempfile.TemporaryDirectory(dir=folder) as place:
-            taken, sizes = asyncio.run(appended(Path(place) / "store", records, waiters, flush))
-            stores.append(taken)
-            raws.append(raw(Path(place), sizes, sync=flush == "always"))
+    """Lets the store and the raw loops take turns; returns the medians."""
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        found = uvloop.run(take_turns(Path(place), records, waiters, flush, rounds))
     middle = statistics.median
+    stores, reserved, reused = zip(*found, strict=True)
+    batch = len(template(records))
     return {
         "flush": flush,
         "messages_per_batch": records,
         "waiters": waiters,
         "group_bytes": round(middle(t.written_bytes / t.groups for t in stores)),
-        "messages_per_second": round(middle(
-            t.written_bytes / len(template(records)) * records / t.seconds for t in stores
-        )),
-        "megabytes_per_second": round(middle(t.written_bytes / t.seconds / 1e6 for t in stores), 1),
-        "of_raw": round(middle(r.seconds / s.seconds for s, r in zip(stores, raws, strict=True)), 3),
+        "messages_per_second": round(
+            middle(t.written_bytes // batch * records / t.seconds for t in stores)
+        ),
+        "of_raw": round(middle(r.seconds / s.seconds for s, r, _ in found), 3),
+        "of_reused": round(middle(r.seconds / s.seconds for s, _, r in found), 3),
         "store_cpu_us": round(middle(t.cpu_seconds / t.groups * 1e6 for t in stores)),
-        "raw_cpu_us": round(middle(t.cpu_seconds / t.groups * 1e6 for t in raws)),
-    }  # fmt: skip
+        "raw_cpu_us": round(middle(t.cpu_seconds / t.groups * 1e6 for t in reserved)),
+        "reused_cpu_us": round(middle(t.cpu_seconds / t.groups * 1e6 for t in reused)),
+    }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="append rate of the store")
     parser.add_argument("directory", nargs="?", type=Path)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=15)
     asked = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
+    gc.set_threshold(50_000, 20, 100)
+    gc.freeze()
     print(json.dumps({"benchmark": "store_append", "rounds": asked.rounds} | facts()))
     for flush in ("always", "interval"):
         for records, waiters in ((1, 1), (1, 64), (100, 1), (100, 64)):

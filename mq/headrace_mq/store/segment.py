@@ -19,7 +19,9 @@ __all__ = [
     "MARK_MAGIC",
     "SEGMENT_HEADER_BYTES",
     "SEGMENT_SUFFIX",
+    "SMALL_WRITE_BYTES",
     "UNFINISHED_SUFFIX",
+    "ZEROS_AHEAD_BYTES",
     "Mark",
     "Place",
     "Segment",
@@ -37,6 +39,13 @@ SEGMENT_HEADER_BYTES = 4_096
 SEGMENT_SUFFIX = ".log"
 # A segment has this name until its header is durable.
 UNFINISHED_SUFFIX = ".log.new"
+
+# A write this small also writes zeros ahead, so that the next ones overwrite blocks that are there:
+# their sync has no reserved block to turn into a written one, which halves its time (measured on
+# ext4: 112 instead of 232 us for 11 KiB). A larger write would gain less than its zeros cost.
+SMALL_WRITE_BYTES = 64 << 10
+# Every 24th sync of 11 KiB carries them then, and a start may have as much to look through.
+ZEROS_AHEAD_BYTES = 256 << 10
 
 _HEADER = struct.Struct("<8sHHIqqqI16s4x")
 _NAME_DIGITS = 20
@@ -144,7 +153,9 @@ class Segment:
         identity: the header's checksum, 0 if that is damaged: tells segments of one name apart.
     """
 
-    __slots__ = ("_fd", "_files", "base", "capacity", "header_damage", "identity", "path")
+    __slots__ = (
+        "_fd", "_files", "_written_to", "base", "capacity", "header_damage", "identity", "path",
+    )  # fmt: skip
 
     def __init__(self, files: Files, path: Path, fd: int, *, base: int, capacity: int) -> None:
         self._files = files
@@ -154,6 +165,7 @@ class Segment:
         self.capacity = capacity
         self.header_damage: str | None = None
         self.identity = 0
+        self._written_to = base
 
     @classmethod
     def create(cls, files: Files, plan: SegmentPlan) -> "Segment":
@@ -246,7 +258,17 @@ class Segment:
         return self._files.read(self._fd, self._file_at(position), length)
 
     def write(self, position: int, parts: list[bytes]) -> None:
-        """Writes all parts at a log position; on OSError some of them may be written."""
+        """Writes all parts at a log position, the end of the log, and now and then zeros behind.
+
+        On OSError some of it may be written.
+        """
+        end = position + sum(map(len, parts))
+        if end > self._written_to:
+            self._written_to = end
+            zeros = min(ZEROS_AHEAD_BYTES, self.limit - end)
+            if zeros > 0 and end - position <= SMALL_WRITE_BYTES:
+                parts = [*parts, bytes(zeros)]
+                self._written_to += zeros
         write_all(self._files, self._fd, self._file_at(position), parts)
 
     def sync(self) -> int:
@@ -268,6 +290,7 @@ class Segment:
     def cut(self, position: int) -> None:
         """Drops every byte from a log position on; zeros stand there afterwards."""
         self._files.truncate(self._fd, self._file_at(position))
+        self._written_to = position
 
     def reserve(self) -> None:
         """Reserves disk blocks for the whole capacity again, after a cut."""

@@ -14,6 +14,8 @@ from headrace_mq.errors import DataCorrupt, FormatTooNew
 from headrace_mq.store.segment import (
     MARK_BYTES,
     SEGMENT_HEADER_BYTES,
+    SMALL_WRITE_BYTES,
+    ZEROS_AHEAD_BYTES,
     Mark,
     Segment,
     SegmentPlan,
@@ -67,6 +69,32 @@ def test_the_header_is_that_of_the_format_document(segment: Segment) -> None:
     )  # fmt: skip
     assert not any(header[64:])
     assert segment.path.stat().st_size == FILE_BYTES
+
+
+def test_a_small_write_brings_zeros_for_the_next_ones_and_nothing_brings_more(
+    tmp_path: Path, files: Any
+) -> None:
+    segment = Segment.create(files, plan(tmp_path, file_bytes=1 << 20))
+    written: list[int] = []
+    files.write = lambda fd, at, parts: (
+        written.append(sum(map(len, parts))) or type(files).write(files, fd, at, parts)
+    )
+    first = BASE + 100
+    for position in (first, first + 100, first + 200):
+        segment.write(position, [bytes([1]) * 50, bytes([2]) * 50])
+    assert written == [100 + ZEROS_AHEAD_BYTES, 100, 100]
+    assert segment.read(first, 400) == (bytes([1]) * 50 + bytes([2]) * 50) * 3 + bytes(100)
+    assert segment.next_data(first + 100 + ZEROS_AHEAD_BYTES + 8_192) is None
+
+    behind = first + 300 + ZEROS_AHEAD_BYTES
+    segment.write(behind, [bytes([3]) * (SMALL_WRITE_BYTES + 1)])
+    assert written[3:] == [SMALL_WRITE_BYTES + 1], "large"
+    segment.write(segment.limit - 10, [bytes([4]) * 8])
+    assert written[4:] == [10], "to the end of the file"
+    segment.cut(behind)
+    segment.write(behind, [b"x"])
+    assert written[5:] == [1 + ZEROS_AHEAD_BYTES], "what was cut off is written anew"
+    segment.close()
 
 
 def test_what_is_written_is_read_after_reopening(segment: Segment, files: Any) -> None:
