@@ -21,7 +21,9 @@ Every error that the queue raises on purpose, and the code that stands for it on
     │   ├── StoreFull                     the disk is full
     │   ├── BrokerStopping                the broker is shutting down: try again soon
     │   ├── QueueFrozen                   the queue takes or gives no messages: use another one
-    │   └── TopicInUse                    what shall be deleted is not frozen or not consumed
+    │   ├── TopicInUse                    what shall be deleted is not frozen or not consumed
+    │   ├── GroupNotFound                 the group has neither offsets nor members
+    │   └── GroupAtWork                   the group has members, which would overwrite its offsets
     ├── ConnectionLost            the connection ended before an answer came: outcome unknown
     ├── SendTimeout               no acknowledgement in time: outcome unknown, retrying is safe
     ├── RequestTimeout            no answer in time
@@ -44,6 +46,8 @@ __all__ = [
     "DataCorrupt",
     "FormatTooNew",
     "FrameTooLarge",
+    "GroupAtWork",
+    "GroupNotFound",
     "HandlerTimeout",
     "InvalidArgument",
     "MalformedRequest",
@@ -93,6 +97,8 @@ class ResponseCode(IntEnum):
     INTERNAL_ERROR = 18
     QUEUE_FROZEN = 19
     TOPIC_IN_USE = 20
+    GROUP_NOT_FOUND = 21
+    GROUP_AT_WORK = 22
 
 
 class MessageQueueError(Exception):
@@ -235,6 +241,18 @@ class TopicInUse(BrokerError):
     """What shall be deleted is not frozen, or groups have not consumed all of it."""
 
     code = ResponseCode.TOPIC_IN_USE
+
+
+class GroupNotFound(BrokerError):
+    """The group has neither committed offsets nor members."""
+
+    code = ResponseCode.GROUP_NOT_FOUND
+
+
+class GroupAtWork(BrokerError):
+    """The group has members at work, which would overwrite its offsets."""
+
+    code = ResponseCode.GROUP_AT_WORK
 
 
 class ConnectionLost(MessageQueueError):

@@ -5,9 +5,17 @@ Sits between: `client`, whose part it is, and the broker's requests about offset
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from headrace_mq.admin.asking import Asking
 from headrace_mq.message import QueueRef
+from headrace_mq.protocol.administration import (
+    CloneOffsets,
+    DeleteGroup,
+    OffsetMoves,
+    OffsetsAt,
+    ResetOffsets,
+)
 from headrace_mq.protocol.bodies import (
     CommitOffsets,
     CommittedOffset,
@@ -17,7 +25,9 @@ from headrace_mq.protocol.bodies import (
 )
 from headrace_mq.protocol.codes import RequestCode
 
-__all__ = ["OffsetAdministration"]
+__all__ = ["OffsetAdministration", "Target"]
+
+Target = Literal["earliest", "latest", "offset", "time", "shift"]
 
 
 class OffsetAdministration(Asking):
@@ -33,7 +43,7 @@ class OffsetAdministration(Asking):
         """Moves a group to other offsets, forth or back; its consumers must be stopped.
 
         Raises:
-            InvalidArgument: the group has members at work, which would overwrite the offsets.
+            GroupAtWork: the group has members, which would overwrite the offsets.
             OffsetOutOfRange: a queue does not reach that far; nothing was changed.
         """
         asked = CommitOffsets(
@@ -44,3 +54,74 @@ class OffsetAdministration(Asking):
         )
         body = encode(asked)
         await self._link.request(RequestCode.COMMIT_OFFSETS, body, timeout_ms=self._timeout_ms)
+
+    async def offsets_at(self, topics: Sequence[str], time_ms: int) -> dict[QueueRef, int]:
+        """The first offset of every queue that was stored at a time or later, or its end.
+
+        Args:
+            topics: existing ones.
+            time_ms: milliseconds since 1970 UTC, by the broker's clock when it stored a message.
+
+        Raises:
+            TopicNotFound: there is no such topic.
+        """
+        asked = OffsetsAt(topics=list(topics), time_ms=time_ms)
+        answer = await self._ask(OffsetsAnswer, RequestCode.OFFSETS_AT, asked)
+        return {QueueRef(item.topic, item.queue_id): item.offset for item in answer.offsets}
+
+    async def reset_offsets(
+        self,
+        group: str,
+        to: Target,
+        value: int = 0,
+        *,
+        topics: Sequence[str] = (),
+        queues: Sequence[int] = (),
+        dry_run: bool = False,
+    ) -> OffsetMoves:
+        """Moves an idle group; durable, all of it or nothing.
+
+        Args:
+            group: its name; a group that has never been can be given a place to begin.
+            to: "earliest" and "latest" are the ends of what is held; "offset" and "time" are
+                absolute; "shift" is relative, and stays within what is held.
+            value: the offset, the time in milliseconds since 1970 UTC, or how many messages to
+                go forward (negative: back).
+            topics: which; none means all that the group committed offsets in.
+            queues: their numbers; none means all.
+            dry_run: only tell, per queue, from where to where, and what that repeats or skips.
+
+        Raises:
+            GroupAtWork: the group has members, which would overwrite the offsets.
+            GroupNotFound: no topics are named and the group has no offsets.
+            TopicNotFound, QueueNotFound: the topic or a queue does not exist.
+            OffsetOutOfRange: a queue does not hold the offset.
+        """
+        asked = ResetOffsets(group, to, value, list(topics), list(queues), dry_run)
+        return await self._ask(OffsetMoves, RequestCode.RESET_OFFSETS, asked)
+
+    async def clone_offsets(
+        self, source: str, target: str, *, topics: Sequence[str] = (), dry_run: bool = False
+    ) -> OffsetMoves:
+        """Lets an idle group stand where another one stands; durable, all of it or nothing.
+
+        The source may be at work. Queues in which it committed nothing stay as they are.
+
+        Raises:
+            GroupAtWork: the target has members.
+            GroupNotFound: the source has no offsets (in these topics).
+            TopicNotFound: there is no such topic.
+        """
+        asked = CloneOffsets(source, target, list(topics), dry_run)
+        return await self._ask(OffsetMoves, RequestCode.CLONE_OFFSETS, asked)
+
+    async def delete_group(self, group: str, *, dry_run: bool = False) -> OffsetMoves:
+        """Drops all offsets of an idle group; durable. Its next member begins anew.
+
+        Raises:
+            GroupAtWork: the group has members.
+            GroupNotFound: it has no offsets.
+        """
+        return await self._ask(
+            OffsetMoves, RequestCode.DELETE_GROUP, DeleteGroup(group, dry_run=dry_run)
+        )

@@ -11,7 +11,7 @@ from types import MappingProxyType
 import structlog
 
 from headrace_mq._net.server import Connection
-from headrace_mq.broker.handlers import admin, offsets, sessions, topics
+from headrace_mq.broker.handlers import admin, moves, offsets, sessions, topics
 from headrace_mq.broker.handlers.fetch import fetch
 from headrace_mq.broker.handlers.finding import find_messages
 from headrace_mq.broker.handlers.produce import produce
@@ -52,6 +52,10 @@ HANDLERS: Mapping[int, Handler] = MappingProxyType(
         RequestCode.FREEZE_QUEUES: topics.freeze_queues,
         RequestCode.DELETE_QUEUES: topics.delete_queues,
         RequestCode.FIND_MESSAGES: find_messages,
+        RequestCode.OFFSETS_AT: offsets.offsets_at,
+        RequestCode.RESET_OFFSETS: moves.reset_offsets,
+        RequestCode.CLONE_OFFSETS: moves.clone_offsets,
+        RequestCode.DELETE_GROUP: moves.delete_group,
     }
 )
 

@@ -12,7 +12,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
-from headrace_mq.errors import InvalidArgument, NotGroupMember
+from headrace_mq.errors import GroupAtWork, InvalidArgument, NotGroupMember
 from headrace_mq.protocol.bodies import (
     GroupAnswer,
     GroupChanged,
@@ -143,6 +143,15 @@ class Groups(Generic[S]):
     def has_members(self, group: str) -> bool:
         """Whether the group has live members."""
         return group in self._groups
+
+    def require_idle(self, group: str) -> None:
+        """Raises GroupAtWork if the group has members."""
+        held = self._groups.get(group)
+        if held is not None:
+            raise GroupAtWork(
+                f"group {group!r} has {len(held.members)} members at work, which would overwrite"
+                " its offsets; stop them first"
+            )
 
     def require_member(self, group: str, member: str, *, session: S) -> "_Member[S]":
         """Returns the member. Raises NotGroupMember unless it is one, by this session."""

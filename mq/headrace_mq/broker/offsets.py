@@ -7,7 +7,7 @@ commit never moves an offset back, so that a late one from a former owner change
 Sits between: the handlers, and a `metadata_file`. Must never know connections or members.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import msgspec
 import structlog
@@ -17,6 +17,9 @@ from headrace_mq.errors import InvalidArgument
 from headrace_mq.message import QueueRef
 
 __all__ = ["NEVER", "OFFSETS_MAX", "KeptOffsets", "Offsets"]
+
+# Takes None when a write ended well, or what went wrong with it.
+Settled = Callable[[OSError | None], None]
 
 # What a queue's offset is before its group's first commit.
 NEVER = -1
@@ -44,6 +47,10 @@ class Offsets:
         self._groups: dict[str, dict[QueueRef, int]] = {}
         self._count = 0
         self._dirty = False
+        # Who waits for the next write, and who for the one under way.
+        self._waiting: list[Settled] = []
+        self._written: list[Settled] = []
+        self._writing = False
 
     def load(self, ends: Mapping[QueueRef, int]) -> None:
         """Reads the file; offsets beyond a queue's end are put back to it, loudly.
@@ -118,13 +125,45 @@ class Offsets:
             if queue in offsets
         }
 
+    def of(self, group: str) -> Mapping[QueueRef, int]:
+        """Returns all offsets of a group, queues in order; empty where it committed none."""
+        return dict(sorted(self._groups.get(group, {}).items()))
+
+    def leave(self, group: str, queues: Collection[QueueRef]) -> None:
+        """Drops a group's offsets of queues; without any offset a group is gone."""
+        offsets = self._groups.get(group, {})
+        for queue in queues:
+            if offsets.pop(queue, None) is not None:
+                self._count -= 1
+                self._dirty = True
+        if not offsets:
+            self._groups.pop(group, None)
+
     def forget(self, queues: Collection[QueueRef]) -> None:
         """Drops every group's offsets of queues."""
         for group in list(self._groups):
-            self._drop(group, queues)
+            self.leave(group, queues)
+
+    def when_durable(self, settled: Settled) -> None:
+        """Calls back when everything committed so far is on disk, or could not be written."""
+        if self._dirty:
+            self._waiting.append(settled)
+        elif self._writing:
+            self._written.append(settled)
+        else:
+            settled(None)
+
+    def settle(self, error: OSError | None = None) -> None:
+        """Tells those who waited how the write of the taken changes ended."""
+        written, self._written, self._writing = self._written, [], False
+        for settled in written:
+            settled(error)
 
     def take_changes(self) -> bytes | None:
-        """Returns what `write` shall put on disk, or None where nothing changed since."""
+        """Returns what `write` shall put on disk, or None where nothing changed since.
+
+        `settle` must follow the write.
+        """
         if not self._dirty:
             return None
         groups: dict[str, dict[str, dict[int, int]]] = {}
@@ -132,7 +171,8 @@ class Offsets:
             topics = groups.setdefault(group, {})
             for queue, offset in offsets.items():
                 topics.setdefault(queue.topic, {})[queue.queue_id] = offset
-        self._dirty = False
+        self._dirty, self._writing = False, True
+        self._written, self._waiting = self._waiting, []
         return self._file.encode(KeptOffsets(groups))
 
     def write(self, changes: bytes) -> None:
@@ -151,15 +191,6 @@ class Offsets:
         self._count += queue not in offsets
         offsets[queue] = offset
         self._dirty = True
-
-    def _drop(self, group: str, queues: Collection[QueueRef]) -> None:
-        offsets = self._groups[group]
-        for queue in queues:
-            if offsets.pop(queue, None) is not None:
-                self._count -= 1
-                self._dirty = True
-        if not offsets:
-            del self._groups[group]
 
     def _within(self, group: str, queue: QueueRef, offset: int, end: int) -> int:
         if offset <= end:

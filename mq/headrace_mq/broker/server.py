@@ -264,8 +264,11 @@ class Broker:
             return
         try:
             await asyncio.to_thread(offsets.write, changes)
-        except OSError:
+        except OSError as error:
+            offsets.settle(error)
             _log.exception("committed offsets could not be written; after a crash they are older")
+        else:
+            offsets.settle()
 
 
 def _connect(state: BrokerState) -> None:

@@ -80,6 +80,10 @@ class BrokerState:
         first, end = self.store.range(queue)
         return max(first, self.topics.start_of(queue)), end
 
+    def offset_at(self, queue: QueueRef, time_ms: int) -> int:
+        """The first readable offset stored at a time or later, or the end."""
+        return max(self.store.offset_at(queue, time_ms), self.range(queue)[0])
+
     def consumed(self, queue: QueueRef) -> int:
         """The offset that nobody will read below: every group is past it, or it was deleted."""
         return max(self.offsets.consumed(queue), self.topics.start_of(queue))

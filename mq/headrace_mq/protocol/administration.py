@@ -1,21 +1,29 @@
 """
-The bodies of administration: queues to freeze and to delete, and what they hold.
+The bodies of administration: of queues and their end, and of the offsets of groups.
 
 The rules of `bodies` hold here too: a struct only grows at its end, with defaults.
 
 Sits between: the broker's administrative handlers and `admin`. Pure.
 """
 
+import msgspec
+
 from headrace_mq.protocol.bodies import Body
 
 __all__ = [
+    "CloneOffsets",
+    "DeleteGroup",
     "DeleteQueues",
     "DescribeQueues",
     "DoomedQueue",
     "DoomedQueues",
     "FreezeQueues",
+    "OffsetMove",
+    "OffsetMoves",
+    "OffsetsAt",
     "QueueDescription",
     "QueuesAnswer",
+    "ResetOffsets",
 ]
 
 
@@ -83,3 +91,66 @@ class DoomedQueues(Body, frozen=True):
 
     deleted: bool
     queues: list[DoomedQueue]
+
+
+class OffsetsAt(Body, frozen=True):
+    """Asks for the first offset stored at a time or later, of all queues of the topics."""
+
+    topics: list[str]
+    time_ms: int
+
+
+class ResetOffsets(Body, frozen=True):
+    """Moves an idle group: `to` is "earliest", "latest", "offset", "time" or "shift".
+
+    `value` is the offset, the time in milliseconds since 1970 UTC, or how many messages to go
+    forward (negative: back). No topics: all that the group committed offsets in. No queue numbers:
+    all queues.
+    """
+
+    group: str
+    to: str
+    value: int = 0
+    topics: list[str] = msgspec.field(default_factory=list)
+    queues: list[int] = msgspec.field(default_factory=list)
+    dry_run: bool = False
+
+
+class CloneOffsets(Body, frozen=True):
+    """Lets an idle group stand where another one stands; no topics: all of the source's."""
+
+    source: str
+    target: str
+    topics: list[str] = msgspec.field(default_factory=list)
+    dry_run: bool = False
+
+
+class DeleteGroup(Body, frozen=True):
+    """Drops all offsets of an idle group."""
+
+    group: str
+    dry_run: bool = False
+
+
+class OffsetMove(Body, frozen=True):
+    """One offset of a group, before and after; -1 where there is none.
+
+    `redelivered` counts the messages held that the group had passed and would be given again,
+    `skipped` those that it had not reached and would never be given.
+    """
+
+    topic: str
+    queue_id: int
+    first: int
+    end: int
+    before: int
+    after: int
+    redelivered: int
+    skipped: int
+
+
+class OffsetMoves(Body, frozen=True):
+    """The answer to RESET_OFFSETS, CLONE_OFFSETS and DELETE_GROUP; not `moved`: a dry run."""
+
+    moved: bool
+    moves: list[OffsetMove]

@@ -171,7 +171,7 @@ class GetOffsets(Body, frozen=True):
 
 
 class OffsetsAnswer(Body, frozen=True):
-    """The answer to GET_OFFSETS, one entry per queue."""
+    """The answer to GET_OFFSETS and OFFSETS_AT, one entry per queue."""
 
     offsets: list[CommittedOffset]
 

@@ -1,5 +1,5 @@
 """
-COMMIT_OFFSETS and GET_OFFSETS: where a group stands.
+COMMIT_OFFSETS, GET_OFFSETS and OFFSETS_AT: where a group stands, and what stood where when.
 
 Sits between: the dispatcher and the broker's `offsets`.
 """
@@ -7,8 +7,9 @@ Sits between: the dispatcher and the broker's `offsets`.
 from headrace_mq._net.server import Connection
 from headrace_mq.broker.handlers.sessions import check_name
 from headrace_mq.broker.state import BrokerState
-from headrace_mq.errors import InvalidArgument, NotGroupMember, OffsetOutOfRange
+from headrace_mq.errors import NotGroupMember, OffsetOutOfRange
 from headrace_mq.message import QueueRef
+from headrace_mq.protocol.administration import OffsetsAt
 from headrace_mq.protocol.bodies import (
     CommitOffsets,
     CommittedOffset,
@@ -19,7 +20,7 @@ from headrace_mq.protocol.bodies import (
 )
 from headrace_mq.protocol.frame import Frame
 
-__all__ = ["commit_offsets", "get_offsets"]
+__all__ = ["commit_offsets", "get_offsets", "offsets_at"]
 
 
 def commit_offsets(state: BrokerState, connection: Connection, frame: Frame) -> tuple[bytes]:
@@ -27,14 +28,14 @@ def commit_offsets(state: BrokerState, connection: Connection, frame: Frame) -> 
 
     Raises:
         NotGroupMember: the member must join again.
-        InvalidArgument: administration of a group whose members are at work.
+        GroupAtWork: administration of a group that has members.
         TopicNotFound, QueueNotFound, OffsetOutOfRange: an entry names what does not exist.
     """
     request = decode(CommitOffsets, frame.body)
     check_name("group", request.group)
     administration = not request.member
     if administration:
-        _check_idle(state, request.group)
+        state.groups.require_idle(request.group)
     else:
         _check_member(state, connection, request)
     offsets = [(QueueRef(item.topic, item.queue_id), item.offset) for item in request.offsets]
@@ -52,12 +53,12 @@ def get_offsets(state: BrokerState, _connection: Connection, frame: Frame) -> tu
     return (encode(OffsetsAnswer(found)),)
 
 
-def _check_idle(state: BrokerState, group: str) -> None:
-    if state.groups.has_members(group):
-        raise InvalidArgument(
-            f"group {group!r} has members at work, which would overwrite its offsets; stop them,"
-            " then set the offsets"
-        )
+def offsets_at(state: BrokerState, _connection: Connection, frame: Frame) -> tuple[bytes]:
+    """Answers for each queue the first offset stored at a time or later. Raises TopicNotFound."""
+    request = decode(OffsetsAt, frame.body)
+    queues = [queue for topic in request.topics for queue in state.topics.queues_of(topic)]
+    found = [CommittedOffset(*queue, state.offset_at(queue, request.time_ms)) for queue in queues]
+    return (encode(OffsetsAnswer(found)),)
 
 
 def _check_member(state: BrokerState, connection: Connection, request: CommitOffsets) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -74,4 +75,5 @@ def run(broker_address: str) -> Run:
 @pytest.fixture
 def topic(request: pytest.FixtureRequest) -> str:
     """A name that no other test uses."""
-    return f"{Path(request.path).stem}.{request.node.name[:80]}.{os.getpid()}"
+    name = re.sub(r"\W", "-", request.node.name)
+    return f"{Path(request.path).stem}.{name[:20]}{name[-50:]}.{os.getpid()}"

@@ -153,3 +153,43 @@ def test_offsets_of_a_queue_that_does_not_exist_are_dropped(
     assert (again.get("g", Q0), again.get("g", Q1)) == (NEVER, 6)
     flush(again)
     assert loaded(file).get("g", Q0) == NEVER
+
+
+def test_a_group_without_offsets_is_gone(file: MetadataFile[KeptOffsets]) -> None:
+    offsets = loaded(file)
+    offsets.commit("g", [(Q1, 6), (Q0, 5)])
+    assert list(offsets.of("g").items()) == [(Q0, 5), (Q1, 6)]
+    offsets.leave("g", [Q0])
+    assert offsets.of("g") == {Q1: 6}
+    offsets.leave("g", [Q1])
+    offsets.leave("g", [Q1])
+    flush(offsets)
+    assert file.read() == KeptOffsets({})
+
+
+def test_whoever_waits_for_the_disk_is_told_after_the_write_that_carries_the_change(
+    file: MetadataFile[KeptOffsets],
+) -> None:
+    offsets = loaded(file)
+    told: list[tuple[str, OSError | None]] = []
+
+    def wait(name: str) -> None:
+        offsets.when_durable(lambda error: told.append((name, error)))
+
+    flush(offsets)
+    offsets.settle()
+    wait("nothing changed")
+    assert told == [("nothing changed", None)]
+    offsets.commit("g", [(Q0, 5)])
+    wait("before")
+    flush(offsets)
+    wait("during")
+    offsets.commit("g", [(Q0, 6)])
+    wait("after")
+    assert len(told) == 1
+    offsets.settle()
+    assert told[1:] == [("before", None), ("during", None)]
+    flush(offsets)
+    failure = OSError("no")
+    offsets.settle(failure)
+    assert told[3:] == [("after", failure)]

@@ -21,6 +21,10 @@ def test_no_number_ever_changes_its_meaning() -> None:
         "FREEZE_QUEUES": 55,
         "DELETE_QUEUES": 56,
         "FIND_MESSAGES": 70,
+        "OFFSETS_AT": 57,
+        "RESET_OFFSETS": 58,
+        "CLONE_OFFSETS": 59,
+        "DELETE_GROUP": 60,
         "PUSHED_REPLY": 128,
         "PUSHED_GROUP_CHANGE": 129,
     }

@@ -1,6 +1,7 @@
 import pytest
 
 from headrace_mq.errors import (
+    GroupAtWork,
     InvalidArgument,
     NotGroupMember,
     OffsetOutOfRange,
@@ -102,7 +103,7 @@ async def test_administration_sets_offsets_either_way_while_nobody_is_at_work(fi
 async def test_administration_waits_until_the_members_have_left(filled) -> None:
     await join(filled)
     error = await filled.refusal(RequestCode.COMMIT_OFFSETS, commit(("t", 0, 1), member=""))
-    assert isinstance(error, InvalidArgument)
+    assert isinstance(error, GroupAtWork)
     assert "stop them" in str(error)
     await filled.ask(RequestCode.LEAVE_GROUP, LeaveGroup("g", "m"))
     await filled.ask(RequestCode.COMMIT_OFFSETS, commit(("t", 0, 1), member=""))

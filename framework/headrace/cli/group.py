@@ -1,0 +1,138 @@
+"""`headrace group`: consumer groups of a broker, and moving their offsets."""
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from headrace.cli.administering import AsJson, ask, print_json, print_table
+from headrace.cli.options import BrokerAddress
+
+__all__ = ["commands"]
+
+commands = typer.Typer(help="Consumer groups and their offsets.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(help="The group's name.")]
+Topics = Annotated[
+    list[str] | None,
+    typer.Option("--topic", help="Repeat it for more. Default: all with offsets of the group."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would move; change nothing.")]
+
+
+@commands.command()
+def reset(
+    name: Name,
+    *,
+    topic: Topics = None,
+    queue: Annotated[
+        list[int] | None,
+        typer.Option("--queue", help="A queue's number; repeat it for more. Default: all."),
+    ] = None,
+    earliest: Annotated[bool, typer.Option("--earliest", help="To the oldest message.")] = False,
+    latest: Annotated[bool, typer.Option("--latest", help="Behind the newest message.")] = False,
+    offset: Annotated[int | None, typer.Option(help="To this offset.")] = None,
+    time: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="To what was stored then or later: 2026-01-31T14:00:00.250Z (no zone: UTC), or"
+            " milliseconds since 1970.",
+        ),
+    ] = None,
+    shift: Annotated[
+        int | None, typer.Option(help="By so many messages: --shift=-100 goes back.")
+    ] = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+    broker: BrokerAddress = "127.0.0.1:9876",
+) -> None:
+    """Move a group's offsets; its consumers must be stopped. Exactly one target is given."""
+    targets: list[tuple[Any, int]] = []
+    targets += [("earliest", 0)] if earliest else []
+    targets += [("latest", 0)] if latest else []
+    targets += [("offset", offset)] if offset is not None else []
+    targets += [("time", _milliseconds(time))] if time is not None else []
+    targets += [("shift", shift)] if shift is not None else []
+    if len(targets) != 1:
+        raise typer.BadParameter(
+            "give exactly one of --earliest, --latest, --offset, --time, --shift"
+        )
+    to, value = targets[0]
+    answer = ask(
+        broker,
+        lambda admin: admin.reset_offsets(
+            name, to, value, topics=topic or (), queues=queue or (), dry_run=dry_run
+        ),
+    )
+    _show_moves(f"group {name}", answer, as_json=as_json)
+
+
+@commands.command()
+def clone(
+    name: Annotated[str, typer.Argument(metavar="SOURCE", help="The group to copy from.")],
+    target: Annotated[str, typer.Argument(help="The group that shall stand there.")],
+    *,
+    topic: Topics = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+    broker: BrokerAddress = "127.0.0.1:9876",
+) -> None:
+    """Let a group stand where another one stands; the target's consumers must be stopped."""
+    answer = ask(
+        broker,
+        lambda admin: admin.clone_offsets(name, target, topics=topic or (), dry_run=dry_run),
+    )
+    _show_moves(f"group {target}", answer, as_json=as_json)
+
+
+@commands.command()
+def delete(
+    name: Name,
+    *,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+    broker: BrokerAddress = "127.0.0.1:9876",
+) -> None:
+    """Delete a group's offsets; its consumers must be stopped."""
+    answer = ask(broker, lambda admin: admin.delete_group(name, dry_run=dry_run))
+    _show_moves(f"group {name}", answer, as_json=as_json)
+
+
+def _show_moves(what: str, answer: Any, *, as_json: bool) -> None:
+    if as_json:
+        print_json(answer)
+        return
+    print_table(
+        ("topic", "queue", "from", "to", "delivered again", "skipped"),
+        (
+            (m.topic, m.queue_id, _place(m.before), _place(m.after), m.redelivered, m.skipped)
+            for m in answer.moves
+        ),
+    )
+    again = sum(move.redelivered for move in answer.moves)
+    skipped = sum(move.skipped for move in answer.moves)
+    counts = f"{again:,} messages delivered again, {skipped:,} skipped"
+    if answer.moved:
+        typer.echo(f"{what} moved: {counts}")
+    else:
+        typer.echo(f"{what} was not moved; without --dry-run: {counts}")
+
+
+def _place(offset: int) -> int | str:
+    return "none" if offset < 0 else offset
+
+
+def _milliseconds(time: str) -> int:
+    if time.isdecimal():
+        return int(time)
+    try:
+        moment = datetime.fromisoformat(time)
+    except ValueError as error:
+        raise typer.BadParameter(
+            f"{time!r} is no time; write 2026-01-31T14:00:00.250Z or milliseconds since 1970",
+            param_hint="--time",
+        ) from error
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1_000)

@@ -1,0 +1,218 @@
+"""
+RESET_OFFSETS, CLONE_OFFSETS and DELETE_GROUP: where a group shall stand from now on.
+
+All of a request happens or nothing, only while the group has no members, and the answer comes when
+it is on disk. A dry run answers the same moves.
+
+Sits between: the dispatcher and the broker's `offsets`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+import structlog
+
+from headrace_mq._net.server import Connection
+from headrace_mq.broker.handlers.sessions import check_name
+from headrace_mq.broker.offsets import NEVER
+from headrace_mq.broker.refusals import refuse
+from headrace_mq.broker.state import BrokerState
+from headrace_mq.errors import (
+    GroupNotFound,
+    InvalidArgument,
+    OffsetOutOfRange,
+    ResponseCode,
+    StoreFull,
+)
+from headrace_mq.message import QueueRef
+from headrace_mq.protocol.administration import (
+    CloneOffsets,
+    DeleteGroup,
+    OffsetMove,
+    OffsetMoves,
+    ResetOffsets,
+)
+from headrace_mq.protocol.bodies import decode, encode
+from headrace_mq.protocol.frame import Frame
+
+__all__ = ["TARGETS", "clone_offsets", "delete_group", "move", "reset_offsets"]
+
+# Where a group can be sent.
+TARGETS = ("earliest", "latest", "offset", "time", "shift")
+
+
+class _Plan(NamedTuple):
+    """A group and its new offsets; NEVER takes an offset away."""
+
+    group: str
+    after: Mapping[QueueRef, int]
+    dry_run: bool
+
+
+_log = structlog.get_logger(__name__)
+
+
+def move(queue: QueueRef, held: tuple[int, int], before: int, after: int) -> OffsetMove:
+    """Tells what moving an offset means for the messages that a queue holds.
+
+    Args:
+        queue: which one.
+        held: its first and its end.
+        before: where the group stands, or NEVER: then it has passed nothing.
+        after: where it shall stand, or NEVER: then it is taken to begin at the first.
+    """
+    first, end = held
+    passed, shall_pass = max(before, first), max(after, first)
+    return OffsetMove(
+        *queue,
+        first,
+        end,
+        before,
+        after,
+        redelivered=max(0, passed - shall_pass),
+        skipped=max(0, shall_pass - passed),
+    )
+
+
+def reset_offsets(state: BrokerState, connection: Connection, frame: Frame) -> tuple[bytes] | None:
+    """Moves a group to an offset, a time, an end, or by a number of messages.
+
+    Raises:
+        GroupAtWork: it has members.
+        GroupNotFound: no topics are named and the group has no offsets.
+        TopicNotFound, QueueNotFound, OffsetOutOfRange: an entry names what does not exist.
+        InvalidArgument: the target is unknown, or there are too many queues for one answer.
+    """
+    request = decode(ResetOffsets, frame.body)
+    check_name("group", request.group)
+    state.groups.require_idle(request.group)
+    if request.to not in TARGETS:
+        raise InvalidArgument(f"{request.to!r} is no target; use one of {', '.join(TARGETS)}")
+    queues = _queues(state, request.group, request.topics, request.queues)
+    after = {queue: _target(state, request, queue) for queue in queues}
+    return _apply(state, connection, frame, _Plan(request.group, after, request.dry_run))
+
+
+def clone_offsets(state: BrokerState, connection: Connection, frame: Frame) -> tuple[bytes] | None:
+    """Lets a group stand where another one stands, which may be at work.
+
+    Raises:
+        GroupAtWork: the target has members.
+        GroupNotFound: the source has no offsets.
+        TopicNotFound: a named topic does not exist.
+        InvalidArgument: a name is not allowed, or there are too many queues for one answer.
+    """
+    request = decode(CloneOffsets, frame.body)
+    check_name("group", request.target)
+    state.groups.require_idle(request.target)
+    source = state.offsets.of(request.source)
+    after = {
+        queue: source[queue]
+        for queue in _queues(state, request.source, request.topics, [])
+        if queue in source
+    }
+    if not after:
+        raise _no_offsets(request.source)
+    return _apply(state, connection, frame, _Plan(request.target, after, request.dry_run))
+
+
+def delete_group(state: BrokerState, connection: Connection, frame: Frame) -> tuple[bytes] | None:
+    """Drops all offsets of a group.
+
+    Raises:
+        GroupAtWork: it has members.
+        GroupNotFound: it has no offsets.
+    """
+    request = decode(DeleteGroup, frame.body)
+    state.groups.require_idle(request.group)
+    after = dict.fromkeys(state.offsets.of(request.group), NEVER)
+    if not after:
+        raise _no_offsets(request.group)
+    return _apply(state, connection, frame, _Plan(request.group, after, request.dry_run))
+
+
+def _queues(
+    state: BrokerState, group: str, topics: Iterable[str], numbers: Iterable[int]
+) -> list[QueueRef]:
+    named = list(dict.fromkeys(topics))
+    if not named:
+        committed = state.offsets.of(group)
+        if not committed:
+            raise _no_offsets(group)
+        named = sorted({queue.topic for queue in committed})
+    chosen = list(dict.fromkeys(numbers))
+    if not chosen:
+        return [queue for topic in named for queue in state.topics.queues_of(topic)]
+    queues = [QueueRef(topic, number) for topic in named for number in chosen]
+    for queue in queues:
+        state.topics.check(queue)
+    return queues
+
+
+def _target(state: BrokerState, request: ResetOffsets, queue: QueueRef) -> int:
+    first, end = state.range(queue)
+    if request.to == "earliest":
+        return first
+    if request.to == "latest":
+        return end
+    if request.to == "time":
+        return state.offset_at(queue, request.value)
+    if request.to == "shift":
+        before = state.offsets.get(request.group, queue)
+        # A group that never stood anywhere cannot be shifted; what is gone cannot be gone back to.
+        return before if before == NEVER else min(max(before + request.value, first), end)
+    if not first <= request.value <= end:
+        raise OffsetOutOfRange(
+            f"queue {queue.topic}/{queue.queue_id} holds offsets from {first} to {end}, not"
+            f" {request.value}; name the queues that hold it"
+        )
+    return request.value
+
+
+def _apply(
+    state: BrokerState,
+    connection: Connection,
+    frame: Frame,
+    plan: _Plan,
+) -> tuple[bytes] | None:
+    group, before = plan.group, state.offsets.of(plan.group)
+    moves = [
+        move(queue, state.range(queue), before.get(queue, NEVER), offset)
+        for queue, offset in plan.after.items()
+    ]
+    answer = encode(OffsetMoves(moved=not plan.dry_run, moves=moves))
+    # Before anything is moved: what was done must be answered.
+    if len(answer) > state.body_bytes_max:
+        raise InvalidArgument(
+            f"{len(moves)} offsets do not fit one answer; name fewer topics at a time"
+        )
+    if plan.dry_run:
+        return (answer,)
+    kept = [(queue, offset) for queue, offset in plan.after.items() if offset != NEVER]
+    state.offsets.commit(group, kept, backwards=True)
+    state.offsets.leave(group, plan.after.keys() - dict(kept).keys())
+    _log.info("offsets of a group moved", group=group, queues=len(moves))
+    state.offsets.when_durable(_answer_when_durable(connection, frame, answer))
+    return None
+
+
+def _answer_when_durable(
+    connection: Connection, frame: Frame, answer: bytes
+) -> Callable[[OSError | None], None]:
+    def settled(error: OSError | None) -> None:
+        if error is not None:
+            sentence = (
+                f"the offsets are moved, but not on disk yet ({error}); free some space, and look"
+                " at them again after a restart"
+            )
+            refuse(connection, frame, StoreFull(sentence))
+        elif not frame.is_oneway:
+            connection.answer(ResponseCode.OK, frame.correlation, answer)
+
+    return settled
+
+
+def _no_offsets(group: str) -> GroupNotFound:
+    return GroupNotFound(
+        f"group {group!r} has committed no offsets here; name its topics, or correct the name"
+    )

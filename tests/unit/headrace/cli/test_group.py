@@ -1,0 +1,110 @@
+"""`headrace group` as an operator meets it, against a broker in a process of its own."""
+
+import asyncio
+
+import pytest
+
+from headrace_mq.admin.client import AdminClient
+from headrace_mq.client.consumer import Consumer
+from headrace_mq.client.producer import Producer
+from headrace_mq.errors import GroupAtWork, GroupNotFound, OffsetOutOfRange
+from headrace_mq.message import Message, QueueRef
+
+
+@pytest.fixture
+def group(broker_address: str, topic: str) -> str:
+    """A group that stands at 3 of 5 in queue 0 and has nothing in queue 1 of its topic."""
+
+    async def prepare() -> None:
+        async with AdminClient(broker_address) as admin:
+            await admin.create_topic(topic, queues=2)
+            async with Producer(broker_address, selector=lambda _message, _queues: 0) as producer:
+                await producer.send_many([Message(topic=topic, body=b"x")] * 5)
+            await admin.set_offsets(f"group.{topic}", {QueueRef(topic, 0): 3})
+
+    asyncio.run(prepare())
+    return f"group.{topic}"
+
+
+def offset(broker_address: str, group: str, topic: str) -> int:
+    async def ask() -> int:
+        async with AdminClient(broker_address) as admin:
+            return (await admin.offsets(group, [topic]))[QueueRef(topic, 0)]
+
+    return asyncio.run(ask())
+
+
+def test_a_dry_run_shows_every_queue_and_moves_nothing(run, group, topic, broker_address) -> None:
+    shown = run("group", "reset", group, "--shift=-2", "--dry-run")
+    *table, last = shown.rows
+    assert table == [
+        ["topic", "queue", "from", "to", "delivered again", "skipped"],
+        [topic, "0", "3", "1", "2", "0"],
+        [topic, "1", "none", "none", "0", "0"],
+    ]
+    told = "was not moved; without --dry-run: 2 messages delivered again, 0 skipped"
+    assert last == [f"group {group} {told}"]
+    assert offset(broker_address, group, topic) == 3
+
+
+@pytest.mark.parametrize(
+    ("target", "reached"),
+    [
+        (["--earliest"], 0),
+        (["--latest"], 5),
+        (["--offset", "4", "--queue", "0"], 4),
+        (["--shift", "1"], 4),
+        (["--time", "1970-01-02T00:00:00Z"], 0),
+        (["--time", "2999-01-01"], 5),
+        (["--time", "32503680000000"], 5),
+    ],
+)
+def test_a_group_is_moved_to_each_kind_of_target(
+    run, group, topic, broker_address, target, reached
+) -> None:
+    done = run("group", "reset", group, "--topic", topic, *target, "--json")
+    assert (done.status, done.json["moved"]) == (0, True)
+    assert done.json["moves"][0] == {
+        "topic": topic, "queue_id": 0, "first": 0, "end": 5, "before": 3, "after": reached,
+        "redelivered": max(0, 3 - reached), "skipped": max(0, reached - 3),
+    }  # fmt: skip
+    assert offset(broker_address, group, topic) == reached
+
+
+@pytest.mark.parametrize(
+    ("target", "told"),
+    [
+        ([], "exactly one"),
+        (["--latest", "--earliest"], "exactly one"),
+        (["--latest", "--offset", "0"], "exactly one"),
+        (["--time", "yesterday"], "is no time"),
+    ],
+)
+def test_a_target_that_is_not_clear_is_a_mistake(run, group, target, told) -> None:
+    done = run("group", "reset", group, *target)
+    assert (done.status, told in done.output) == (2, True)
+
+
+def test_a_group_is_cloned_and_deleted(run, group, topic, broker_address) -> None:
+    copy = f"copy.{topic}"
+    assert f"group {copy} moved: 0 messages" in run("group", "clone", group, copy).output
+    assert offset(broker_address, copy, topic) == 3
+    would = run("group", "delete", copy, "--dry-run")
+    assert would.rows[1] == [topic, "0", "3", "none", "3", "0"]
+    assert run("group", "delete", copy).status == 0
+    assert offset(broker_address, copy, topic) == -1
+    assert isinstance(run("group", "delete", copy).error, GroupNotFound)
+    assert isinstance(run("group", "clone", copy, group).error, GroupNotFound)
+
+
+def test_what_cannot_be_done_is_a_mistake(run, group, topic, broker_address) -> None:
+    assert isinstance(run("group", "reset", group, "--offset", "6").error, OffsetOutOfRange)
+    assert isinstance(run("group", "reset", f"no.{group}", "--latest").error, GroupNotFound)
+
+    async def reset_at_work() -> None:
+        async with Consumer(broker_address, group=group, topics=[topic]):
+            done = await asyncio.to_thread(run, "group", "reset", group, "--latest")
+        assert isinstance(done.error, GroupAtWork)
+
+    asyncio.run(reset_at_work())
+    assert offset(broker_address, group, topic) == 3
