@@ -16,6 +16,7 @@ Every error that the queue raises on purpose, and the code that stands for it on
     │   ├── CorruptBatch                  a checksum does not fit its bytes
     │   ├── SequenceGap                   a producer's sequence jumped
     │   ├── NotGroupMember                the member is unknown or was replaced: join again
+    │   ├── StaleLock                     a lock on a queue went to somebody else: start over
     │   ├── ReplyUndeliverable            the caller that waits for a reply is not connected
     │   ├── StoreReadOnly                 a flush failed: nothing is accepted until a restart
     │   ├── StoreFull                     the disk is full
@@ -61,6 +62,7 @@ __all__ = [
     "ResponseCode",
     "SendTimeout",
     "SequenceGap",
+    "StaleLock",
     "StoreFull",
     "StoreReadOnly",
     "TooManyConnections",
@@ -99,6 +101,7 @@ class ResponseCode(IntEnum):
     TOPIC_IN_USE = 20
     GROUP_NOT_FOUND = 21
     GROUP_AT_WORK = 22
+    STALE_LOCK = 25
 
 
 class MessageQueueError(Exception):
@@ -202,6 +205,12 @@ class NotGroupMember(BrokerError):
     """The member is unknown to its group or was replaced; join again."""
 
     code = ResponseCode.NOT_GROUP_MEMBER
+
+
+class StaleLock(BrokerError):
+    """The member's lock on a queue is not valid any more: somebody else may handle the queue."""
+
+    code = ResponseCode.STALE_LOCK
 
 
 class ReplyUndeliverable(BrokerError):

@@ -109,6 +109,10 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     parked_fetches_max: int = 65_536
     # A member that has not been heard of for this long has left (RocketMQ scans at 120 s).
     member_expiry_ms: int = 30_000
+    # A member's locks on queues may go to others after this silence: ten heartbeats missed. Well
+    # below `member_expiry_ms`, so that what another member is to have does not wait for a member
+    # that hangs (RocketMQ renews every 20 s and waits 60 s).
+    lock_expiry_ms: int = 10_000
     # How often committed offsets reach the disk; a crash means redelivery, never loss.
     offsets_flush_ms: int = 1_000
 
@@ -121,6 +125,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
             "frame_bytes_max must not be below frame_bytes_before_hello_max",
         )
         _require(self.member_expiry_ms >= 1_000, "member_expiry_ms must be at least 1000")
+        _require(self.lock_expiry_ms >= 100, "lock_expiry_ms must be at least 100")
 
 
 class ProducerSettings(msgspec.Struct, frozen=True, kw_only=True):

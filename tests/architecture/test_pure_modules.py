@@ -13,6 +13,7 @@ PURE = [
     "headrace._projecting.folding",
     "headrace._projecting.gate",
     "headrace_mq.broker.groups",
+    "headrace_mq.broker.locks",
     "headrace_mq.client.allocation.*",
     "headrace_mq.client.process_queue",
     "headrace_mq.client.rebalance",

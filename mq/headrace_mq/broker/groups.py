@@ -8,7 +8,7 @@ Sits between: the handlers, which tell it what happened and when, and nothing be
 know the clock, connections (a session is only compared) or offsets.
 """
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
@@ -62,9 +62,17 @@ class Groups(Generic[S]):
     Args:
         member_expiry_ms: silence after which a member has left.
         epoch: the broker's start number; generations grow across restarts because of it.
+        on_left: told the group and the member whenever one is gone.
     """
 
-    def __init__(self, *, member_expiry_ms: int, epoch: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        member_expiry_ms: int,
+        epoch: int = 0,
+        on_left: Callable[[str, str], None] = lambda _group, _member: None,
+    ) -> None:
+        self._on_left = on_left
         self._member_expiry_ms = member_expiry_ms
         # One counter for all groups, so that a group which empties and fills again never repeats
         # a generation. 2^24 changes per start keep the epochs apart.
@@ -183,6 +191,7 @@ class Groups(Generic[S]):
             self._forget_session(group.members.pop(member).session, name, member)
             if not group.members:
                 del self._groups[name]
+            self._on_left(name, member)
         # One change per group, however many of its members went at once.
         left = [name for name in dict.fromkeys(name for name, _ in gone) if name in self._groups]
         return [self._change(name, self._groups[name]) for name in left]

@@ -27,6 +27,7 @@ from headrace_mq.broker.dispatcher import Dispatcher
 from headrace_mq.broker.epoch import next_epoch
 from headrace_mq.broker.groups import Groups
 from headrace_mq.broker.handlers.fetch import answer_nothing, serve_parked
+from headrace_mq.broker.locks import Locks
 from headrace_mq.broker.long_poll import LongPoll
 from headrace_mq.broker.metadata import broker_file, offsets_file, topics_file
 from headrace_mq.broker.offsets import Offsets
@@ -174,6 +175,7 @@ class Broker:
         offsets = Offsets(offsets_file(directory, self._files))
         queues = [queue for topic in topics.all() for queue in topics.queues_of(topic.topic)]
         offsets.load({queue: store.range(queue)[1] for queue in queues})
+        locks = Locks[Connection](expiry_ms=settings.lock_expiry_ms, epoch=self._epoch)
         state = BrokerState(
             settings=settings,
             clock=clock,
@@ -181,8 +183,11 @@ class Broker:
             topics=topics,
             offsets=offsets,
             groups=Groups[Connection](
-                member_expiry_ms=settings.member_expiry_ms, epoch=self._epoch
+                member_expiry_ms=settings.member_expiry_ms,
+                epoch=self._epoch,
+                on_left=locks.release,
             ),
+            locks=locks,
             epoch=self._epoch,
             started_at_ms=clock.now_ms(),
             acknowledgements=Acknowledgements(store.durable),

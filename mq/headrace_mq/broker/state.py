@@ -13,6 +13,7 @@ from headrace_mq._runtime.clock import Clock
 from headrace_mq.broker.acknowledgements import Acknowledgements
 from headrace_mq.broker.disk import Watermarks
 from headrace_mq.broker.groups import GroupChange, Groups
+from headrace_mq.broker.locks import Locks
 from headrace_mq.broker.long_poll import LongPoll
 from headrace_mq.broker.offsets import Offsets
 from headrace_mq.broker.topics import Topics
@@ -46,6 +47,7 @@ class BrokerState:
     topics: Topics
     offsets: Offsets
     groups: Groups[Connection]
+    locks: Locks[Connection]
     epoch: int
     started_at_ms: int
     acknowledgements: Acknowledgements

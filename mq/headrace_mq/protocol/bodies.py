@@ -147,11 +147,15 @@ class FetchAnswer(Body, frozen=True):
 
 
 class CommittedOffset(Body, frozen=True):
-    """The next offset a group will read from one queue; -1 where it never committed."""
+    """The next offset a group will read from one queue; -1 where it never committed.
+
+    `lock_epoch` is for commits: that of the member's lock on the queue, 0 without one.
+    """
 
     topic: str
     queue_id: int
     offset: int
+    lock_epoch: int = 0
 
 
 class CommitOffsets(Body, frozen=True):

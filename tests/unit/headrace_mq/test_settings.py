@@ -42,6 +42,7 @@ def test_the_defaults_are_valid() -> None:
         (BrokerSettings, "connections_max", 0),
         (BrokerSettings, "frame_bytes_max", (64 << 10) - 1),
         (BrokerSettings, "member_expiry_ms", 999),
+        (BrokerSettings, "lock_expiry_ms", 99),
         (ProducerSettings, "send_timeout_ms", 0),
         (ProducerSettings, "batch_messages_max", 0),
         (ProducerSettings, "batch_bytes_max", 0),

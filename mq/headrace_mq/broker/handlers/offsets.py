@@ -6,6 +6,7 @@ Sits between: the dispatcher and the broker's `offsets`.
 
 from headrace_mq._net.server import Connection
 from headrace_mq.broker.handlers.sessions import check_name
+from headrace_mq.broker.locks import Owner
 from headrace_mq.broker.state import BrokerState
 from headrace_mq.errors import NotGroupMember, OffsetOutOfRange
 from headrace_mq.message import QueueRef
@@ -29,6 +30,7 @@ def commit_offsets(state: BrokerState, connection: Connection, frame: Frame) -> 
     Raises:
         NotGroupMember: the member must join again.
         GroupAtWork: administration of a group that has members.
+        StaleLock: a queue's lock was lost, or another member holds it.
         TopicNotFound, QueueNotFound, OffsetOutOfRange: an entry names what does not exist.
     """
     request = decode(CommitOffsets, frame.body)
@@ -38,6 +40,7 @@ def commit_offsets(state: BrokerState, connection: Connection, frame: Frame) -> 
         state.groups.require_idle(request.group)
     else:
         _check_member(state, connection, request)
+        _check_locks(state, connection, request)
     offsets = [(QueueRef(item.topic, item.queue_id), item.offset) for item in request.offsets]
     for queue, offset in offsets:
         _check_offset(state, queue, offset)
@@ -68,6 +71,14 @@ def _check_member(state: BrokerState, connection: Connection, request: CommitOff
         raise NotGroupMember(
             f"group {request.group!r} has not reached generation {request.generation}; join again"
         )
+
+
+def _check_locks(state: BrokerState, connection: Connection, request: CommitOffsets) -> None:
+    owner = Owner(request.group, request.member, connection)
+    now_ms = state.clock.monotonic_ms()
+    for item in request.offsets:
+        queue = QueueRef(item.topic, item.queue_id)
+        state.locks.check(owner, queue, item.lock_epoch, now_ms=now_ms)
 
 
 def _check_offset(state: BrokerState, queue: QueueRef, offset: int) -> None:

@@ -5,6 +5,7 @@ Sits between: the dispatcher and the broker's clients and groups.
 """
 
 from headrace_mq._net.server import Connection
+from headrace_mq.broker.locks import Owner
 from headrace_mq.broker.state import BrokerState
 from headrace_mq.errors import (
     InvalidArgument,
@@ -82,7 +83,7 @@ def hello(state: BrokerState, connection: Connection, frame: Frame) -> tuple[byt
 
 
 def heartbeat(state: BrokerState, connection: Connection, frame: Frame) -> tuple[bytes]:
-    """Keeps a member alive and answers the group's view.
+    """Keeps a member and its locks alive, and answers the group's view.
 
     Raises:
         NotGroupMember: the member must join again.
@@ -93,7 +94,9 @@ def heartbeat(state: BrokerState, connection: Connection, frame: Frame) -> tuple
         return (encode(GroupAnswer(0, [])),)
     _check_held(request.held)
     now_ms = state.clock.monotonic_ms()
-    return (encode(state.groups.heartbeat(request, session=connection, now_ms=now_ms)),)
+    view = state.groups.heartbeat(request, session=connection, now_ms=now_ms)
+    state.locks.renew(Owner(request.group, request.member, connection), now_ms=now_ms)
+    return (encode(view),)
 
 
 def join_group(state: BrokerState, connection: Connection, frame: Frame) -> tuple[bytes]:

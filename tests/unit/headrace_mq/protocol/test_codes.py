@@ -25,6 +25,8 @@ def test_no_number_ever_changes_its_meaning() -> None:
         "RESET_OFFSETS": 58,
         "CLONE_OFFSETS": 59,
         "DELETE_GROUP": 60,
+        "LOCK_QUEUES": 80,
+        "UNLOCK_QUEUES": 81,
         "PUSHED_REPLY": 128,
         "PUSHED_GROUP_CHANGE": 129,
     }
