@@ -5,6 +5,7 @@ The client process of the benchmarks: one task, run as often as it is told to.
 """
 
 import asyncio
+import gc
 import json
 import sys
 import time
@@ -197,6 +198,10 @@ def percentiles(seconds: list[float]) -> Said:
 async def serve(task: str, address: str, asked: Mapping[str, Any]) -> None:
     async with AsyncExitStack() as stack:
         run = await TASKS[task](stack, address, asked)
+        # As the broker does, and any service should that makes many short-lived objects.
+        gc.set_threshold(50_000, 20, 100)
+        gc.collect()
+        gc.freeze()
         print("ready", flush=True)
         loop = asyncio.get_running_loop()
         while (await loop.run_in_executor(None, sys.stdin.readline)).strip() == "go":

@@ -12,7 +12,10 @@ batch. Never waits and sends nothing itself; the producer tells it what became o
 import asyncio
 import secrets
 from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
+from headrace_mq.client.part import Part
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.message import Message, QueueRef, SendResult
 from headrace_mq.protocol.batch import Columns, encode_batch
@@ -20,6 +23,10 @@ from headrace_mq.protocol.batch import Columns, encode_batch
 __all__ = ["Batch", "Lane", "Place", "new_producer_id"]
 
 SEQUENCE_MAX = (1 << 32) - 1
+
+T = TypeVar("T")
+
+_new = tuple.__new__
 
 
 def new_producer_id() -> int:
@@ -31,6 +38,9 @@ class Batch:
     """Messages of one queue that are sent, and acknowledged or refused, together.
 
     Attributes:
+        count: its messages.
+        fresh: those that came one by one and stand in no column yet, behind those that do.
+        born_ms: when each one was handed over.
         size: the most bytes its messages can take on the wire.
         deadline_ms: when the producer gives it up, on the monotonic clock.
         encoded: the bytes that every attempt sends; None until the first one.
@@ -41,13 +51,19 @@ class Batch:
 
     __slots__ = (
         "_base_offset",
+        "_bodies",
         "_duplicate",
         "_error",
+        "_headers",
+        "_keys",
+        "_reports",
+        "_tags",
         "attempts",
         "born_ms",
+        "count",
         "deadline_ms",
         "encoded",
-        "messages",
+        "fresh",
         "queue",
         "settled",
         "size",
@@ -57,16 +73,33 @@ class Batch:
     def __init__(self, queue: QueueRef) -> None:
         self.queue = queue
         self.deadline_ms = 0
-        self.messages: list[Message] = []
+        # One list per field, as the wire has it; a list of defaults only stays empty.
+        self._bodies: list[bytes] = []
+        self._keys: list[str] = []
+        self._tags: list[str] = []
+        self._headers: list[Mapping[str, str]] = []
         self.born_ms: list[int] = []
+        self.fresh: list[Message] = []
+        self.count = 0
         self.size = 0
         self.encoded: bytearray | None = None
         self.attempts = 0
         self.settled = False
         self.waiter: asyncio.Future[None] | None = None
+        self._reports: list[tuple[int, asyncio.Future[SendResult]]] = []
         self._base_offset = 0
         self._duplicate = False
         self._error: MessageQueueError | None = None
+
+    def extend(self, part: Part, born_ms: int) -> int:
+        """Takes many messages; returns the number of the first."""
+        self._turn_fresh()
+        number = self.count
+        self._take(part)
+        self.born_ms += [born_ms] * len(part)
+        self.size += part.size
+        self.count = number + len(part)
+        return number
 
     def stored(self, base_offset: int, *, duplicate: bool) -> None:
         """The broker has it."""
@@ -79,37 +112,74 @@ class Batch:
         self._error = error
         self._settle()
 
+    def check(self) -> None:
+        """Raises the batch's error, if it was given up."""
+        if self._error is not None:
+            # One error object raised by every sender would collect all their tracebacks.
+            raise type(self._error)(*self._error.args) from self._error
+
     def result(self, number: int) -> SendResult:
         """Where the message of that number stands; raises the batch's error.
 
         The offset is -1 for a repeated batch whose place the broker no longer remembers.
         """
         if self._error is not None:
-            # One error object raised by every sender would collect all their tracebacks.
-            raise type(self._error)(*self._error.args) from self._error
+            self.check()
         offset = self._base_offset + number if self._base_offset >= 0 else -1
-        return SendResult(self.queue, offset, self._duplicate)
+        # A named tuple built as a tuple: half the time of calling it.
+        return _new(SendResult, (self.queue, offset, self._duplicate))
+
+    def report(self, number: int, result: asyncio.Future[SendResult]) -> None:
+        """Settles a future with the result of the message of that number, once there is one."""
+        if self.settled:
+            self._tell(number, result)
+        else:
+            self._reports.append((number, result))
+
+    def columns(self) -> tuple[Columns, int]:
+        """The messages as the wire has them, and when the first was born; they are taken out."""
+        self._turn_fresh()
+        born_ms = self.born_ms
+        first = born_ms[0]
+        columns = Columns(
+            self._keys,
+            self._tags,
+            [dict(entry) for entry in self._headers],
+            self._bodies,
+            # A clock that was set back must not make a message older than its batch.
+            [max(born - first, 0) for born in born_ms] if born_ms.count(first) < self.count else [],
+        )
+        # From here on the encoded bytes are all that is needed.
+        self._keys, self._tags, self._headers, self._bodies, self.born_ms = [], [], [], [], []
+        return columns, first
+
+    def _turn_fresh(self) -> None:
+        if self.fresh:
+            fresh, self.fresh = self.fresh, []
+            self._take(Part.of(fresh))
+
+    def _take(self, part: Part) -> None:
+        number, count = len(self._bodies), len(part)
+        _extend(self._keys, part.keys, number, count, "")
+        _extend(self._tags, part.tags, number, count, "")
+        _extend(self._headers, part.headers, number, count, {})
+        self._bodies += part.bodies
 
     def _settle(self) -> None:
         self.settled = True
         if self.waiter is not None and not self.waiter.done():
             self.waiter.set_result(None)
+        reports, self._reports = self._reports, []
+        for number, result in reports:
+            self._tell(number, result)
 
-    def columns(self) -> Columns:
-        """The messages turned on their side; columns of defaults stay empty."""
-        messages, first = self.messages, self.born_ms[0]
-        keys = [message.key for message in messages]
-        tags = [message.tag for message in messages]
-        headers = [message.headers for message in messages]
-        # A clock that was set back must not make a message older than its batch.
-        deltas = [max(born - first, 0) for born in self.born_ms]
-        return Columns(
-            keys if any(keys) else [],
-            tags if any(tags) else [],
-            [dict(entry) for entry in headers] if any(headers) else [],
-            [message.body for message in messages],
-            deltas if any(deltas) else [],
-        )
+    def _tell(self, number: int, result: asyncio.Future[SendResult]) -> None:
+        if result.done():
+            return
+        try:
+            result.set_result(self.result(number))
+        except MessageQueueError as error:
+            result.set_exception(error)
 
 
 # A message's batch and its number there, from 0. A plain tuple: one is made for every message.
@@ -163,18 +233,50 @@ class Lane:
 
         Whoever gets number 0 of a batch sets its deadline.
         """
-        batch = self._waiting[-1] if self._waiting else None
+        waiting = self._waiting
+        batch = waiting[-1] if waiting else None
         if (
             batch is None
-            or len(batch.messages) >= self._messages_max
+            or batch.count >= self._messages_max
             or batch.size + size > self._bytes_max
         ):
             batch = Batch(self.queue)
-            self._waiting.append(batch)
-        batch.messages.append(message)
+            waiting.append(batch)
+        # One list now and the columns later, all at once: a fifth of the time.
+        batch.fresh.append(message)
         batch.born_ms.append(born_ms)
         batch.size += size
-        return batch, len(batch.messages) - 1
+        number = batch.count
+        batch.count = number + 1
+        return batch, number
+
+    def extend(self, part: Part, born_ms: int) -> list[tuple[Batch, int, int]]:
+        """Gives many messages their places behind all earlier ones.
+
+        Returns, in their order, batches with the number of the first message there and how many.
+        Whoever gets number 0 of a batch sets its deadline.
+        """
+        placed: list[tuple[Batch, int, int]] = []
+        left = [part]
+        while left:
+            part = left.pop()
+            batch = self._waiting[-1] if self._waiting else None
+            room = self._messages_max - batch.count if batch is not None else 0
+            fits = batch is not None and batch.size + part.size <= self._bytes_max
+            if fits and 0 < room < len(part):
+                left += _split(part, room)
+                continue
+            if batch is None or not room or not fits:
+                if len(part) > self._messages_max:
+                    left += _split(part, self._messages_max)
+                    continue
+                if part.size > self._bytes_max and len(part) > 1:
+                    left += _split(part, len(part) // 2)
+                    continue
+                batch = Batch(self.queue)
+                self._waiting.append(batch)
+            placed.append((batch, batch.extend(part, born_ms), len(part)))
+        return placed
 
     def depart(self) -> tuple[Batch, bytearray]:
         """Takes the next batch, or the one in flight again, and its bytes.
@@ -223,18 +325,15 @@ class Lane:
         return late
 
     def _encode(self, batch: Batch) -> Batch:
-        count = len(batch.messages)
+        count = batch.count
         if self._sequence + count > SEQUENCE_MAX:
             self._begin_sequence()
-        columns = batch.columns()
+        columns, born_first_ms = batch.columns()
         try:
-            batch.encoded = self._encoded(columns, batch.born_ms[0])
+            batch.encoded = self._encoded(columns, born_first_ms)
         except TypeError:
-            batch.encoded = self._encoded(_plain(columns), batch.born_ms[0])
+            batch.encoded = self._encoded(_plain(columns), born_first_ms)
         self._sequence += count
-        # From here on the encoded bytes are all that is needed.
-        batch.messages.clear()
-        batch.born_ms.clear()
         return batch
 
     def _encoded(self, columns: Columns, born_first_ms: int) -> bytearray:
@@ -250,6 +349,21 @@ class Lane:
     def _begin_sequence(self) -> None:
         self._producer_id = new_producer_id()
         self._sequence = 0
+
+
+def _extend(column: list[T], more: Sequence[T], number: int, count: int, missing: T) -> None:
+    """Appends `count` entries to a column of `number` messages; both are empty if all are missing."""
+    if more:
+        if not column:
+            column += [missing] * number
+        column += more
+    elif column:
+        column += [missing] * count
+
+
+def _split(part: Part, at: int) -> list[Part]:
+    """Cuts a part in two, the first one last."""
+    return [part.pick(range(at, len(part))), part.pick(range(at))]
 
 
 def _plain(columns: Columns) -> Columns:

@@ -8,10 +8,11 @@ messages without a key go round robin.
 Sits between: `producer` and the message. Pure.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import google_crc32c
 
+from headrace_mq.client.part import Part
 from headrace_mq.message import Message
 
 __all__ = ["Route", "Selector", "queue_for_key"]
@@ -58,3 +59,26 @@ class Route:
             return number
         self._turn = (self._turn + 1) % self.queues
         return self._turn
+
+    def divide(self, part: Part) -> list[tuple[int, Sequence[int]]]:
+        """Chooses for many messages, in their order, as `choose` does for each one.
+
+        Returns queue numbers, each with the places of its messages in the part.
+        """
+        count = len(part)
+        if self._selector is None and not part.keys:
+            turn, step = self._turn + 1, self.queues
+            self._turn = (self._turn + count) % step
+            return [
+                ((turn + first) % step, range(first, count, step))
+                for first in range(min(step, count))
+            ]
+        if self._selector is None and all(part.keys):
+            value, step = google_crc32c.value, self.queues
+            chosen = [value(key.encode()) % step for key in part.keys]
+        else:
+            chosen = [self.choose(message) for message in part.messages(self.topic)]
+        places: list[list[int]] = [[] for _ in range(self.queues)]
+        for place, queue in enumerate(chosen):
+            places[queue].append(place)
+        return [(queue, found) for queue, found in enumerate(places) if found]

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace_mq.client.lane import SEQUENCE_MAX, Batch, Lane, new_producer_id
+from headrace_mq.client.part import Part
 from headrace_mq.errors import InvalidArgument, SendTimeout
 from headrace_mq.message import Message, QueueRef, SendResult
 from headrace_mq.protocol.batch import decode_records, read_header
@@ -230,3 +231,78 @@ def test_every_message_departs_in_order_and_nothing_departs_behind_a_batch_in_fl
             arrived += bodies(lane.in_flight.encoded)  # type: ignore[union-attr,arg-type]  # in flight
         lane.arrived()
     assert arrived == [b"%d" % number for number in range(added)]
+
+
+@given(
+    steps=st.lists(
+        st.one_of(
+            st.integers(1, 9).map(lambda count: [b"x" * 10] * count),
+            st.lists(st.binary(max_size=90), min_size=1, max_size=9),
+            st.just([bytes(300)]),
+        ),
+        min_size=1,
+        max_size=8,
+    )
+)
+def test_many_at_once_stand_in_order_in_batches_within_the_limits(steps: list[list[bytes]]) -> None:
+    lane = make(messages_max=4, bytes_max=200)
+    expected: list[bytes] = []
+    for number, step in enumerate(steps):
+        if number % 3 == 2:
+            lane.add(message(step[0]), len(step[0]), 5)
+            expected.append(step[0])
+            continue
+        placed = lane.extend(Part(step, [f"{n}" for n in range(len(step))]), 5)
+        assert sum(count for _, _, count in placed) == len(step)
+        at = 0
+        for batch, first, count in placed:
+            assert batch.count >= first + count
+            at += count
+        expected += step
+    found: list[bytes] = []
+    while lane.has_work:
+        batch, encoded = lane.depart()
+        records = decode_records(encoded)
+        assert len(records) == batch.count <= 4
+        assert batch.size <= 200 or batch.count == 1
+        found += [record.body for record in records]
+        lane.arrived()
+    assert found == expected
+
+
+def test_columns_and_single_messages_mix_in_one_batch() -> None:
+    lane = make(messages_max=9)
+    lane.add(message(b"a"), 10, 50)
+    lane.extend(Part([b"b", b"c"], ["k", ""], [], [{}, {"h": "v"}]), 51)
+    lane.add(message(b"d", tag="x"), 10, 50)
+    lane.extend(Part([b"e"]), 49)
+    records = decode_records(lane.depart()[1])
+    assert [(r.key, r.tag, dict(r.headers), r.body) for r in records] == [
+        ("", "", {}, b"a"),
+        ("k", "", {}, b"b"),
+        ("", "", {"h": "v"}, b"c"),
+        ("", "x", {}, b"d"),
+        ("", "", {}, b"e"),
+    ]
+    assert [record.born_at_ms for record in records] == [50, 51, 51, 50, 50]
+
+
+async def test_a_report_is_made_once_there_is_a_result() -> None:
+    loop = asyncio.get_running_loop()
+    early, late, given_up = loop.create_future(), loop.create_future(), loop.create_future()
+    batch = Batch(QUEUE)
+    batch.report(1, early)
+    batch.report(0, given_up)
+    given_up.cancel()
+    batch.stored(7, duplicate=False)
+    batch.report(2, late)
+    assert [(await result).offset for result in (early, late)] == [8, 9]
+
+
+async def test_a_report_of_a_given_up_batch_raises_why() -> None:
+    result = asyncio.get_running_loop().create_future()
+    batch = Batch(QUEUE)
+    batch.report(0, result)
+    batch.failed(SendTimeout("late"))
+    with pytest.raises(SendTimeout, match="late"):
+        await result

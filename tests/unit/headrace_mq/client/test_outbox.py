@@ -49,7 +49,7 @@ def put(outbox: Outbox, body: bytes = b"x", queue: int = 0) -> Place:
 
 def line_up(outbox: Outbox, body: bytes = b"x", queue: int = 0) -> Any:
     one = message(body, queue)
-    return outbox.place(one, outbox.measure(one))
+    return outbox.place(one)
 
 
 def contents(request: Any) -> list[list[bytes]]:
@@ -275,8 +275,8 @@ async def test_messages_wait_for_a_route_or_its_refusal(link: Link, clock: Any) 
     wanted: list[str] = []
     outbox = make(link, clock, want=wanted)
     missing, known = message(topic="missing"), message(topic="known")
-    refused = outbox.place(missing, outbox.measure(missing))
-    waiting = outbox.place(known, outbox.measure(known))
+    refused = outbox.place(missing)
+    waiting = outbox.place(known)
     assert set(wanted) == {"missing"}
     outbox.refuse_route("missing", TopicNotFound("no such topic"))
     assert wanted[-1] == "known"
@@ -307,7 +307,7 @@ async def test_abandoning_fails_everything_that_is_left(
     broker.held = {PRODUCE}
     place = put(outbox)
     elsewhere = message(topic="unknown")
-    waiting = outbox.place(elsewhere, outbox.measure(elsewhere))
+    waiting = outbox.place(elsewhere)
     await broker.next(PRODUCE)
     outbox.abandon(Closed("the producer was closed"))
     await outbox.drained()
@@ -323,7 +323,7 @@ async def test_a_selector_that_fails_for_a_waiting_message_fails_its_sender_alon
 ) -> None:
     outbox = make(link, clock)
     bad, good = message(key="not a number"), message(b"good")
-    places = [outbox.place(one, outbox.measure(one)) for one in (bad, good)]
+    places = [outbox.place(one) for one in (bad, good)]
     outbox.open_route("t", 1)
     with pytest.raises(ValueError, match="not a number"):
         await places[0]  # type: ignore[misc]  # a future: the route was not known
@@ -354,7 +354,7 @@ async def test_what_cannot_be_sent_is_refused_before_it_has_a_place(
 async def test_the_measure_is_never_below_what_is_sent(broker: Any, outbox: Outbox) -> None:
     one = message("ö".encode() * 40, headers={"ä": "x" * 300, "": ""}, tag="täg")
     size = outbox.measure(one)
-    outbox.place(one, size)
+    outbox.place(one)
     await outbox.drained()
     header = read_header(broker.batches[QueueRef("t", 0)][0])
     assert header.plain_bytes <= size

@@ -418,3 +418,45 @@ async def test_queues_that_were_added_are_used_after_a_refresh(
         broker.held = {DESCRIBE}
         (await broker.next(DESCRIBE)).refuse(InvalidArgument("no"))
         await broker.next(DESCRIBE)
+
+
+async def test_columns_are_sent_like_messages(broker: Any, producer: Producer) -> None:
+    await producer.send(Message(topic="t", body=b"so that the route is known", key="k"))
+    bodies, keys = [b"a", b"b", b"c"], ["k", "l", "k"]
+    tags, headers = ["x", "", ""], [{}, {}, {"h": "v"}]
+    results = await producer.send_columns("t", bodies, keys=keys, tags=tags, headers=headers)
+    again = await producer.send_many(
+        [
+            Message(topic="t", body=body, key=key, tag=tag, headers=header)
+            for body, key, tag, header in zip(bodies, keys, tags, headers, strict=True)
+        ]
+    )
+    assert [result.queue for result in results] == [result.queue for result in again]
+    records = [
+        record
+        for held in broker.batches.values()
+        for batch in held
+        for record in decode_records(batch)
+        if record.body in bodies
+    ]
+    assert sorted((r.body, r.key, r.tag, tuple(r.headers)) for r in records) == sorted(
+        2 * [(b"a", "k", "x", ()), (b"b", "l", "", ()), (b"c", "k", "", ("h",))]
+    )
+    assert list(await producer.send_columns("t", [])) == []
+
+
+async def test_columns_to_an_unknown_topic_wait_for_its_route(
+    broker: Any, producer: Producer
+) -> None:
+    results = await producer.send_columns("new", [b"a", b"b"], keys=["k", "k"])
+    assert [result.offset for result in results] == [0, 1]
+
+
+async def test_columns_that_cannot_be_sent_are_refused_whole(
+    broker: Any, producer: Producer
+) -> None:
+    await producer.send(Message(topic="t", body=b"so that the route is known"))
+    for columns in ({"keys": ["k"]}, {"keys": ["k" * 2_000, "l"]}, {"tags": [1, 2]}):
+        with pytest.raises((ValueError, TypeError)):
+            await producer.send_columns("t", [b"a", b"b"], **columns)  # type: ignore[arg-type]  # wrong on purpose
+    assert broker.count(RequestCode.PRODUCE) == 1

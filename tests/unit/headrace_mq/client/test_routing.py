@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace_mq.client.part import Part
 from headrace_mq.client.routing import Route, queue_for_key
 from headrace_mq.message import Message
 
@@ -62,3 +63,27 @@ def test_a_selector_that_leaves_the_range_is_told(wild: int) -> None:
     route = Route("t", 4, lambda message, queues: wild)
     with pytest.raises(ValueError, match=f"chose queue {wild}; t has queues 0 to 3"):
         route.choose(message())
+
+
+@given(
+    keys=st.lists(st.sampled_from(["", "a", "b", "ü", "d"]), min_size=1, max_size=30),
+    queues=st.integers(1, 5),
+    before=st.integers(0, 4),
+    selected=st.booleans(),
+)
+def test_many_messages_go_where_each_one_would(
+    keys: list[str], queues: int, before: int, selected: bool
+) -> None:
+    selector = (lambda message, queues: len(message.key) % queues) if selected else None
+    one, many = Route("t", queues, selector), Route("t", queues, selector)
+    for route in (one, many):
+        for _ in range(before):
+            route.choose(Message(topic="t", body=b""))
+    messages = [Message(topic="t", body=b"", key=key) for key in keys]
+    chosen = [one.choose(message) for message in messages]
+    divided = many.divide(Part.of(messages))
+    assert {place: queue for queue, places in divided for place in places} == dict(
+        enumerate(chosen)
+    )
+    assert all(list(places) == sorted(places) for _, places in divided)
+    assert one.choose(messages[0]) == many.choose(messages[0])
