@@ -25,6 +25,7 @@ Every error that the queue raises on purpose, and the code that stands for it on
     │   ├── TopicInUse                    what shall be deleted is not frozen or not consumed
     │   ├── GroupNotFound                 the group has neither offsets nor members
     │   └── GroupAtWork                   the group has members, which would overwrite its offsets
+    │   └── ScheduleFull                  as many scheduled messages wait as may
     ├── ConnectionLost            the connection ended before an answer came: outcome unknown
     ├── SendTimeout               no acknowledgement in time: outcome unknown, retrying is safe
     ├── RequestTimeout            no answer in time
@@ -60,6 +61,7 @@ __all__ = [
     "ReplyUndeliverable",
     "RequestTimeout",
     "ResponseCode",
+    "ScheduleFull",
     "SendTimeout",
     "SequenceGap",
     "StaleLock",
@@ -102,6 +104,7 @@ class ResponseCode(IntEnum):
     GROUP_NOT_FOUND = 21
     GROUP_AT_WORK = 22
     STALE_LOCK = 25
+    SCHEDULE_FULL = 29
 
 
 class MessageQueueError(Exception):
@@ -262,6 +265,13 @@ class GroupAtWork(BrokerError):
     """The group has members at work, which would overwrite its offsets."""
 
     code = ResponseCode.GROUP_AT_WORK
+
+
+class ScheduleFull(BrokerError):
+    """As many scheduled messages wait as the broker's settings allow."""
+
+    code = ResponseCode.SCHEDULE_FULL
+    retriable = True
 
 
 class ConnectionLost(MessageQueueError):

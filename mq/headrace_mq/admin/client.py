@@ -10,6 +10,7 @@ from headrace_mq.admin.offsets import OffsetAdministration
 from headrace_mq.admin.topics import TopicAdministration
 from headrace_mq.protocol.bodies import BrokerDescription
 from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.protocol.scheduling import ScheduleDescription
 
 __all__ = ["AdminClient"]
 
@@ -28,3 +29,7 @@ class AdminClient(TopicAdministration, OffsetAdministration, MessageSearch):
     async def describe(self) -> BrokerDescription:
         """The broker itself: address, epoch, connections, whether it still accepts messages."""
         return await self._ask(BrokerDescription, RequestCode.DESCRIBE_BROKER)
+
+    async def scheduled(self) -> ScheduleDescription:
+        """How many scheduled messages wait, when the next one is due (-1: none), how late it is."""
+        return await self._ask(ScheduleDescription, RequestCode.DESCRIBE_SCHEDULE)

@@ -55,6 +55,7 @@ class Deletion:
         clock: the time.
         consumed: the offset that every group has reached in a queue.
         early: whether the disk is so full that consumed messages go before their age.
+        spare: given the segments, lowers the position before which they may go.
     """
 
     def __init__(
@@ -65,12 +66,14 @@ class Deletion:
         clock: Clock,
         consumed: Callable[[QueueRef], int],
         early: Callable[[], bool],
+        spare: Callable[[Sequence[SegmentFacts], int], int],
     ) -> None:
         self._store = store
         self._settings = settings
         self._clock = clock
         self._consumed = consumed
         self._early = early
+        self._spare = spare
         self._timeline: Timeline | None = None
 
     def start(self) -> None:
@@ -93,6 +96,9 @@ class Deletion:
         rules = rules_of(self._settings, early=self._early())
         before = delete_before(segments, rules, self._timeline, self._consumed)
         if not segments or before <= segments[0].base:
+            return 0
+        before = self._spare(segments, before)
+        if before <= segments[0].base:
             return 0
         deleted = self._store.delete_segments(_LOG, before)
         _log.info("segments deleted", log=_LOG, segments=deleted, before=before, early=rules.early)

@@ -11,7 +11,7 @@ from types import MappingProxyType
 import structlog
 
 from headrace_mq._net.server import Connection
-from headrace_mq.broker.handlers import admin, locks, moves, offsets, sessions, topics
+from headrace_mq.broker.handlers import admin, locks, moves, offsets, scheduling, sessions, topics
 from headrace_mq.broker.handlers.fetch import fetch
 from headrace_mq.broker.handlers.finding import find_messages
 from headrace_mq.broker.handlers.produce import produce
@@ -58,6 +58,8 @@ HANDLERS: Mapping[int, Handler] = MappingProxyType(
         RequestCode.DELETE_GROUP: moves.delete_group,
         RequestCode.LOCK_QUEUES: locks.lock_queues,
         RequestCode.UNLOCK_QUEUES: locks.unlock_queues,
+        RequestCode.CANCEL_SCHEDULED: scheduling.cancel_scheduled,
+        RequestCode.DESCRIBE_SCHEDULE: scheduling.describe_schedule,
     }
 )
 

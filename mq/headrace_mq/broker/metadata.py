@@ -15,10 +15,18 @@ from headrace_mq._runtime.files import Files
 from headrace_mq.broker.epoch import KeptBroker
 from headrace_mq.broker.metadata_file import MetadataFile
 from headrace_mq.broker.offsets import KeptOffsets
+from headrace_mq.broker.schedule import KeptSchedule
 from headrace_mq.broker.topics import KeptTopic, KeptTopics
 from headrace_mq.store.inspection import FoundQueue, MetadataKind
 
-__all__ = ["METADATA", "broker_file", "offsets_file", "topics_file", "topics_from"]
+__all__ = [
+    "METADATA",
+    "broker_file",
+    "offsets_file",
+    "schedule_file",
+    "topics_file",
+    "topics_from",
+]
 
 # Beside the store's own folders.
 METADATA_FOLDER = "metadata"
@@ -48,6 +56,9 @@ METADATA: Mapping[str, MetadataKind] = MappingProxyType(
         f"{METADATA_FOLDER}/offsets.json": MetadataKind(
             KeptOffsets, "every group then begins where its consumers' settings say"
         ),
+        f"{METADATA_FOLDER}/schedule.json": MetadataKind(
+            KeptSchedule, "the schedule is then read from its journal, which takes longer"
+        ),
     }
 )
 
@@ -68,6 +79,12 @@ def offsets_file(store: Path, files: Files | None = None) -> MetadataFile[KeptOf
     """The file with the groups' committed offsets."""
     file = f"{METADATA_FOLDER}/offsets.json"
     return MetadataFile(store / file, KeptOffsets, repair=_repair(store, file), files=files)
+
+
+def schedule_file(store: Path, files: Files | None = None) -> MetadataFile[KeptSchedule]:
+    """The file with the pending scheduled messages, so that a start need not read them all."""
+    file = f"{METADATA_FOLDER}/schedule.json"
+    return MetadataFile(store / file, KeptSchedule, repair=_repair(store, file), files=files)
 
 
 def _repair(store: Path, file: str) -> str:

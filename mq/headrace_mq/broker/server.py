@@ -1,8 +1,9 @@
 """
 The broker: everything wired together, and the order in which it starts and stops.
 
-    start   epoch -> store (recovers) -> topics -> offsets -> listen
-    stop    no new connections, no new messages -> what is appended becomes durable and is answered
+    start   epoch -> store (recovers) -> topics -> offsets -> schedule -> listen
+    stop    no new connections, no new messages -> the schedule rests
+            -> what is appended becomes durable and is answered
             -> parked fetches are answered -> connections close -> offsets -> store
 
 Sits between: the command line or an application, and all parts of the broker. Must never know the
@@ -12,8 +13,9 @@ environment or who supervises the process.
 import asyncio
 import gc
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
+from pathlib import Path
 
 import structlog
 
@@ -29,11 +31,14 @@ from headrace_mq.broker.groups import Groups
 from headrace_mq.broker.handlers.fetch import answer_nothing, serve_parked
 from headrace_mq.broker.locks import Locks
 from headrace_mq.broker.long_poll import LongPoll
-from headrace_mq.broker.metadata import broker_file, offsets_file, topics_file
+from headrace_mq.broker.metadata import broker_file, offsets_file, schedule_file, topics_file
 from headrace_mq.broker.offsets import Offsets
+from headrace_mq.broker.scheduler import Scheduler
 from headrace_mq.broker.state import BrokerState
 from headrace_mq.broker.topics import Topics
 from headrace_mq.errors import DataCorrupt, MessageQueueError
+from headrace_mq.message import QueueRef
+from headrace_mq.protocol.scheduling import SCHEDULE_QUEUE
 from headrace_mq.settings import BrokerSettings
 from headrace_mq.store.message_store import MessageStore
 
@@ -107,6 +112,7 @@ class Broker:
             await store.aclose()
             raise
         self._state = state
+        state.scheduler.start()
         self._scanned_at_ms = self._clock.monotonic_ms()
         expiry_s = self._settings.member_expiry_ms / 1_000 / _EXPIRY_SCANS
         flush_s = self._settings.offsets_flush_ms / 1_000
@@ -131,6 +137,7 @@ class Broker:
         state.stopping = True
         state.server.stop_accepting()
         try:
+            await state.scheduler.aclose()
             await state.acknowledgements.drain()
             for parked in state.long_poll.release():
                 answer_nothing(parked)
@@ -176,6 +183,7 @@ class Broker:
         queues = [queue for topic in topics.all() for queue in topics.queues_of(topic.topic)]
         offsets.load({queue: store.range(queue)[1] for queue in queues})
         locks = Locks[Connection](expiry_ms=settings.lock_expiry_ms, epoch=self._epoch)
+        watermarks = self._watermarks(directory)
         state = BrokerState(
             settings=settings,
             clock=clock,
@@ -191,24 +199,40 @@ class Broker:
             epoch=self._epoch,
             started_at_ms=clock.now_ms(),
             acknowledgements=Acknowledgements(store.durable),
-            watermarks=Watermarks(
-                self._disk,
-                directory,
-                refuse_percent=settings.store.disk_refuse_percent,
-                delete_percent=settings.store.disk_delete_percent,
-                look_ms=settings.store.disk_look_ms,
+            watermarks=watermarks,
+            scheduler=Scheduler(
+                store,
+                topics,
+                clock=clock,
+                file=schedule_file(directory, self._files),
+                epoch=self._epoch,
+                pending_max=settings.scheduled_max,
+                check_room=watermarks.check,
             ),
         )
-        state.watermarks.look()
+        state.scheduler.load()
         self._deletion = Deletion(
             store,
             settings.store,
             clock=clock,
             consumed=state.consumed,
             early=lambda: state.watermarks.early,
+            spare=state.scheduler.spare,
         )
         _connect(state)
         return state
+
+    def _watermarks(self, directory: Path) -> Watermarks:
+        settings = self._settings.store
+        watermarks = Watermarks(
+            self._disk,
+            directory,
+            refuse_percent=settings.disk_refuse_percent,
+            delete_percent=settings.disk_delete_percent,
+            look_ms=settings.disk_look_ms,
+        )
+        watermarks.look()
+        return watermarks
 
     def _every(
         self,
@@ -293,7 +317,14 @@ def _connect(state: BrokerState) -> None:
         serve=partial(serve_parked, state),
         expire=answer_nothing,
     )
-    state.store.on_visible = state.long_poll.wake
+    state.store.on_visible = partial(_visible, state)
+
+
+def _visible(state: BrokerState, queues: Collection[QueueRef]) -> None:
+    """Tells everyone who waits for new messages in one of the queues."""
+    if SCHEDULE_QUEUE in queues:
+        state.scheduler.journal_grew()
+    state.long_poll.wake(queues)
 
 
 async def serve(settings: BrokerSettings, *, ready: Callable[[str], None]) -> None:

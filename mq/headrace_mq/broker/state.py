@@ -16,6 +16,7 @@ from headrace_mq.broker.groups import GroupChange, Groups
 from headrace_mq.broker.locks import Locks
 from headrace_mq.broker.long_poll import LongPoll
 from headrace_mq.broker.offsets import Offsets
+from headrace_mq.broker.scheduler import Scheduler
 from headrace_mq.broker.topics import Topics
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.bodies import encode
@@ -52,6 +53,7 @@ class BrokerState:
     started_at_ms: int
     acknowledgements: Acknowledgements
     watermarks: Watermarks
+    scheduler: Scheduler
     server: FrameServer = field(init=False)
     long_poll: LongPoll = field(init=False)
     address: str = ""

@@ -23,11 +23,13 @@ from headrace_mq.errors import (
     QueueNotFound,
     StoreFull,
     TopicExists,
+    TopicInUse,
     TopicNotFound,
 )
 from headrace_mq.message import QUEUES_PER_TOPIC_MAX, QueueRef, check_topic
 from headrace_mq.protocol.administration import FreezeQueues
 from headrace_mq.protocol.bodies import CreateTopic, TopicDescription
+from headrace_mq.protocol.scheduling import SCHEDULE_TOPIC
 
 __all__ = ["QUEUES_MAX", "RETENTIONS", "KeptGrave", "KeptTopic", "KeptTopics", "Topics"]
 
@@ -57,6 +59,10 @@ class KeptGrave(msgspec.Struct, frozen=True):
 
     retention: str
     ends: dict[int, int]
+
+
+# The journal of scheduled messages: one order, and deleted like other short-lived messages.
+_SCHEDULE_RETENTION = "transient"
 
 
 class KeptTopics(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -181,7 +187,8 @@ class Topics:
         for topic in sorted(missing):
             grave = self._graves.get(_checked(topic))
             retention = grave.retention if grave else "transient"
-            new[topic] = KeptTopic(self._default_queues, retention)
+            queues = 1 if topic == SCHEDULE_TOPIC else self._default_queues
+            new[topic] = KeptTopic(queues, retention)
         if new:
             self._change(new)
 
@@ -204,6 +211,8 @@ class Topics:
                 f" {request.queues}"
             )
         kept = self._topics.get(topic)
+        if topic == SCHEDULE_TOPIC and (request.queues > 1 or retention != _SCHEDULE_RETENTION):
+            raise InvalidArgument(f"{SCHEDULE_TOPIC} has one queue and is transient; ask for that")
         before = kept or self._graves.get(topic)
         if before and before.retention != retention:
             state = "exists" if kept else "was deleted, but its messages still stand in the log,"
@@ -211,7 +220,8 @@ class Topics:
                 f"topic {topic!r} {state} with retention {before.retention!r}, which cannot change;"
                 " use another name"
             )
-        queues = request.queues or (kept.queues if kept else self._default_queues)
+        default = 1 if topic == SCHEDULE_TOPIC else self._default_queues
+        queues = request.queues or (kept.queues if kept else default)
         if kept is None:
             self._change({topic: KeptTopic(queues, retention)})
         elif queues > kept.queues:
@@ -259,8 +269,11 @@ class Topics:
 
         Raises:
             TopicNotFound: there is no such topic.
+            TopicInUse: the scheduled messages wait in it.
             StoreFull: the disk is full; nothing was deleted.
         """
+        if topic == SCHEDULE_TOPIC:
+            raise TopicInUse(f"{SCHEDULE_TOPIC} holds the scheduled messages; cancel those instead")
         kept = self._topics.get(topic)
         if kept is None:
             raise _not_found(topic)

@@ -19,6 +19,7 @@ from headrace_mq.client.outbox import Outbox
 from headrace_mq.client.part import Part
 from headrace_mq.client.results import SendResults
 from headrace_mq.client.routing import Selector
+from headrace_mq.client.scheduling import Scheduled, When, envelope
 from headrace_mq.errors import Closed, MessageQueueError, RequestTimeout, TopicNotFound
 from headrace_mq.message import Message, QueueRef, SendResult
 from headrace_mq.protocol.batch import Columns, encode_batch
@@ -33,6 +34,11 @@ from headrace_mq.protocol.bodies import (
 )
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import Frame
+from headrace_mq.protocol.scheduling import (
+    SCHEDULE_TOPIC,
+    CancelledScheduled,
+    CancelScheduled,
+)
 from headrace_mq.settings import ProducerSettings
 
 __all__ = ["Producer"]
@@ -82,6 +88,7 @@ class Producer:
         self._receive_reply: Callable[[str, bytes], None] | None = None
         self._resolving: dict[str, asyncio.Task[None]] = {}
         self._refresher: asyncio.Task[None] | None = None
+        self._schedule_is_there = False
 
     @property
     def client_id(self) -> str:
@@ -191,6 +198,51 @@ class Producer:
         """
         self._open_outbox()
         return await self._send_part(topic, Part(bodies, keys, tags, headers)) if bodies else []
+
+    async def schedule(
+        self,
+        message: Message,
+        *,
+        at_ms: int | None = None,
+        delay_ms: int | None = None,
+        level: str | None = None,
+    ) -> Scheduled:
+        """Hands over a message that the broker delivers later, once; durable on return.
+
+        Say when with one of the three. Its queue is chosen when it is due.
+
+        Args:
+            message: with at most 62 headers.
+            at_ms: a time, in ms since 1970 UTC, at most 366 days ahead; a time that is past is now.
+            delay_ms: so long after the broker has stored it, by the broker's clock.
+            level: a delay by RocketMQ's names, from "1s" to "2h".
+
+        Raises:
+            ScheduleFull: as many wait as the broker allows.
+            ValueError, TypeError, SendTimeout, BrokerError, Closed: as `send`.
+        """
+        when = When.of(at_ms=at_ms, delay_ms=delay_ms, level=level)
+        sealed = envelope(message, when)
+        if not self._schedule_is_there:
+            await self.create_topic(SCHEDULE_TOPIC, 1)
+            self._schedule_is_there = True
+        due_at_ms = when.due_at_ms(self._clock.now_ms())
+        return Scheduled((await self.send(sealed)).offset, due_at_ms)
+
+    async def cancel(self, scheduled_id: int) -> bool:
+        """Takes a scheduled message back, durably; False: it is delivered or was cancelled.
+
+        Raises:
+            BrokerError: the broker refused; nothing was changed.
+            ConnectionLost, RequestTimeout: the outcome is unknown; asking again is safe.
+        """
+        self._open_outbox()
+        answer = await self._link.request(
+            RequestCode.CANCEL_SCHEDULED,
+            encode(CancelScheduled(scheduled_id)),
+            timeout_ms=self._settings.send_timeout_ms,
+        )
+        return decode(CancelledScheduled, answer).cancelled
 
     async def create_topic(self, topic: str, queues: int = 0, retention: str = "transient") -> None:
         """Creates a topic, or confirms that it exists with at least these settings.

@@ -1,9 +1,7 @@
 """
 Which queue a message goes to.
 
-The rule is part of the wire contract: every client in every language must send one key to the same
-queue. It is the CRC-32C (Castagnoli) of the key's UTF-8 bytes, modulo the topic's number of queues;
-messages without a key go round robin.
+Messages with a key go where `protocol.keys` says, the others round robin.
 
 Sits between: `producer` and the message. Pure.
 """
@@ -14,16 +12,12 @@ import google_crc32c
 
 from headrace_mq.client.part import Part
 from headrace_mq.message import Message
+from headrace_mq.protocol.keys import queue_for_key
 
 __all__ = ["Route", "Selector", "queue_for_key"]
 
 # Given a message and the topic's number of queues, returns a queue number.
 Selector = Callable[[Message, int], int]
-
-
-def queue_for_key(key: str, queues: int) -> int:
-    """The queue that holds a routing key: CRC-32C of its UTF-8 bytes modulo the queue count."""
-    return int(google_crc32c.value(key.encode())) % queues
 
 
 class Route:

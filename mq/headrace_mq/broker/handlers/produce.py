@@ -1,7 +1,8 @@
 """
 PRODUCE: batches in, appended one after the other, answered when they are durable.
 
-Sits between: the dispatcher and the store. The payload of a batch is never decoded here.
+Sits between: the dispatcher and the store. The payload of a batch is never decoded,
+but for those to the schedule.
 """
 
 import structlog
@@ -19,6 +20,7 @@ from headrace_mq.errors import (
 from headrace_mq.protocol.batch import BatchHeader, read_header, split_batches
 from headrace_mq.protocol.bodies import ProduceAnswer, Produced, encode
 from headrace_mq.protocol.frame import Frame
+from headrace_mq.protocol.scheduling import SCHEDULE_TOPIC
 
 __all__ = ["produce"]
 
@@ -75,6 +77,8 @@ def _append(state: BrokerState, header: BatchHeader, batch: memoryview) -> tuple
         )
     state.watermarks.check()
     topic = header.queue.topic
+    if topic == SCHEDULE_TOPIC:
+        state.scheduler.check(header, batch)
     if topic not in state.topics:
         state.topics.admit((topic,))
     retention = state.topics.for_append(header.queue)

@@ -1,5 +1,8 @@
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.broker.server import Broker
+from headrace_mq.client.producer import Producer
+from headrace_mq.message import Message
+from headrace_mq.protocol.scheduling import ScheduleDescription
 
 
 async def test_the_broker_describes_itself(broker: Broker, admin: AdminClient) -> None:
@@ -8,3 +11,18 @@ async def test_the_broker_describes_itself(broker: Broker, admin: AdminClient) -
     assert description.epoch == 1
     assert description.connections == 1
     assert not description.read_only
+
+
+async def test_the_schedule_tells_how_many_wait_and_the_next_time(
+    broker: Broker, admin: AdminClient
+) -> None:
+    assert await admin.scheduled() == ScheduleDescription(0, -1, 0)
+    async with Producer(broker.address) as producer:
+        for level in ("1h", "2h"):
+            scheduled = await producer.schedule(Message(topic="t", body=b"x"), level=level)
+        told = await admin.scheduled()
+        assert (told.pending, told.late_ms) == (2, 0)
+        assert scheduled.due_at_ms > told.next_due_at_ms
+        assert await producer.cancel(scheduled.id)
+        assert not await producer.cancel(scheduled.id)
+    assert (await admin.scheduled()).pending == 1

@@ -48,10 +48,17 @@ def settings(**changed: int) -> StoreSettings:
 
 @pytest.fixture
 def deletion(clock: Any) -> Any:
-    def make(store: ListedStore, *, reached: int = 99, early: bool = False, **changed: int) -> Any:
+    def make(
+        store: ListedStore,
+        *,
+        reached: int = 99,
+        early: bool = False,
+        spare: Any = lambda _, before: before,
+        **changed: int,
+    ) -> Any:
         return Deletion(
             store, settings(**changed), clock=clock, consumed=lambda _: reached,
-            early=lambda: early,
+            early=lambda: early, spare=spare,
         )  # fmt: skip
 
     return make
@@ -131,3 +138,15 @@ def test_an_empty_store_is_left_alone(deletion: Any) -> None:
 def test_no_size_is_no_limit() -> None:
     assert rules_of(settings(), early=False).bytes_max is None
     assert rules_of(settings(transient_bytes_max=5), early=False).bytes_max == 5
+
+
+def test_what_is_spared_stays_until_it_is_not(deletion: Any, clock: Any) -> None:
+    store = ListedStore(clock.now, clock.now, clock.now)
+    needed = [1]
+    passes = deletion(store, spare=lambda segments, before: min(before, needed[0]))
+    passes.start()
+    move(clock, 72 * HOUR)
+    assert passes.run() == 1
+    assert passes.run() == 0
+    needed[0] = 9
+    assert passes.run() == 1

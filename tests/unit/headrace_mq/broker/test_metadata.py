@@ -11,10 +11,12 @@ from headrace_mq.broker.metadata import (
     METADATA,
     broker_file,
     offsets_file,
+    schedule_file,
     topics_file,
     topics_from,
 )
 from headrace_mq.broker.offsets import KeptOffsets
+from headrace_mq.broker.schedule import KeptSchedule
 from headrace_mq.broker.topics import KeptTopic, KeptTopics
 from headrace_mq.errors import DataCorrupt
 from headrace_mq.store.inspection import FoundQueue
@@ -23,6 +25,7 @@ FILES = [
     (broker_file, "broker.json", KeptBroker(1)),
     (topics_file, "topics.json", KeptTopics({})),
     (offsets_file, "offsets.json", KeptOffsets({})),
+    (schedule_file, "schedule.json", KeptSchedule(0, [], [], None)),
 ]
 
 

@@ -27,6 +27,8 @@ def test_no_number_ever_changes_its_meaning() -> None:
         "DELETE_GROUP": 60,
         "LOCK_QUEUES": 80,
         "UNLOCK_QUEUES": 81,
+        "CANCEL_SCHEDULED": 90,
+        "DESCRIBE_SCHEDULE": 91,
         "PUSHED_REPLY": 128,
         "PUSHED_GROUP_CHANGE": 129,
     }

@@ -10,8 +10,15 @@ import pytest
 
 from headrace_mq._runtime.files import SystemFiles
 from headrace_mq.broker.epoch import KeptBroker
-from headrace_mq.broker.metadata import METADATA, broker_file, offsets_file, topics_file
+from headrace_mq.broker.metadata import (
+    METADATA,
+    broker_file,
+    offsets_file,
+    schedule_file,
+    topics_file,
+)
 from headrace_mq.broker.offsets import KeptOffsets
+from headrace_mq.broker.schedule import KeptSchedule
 from headrace_mq.broker.topics import KeptTopic, KeptTopics
 from headrace_mq.errors import DataCorrupt, MessageQueueError
 from headrace_mq.message import QueueRef
@@ -38,6 +45,7 @@ def fill(open_store: Any, make_batch: Any, tmp_path: Path) -> Fill:
         topics_file(directory).write(KeptTopics({"orders": KeptTopic(3, "forever")}))
         offsets_file(directory).write(KeptOffsets({}))
         broker_file(directory).write(KeptBroker(1))
+        schedule_file(directory).write(KeptSchedule(0, [], [], None))
         return directory
 
     return filled

@@ -1,0 +1,257 @@
+"""
+Pending messages to the batches that deliver them: read from the journal, routed, numbered.
+
+What goes to one queue goes as one batch, with a producer's sequence of the schedule's own, so that
+the store itself drops a batch that is delivered again after a crash.
+
+Sits between: `scheduler`, which decides when, and the store and the topics. Must never know the time.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, TypeVar
+
+import structlog
+
+from headrace_mq.broker.schedule_journal import (
+    Delivery,
+    Event,
+    Part,
+    headers_of,
+    read_event,
+)
+from headrace_mq.broker.schedule_wheel import Entry
+from headrace_mq.broker.topics import Topics
+from headrace_mq.errors import BrokerError, DataCorrupt, FormatTooNew, OffsetOutOfRange, StoreFull
+from headrace_mq.message import QueueRef
+from headrace_mq.protocol.batch import (
+    BatchHeader,
+    Columns,
+    decode_columns,
+    encode_batch,
+    read_header,
+)
+from headrace_mq.protocol.bodies import CreateTopic
+from headrace_mq.protocol.keys import queue_for_key
+from headrace_mq.protocol.scheduling import SCHEDULE_QUEUE
+
+__all__ = [
+    "BYTES_MAX",
+    "DEAD_SCHEDULE_QUEUE",
+    "PRODUCER_ID",
+    "Deliveries",
+    "Journal",
+    "Letter",
+    "Prepared",
+]
+
+# Clients draw theirs from 2^64, so nobody has this one.
+PRODUCER_ID = 1
+# Messages whose topic can take nothing; named like a consumer group's.
+DEAD_SCHEDULE_QUEUE = QueueRef("%DLQ%SCHEDULE", 0)
+# Of a delivery, and about of one of its batches: what is held in memory, and written, at a time.
+BYTES_MAX = 4 << 20
+_PART_BYTES_MAX = 1 << 20
+_SEQUENCES = 1 << 32
+
+T = TypeVar("T")
+
+_log = structlog.get_logger(__name__)
+
+
+class Journal(Protocol):
+    """What is read of the store."""
+
+    def read(self, queue: QueueRef, offset: int, bytes_max: int) -> Sequence[bytes | memoryview]:
+        """Returns whole batches from the one that holds `offset`."""
+        ...
+
+
+class Letter(NamedTuple):
+    """A message as its journal record holds it, with the schedule's headers."""
+
+    key: str
+    tag: str
+    headers: dict[str, str]
+    body: bytes
+    born_at_ms: int
+
+
+class Prepared(NamedTuple):
+    """A delivery, and what did not go into it."""
+
+    delivery: Delivery
+    left: list[Entry]
+
+
+class Deliveries:
+    """Makes deliveries and their batches.
+
+    Args:
+        journal: where the messages stand.
+        topics: tells, and where that is allowed makes, the queues they go to.
+        epoch: of the broker; no other start of it uses the same sequences.
+    """
+
+    def __init__(self, journal: Journal, topics: Topics, *, epoch: int) -> None:
+        self._journal = journal
+        self._topics = topics
+        self._epoch = epoch
+        self._next: dict[QueueRef, int] = {}
+        self._turn = 0
+        self._batch: tuple[BatchHeader, Columns] | None = None
+
+    def letter(self, place: int) -> Letter | None:
+        """Returns the message at a journal offset; None where it cannot be read any more."""
+        try:
+            header, columns = self._batch_at(place)
+        except (DataCorrupt, FormatTooNew, OffsetOutOfRange) as error:
+            _log.error("a scheduled message is lost", offset=place, reason=str(error))
+            return None
+        index = place - header.base_offset
+        return Letter(
+            columns.keys[index] if columns.keys else "",
+            columns.tags[index] if columns.tags else "",
+            columns.headers[index] if columns.headers else {},
+            columns.bodies[index],
+            header.born_first_ms + (columns.born_deltas[index] if columns.born_deltas else 0),
+        )
+
+    def event(self, place: int) -> Event | None:
+        """Returns what the journal record at an offset tells; None where it cannot be read."""
+        try:
+            header, columns = self._batch_at(place)
+            return read_event(header, columns, place - header.base_offset)
+        except (DataCorrupt, FormatTooNew, OffsetOutOfRange):
+            return None
+
+    def prepare(self, entries: Sequence[Entry]) -> Prepared:
+        """Chooses queues and sequences for as many entries as one delivery takes.
+
+        Raises:
+            StoreFull: a topic had to be made and the disk is full; nothing was changed.
+        """
+        parts: dict[QueueRef, list[list[Entry]]] = {}
+        part_bytes: dict[QueueRef, int] = {}
+        lost, used = [], 0
+        for number, entry in enumerate(entries):
+            letter = self.letter(entry.place)
+            if letter is None:
+                lost.append(entry)
+                continue
+            size = _size_of(letter)
+            if used and used + size > BYTES_MAX:
+                return Prepared(self._numbered(parts, lost), list(entries[number:]))
+            queue = self._queue_of(letter)
+            used += size
+            held = part_bytes.get(queue, 0) + size
+            if queue not in parts or held > _PART_BYTES_MAX:
+                parts.setdefault(queue, []).append([])
+                held = size
+            part_bytes[queue] = held
+            parts[queue][-1].append(entry)
+        return Prepared(self._numbered(parts, lost), [])
+
+    def batch_of(self, delivery: Delivery, part: Part) -> bytearray | None:
+        """Makes a batch of a delivery; the same one each time, None where nothing of it is left."""
+        found = [self.letter(entry.place) for entry in part.entries]
+        return _encoded(
+            QueueRef(part.topic, part.queue_id),
+            [letter for letter in found if letter is not None],
+            epoch=delivery.epoch,
+            first_sequence=part.first_sequence,
+        )
+
+    def dead_batch_of(self, part: Part) -> bytearray | None:
+        """Makes the batch that keeps a part whose queue refuses it, and its queue.
+
+        Raises:
+            StoreFull: the queue had to be made and the disk is full.
+        """
+        queue = QueueRef(part.topic, part.queue_id)
+        if self._next.get(queue) is not None:
+            # The queue never saw these sequences, so it waits for the first of them.
+            self._next[queue] = part.first_sequence
+        self._topics.create(CreateTopic(DEAD_SCHEDULE_QUEUE.topic, 1))
+        found = [self.letter(entry.place) for entry in part.entries]
+        return _encoded(DEAD_SCHEDULE_QUEUE, [letter for letter in found if letter is not None])
+
+    def _batch_at(self, place: int) -> tuple[BatchHeader, Columns]:
+        if self._batch is None or not (
+            self._batch[0].base_offset <= place < self._batch[0].next_offset
+        ):
+            found = self._journal.read(SCHEDULE_QUEUE, place, 1)
+            if not found:
+                raise DataCorrupt("nothing of the journal can be read from there on")
+            header = read_header(found[0])
+            if not header.base_offset <= place < header.next_offset:
+                raise DataCorrupt("its batch was damaged")
+            self._batch = (header, decode_columns(found[0], header))
+        return self._batch
+
+    def _queue_of(self, letter: Letter) -> QueueRef:
+        topic, _ = headers_of(letter.headers)
+        described = self._topics.find(topic)
+        if described is None:
+            try:
+                self._topics.admit([topic])
+            except StoreFull:
+                raise
+            except BrokerError as error:
+                _log.error("a scheduled message has no topic", topic=topic, reason=str(error))
+            described = self._topics.find(topic)
+        if described is None:
+            self._topics.create(CreateTopic(DEAD_SCHEDULE_QUEUE.topic, 1))
+            return DEAD_SCHEDULE_QUEUE
+        if letter.key:
+            return QueueRef(topic, queue_for_key(letter.key, described.queues))
+        self._turn += 1
+        numbers = range(described.queues)
+        open_ones = [number for number in numbers if number not in described.unwritable] or numbers
+        return QueueRef(topic, open_ones[self._turn % len(open_ones)])
+
+    def _numbered(self, parts: dict[QueueRef, list[list[Entry]]], lost: list[Entry]) -> Delivery:
+        numbered = []
+        for queue, batches in parts.items():
+            for entries in batches:
+                first = self._next.get(queue, 0)
+                self._next[queue] = (first + len(entries)) % _SEQUENCES
+                numbered.append(Part(*queue, first, entries))
+        return Delivery(self._epoch, numbered, lost)
+
+
+def _size_of(letter: Letter) -> int:
+    texts = sum(len(name) + len(text) for name, text in letter.headers.items())
+    return len(letter.body) + len(letter.key) + len(letter.tag) + texts
+
+
+def _encoded(
+    queue: QueueRef, letters: Sequence[Letter], *, epoch: int = 0, first_sequence: int = -1
+) -> bytearray | None:
+    if not letters:
+        return None
+    numbered = first_sequence >= 0
+    born_first_ms = min(letter.born_at_ms for letter in letters)
+    columns = Columns(
+        _column([letter.key for letter in letters]),
+        _column([letter.tag for letter in letters]),
+        _column([_delivered_headers(letter, queue) for letter in letters]),
+        [letter.body for letter in letters],
+        _column([letter.born_at_ms - born_first_ms for letter in letters]),
+    )
+    return encode_batch(
+        queue,
+        columns,
+        born_first_ms=born_first_ms,
+        producer_id=PRODUCER_ID if numbered else 0,
+        producer_epoch=epoch,
+        first_sequence=max(0, first_sequence),
+    )
+
+
+def _column(values: list[T]) -> list[T]:
+    return values if any(values) else []
+
+
+def _delivered_headers(letter: Letter, queue: QueueRef) -> dict[str, str]:
+    # Among the dead, where it should have gone is worth more than clean headers.
+    return dict(letter.headers) if queue == DEAD_SCHEDULE_QUEUE else headers_of(letter.headers)[1]

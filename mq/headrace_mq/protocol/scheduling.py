@@ -1,0 +1,85 @@
+"""
+Scheduled messages on the wire: the topic they are sent to, the headers that say when, and bodies.
+
+To schedule a message is to produce it to queue 0 of SCHEDULE_TOPIC, with its key, tag, headers and
+body as they shall arrive, and two headers more: TOPIC_HEADER says where to, and either AT_HEADER
+(ms since 1970 UTC) or DELAY_HEADER (ms after the broker stored it) says when. The offset it is
+acknowledged with is its number, by which it can be cancelled.
+
+Sits between: frames, and both sides of a schedule. Pure.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from headrace_mq.message import QueueRef
+from headrace_mq.protocol.bodies import Body
+
+__all__ = [
+    "AHEAD_MS_MAX",
+    "AT_HEADER",
+    "DELAY_HEADER",
+    "DELAY_LEVELS",
+    "RESERVED_PREFIX",
+    "SCHEDULE_QUEUE",
+    "SCHEDULE_TOPIC",
+    "TOPIC_HEADER",
+    "CancelScheduled",
+    "CancelledScheduled",
+    "ScheduleDescription",
+    "delay_of_level",
+]
+
+SCHEDULE_TOPIC = "%SCHEDULE%"
+SCHEDULE_QUEUE = QueueRef(SCHEDULE_TOPIC, 0)
+
+# Headers of this prefix are the schedule's; they are taken off before a message is delivered.
+RESERVED_PREFIX = "%schedule-"
+TOPIC_HEADER = RESERVED_PREFIX + "topic"
+AT_HEADER = RESERVED_PREFIX + "at"
+DELAY_HEADER = RESERVED_PREFIX + "delay"
+
+# A leap year: "the same day next year" is always allowed (RocketMQ: 3 days).
+AHEAD_MS_MAX = 366 * 86_400_000
+
+_SECOND_MS, _MINUTE_MS, _HOUR_MS = 1_000, 60_000, 3_600_000
+
+# RocketMQ's 18 levels in its order; level 1 is the first.
+DELAY_LEVELS: Mapping[str, int] = MappingProxyType(
+    {
+        **{f"{n}s": n * _SECOND_MS for n in (1, 5, 10, 30)},
+        **{f"{n}m": n * _MINUTE_MS for n in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30)},
+        **{f"{n}h": n * _HOUR_MS for n in (1, 2)},
+    }
+)
+
+
+def delay_of_level(level: str) -> int:
+    """Returns the delay of a named level in ms. Raises ValueError for a name that is none."""
+    if level not in DELAY_LEVELS:
+        raise ValueError(f"delay level {level!r} is unknown; use one of {', '.join(DELAY_LEVELS)}")
+    return DELAY_LEVELS[level]
+
+
+class CancelScheduled(Body, frozen=True):
+    """Takes a scheduled message back; `number` is the offset that scheduling it answered."""
+
+    number: int
+
+
+class CancelledScheduled(Body, frozen=True):
+    """Whether it was taken back, durably; False: it is delivered, was cancelled or never was."""
+
+    cancelled: bool
+
+
+class ScheduleDescription(Body, frozen=True):
+    """What waits; the answer to DESCRIBE_SCHEDULE, whose request has no body.
+
+    `next_due_at_ms` is -1 where nothing waits; `late_ms` is by how much the message that is due
+    longest is late.
+    """
+
+    pending: int
+    next_due_at_ms: int
+    late_ms: int

@@ -1,0 +1,176 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace_mq.broker.metadata import topics_file
+from headrace_mq.broker.schedule_delivery import (
+    BYTES_MAX,
+    DEAD_SCHEDULE_QUEUE,
+    PRODUCER_ID,
+    Deliveries,
+)
+from headrace_mq.broker.schedule_journal import Part
+from headrace_mq.broker.schedule_wheel import Entry
+from headrace_mq.broker.topics import Topics
+from headrace_mq.errors import OffsetOutOfRange
+from headrace_mq.message import QueueRef
+from headrace_mq.protocol.administration import FreezeQueues
+from headrace_mq.protocol.batch import Columns, assign, decode_records, encode_batch, read_header
+from headrace_mq.protocol.bodies import CreateTopic
+from headrace_mq.protocol.keys import queue_for_key
+from headrace_mq.protocol.scheduling import AT_HEADER, SCHEDULE_QUEUE, TOPIC_HEADER
+
+NOW = 1_700_000_000_000
+
+
+class ListedJournal:
+    """Records in memory, one batch each unless they come together."""
+
+    def __init__(self) -> None:
+        self.batches: list[bytes] = []
+        self.end = 0
+
+    def add(self, *bodies: bytes, topic: str = "t", key: str = "") -> list[Entry]:
+        headers = [{"a": "b", TOPIC_HEADER: topic, AT_HEADER: str(NOW)}] * len(bodies)
+        columns = Columns([key] * len(bodies), [], headers, list(bodies), [])
+        batch = encode_batch(SCHEDULE_QUEUE, columns, born_first_ms=NOW)
+        assign(batch, base_offset=self.end, position=0, appended_at_ms=NOW, epoch=1)
+        self.batches.append(bytes(batch))
+        entries = [Entry(NOW, self.end + n, self.end + n) for n in range(len(bodies))]
+        self.end += len(bodies)
+        return entries
+
+    def read(self, _queue: QueueRef, offset: int, _bytes_max: int) -> list[bytes]:
+        if offset > self.end:
+            raise OffsetOutOfRange("beyond the end")
+        return [batch for batch in self.batches if read_header(batch).next_offset > offset][:1]
+
+
+@pytest.fixture
+def journal() -> ListedJournal:
+    return ListedJournal()
+
+
+@pytest.fixture
+def topics(tmp_path: Path) -> Topics:
+    topics = Topics(topics_file(tmp_path), default_queues=4, auto_create=False)
+    topics.load([])
+    topics.create(CreateTopic("t", 4))
+    topics.create(CreateTopic("one", 1))
+    return topics
+
+
+@pytest.fixture
+def deliveries(journal: ListedJournal, topics: Topics) -> Deliveries:
+    return Deliveries(journal, topics, epoch=3)
+
+
+def places(parts: list[Part]) -> list[tuple[str, int, int, int]]:
+    return [(part.topic, part.queue_id, part.first_sequence, len(part.entries)) for part in parts]
+
+
+def test_a_key_goes_where_producers_send_it_and_the_others_take_turns(
+    journal: ListedJournal, deliveries: Deliveries
+) -> None:
+    entries = journal.add(b"1", b"2", key="k") + journal.add(*[b"x"] * 8)
+    delivery, left = deliveries.prepare(entries)
+    assert left == []
+    sizes = {part.queue_id: len(part.entries) for part in delivery.parts}
+    home = queue_for_key("k", 4)
+    assert sizes == {queue: 4 if queue == home else 2 for queue in range(4)}
+
+
+def test_messages_without_a_key_pass_by_frozen_queues_and_those_with_one_do_not(
+    journal: ListedJournal, deliveries: Deliveries, topics: Topics
+) -> None:
+    home = queue_for_key("k", 4)
+    topics.freeze(
+        FreezeQueues("t", [home, (home + 1) % 4], writing=True, reading=False, frozen=True)
+    )
+    delivery, _ = deliveries.prepare(journal.add(b"1", key="k") + journal.add(*[b"x"] * 8))
+    sizes = {part.queue_id: len(part.entries) for part in delivery.parts}
+    assert sizes == {home: 1, (home + 2) % 4: 4, (home + 3) % 4: 4}
+
+
+def test_sequences_of_a_queue_go_on_from_delivery_to_delivery(
+    journal: ListedJournal, deliveries: Deliveries
+) -> None:
+    first = deliveries.prepare(journal.add(b"1", b"2", topic="one")).delivery
+    second = deliveries.prepare(journal.add(b"3", topic="one")).delivery
+    assert places(first.parts) == [("one", 0, 0, 2)]
+    assert places(second.parts) == [("one", 0, 2, 1)]
+    assert (first.epoch, second.epoch) == (3, 3)
+
+
+def test_a_batch_has_the_messages_as_they_were_sent_and_is_the_same_each_time(
+    journal: ListedJournal, deliveries: Deliveries
+) -> None:
+    delivery = deliveries.prepare(journal.add(b"1", b"2", topic="one", key="k")).delivery
+    batch = deliveries.batch_of(delivery, delivery.parts[0])
+    assert batch is not None
+    records = decode_records(batch)
+    assert [(r.body, r.key, dict(r.headers), r.born_at_ms) for r in records] == [
+        (b"1", "k", {"a": "b"}, NOW),
+        (b"2", "k", {"a": "b"}, NOW),
+    ]
+    header = read_header(batch)
+    assert (header.producer_id, header.producer_epoch) == (PRODUCER_ID, 3)
+    assert Deliveries(journal, None, epoch=9).batch_of(delivery, delivery.parts[0]) == batch  # type: ignore[arg-type]  # asks no topic
+
+
+def test_a_delivery_takes_a_bounded_number_of_bytes_and_one_message_of_any_size(
+    journal: ListedJournal, deliveries: Deliveries
+) -> None:
+    large = [journal.add(b"x" * (BYTES_MAX // 2), topic="one")[0] for _ in range(3)]
+    huge = journal.add(b"x" * (BYTES_MAX + 1), topic="one")
+    delivery, left = deliveries.prepare(large)
+    assert (len(delivery.entries()), left) == (1, large[1:])
+    assert len(delivery.parts) == 1
+    delivery, left = deliveries.prepare(huge)
+    assert (delivery.entries(), left) == (huge, [])
+
+
+def test_a_message_that_cannot_be_read_is_lost_alone(
+    journal: ListedJournal, deliveries: Deliveries
+) -> None:
+    entries = [journal.add(b"%d" % n, topic="one")[0] for n in range(3)]
+    del journal.batches[1]
+    beyond = Entry(NOW, 99, 99)
+    delivery, _ = deliveries.prepare([*entries, beyond])
+    assert delivery.lost == [entries[1], beyond]
+    assert delivery.parts[0].entries == [entries[0], entries[2]]
+    assert deliveries.event(99) is None
+
+
+def test_a_message_without_a_topic_goes_to_the_dead_letters_with_all_its_headers(
+    journal: ListedJournal, deliveries: Deliveries, topics: Topics
+) -> None:
+    delivery, _ = deliveries.prepare(journal.add(b"1", topic="gone"))
+    assert places(delivery.parts) == [(*DEAD_SCHEDULE_QUEUE, 0, 1)]
+    batch = deliveries.batch_of(delivery, delivery.parts[0])
+    assert batch is not None
+    assert decode_records(batch)[0].headers[TOPIC_HEADER] == "gone"
+    assert topics.find(DEAD_SCHEDULE_QUEUE.topic) is not None
+
+
+def test_a_missing_topic_is_made_where_the_broker_may(
+    journal: ListedJournal, tmp_path: Path
+) -> None:
+    topics = Topics(topics_file(tmp_path / "b"), default_queues=2, auto_create=True)
+    topics.load([])
+    delivery, _ = Deliveries(journal, topics, epoch=1).prepare(journal.add(b"1", topic="new"))
+    assert delivery.parts[0].topic == "new"
+    found: Any = topics.find("new")
+    assert found.queues == 2
+
+
+def test_a_refused_part_is_kept_among_the_dead_and_its_queue_waits_for_the_same_sequence(
+    journal: ListedJournal, deliveries: Deliveries
+) -> None:
+    part = deliveries.prepare(journal.add(b"1", topic="one")).delivery.parts[0]
+    dead = deliveries.dead_batch_of(part)
+    assert dead is not None
+    assert (read_header(dead).queue, read_header(dead).producer_id) == (DEAD_SCHEDULE_QUEUE, 0)
+    following = deliveries.prepare(journal.add(b"2", topic="one")).delivery.parts[0]
+    assert following.first_sequence == part.first_sequence
