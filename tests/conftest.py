@@ -10,7 +10,15 @@ from pathlib import Path
 
 import asyncpg
 import pytest
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 from sqlalchemy import make_url
+
+# A busy machine says nothing about the code: no example has a deadline, and none is drawn too slowly.
+hypothesis_settings.register_profile(
+    "suite", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+hypothesis_settings.load_profile("suite")
 
 
 @pytest.fixture(scope="session")
