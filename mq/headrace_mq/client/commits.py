@@ -1,18 +1,18 @@
 """
-Reports a consumer's finished offsets to the broker: on a timer, on hand-over, and on request.
+Reports a consumer's finished offsets to the broker: on a timer and on request.
 
 Sits between: `shares`, which know what is finished, and the broker's COMMIT_OFFSETS.
 """
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 
 import structlog
 
 from headrace_mq._net.link import Link
+from headrace_mq.client.locks import QueueLocks
 from headrace_mq.client.shares import Shares
-from headrace_mq.errors import BrokerError, ConnectionLost, MessageQueueError
+from headrace_mq.errors import BrokerError, ConnectionLost, MessageQueueError, StaleLock
 from headrace_mq.protocol.bodies import CommitOffsets, CommittedOffset, encode
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.settings import ConsumerSettings
@@ -31,6 +31,8 @@ class Commits:
         group: whose offsets.
         settings: how often.
         generation: tells the newest generation of the group the member knows.
+        locks: whose epochs fence the commits.
+        on_stale: called when the broker says that a lock was lost.
     """
 
     def __init__(
@@ -41,27 +43,23 @@ class Commits:
         group: str,
         settings: ConsumerSettings,
         generation: Callable[[], int],
+        locks: QueueLocks,
+        on_stale: Callable[[], None],
     ) -> None:
         self._link = link
         self._shares = shares
         self._group = group
         self._settings = settings
         self._generation = generation
-        self._wanted = asyncio.Event()
+        self._locks = locks
+        self._on_stale = on_stale
         # One commit at a time, so that an older one cannot arrive behind a newer one.
         self._turn = asyncio.Lock()
 
-    def commit_soon(self) -> None:
-        """Commits without waiting for the timer: a queue changes hands."""
-        self._wanted.set()
-
     async def keep_committing(self) -> None:
-        """Commits on the timer and when wanted, for ever; failures wait for the next turn."""
+        """Commits on the timer, for ever; failures wait for the next turn."""
         while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._settings.commit_interval_ms / 1_000):
-                    await self._wanted.wait()
-            self._wanted.clear()
+            await asyncio.sleep(self._settings.commit_interval_ms / 1_000)
             try:
                 await self.commit()
             except ConnectionLost:
@@ -75,6 +73,7 @@ class Commits:
 
         Raises:
             NotGroupMember: the broker no longer knows the member.
+            StaleLock: a queue may be somebody else's; all queues are suspended and locked again.
             BrokerError: an offset is refused.
             ConnectionLost, RequestTimeout: the outcome is unknown.
         """
@@ -86,7 +85,10 @@ class Commits:
                 group=self._group,
                 member=self._link.client_id,
                 generation=self._generation(),
-                offsets=[CommittedOffset(*queue, offset) for queue, offset in offsets.items()],
+                offsets=[
+                    CommittedOffset(*queue, offset, self._locks.epoch(queue))
+                    for queue, offset in offsets.items()
+                ],
             )
             try:
                 await self._link.request(
@@ -99,5 +101,7 @@ class Commits:
                     # A commit is refused as a whole: what cannot be stored must not keep the
                     # offsets of the queues still held from being stored.
                     self._shares.forget_revoked()
+                if isinstance(error, StaleLock):
+                    self._on_stale()
                 raise
             self._shares.committed(offsets)

@@ -3,12 +3,14 @@ Receives the records of some topics as a member of a consumer group.
 
 Sits between: an application, which polls (or gives a handler) and acknowledges, and one broker.
 Wires the parts together: `membership` says which queues, `starting` where they begin, `pulling`
-fills the `shares`, `delivering` empties them, and `commits` reports what is done.
+fills the `shares`, `delivering` empties them, `commits` reports what is done, `locks` keep others
+away meanwhile, and `handing_over` gives revoked queues to their new owners.
 """
 
 import asyncio
 import uuid
 from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from types import TracebackType
 
 import structlog
@@ -20,8 +22,10 @@ from headrace_mq.client.attempts import BatchHandler
 from headrace_mq.client.commits import Commits
 from headrace_mq.client.delivering import Delivering
 from headrace_mq.client.failures import FailurePolicy
+from headrace_mq.client.handing_over import HandingOver
 from headrace_mq.client.handling import Batch, Handler
-from headrace_mq.client.membership import Membership, Subscription
+from headrace_mq.client.locks import QueueLocks
+from headrace_mq.client.membership import Listeners, Membership, Subscription
 from headrace_mq.client.pulling import Pulling
 from headrace_mq.client.rebalance import STRATEGIES
 from headrace_mq.client.running import Running
@@ -38,6 +42,9 @@ __all__ = ["Consumer"]
 
 # Pause before offsets that could not be loaded are asked for again.
 LOAD_PAUSE_MS = 1_000
+# First and longest pause before a lock that somebody else holds is asked for again; doubled in
+# between. Its owner gives it back when it has finished what it is at.
+LOCK_PAUSE_MS_MIN, LOCK_PAUSE_MS_MAX = 20, 500
 
 _log = structlog.get_logger(__name__)
 
@@ -47,7 +54,14 @@ class Consumer:
 
     Records are delivered at least once, in offset order per queue. The group's offset of a queue
     is the lowest one not acknowledged. A queue that another member takes over is dropped: its
-    buffered records are not delivered any more and acknowledgements for it are ignored.
+    buffered records are not delivered any more and acknowledgements for it are ignored, except that
+    of the record that `run` is handling.
+
+    Unless `handling` is "parallel", a queue is read under a lock of the broker, so that one member
+    has it at a time: a new owner waits until the old one has finished, committed and unlocked, or
+    is gone. Where the consumer cannot be sure of its locks (the connection is lost, or the process
+    was stopped for a while) it begins nothing until it is, and the broker refuses its commits where
+    somebody else went on. A handler that is running at that moment runs to its end.
 
     Args:
         address: the broker's `host:port`.
@@ -88,16 +102,24 @@ class Consumer:
             on_down=self._down,
         )
         self._shares = Shares(limits_of(self._settings))
-        self._delivering = Delivering(self._shares, on_room=self._pull_soon)
+        self._locks = QueueLocks(
+            self._link, group=group, settings=self._settings, clock=self._clock
+        )
+        self._delivering = Delivering(
+            self._shares, self._locks, on_room=self._room, on_stale=self._lock_again
+        )
         self._running = Running(self._delivering, self._settings)
         self._membership = Membership(
             self._link,
             Subscription(group, self._topics, strategy or STRATEGIES[self._settings.allocation]),
             settings=self._settings,
             clock=self._clock,
-            on_change=self._assigned,
-            on_lost=self._suspended,
-            on_error=self._delivering.fail,
+            listeners=Listeners(
+                on_change=self._assigned,
+                on_lost=self._suspended,
+                on_error=self._delivering.fail,
+                on_beat=self._locks.renewed,
+            ),
         )
         self._commits = Commits(
             self._link,
@@ -105,7 +127,10 @@ class Consumer:
             group=group,
             settings=self._settings,
             generation=lambda: self._membership.generation,
+            locks=self._locks,
+            on_stale=self._lock_again,
         )
+        self._handing_over = HandingOver(self._shares, self._locks, commit=self.commit)
         self._pulling: Pulling | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._load_wanted = asyncio.Event()
@@ -138,6 +163,7 @@ class Consumer:
             raise
         self._spawn(self._membership.stay(), "membership")
         self._spawn(self._keep_loading(), "offsets")
+        self._spawn(self._handing_over.keep_handing_over(), "hand over")
         if self._load_offsets is None:
             self._spawn(self._commits.keep_committing(), "commits")
 
@@ -275,14 +301,29 @@ class Consumer:
         if self._pulling is not None:
             self._pulling.pull_soon()
 
+    def _room(self) -> None:
+        self._pull_soon()
+        self._handing_over.soon()
+
     def _suspended(self) -> None:
         self._shares.suspend()
+        self._locks.lost()
+        # Their new owners may be at work on these queues already.
+        if self._locks.wanted:
+            self._shares.forget_revoked()
+
+    def _lock_again(self) -> None:
+        """Stops until the broker has said which queues are still this member's."""
+        _log.warning("locks may be lost, asking for them again", group=self._group)
+        self._suspended()
+        self._load_wanted.set()
 
     def _assigned(self, queues: frozenset[QueueRef]) -> None:
         before = self._shares.assigned
         revoked = self._shares.assign(queues)
-        if revoked:
-            self._commits.commit_soon()
+        self._handing_over.soon()
+        # Who waits for a queue that was revoked need not wait any more.
+        self._delivering.wake()
         if before != queues:
             _log.info(
                 "queues assigned", group=self._group, queues=len(queues), revoked=len(revoked)
@@ -290,9 +331,18 @@ class Consumer:
         self._load_wanted.set()
 
     async def _keep_loading(self) -> None:
+        pause_ms = LOCK_PAUSE_MS_MIN
         while True:
-            await self._load_wanted.wait()
+            # Queues that somebody else still holds are asked for again; others do not wait for them.
+            waiting = self._membership.generation >= 0 and bool(self._shares.to_start())
+            pause_ms = min(2 * pause_ms, LOCK_PAUSE_MS_MAX)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause_ms / 1_000 if waiting else None):
+                    await self._load_wanted.wait()
+                pause_ms = LOCK_PAUSE_MS_MIN
             self._load_wanted.clear()
+            if self._locks.stale:
+                self._lock_again()
             queues = self._shares.to_start()
             # Without membership the group may count on somebody else; joining asks again.
             if not queues or self._membership.generation < 0:
@@ -311,6 +361,9 @@ class Consumer:
 
     async def _load(self, queues: Sequence[QueueRef]) -> None:
         generation = self._membership.generation
+        queues = await self._locks.acquire(queues)
+        if not queues:
+            return
         starts = await find_starts(
             self._link,
             queues,
@@ -324,11 +377,12 @@ class Consumer:
             self._load_wanted.set()
             return
         for queue, start in starts.items():
-            self._shares.start(queue, start.offset, known=start.known, committed=start.committed)
+            if not self._locks.wanted or self._locks.epoch(queue):
+                self._shares.start(
+                    queue, start.offset, known=start.known, committed=start.committed
+                )
         self._delivering.wake()
         self._pull_soon()
-        if self._shares.to_start():
-            self._load_wanted.set()
 
     async def _say_goodbye(self) -> None:
         if not self._link.is_up:

@@ -9,6 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
+from headrace_mq.client.locks import QueueLocks
 from headrace_mq.client.shares import Shares
 from headrace_mq.errors import Closed
 from headrace_mq.message import QueueRef, Record
@@ -24,14 +25,26 @@ class Delivering:
 
     Args:
         shares: the consumer's queues.
-        on_room: called when a queue can take records again.
+        locks: on them; where they may be lost, nothing is delivered or begun.
+        on_room: called when a queue can take records again, or be handed over.
+        on_stale: called when the locks may be lost; suspends the shares.
     """
 
-    def __init__(self, shares: Shares, *, on_room: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        shares: Shares,
+        locks: QueueLocks,
+        *,
+        on_room: Callable[[], None],
+        on_stale: Callable[[], None],
+    ) -> None:
         self._shares = shares
+        self._locks = locks
         self._on_room = on_room
+        self._on_stale = on_stale
         self._errors: deque[Exception] = deque(maxlen=ERRORS_MAX)
         self._news = asyncio.Event()
+        self._known = asyncio.Event()
         self._open = False
 
     def open(self) -> None:
@@ -41,11 +54,12 @@ class Delivering:
     def close(self) -> None:
         """Ends every `poll`, now and later, with Closed."""
         self._open = False
-        self._news.set()
+        self.wake()
 
     def wake(self) -> None:
-        """There may be records to deliver."""
+        """There may be records to deliver, or it is known again whose a queue is."""
         self._news.set()
+        self._known.set()
 
     def fail(self, error: Exception) -> None:
         """Lets `poll` raise an error, once."""
@@ -64,6 +78,7 @@ class Delivering:
                 raise Closed("the consumer is not open")
             if self._errors:
                 raise self._errors.popleft()
+            self._look_at_locks()
             records = self._shares.deliver()
             if records:
                 return records
@@ -76,10 +91,23 @@ class Delivering:
             self._on_room()
 
     async def begin(self, record: Record) -> bool:
-        """Whether the record is still this consumer's to handle."""
-        return self._shares.holds(record.queue, record.offset)
+        """Announces an attempt; waits while it is not known whose the record's queue is.
+
+        Returns False where it is somebody else's now, or the consumer was closed meanwhile.
+        """
+        self._look_at_locks()
+        while self._shares.is_suspended(record.queue):
+            if not self._open:
+                return False
+            self._known.clear()
+            await self._known.wait()
+        return self._shares.begin(record.queue, record.offset)
 
     def end(self, record: Record, *, done: bool) -> None:
-        """An attempt is over; `done` acknowledges the record."""
-        if done:
-            self.ack(record.queue, record.offset)
+        """An attempt is over; `done` acknowledges the record, whoever has the queue next."""
+        if self._shares.end(record.queue, record.offset, done=done):
+            self._on_room()
+
+    def _look_at_locks(self) -> None:
+        if self._locks.stale:
+            self._on_stale()

@@ -44,7 +44,7 @@ from headrace_mq.protocol.bodies import (
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.settings import ConsumerSettings
 
-__all__ = ["Membership", "Subscription"]
+__all__ = ["Listeners", "Membership", "Subscription"]
 
 # What the broker passes on of a member's queues; holding more only moves more.
 HELD_QUEUES_MAX = 1_024
@@ -60,6 +60,20 @@ class Subscription(NamedTuple):
     strategy: Strategy
 
 
+class Listeners(NamedTuple):
+    """Who is told of a membership.
+
+    on_change takes the member's queues after each (re)join and whenever they change; on_lost is
+    called when the membership ended without our doing; on_error takes what the strategy raised, the
+    queues then stay as they are; on_beat takes the moment an answered heartbeat was sent.
+    """
+
+    on_change: Callable[[frozenset[QueueRef]], None]
+    on_lost: Callable[[], None]
+    on_error: Callable[[Exception], None]
+    on_beat: Callable[[int], None]
+
+
 class Membership:
     """One member of one group.
 
@@ -67,10 +81,8 @@ class Membership:
         link: the connection; its client id is the member's name.
         subscription: what it joins; the topics need not exist yet.
         settings: how often to say so.
-        clock: tells when to look for new queues.
-        on_change: takes the member's queues after each (re)join and whenever they change.
-        on_lost: called when the membership ended without our doing.
-        on_error: takes what the strategy raised; the queues then stay as they are.
+        clock: tells when to look for new queues, and when heartbeats were sent.
+        listeners: who is told.
 
     Attributes:
         generation: of the group's newest view; -1 while the member is not in the group.
@@ -84,9 +96,7 @@ class Membership:
         *,
         settings: ConsumerSettings,
         clock: Clock,
-        on_change: Callable[[frozenset[QueueRef]], None],
-        on_lost: Callable[[], None],
-        on_error: Callable[[Exception], None],
+        listeners: Listeners,
     ) -> None:
         self._link = link
         self._group = subscription.group
@@ -94,9 +104,7 @@ class Membership:
         self._strategy = subscription.strategy
         self._settings = settings
         self._clock = clock
-        self._on_change = on_change
-        self._on_lost = on_lost
-        self._on_error = on_error
+        self._listeners = listeners
         # What this member held last, also while it is not in the group.
         self._held: frozenset[QueueRef] = frozenset()
         self._members: list[GroupMember] = []
@@ -160,7 +168,7 @@ class Membership:
         if self._joined:
             self._joined = False
             self.generation = -1
-            self._on_lost()
+            self._listeners.on_lost()
         self._disturbed.set()
 
     def changed(self, change: GroupChanged) -> None:
@@ -185,7 +193,9 @@ class Membership:
         if not self._joined:
             return
         beat = Heartbeat(self._group, self._member, self._report())
+        sent_at_ms = self._clock.monotonic_ms()
         answer = decode(GroupAnswer, await self._request(RequestCode.HEARTBEAT, encode(beat)))
+        self._listeners.on_beat(sent_at_ms)
         grown = self._is_stale() and await self._describe()
         if self._joined and (self._hear(answer.generation, answer.members) or grown):
             self._allocate()
@@ -229,14 +239,14 @@ class Membership:
             )
         except Exception as error:  # noqa: BLE001 - the strategy may be the application's
             _log.exception("the allocation strategy failed", group=self._group)
-            self._on_error(error)
+            self._listeners.on_error(error)
             return
         if assigned != self._assigned:
             self._assigned = self._held = assigned
             if self._strategy is sticky:
                 # The next change should find what everyone holds now.
                 self._disturbed.set()
-            self._on_change(assigned)
+            self._listeners.on_change(assigned)
 
     def _report(self) -> list[HeldQueues]:
         """What a sticky allocation is told of this member."""

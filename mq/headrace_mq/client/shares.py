@@ -4,11 +4,13 @@ The queues a consumer holds: where each is read, what of it is buffered, in flig
 A queue is *assigned* by the group, *started* once its offset is known, and *suspended* while the
 consumer cannot know whether the group still counts on it (the connection is lost): a suspended
 queue is neither fetched nor delivered, and resumes where it stood unless another member went on
-from there. A `Share` is replaced, never turned back, so whoever holds an old one can tell.
+from there. A *revoked* queue is kept while attempts on it go on, so that what they finish is still
+committed. A `Share` is replaced, never turned back, so whoever holds an old one can tell.
 
 Sits between: `consumer` and its parts, which fetch, deliver, acknowledge and commit. Pure.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
 from headrace_mq.client.process_queue import ProcessQueue, WindowLimits
@@ -77,22 +79,40 @@ class Shares:
     def __init__(self, limits: WindowLimits) -> None:
         self._limits = limits
         self._shares: dict[QueueRef, Share] = {}
-        # What revoked queues leave to commit.
+        # Revoked queues that are not handed over yet, and what they leave to commit.
+        self._leaving: dict[QueueRef, Share] = {}
         self._left: dict[QueueRef, int] = {}
+        # Attempts under way.
+        self._busy: Counter[QueueRef] = Counter()
         self.assigned: frozenset[QueueRef] = frozenset()
 
     def assign(self, queues: Collection[QueueRef]) -> frozenset[QueueRef]:
         """Takes the group's new allocation; returns the revoked queues.
 
-        Queues that stay are not touched. What was finished of a revoked one is left to commit.
+        Queues that stay are not touched. What was finished of a revoked one is left to commit; one
+        that comes back before it was handed over is suspended, as after a lost connection.
         """
         revoked = self.assigned - frozenset(queues)
         for queue in revoked:
             share = self._shares.pop(queue, None)
-            if share is not None and share.window.lowest_unfinished != share.committed:
-                self._left[queue] = share.window.lowest_unfinished
+            if share is not None:
+                self._leaving[queue] = share
+                self._leave(share)
         self.assigned = frozenset(queues)
+        for queue in self.assigned.intersection(self._leaving):
+            share = self._shares[queue] = self._leaving.pop(queue)
+            share.suspended = True
         return revoked
+
+    def drained(self) -> list[QueueRef]:
+        """The revoked queues on which no attempt goes on any more, in order."""
+        return sorted(queue for queue in self._leaving if not self._busy[queue])
+
+    def part_with(self, queues: Iterable[QueueRef]) -> None:
+        """These revoked queues are somebody else's now."""
+        for queue in queues:
+            self._leaving.pop(queue, None)
+            self._left.pop(queue, None)
 
     def suspend(self) -> None:
         """Stops delivery of everything until each queue is started again."""
@@ -177,6 +197,33 @@ class Shares:
                 share.ready = []
         return records
 
+    def is_suspended(self, queue: QueueRef) -> bool:
+        """Whether it is not known whose the queue is."""
+        share = self._shares.get(queue)
+        return share is not None and share.suspended
+
+    def begin(self, queue: QueueRef, offset: int) -> bool:
+        """Notes an attempt on an offset; False: it is not this consumer's, nothing was noted."""
+        held = self.holds(queue, offset)
+        if held:
+            self._busy[queue] += 1
+        return held
+
+    def end(self, queue: QueueRef, offset: int, *, done: bool) -> bool:
+        """Ends an attempt; what is `done` is finished even if the queue was revoked meanwhile.
+
+        Returns whether the queue became fetchable, or ready to be handed over.
+        """
+        self._busy[queue] -= 1
+        if not self._busy[queue]:
+            del self._busy[queue]
+        leaving = self._leaving.get(queue)
+        if leaving is None:
+            return done and self.finish(queue, offset)
+        if done and leaving.window.finish(offset):
+            self._leave(leaving)
+        return queue not in self._busy
+
     def holds(self, queue: QueueRef, offset: int) -> bool:
         """Whether an offset was delivered or buffered and is this consumer's to finish."""
         share = self._shares.get(queue)
@@ -211,3 +258,7 @@ class Shares:
                 del self._left[queue]
             if queue in self._shares:
                 self._shares[queue].committed = offset
+
+    def _leave(self, share: Share) -> None:
+        if share.window.lowest_unfinished != share.committed and not share.suspended:
+            self._left[share.queue] = share.window.lowest_unfinished

@@ -16,6 +16,7 @@ from headrace_mq.errors import (
     ReplyUndeliverable,
     ResponseCode,
     SequenceGap,
+    StaleLock,
     TopicNotFound,
 )
 from headrace_mq.message import QueueRef
@@ -62,6 +63,7 @@ from headrace_mq.protocol.bodies import (
 )
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import FLAG_ANSWER, Frame, FrameReader, encode_frame
+from headrace_mq.protocol.locks import LockQueues, LocksAnswer, QueueLock, UnlockQueues
 from headrace_mq.settings import ConsumerSettings
 
 EVERYTHING = 1 << 30
@@ -129,6 +131,9 @@ class FakeBroker:
         self.offsets: dict[tuple[str, QueueRef], int] = {}
         self.members: dict[str, tuple[list[str], Peer | None]] = {}
         self.generation = 0
+        self.locks: dict[QueueRef, tuple[str, int]] = {}
+        self.lock_epoch = 0
+        self.lock_expiry_ms = 60_000
         self.held: set[RequestCode] = set()
         self.peers: list[Peer] = []
         self.seen: list[Request] = []
@@ -190,6 +195,7 @@ class FakeBroker:
 
     def leave(self, member: str) -> GroupChanged:
         del self.members[member]
+        self.locks = {q: held for q, held in self.locks.items() if held[0] != member}
         self.generation += 1
         return GroupChanged("g", self.generation, self._view().members)
 
@@ -291,6 +297,32 @@ class FakeBroker:
         self.generation += 1
         return self._view()
 
+    def lock(self, member: str, queue: QueueRef) -> int:
+        """Another member takes a lock, whoever holds it; returns its epoch."""
+        self.lock_epoch += 1
+        self.locks[queue] = (member, self.lock_epoch)
+        return self.lock_epoch
+
+    def _lock_queues(self, request: Request) -> Body:
+        asked = decode(LockQueues, request.body)
+        if asked.member not in self.members:
+            raise NotGroupMember("join again")
+        granted: list[QueueLock] = []
+        for name in asked.queues:
+            queue = QueueRef(name.topic, name.queue_id)
+            if queue not in self.locks:
+                self.lock(asked.member, queue)
+            if self.locks[queue][0] == asked.member:
+                granted.append(QueueLock(*queue, self.locks[queue][1]))
+        return LocksAnswer(granted, self.lock_expiry_ms)
+
+    def _unlock_queues(self, request: Request) -> bytes:
+        asked = decode(UnlockQueues, request.body)
+        for name in asked.queues:
+            if self.locks.get(QueueRef(name.topic, name.queue_id), ("", 0))[0] == asked.member:
+                del self.locks[QueueRef(name.topic, name.queue_id)]
+        return b""
+
     def _heartbeat(self, request: Request) -> Body:
         asked = decode(Heartbeat, request.body)
         if asked.member not in self.members:
@@ -321,6 +353,10 @@ class FakeBroker:
         asked = decode(CommitOffsets, request.body)
         if asked.member and asked.member not in self.members:
             raise NotGroupMember("join again")
+        for item in asked.offsets:
+            held = self.locks.get(QueueRef(item.topic, item.queue_id), ("", 0))
+            if item.lock_epoch != held[1] and (item.lock_epoch or held[0] != asked.member):
+                raise StaleLock("lock it again")
         for item in asked.offsets:
             self.offsets[asked.group, QueueRef(item.topic, item.queue_id)] = item.offset
         return b""

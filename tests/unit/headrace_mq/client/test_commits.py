@@ -1,14 +1,20 @@
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from headrace_mq._net.link import Link
 from headrace_mq.client.commits import Commits
+from headrace_mq.client.locks import QueueLocks
 from headrace_mq.client.process_queue import WindowLimits
 from headrace_mq.client.shares import Shares
-from headrace_mq.errors import BrokerStopping, ConnectionLost, NotGroupMember, OffsetOutOfRange
+from headrace_mq.errors import (
+    BrokerStopping,
+    ConnectionLost,
+    NotGroupMember,
+    OffsetOutOfRange,
+    StaleLock,
+)
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.bodies import CommitOffsets, CommittedOffset, decode
 from headrace_mq.protocol.codes import RequestCode
@@ -30,25 +36,35 @@ def shares(broker: Any) -> Shares:
     return shares
 
 
-def make(link: Link, shares: Shares, **settings: Any) -> Commits:
-    return Commits(
-        link, shares, group="g", settings=ConsumerSettings(**settings), generation=lambda: 3
-    )
+class Committing:
+    """The commits of a member that holds no lock, and how often they were found stale."""
+
+    def __init__(self, link: Link, shares: Shares, clock: Any, **settings: Any) -> None:
+        self.stale = 0
+        chosen = ConsumerSettings(**settings)
+        self.locks = QueueLocks(link, group="g", settings=chosen, clock=clock)
+        self.commits = Commits(
+            link,
+            shares,
+            group="g",
+            settings=chosen,
+            generation=lambda: 3,
+            locks=self.locks,
+            on_stale=self._on_stale,
+        )
+
+    def _on_stale(self) -> None:
+        self.stale += 1
 
 
 @pytest.fixture
-def commits(link: Link, shares: Shares) -> Commits:
-    return make(link, shares)
+def committing(link: Link, shares: Shares, clock: Any) -> Committing:
+    return Committing(link, shares, clock)
 
 
 @pytest.fixture
-async def keeping(link: Link, shares: Shares) -> AsyncIterator[Commits]:
-    """Commits with a timer that never fires within a test."""
-    commits = make(link, shares, commit_interval_ms=60_000)
-    task = asyncio.create_task(commits.keep_committing())
-    yield commits
-    task.cancel()
-    await asyncio.wait([task])
+def commits(committing: Committing) -> Commits:
+    return committing.commits
 
 
 async def test_only_what_the_broker_does_not_hold_is_sent(broker: Any, commits: Commits) -> None:
@@ -120,32 +136,35 @@ async def test_a_lost_connection_leaves_the_outcome_open(
     assert shares.to_commit() == {B: 7}
 
 
-async def test_a_hand_over_does_not_wait_for_the_timer(broker: Any, keeping: Commits) -> None:
-    broker.held = {COMMIT}
-    keeping.commit_soon()
-    broker.serve(await broker.next(COMMIT))
-    assert broker.offsets == {("g", B): 7}
+async def test_a_commit_names_the_epochs_of_the_locks(broker: Any, committing: Committing) -> None:
+    await committing.locks.acquire([A, B])
+    await committing.commits.commit()
+    (request,) = [r for r in broker.seen if r.code == COMMIT]
+    assert decode(CommitOffsets, request.body).offsets == [
+        CommittedOffset("t", 1, 7, broker.locks[B][1])
+    ]
 
 
-async def test_committing_goes_on_after_failures(
-    broker: Any, keeping: Commits, shares: Shares
+async def test_a_lock_that_was_lost_is_told(broker: Any, committing: Committing) -> None:
+    await committing.locks.acquire([B])
+    broker.lock("another", B)
+    with pytest.raises(StaleLock):
+        await committing.commits.commit()
+    assert committing.stale == 1
+    assert broker.offsets == {}
+
+
+async def test_the_timer_commits_and_goes_on_after_failures(
+    broker: Any, link: Link, shares: Shares, clock: Any
 ) -> None:
-    broker.held = {COMMIT}
-    keeping.commit_soon()
-    (await broker.next(COMMIT)).refuse(OffsetOutOfRange("no"))
-    keeping.commit_soon()
-    await broker.next(COMMIT)
-    broker.drop()
-    keeping.commit_soon()
-    broker.serve(await broker.next(COMMIT))
-    assert broker.offsets == {("g", B): 7}
-
-
-async def test_the_timer_commits(broker: Any, link: Link, shares: Shares) -> None:
-    task = asyncio.create_task(make(link, shares, commit_interval_ms=1).keep_committing())
+    commits = Committing(link, shares, clock, commit_interval_ms=1).commits
+    task = asyncio.create_task(commits.keep_committing())
     broker.held = {COMMIT}
     broker.serve(await broker.next(COMMIT))
     shares.seek(A, 8)
+    (await broker.next(COMMIT)).refuse(OffsetOutOfRange("no"))
+    await broker.next(COMMIT)
+    broker.drop()
     broker.serve(await broker.next(COMMIT))
     assert broker.offsets == {("g", A): 8, ("g", B): 7}
     task.cancel()

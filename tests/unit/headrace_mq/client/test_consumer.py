@@ -6,14 +6,22 @@ import pytest
 
 from headrace_mq.client import consumer as consumer_module
 from headrace_mq.client.consumer import Consumer
-from headrace_mq.errors import Closed, ConnectionLost, DataCorrupt, InvalidArgument, NotGroupMember
+from headrace_mq.errors import (
+    Closed,
+    ConnectionLost,
+    DataCorrupt,
+    InvalidArgument,
+    NotGroupMember,
+)
 from headrace_mq.message import QueueRef, Record
 from headrace_mq.protocol.bodies import Fetch, decode
 from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.protocol.locks import LockQueues
 
 A, B = QueueRef("t", 0), QueueRef("t", 1)
 JOIN, COMMIT = RequestCode.JOIN_GROUP, RequestCode.COMMIT_OFFSETS
-CHANGE = RequestCode.PUSHED_GROUP_CHANGE
+CHANGE, LOCK = RequestCode.PUSHED_GROUP_CHANGE, RequestCode.LOCK_QUEUES
+FETCH = RequestCode.FETCH
 Until = Callable[[Callable[[], object]], Any]
 Make = Callable[..., Consumer]
 
@@ -88,6 +96,54 @@ async def test_another_member_takes_its_share_without_pausing_the_rest(
     broker.append(B, [b"not ours"])
     broker.append(A, [b"ours"])
     assert [record.body for record in await consumer.poll()] == [b"ours"]
+
+
+async def test_queues_that_stay_are_neither_fetched_again_nor_locked_again(
+    broker: Any, consumer: Consumer, until: Until
+) -> None:
+    broker.append(A, [b"a"] * 3)
+    records = await consumer.poll()
+    await until(lambda: broker.parked)
+    share = consumer._shares.get(A)
+    before = len(broker.seen)
+    for view in (broker.join("zzz", ["t"]), broker.leave("zzz")):
+        broker.push(CHANGE, view)
+        await until(lambda: len(consumer.assignment) == len(broker.members) % 2 + 1)
+    await until(lambda: not consumer._shares.to_start())
+    broker.append(A, [b"a"])
+    assert offsets(await consumer.poll()) == [(0, 3)]
+    assert consumer._shares.get(A) is share
+    since = broker.seen[before:]
+    asked = [decode(Fetch, request.body).queues for request in since if request.code == FETCH]
+    assert all(item.offset >= 3 for queues in asked for item in queues if item.queue_id == 0)
+    locked = [decode(LockQueues, request.body).queues for request in since if request.code == LOCK]
+    assert {name.queue_id for queues in locked for name in queues} <= {1}
+    assert [consumer.holds(record) for record in records] == [True] * 3
+
+
+async def test_a_revoked_queue_stays_locked_until_its_handler_has_finished(
+    broker: Any, consumer: Consumer, until: Until
+) -> None:
+    begun, gate = asyncio.Event(), asyncio.Event()
+
+    async def handle(record: Record) -> None:
+        begun.set()
+        await gate.wait()
+
+    running = asyncio.create_task(consumer.run(handle))
+    broker.append(B, [b"b", b"c"])
+    await begun.wait()
+    broker.push(CHANGE, broker.join("zzz", ["t"]))
+    await until(lambda: consumer.assignment == {A})
+    beats = broker.count(RequestCode.HEARTBEAT)
+    await until(lambda: broker.count(RequestCode.HEARTBEAT) > beats + 1)
+    assert B in broker.locks
+    gate.set()
+    await until(lambda: B not in broker.locks)
+    # Both were being handled: records without a key do not wait for each other.
+    assert broker.offsets["g", B] == 2
+    await consumer.aclose()
+    await running
 
 
 async def test_records_of_a_revoked_queue_are_neither_delivered_nor_acknowledged(

@@ -2,11 +2,14 @@ import asyncio
 
 import pytest
 
+from headrace_mq._net.link import Link
 from headrace_mq.client.delivering import Delivering
+from headrace_mq.client.locks import QueueLocks
 from headrace_mq.client.process_queue import WindowLimits
 from headrace_mq.client.shares import Shares
 from headrace_mq.errors import Closed
 from headrace_mq.message import QueueRef, Record
+from headrace_mq.settings import ConsumerSettings
 
 MANY = 1 << 30
 A = QueueRef("t", 0)
@@ -18,6 +21,18 @@ def record(offset: int) -> Record:
     )
 
 
+class HandClock:
+    """Time that a test moves."""
+
+    time_ms = 0
+
+    def now_ms(self) -> int:
+        return self.time_ms
+
+    def monotonic_ms(self) -> int:
+        return self.time_ms
+
+
 class Opened:
     """A consumer's side that holds queue A, from offset 0."""
 
@@ -26,8 +41,17 @@ class Opened:
         self.shares = Shares(WindowLimits(1, MANY, MANY))
         self.shares.assign([A])
         self.shares.start(A, 0, known=False, committed=-1)
-        self.delivering = Delivering(self.shares, on_room=self._room)
+        self.clock = HandClock()
+        link = Link("127.0.0.1:1", client_id="me", reconnect_ms=(1, 1))
+        self.locks = QueueLocks(link, group="g", settings=ConsumerSettings(), clock=self.clock)
+        self.delivering = Delivering(
+            self.shares, self.locks, on_room=self._room, on_stale=self._suspend
+        )
         self.delivering.open()
+
+    def _suspend(self) -> None:
+        self.shares.suspend()
+        self.locks.lost()
 
     def _room(self) -> None:
         self.rooms += 1
@@ -86,6 +110,69 @@ async def test_an_attempt_begins_on_what_is_held_and_acknowledges_when_it_is_don
     assert await opened.delivering.begin(record(0))
     opened.delivering.end(record(0), done=False)
     assert opened.shares.holds(A, 0)
+    assert await opened.delivering.begin(record(0))
     opened.delivering.end(record(0), done=True)
     assert not await opened.delivering.begin(record(0))
+    assert opened.rooms == 1
+
+
+async def test_an_attempt_waits_while_it_is_not_known_whose_the_queue_is(opened: Opened) -> None:
+    opened.buffer(0)
+    opened.shares.suspend()
+    beginning = asyncio.create_task(opened.delivering.begin(record(0)))
+    await asyncio.sleep(0)
+    opened.delivering.wake()
+    await asyncio.sleep(0)
+    assert not beginning.done()
+    opened.shares.start(A, 0, known=True, committed=0)
+    opened.delivering.wake()
+    assert await beginning
+
+
+@pytest.mark.parametrize("end", ["revoked", "overtaken", "closed"])
+async def test_an_attempt_that_waited_in_vain_does_not_begin(opened: Opened, end: str) -> None:
+    opened.buffer(0)
+    opened.shares.suspend()
+    beginning = asyncio.create_task(opened.delivering.begin(record(0)))
+    await asyncio.sleep(0)
+    if end == "revoked":
+        opened.shares.assign([])
+        opened.delivering.wake()
+    elif end == "overtaken":
+        opened.shares.start(A, 1, known=True, committed=1)
+        opened.delivering.wake()
+    else:
+        opened.delivering.close()
+    assert not await beginning
+
+
+async def test_where_locks_may_be_lost_nothing_is_begun_or_delivered(opened: Opened) -> None:
+    opened.buffer(0)
+    opened.locks._epochs[A] = 1
+    opened.locks._trusted_until_ms = 100
+    opened.clock.time_ms = 99
+    assert await opened.delivering.begin(record(0))
+    opened.delivering.end(record(0), done=False)
+    opened.clock.time_ms = 100
+    beginning = asyncio.create_task(opened.delivering.begin(record(0)))
+    polling = asyncio.create_task(opened.delivering.poll())
+    await asyncio.sleep(0)
+    assert not beginning.done()
+    assert not polling.done()
+    opened.shares.start(A, 0, known=True, committed=0)
+    opened.delivering.wake()
+    assert await beginning
+    assert await polling == [record(0)]
+
+
+async def test_what_was_begun_is_finished_even_if_the_queue_was_revoked(opened: Opened) -> None:
+    opened.buffer(0)
+    await opened.delivering.begin(record(0))
+    opened.shares.assign([])
+    opened.delivering.ack(A, 0)
+    assert opened.shares.to_commit() == {A: 0}
+    assert opened.shares.drained() == []
+    opened.delivering.end(record(0), done=True)
+    assert opened.shares.to_commit() == {A: 1}
+    assert opened.shares.drained() == [A]
     assert opened.rooms == 1

@@ -9,7 +9,7 @@ from headrace_mq.client.allocation.average import average
 from headrace_mq.client.allocation.circle import circle
 from headrace_mq.client.allocation.sticky import sticky
 from headrace_mq.client.allocation.strategy import Strategy
-from headrace_mq.client.membership import Membership, Subscription
+from headrace_mq.client.membership import Listeners, Membership, Subscription
 from headrace_mq.errors import ConnectionLost, InvalidArgument
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.bodies import (
@@ -38,6 +38,7 @@ class Watched:
         self, link: Link, clock: Any, strategy: Strategy = average, **settings: Any
     ) -> None:
         self.errors: list[Exception] = []
+        self.beats: list[int] = []
         self.changes: list[frozenset[QueueRef]] = []
         self.losses = 0
         self.membership = Membership(
@@ -45,9 +46,12 @@ class Watched:
             Subscription("g", ["t", "t"], strategy),
             settings=ConsumerSettings(**settings),
             clock=clock,
-            on_change=self.changes.append,
-            on_lost=self._lose,
-            on_error=self.errors.append,
+            listeners=Listeners(
+                on_change=self.changes.append,
+                on_lost=self._lose,
+                on_error=self.errors.append,
+                on_beat=self.beats.append,
+            ),
         )
         link._on_down = self.membership.lost
 
@@ -86,6 +90,21 @@ async def test_a_heartbeat_tells_of_another_member_when_the_push_was_lost(
     broker.join("you", ["t"])
     await until(lambda: len(watched.changes) == 2)
     assert watched.changes[-1] == queues(0, 1)
+
+
+async def test_every_answered_heartbeat_is_told_with_the_moment_it_was_sent(
+    broker: Any, watched: Watched, clock: Any, until: Until
+) -> None:
+    broker.held = {BEAT}
+    await broker.next(BEAT)
+    broker.drop()
+    watched.beats.clear()
+    request = await broker.next(BEAT)
+    sent_at_ms, clock.time_ms = clock.time_ms, clock.time_ms + 700
+    assert watched.beats == []
+    broker.serve(request)
+    await until(lambda: watched.beats)
+    assert watched.beats[0] == sent_at_ms
 
 
 async def test_old_views_and_those_of_other_groups_are_ignored(

@@ -89,6 +89,46 @@ def test_a_revoked_queue_is_dropped_and_leaves_what_was_finished_to_commit() -> 
     assert shares.to_commit() == {}
 
 
+def test_a_queue_that_comes_back_before_it_was_handed_over_resumes_where_it_stood() -> None:
+    shares = started(A, committed=0)
+    kept = share_of(shares, A)
+    shares.take(kept, records(A, 0, 3))
+    shares.begin(A, 0)
+    shares.assign([])
+    assert shares.assign([A]) == frozenset()
+    assert shares.is_suspended(A)
+    shares.start(A, 0, known=True, committed=0)
+    assert shares.get(A) is kept
+    shares.end(A, 0, done=True)
+    assert shares.to_commit() == {A: 1}
+
+
+def test_a_revoked_queue_is_drained_when_every_attempt_on_it_has_ended() -> None:
+    shares = started(A, B, committed=0)
+    shares.take(share_of(shares, A), records(A, 0, 3))
+    assert shares.begin(A, 0)
+    assert shares.begin(A, 1)
+    shares.assign([])
+    assert shares.drained() == [B]
+    assert not shares.begin(A, 2)
+    assert not shares.end(A, 1, done=True)
+    assert shares.end(A, 0, done=False)
+    assert shares.drained() == [A, B]
+    assert shares.to_commit() == {}
+    shares.part_with([A, B])
+    assert shares.drained() == []
+
+
+def test_an_attempt_that_outlives_its_hand_over_changes_nothing() -> None:
+    shares = started(A, committed=0)
+    shares.take(share_of(shares, A), records(A, 0, 1))
+    shares.begin(A, 0)
+    shares.assign([])
+    shares.part_with([A])
+    assert not shares.end(A, 0, done=True)
+    assert shares.to_commit() == {}
+
+
 def test_what_revoked_queues_left_can_be_given_up() -> None:
     shares = started(A)
     shares.assign([])

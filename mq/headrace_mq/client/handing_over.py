@@ -1,0 +1,76 @@
+"""
+Gives revoked queues to their new owners.
+
+What is being handled is finished first, then committed, then the lock goes back. Queues that stay
+are not touched.
+
+Sits between: `consumer`, which is told of revoked queues, and `shares`, `commits` and `locks`.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from headrace_mq.client.locks import QueueLocks
+from headrace_mq.client.shares import Shares
+from headrace_mq.errors import ConnectionLost, MessageQueueError
+
+__all__ = ["HandingOver"]
+
+# Pause after a hand-over that the broker did not answer as hoped.
+TROUBLE_PAUSE_MS = 1_000
+
+_log = structlog.get_logger(__name__)
+
+
+class HandingOver:
+    """The hand-overs of one consumer.
+
+    Args:
+        shares: the consumer's queues.
+        locks: on them.
+        commit: reports what is finished.
+    """
+
+    def __init__(
+        self, shares: Shares, locks: QueueLocks, *, commit: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._shares = shares
+        self._locks = locks
+        self._commit = commit
+        self._wanted = asyncio.Event()
+
+    def soon(self) -> None:
+        """A queue was revoked, or the last attempt on a revoked one has ended."""
+        self._wanted.set()
+
+    async def keep_handing_over(self) -> None:
+        """Hands over whatever is ready, for ever."""
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            try:
+                await self._hand_over()
+            except ConnectionLost:
+                # The locks ended with it.
+                continue
+            except MessageQueueError as error:
+                _log.warning("queues not handed over yet", reason=str(error))
+                await asyncio.sleep(TROUBLE_PAUSE_MS / 1_000)
+                self._wanted.set()
+
+    async def _hand_over(self) -> None:
+        if not self._shares.drained():
+            return
+        try:
+            await self._commit()
+        except ConnectionLost:
+            raise
+        except MessageQueueError as error:
+            # The new owner starts at the last commit: records come again, none is lost.
+            _log.warning("handed over without a last commit", reason=str(error))
+        # Some may be assigned again by now; those keep their locks.
+        queues = self._shares.drained()
+        self._shares.part_with(queues)
+        await self._locks.release(queues)
