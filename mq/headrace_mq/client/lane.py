@@ -228,6 +228,11 @@ class Lane:
         """Whether `depart` has a batch to send now."""
         return self.resend or (self.in_flight is None and bool(self._waiting))
 
+    @property
+    def waits_bytes(self) -> int:
+        """The size of the batch that `depart` would send next; there is one."""
+        return self._waiting[0].size
+
     def add(self, message: Message, size: int, born_ms: int) -> Place:
         """Gives a message its place behind all earlier ones.
 
