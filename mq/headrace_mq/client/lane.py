@@ -146,8 +146,7 @@ class Batch:
             self._tags,
             [dict(entry) for entry in self._headers],
             self._bodies,
-            # A clock that was set back must not make a message older than its batch.
-            [max(born - first, 0) for born in born_ms] if born_ms.count(first) < self.count else [],
+            _deltas(born_ms),
         )
         # From here on the encoded bytes are all that is needed.
         self._keys, self._tags, self._headers, self._bodies, self.born_ms = [], [], [], [], []
@@ -364,6 +363,14 @@ def _extend(column: list[T], more: Sequence[T], number: int, count: int, missing
         column += more
     elif column:
         column += [missing] * count
+
+
+def _deltas(born_ms: list[int]) -> list[int]:
+    """Times after the first one; a clock that was set back makes no message older than its batch."""
+    first = born_ms[0]
+    if min(born_ms) < first:
+        return [max(born - first, 0) for born in born_ms]
+    return [born - first for born in born_ms] if max(born_ms) > first else []
 
 
 def _split(part: Part, at: int) -> list[Part]:

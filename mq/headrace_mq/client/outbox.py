@@ -112,6 +112,7 @@ class Outbox:
         self._free: dict[Lane, None] = {}
         self._line: deque[_Waiting] = deque()
         self._buffered = 0
+        self._buffer_bytes_max = settings.buffer_bytes_max
         self._message_bytes_max = message_bytes_max(link.frame_bytes_max)
         self._departing = False
         self._sweeper: asyncio.TimerHandle | None = None
@@ -151,7 +152,11 @@ class Outbox:
             size = self.measure(message)
         if self._sweeper is None:
             self._sweep_later()
-        if route is None or self._line or not self._has_room(size):
+        if (
+            route is None
+            or self._line
+            or (self._buffered + size > self._buffer_bytes_max and self._buffered)
+        ):
             return self._line_up(message, size)
         return self._put(route, message, size, self._clock.now_ms())
 
@@ -281,7 +286,7 @@ class Outbox:
 
     def _has_room(self, size: int) -> bool:
         # A message that is larger than the whole buffer passes when nothing else is there.
-        return not self._buffered or self._buffered + size <= self._settings.buffer_bytes_max
+        return not self._buffered or self._buffered + size <= self._buffer_bytes_max
 
     def _put(
         self,
