@@ -93,7 +93,8 @@ class Shares:
         that comes back before it was handed over is suspended, as after a lost connection.
         """
         revoked = self.assigned - frozenset(queues)
-        for queue in revoked:
+        # In one order in every process: it is the order of the next commit.
+        for queue in sorted(revoked):
             share = self._shares.pop(queue, None)
             if share is not None:
                 self._leaving[queue] = share

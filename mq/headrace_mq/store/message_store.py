@@ -435,7 +435,8 @@ class MessageStore:
             )
         self._writer.step()
         if self.on_visible is not None:
-            self.on_visible(visible)
+            # Sorted, so that who waits is served in one order in every process.
+            self.on_visible(sorted(visible))
 
     def _fetch(
         self, queue: QueueRef, log: CommitLog, entries: list[Entry]

@@ -129,6 +129,13 @@ def test_an_attempt_that_outlives_its_hand_over_changes_nothing() -> None:
     assert shares.to_commit() == {}
 
 
+def test_what_revoked_queues_leave_is_committed_in_order() -> None:
+    queues = [QueueRef("t", number) for number in range(20)]
+    shares = started(*queues)
+    shares.assign([])
+    assert list(shares.to_commit()) == queues
+
+
 def test_what_revoked_queues_left_can_be_given_up() -> None:
     shares = started(A)
     shares.assign([])
