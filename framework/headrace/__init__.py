@@ -10,9 +10,18 @@ Sits between: the user's aggregates, handlers and projections, and `headrace_mq`
 """
 
 from headrace._commanding.handling import CommandContext
+from headrace._commanding.middleware import Next
 from headrace._domain.aggregate import Aggregate, applies
-from headrace._domain.message import AggregateId, Command, DomainEvent, EventContext
+from headrace._domain.decider import Decider
+from headrace._domain.message import (
+    AggregateId,
+    AggregateIdOf,
+    Command,
+    DomainEvent,
+    EventContext,
+)
 from headrace._domain.stream import EventStream, Rejection
+from headrace._domain.value import ValueObject
 from headrace._projecting.projection import Projection
 from headrace._projecting.workflows import ProcessManager
 from headrace.app import App
@@ -24,20 +33,24 @@ from headrace.stores.base import EventStore
 __all__ = [
     "Aggregate",
     "AggregateId",
+    "AggregateIdOf",
     "App",
     "Command",
     "CommandBus",
     "CommandContext",
     "CommandResult",
+    "Decider",
     "DomainError",
     "DomainEvent",
     "EventContext",
     "EventStore",
     "EventStream",
     "HeadraceError",
+    "Next",
     "ProcessManager",
     "Projection",
     "Rejection",
     "Settings",
+    "ValueObject",
     "applies",
 ]

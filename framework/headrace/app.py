@@ -17,8 +17,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import structlog
 from pydantic import BaseModel
 
+from headrace._commanding.functional import handler_of
 from headrace._commanding.handling import HandlerTable
+from headrace._commanding.middleware import Middleware, around, check_middleware
 from headrace._domain.aggregate import Aggregate
+from headrace._domain.decider import Decider
 from headrace._domain.message import Command, DomainEvent
 from headrace._domain.registry import Registry, Upcaster
 from headrace._projecting.projection import Projection
@@ -41,7 +44,8 @@ log = structlog.get_logger(__name__)
 Handler = TypeVar("Handler", bound=Callable[..., Awaitable[None]])
 R = TypeVar("R", bound=BaseModel)
 U = TypeVar("U", bound=Upcaster)
-Part = type[Aggregate] | Projection[Any] | ProcessManager
+M = TypeVar("M", bound=Middleware)
+Part = type[Aggregate] | Decider[Any] | type[DomainEvent] | Projection[Any] | ProcessManager
 
 
 class App:
@@ -60,11 +64,16 @@ class App:
         self._aggregates: dict[str, type[Aggregate]] = {}
         self._projections: dict[str, Projection[Any]] = {}
         self._process_managers: dict[str, ProcessManager] = {}
+        self._deciders: dict[str, Decider[Any]] = {}
+        self._events: dict[type[DomainEvent], None] = {}
         self._handlers = HandlerTable()
+        self._middleware: list[Middleware] = []
         self._upcasters: list[tuple[type[Command] | type[DomainEvent], int, Upcaster]] = []
 
     def add(self, *parts: Part) -> None:
-        """Binds aggregate classes, projections and process managers.
+        """Binds aggregate classes, deciders, projections and process managers.
+
+        Event classes need binding only where the aggregate has a method for a base class of theirs.
 
         Raises:
             DefinitionError: two parts of one kind have the same name.
@@ -74,11 +83,16 @@ class App:
                 _bind(self._projections, part.name, part, "projections")
             elif isinstance(part, ProcessManager):
                 _bind(self._process_managers, part.name, part, "process managers")
+            elif isinstance(part, Decider):
+                _bind(self._aggregates, part.name, part.aggregate_type, "aggregates")
+                self._deciders[part.name] = part
             elif isinstance(part, type) and issubclass(part, Aggregate):
                 _bind(self._aggregates, part.aggregate_name, part, "aggregates")
+            elif isinstance(part, type) and issubclass(part, DomainEvent):
+                self._events[part] = None
             else:
                 raise DefinitionError(
-                    f"{part!r} is no aggregate class, projection or process manager"
+                    f"{part!r} is no aggregate class, decider, event, projection or process manager"
                 )
 
     def handles(self, handler: Handler) -> Handler:
@@ -91,6 +105,44 @@ class App:
         """
         self._handlers.add(handler)
         return handler
+
+    def middleware(self, function: M) -> M:
+        """Puts a function around every handler; the first registered is the outermost.
+
+        @app.middleware
+        async def only_members(context: CommandContext, call_next: Next) -> None:
+            if "member" not in context.items:
+                raise NotAllowed("members only")
+            await call_next()
+
+        It runs with every run of a handler, which may be several for one command. A `DomainError`
+        rejects the command, also after `call_next`; without it the handler does not run.
+        """
+        check_middleware(function)
+        self._middleware.append(function)
+        return function
+
+    @property
+    def handlers(self) -> HandlerTable:
+        """The one handler of each command type, with the middleware around it.
+
+        Raises:
+            DefinitionError: a command type has two.
+        """
+        table = HandlerTable()
+        for decider in self._deciders.values():
+            for command_type in decider.command_types:
+                table.bind(command_type, around(handler_of(decider), self._middleware))
+        for command_type in self._handlers.command_types:
+            handler = self._handlers.find(command_type)
+            if command_type in table.command_types:
+                raise DefinitionError(
+                    f"{command_type.__name__} has two handlers: a decider and"
+                    f" {getattr(handler, '__qualname__', handler)}; remove one"
+                )
+            if handler is not None:
+                table.bind(command_type, around(handler, self._middleware))
+        return table
 
     def upcasts(
         self, message_type: type[Command] | type[DomainEvent], version: int
@@ -114,7 +166,7 @@ class App:
     @property
     def command_types(self) -> frozenset[type[Command]]:
         """The command types that have a handler."""
-        return self._handlers.command_types
+        return self.handlers.command_types
 
     @property
     def projections(self) -> Mapping[str, Projection[Any]]:
@@ -136,11 +188,13 @@ class App:
         """A serializer that knows every message type of the application."""
         commands: Registry[Command] = Registry("command")
         events: Registry[DomainEvent] = Registry("event")
-        for command_type in self._handlers.command_types:
+        for command_type in self.command_types:
             commands.add(command_type)
         for aggregate in self._aggregates.values():
             for event_type in aggregate.event_types():
                 events.add(event_type)
+        for event_type in self._events:
+            events.add(event_type)
         for message_type, version, function in self._upcasters:
             known = commands if issubclass(message_type, Command) else events
             if not known.knows(message_type):
@@ -282,7 +336,7 @@ class App:
         ]
         processor = CommandProcessor(
             name=self.name,
-            handlers=self._handlers,
+            handlers=self.handlers,
             store=running.store,
             transport=transport,
             serializer=serializer,

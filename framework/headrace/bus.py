@@ -19,7 +19,8 @@ from typing import Any, Literal
 import msgspec
 import structlog
 
-from headrace._domain.message import Command, check_id
+from headrace._domain.identity import check_id
+from headrace._domain.message import Command
 from headrace._runtime.ids import new_id
 from headrace.errors import CommandRefused, CommandTimeout, DomainError, HeadraceError
 from headrace.serialization import CommandEnvelope, Serializer

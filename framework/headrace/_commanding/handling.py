@@ -5,12 +5,13 @@ Sits between: user code, which registers functions, and `deciding`, which runs o
 """
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar, get_type_hints
 
 from headrace._commanding.deadline import Deadline
 from headrace._domain.aggregate import Aggregate
+from headrace._domain.identity import id_text
 from headrace._domain.message import Command
 from headrace.errors import (
     AggregateExists,
@@ -74,6 +75,11 @@ class CommandContext:
         self._run = run
 
     @property
+    def command(self) -> Command:
+        """The command that is being handled."""
+        return self._envelope.command
+
+    @property
     def command_id(self) -> str:
         """The command's id."""
         return self._envelope.command_id
@@ -88,13 +94,14 @@ class CommandContext:
         """Text values that came with the command and go on with its events."""
         return self._envelope.items
 
-    async def get(self, aggregate_class: type[A], aggregate_id: str) -> A:
+    async def get(self, aggregate_class: type[A], aggregate_id: Hashable) -> A:
         """Returns the command's aggregate in its newest state.
 
         Raises:
             AggregateNotFound: it has no events, or is of another class.
             ValueError: the id is not that of the command's aggregate.
         """
+        aggregate_id = id_text("an aggregate id", aggregate_id)
         self._check(aggregate_id)
         run = self._run
         aggregate = run.aggregate or self._loader.accepted
@@ -171,14 +178,21 @@ class HandlerTable:
         Raises:
             DefinitionError: it has another form, or its command type has a handler already.
         """
-        command_type = _command_type_of(function)
-        other = self._handlers.setdefault(command_type, function)
-        if other is not function:
+        self.bind(_command_type_of(function), function)
+        return function
+
+    def bind(self, command_type: type[Command], handler: CommandHandler) -> None:
+        """Registers the handler of a command type.
+
+        Raises:
+            DefinitionError: the command type has a handler already.
+        """
+        other = self._handlers.setdefault(command_type, handler)
+        if other is not handler:
             raise DefinitionError(
-                f"{command_type.__name__} has two handlers: {_name(other)} and {_name(function)};"
+                f"{command_type.__name__} has two handlers: {_name(other)} and {_name(handler)};"
                 " remove one"
             )
-        return function
 
     def find(self, command_type: type[Command]) -> CommandHandler | None:
         """Returns the handler of exactly this type, or None."""

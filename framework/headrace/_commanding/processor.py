@@ -20,7 +20,7 @@ from headrace._commanding.deciding import Decider, Failed
 from headrace._commanding.handling import HandlerTable
 from headrace._commanding.lane import Lane, LaneParts
 from headrace._commanding.submission import Delivery, Submission
-from headrace._domain.message import check_id
+from headrace._domain.identity import check_id
 from headrace._eventing.committer import Committer
 from headrace._eventing.publisher import Publisher, event_topic
 from headrace._loading.cache import AggregateCache

@@ -6,10 +6,11 @@ command recorded. Pure: no I/O, no clock.
 """
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, ClassVar, TypeVar, get_type_hints
 
-from headrace._domain.message import DomainEvent, check_id
+from headrace._domain.identity import id_text
+from headrace._domain.message import DomainEvent
 from headrace.errors import DefinitionError
 
 __all__ = ["Aggregate", "applies"]
@@ -25,7 +26,8 @@ def applies(method: F) -> F:
         def _deposited(self, event: Deposited) -> None:
             self.balance += event.amount
 
-    The method must change the aggregate's attributes and nothing else: it runs again on every load.
+    A method for a base class of events takes its subclasses too, unless they have methods of their
+    own. It must change the aggregate's attributes and nothing else: it runs again on every load.
     """
     setattr(method, _APPLIES, True)
     return method
@@ -40,7 +42,7 @@ class Aggregate:
     the attributes changes, so that snapshots are dropped.
 
     Attributes:
-        id: the aggregate's id.
+        id: the aggregate's id as text, whatever type it is made of.
         version: the number of commands whose events have been applied; 0 before the first.
     """
 
@@ -54,8 +56,8 @@ class Aggregate:
         cls.state_version = state_version
         cls._appliers = dict(cls._appliers) | _find_appliers(cls)
 
-    def __init__(self, id: str) -> None:  # noqa: A002 - the field's own name
-        self.id = check_id("an aggregate id", id)
+    def __init__(self, id: Hashable) -> None:  # noqa: A002 - the field's own name
+        self.id = id_text("an aggregate id", id)
         self.version = 0
         self._recorded: list[DomainEvent] = []
         self.initial_state()
@@ -104,13 +106,18 @@ class Aggregate:
         self.version = version
 
     def _apply(self, event: DomainEvent) -> None:
-        method = self._appliers.get(type(event))
+        method = self._appliers.get(type(event)) or self._inherited_applier(type(event))
         if method is None:
             raise DefinitionError(
                 f"{type(self).__name__} has no @applies method for {type(event).__name__};"
                 " add one, even if it changes nothing"
             )
         getattr(self, method)(event)
+
+    def _inherited_applier(self, event_type: type[DomainEvent]) -> str | None:
+        """The method for the nearest base class of an event that has one."""
+        found = (self._appliers.get(base) for base in event_type.__mro__[1:])
+        return next((method for method in found if method is not None), None)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id!r} version {self.version}>"

@@ -7,19 +7,16 @@ between: user code, which subclasses, and `registry`, which finds the class of a
 
 import re
 from datetime import datetime
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
+from headrace._domain.identity import id_text
 from headrace.errors import DefinitionError
 
-__all__ = ["AggregateId", "Command", "DomainEvent", "EventContext", "check_id"]
+__all__ = ["AggregateId", "AggregateIdOf", "Command", "DomainEvent", "EventContext"]
 
-# Longest id of an aggregate or command: 255 fits every database's indexed text column.
-ID_CHARACTERS_MAX: Final = 255
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,126}")
-# PostgreSQL stores no NUL, and UTF-8 has no form for half of a surrogate pair.
-_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 class _AggregateIdMark:
@@ -34,25 +31,10 @@ _MARK = _AggregateIdMark()
 # The type of the one field of a command that names the aggregate it changes.
 AggregateId = Annotated[str, _MARK]
 
+Id = TypeVar("Id")
 
-def check_id(kind: str, text: str) -> str:
-    """Returns an id that every store takes.
-
-    Args:
-        kind: what it is the id of, with its article, for the sentence.
-        text: 1 to 255 characters, no NUL, no half of a surrogate pair.
-
-    Raises:
-        ValueError: says what is wrong with it.
-    """
-    if not 1 <= len(text) <= ID_CHARACTERS_MAX:
-        raise ValueError(
-            f"{kind} has 1 to {ID_CHARACTERS_MAX} characters, this one has {len(text)}"
-        )
-    # Most ids are ASCII, which is told at once.
-    if (not text.isascii() or "\0" in text) and _UNSTORABLE.search(text):
-        raise ValueError(f"{kind} has no NUL and no half of a surrogate pair; change {text!r}")
-    return text
+# The same for ids that are no text: `AggregateIdOf[UUID]`; see `id_text` for what they become.
+AggregateIdOf = Annotated[Id, _MARK]
 
 
 class _Message(BaseModel):
@@ -110,8 +92,12 @@ class Command(_Message):
 
     @property
     def aggregate_id(self) -> str:
-        """The id of the aggregate that this command changes; raises ValueError for an unusable one."""
-        return check_id("an aggregate id", getattr(self, self.aggregate_id_field))
+        """The id of the aggregate that this command changes, as text.
+
+        Raises:
+            ValueError: it is unusable.
+        """
+        return id_text("an aggregate id", getattr(self, self.aggregate_id_field))
 
 
 class DomainEvent(_Message):

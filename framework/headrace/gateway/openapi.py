@@ -11,7 +11,8 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.errors import PydanticInvalidForJsonSchema
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
-from headrace._domain.message import ID_CHARACTERS_MAX, Command
+from headrace._domain.identity import ID_CHARACTERS_MAX
+from headrace._domain.message import Command
 from headrace._projecting.projection import Projection
 from headrace.errors import DefinitionError
 from headrace.gateway.catalogue import Catalogue

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
-from headrace._domain.message import check_id
+from headrace._domain.identity import check_id
 from headrace._projecting.projection import Projection
 from headrace.app import App, RunningApp
 from headrace.errors import ProjectionError, ProjectionNotFound

@@ -13,7 +13,7 @@ import msgspec
 from starlette.datastructures import Headers, QueryParams
 from starlette.requests import ClientDisconnect, Request
 
-from headrace._domain.message import check_id
+from headrace._domain.identity import check_id
 from headrace.gateway.problems import Problem, invalid
 
 __all__ = [

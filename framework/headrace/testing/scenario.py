@@ -6,32 +6,69 @@ Given events, when something is decided, then events: tests of aggregates in one
         .when(lambda account: account.withdraw("t-1", 500))
         .then_raises(InsufficientFunds)
 
+With an application, `when` takes a command, which its handler and middleware get; a decider needs
+none:
+
+    scenario(Account, app=app).given(...).when(Withdraw(account_id="a-1", amount=5)).then(...)
+
 Sits between: a user's tests and their aggregates. No store, no queue, no event loop.
 """
 
-from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, Protocol, TypeVar, cast
 
+from headrace._commanding.functional import handler_of
+from headrace._commanding.handling import CommandContext, CommandHandler, HandlerRun, HandlerTable
 from headrace._domain.aggregate import Aggregate
-from headrace._domain.message import DomainEvent
+from headrace._domain.decider import Decider
+from headrace._domain.message import Command, DomainEvent
 from headrace.errors import DomainError
+from headrace.serialization import CommandEnvelope, decode_result
 
-__all__ = ["Outcome", "Scenario", "scenario"]
+__all__ = ["HasHandlers", "Outcome", "Scenario", "scenario"]
 
 A = TypeVar("A", bound=Aggregate)
 E = TypeVar("E", bound=DomainError)
 
 
-def scenario(aggregate_type: type[A], aggregate_id: str = "a-1") -> "Scenario[A]":
-    """Begins a scenario with an aggregate that has no events yet."""
-    return Scenario(aggregate_type(aggregate_id))
+class HasHandlers(Protocol):
+    """Whatever has handlers of commands; an `App`."""
+
+    @property
+    def handlers(self) -> HandlerTable:
+        """The handler of each command type."""
+        ...
+
+
+def scenario(
+    aggregate_type: type[A] | Decider[Any],
+    aggregate_id: str = "a-1",
+    *,
+    app: HasHandlers | None = None,
+) -> "Scenario[A]":
+    """Begins a scenario with an aggregate that has no events yet.
+
+    Args:
+        aggregate_type: the class, or a decider.
+        aggregate_id: whose scenario it is.
+        app: handles the commands that `when` is given.
+    """
+    if isinstance(aggregate_type, Decider):
+        handler = handler_of(aggregate_type) if app is None else None
+        return Scenario(cast("A", aggregate_type.aggregate_type(aggregate_id)), app, handler)
+    return Scenario(aggregate_type(aggregate_id), app, None)
 
 
 class Scenario(Generic[A]):
     """An aggregate and what happened to it before; made by `scenario`."""
 
-    def __init__(self, aggregate: A) -> None:
+    def __init__(
+        self, aggregate: A, app: HasHandlers | None, handler: CommandHandler | None
+    ) -> None:
         self._aggregate = aggregate
+        self._app = app
+        self._handler = handler
+        self._items: dict[str, str] = {}
 
     def given(self, *events: DomainEvent) -> "Scenario[A]":
         """Lets events have happened, each by a command of its own."""
@@ -39,13 +76,20 @@ class Scenario(Generic[A]):
             self._aggregate.replay(self._aggregate.version + 1, [event])
         return self
 
-    def when(self, decide: Callable[[A], Any]) -> "Outcome[A]":
+    def given_items(self, **items: str) -> "Scenario[A]":
+        """Lets the command come with items, which middleware may look at."""
+        self._items |= items
+        return self
+
+    def when(self, decide: Callable[[A], Any] | Command) -> "Outcome[A]":
         """Lets the aggregate decide.
 
         Args:
-            decide: calls a method of the aggregate; one that returns another aggregate, as a
-                creating method does, is judged by that one.
+            decide: a command; or a function that calls a method of the aggregate. One that returns
+                another aggregate, as a creating method does, is judged by that one.
         """
+        if isinstance(decide, Command):
+            return self._handle(decide)
         try:
             returned = decide(self._aggregate)
         except DomainError as error:
@@ -53,13 +97,58 @@ class Scenario(Generic[A]):
         decided = returned if isinstance(returned, type(self._aggregate)) else self._aggregate
         return Outcome(decided, None)
 
+    def _handle(self, command: Command) -> "Outcome[A]":
+        handler = self._handler
+        if self._app is not None:
+            handler = self._app.handlers.find(type(command))
+        if handler is None:
+            raise AssertionError(
+                f"nobody handles {type(command).__name__}; begin with scenario(…, app=app) where"
+                " app has its handler"
+            )
+        envelope = CommandEnvelope(
+            command=command, command_id="c-1", correlation_id="c-1", items=self._items
+        )
+        run = HandlerRun()
+        error: DomainError | None = None
+        work = handler(command, CommandContext(envelope, _Given(self._aggregate), run))
+        try:
+            cast("Coroutine[Any, Any, None]", work).send(None)
+        except StopIteration:
+            pass
+        except DomainError as raised:
+            error = raised
+        else:
+            cast("Coroutine[Any, Any, None]", work).close()
+            raise AssertionError(
+                f"the handler of {type(command).__name__} waits for something; a scenario has no"
+                " event loop: test it with app.run_local()"
+            )
+        return Outcome(cast("A", run.aggregate or self._aggregate), error, run.result)
+
+
+class _Given:
+    """The aggregate of a scenario, in the place of one that was loaded."""
+
+    def __init__(self, aggregate: Aggregate) -> None:
+        self.accepted = aggregate if aggregate.version else None
+
+    async def load(self, aggregate_type: type[Aggregate]) -> Aggregate | None:  # noqa: ARG002 - the port's
+        return None
+
 
 class Outcome(Generic[A]):
     """What was decided; made by `Scenario.when`."""
 
-    def __init__(self, aggregate: A, error: DomainError | None) -> None:
+    def __init__(self, aggregate: A, error: DomainError | None, result: str | None = None) -> None:
         self._aggregate = aggregate
         self._error = error
+        self._result = result
+
+    @property
+    def result(self) -> Any:
+        """What the handler handed to `set_result`, as its caller gets it."""
+        return decode_result(self._result)
 
     def then(self, *events: DomainEvent) -> A:
         """Claims that exactly these events were decided, in order; returns the aggregate.

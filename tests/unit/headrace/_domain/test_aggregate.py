@@ -112,3 +112,31 @@ def test_an_id_that_no_store_could_keep_is_refused(aggregate_id):
 
 def test_its_repr_is_safe_and_short():
     assert repr(Counter("n-1")) == "<Counter 'n-1' version 0>"
+
+
+class CountedTwice(Counted):
+    """A kind of `Counted` without a method of its own."""
+
+
+class CountedBack(Counted):
+    pass
+
+
+class BackwardCounter(Counter):
+    @applies
+    def _counted_back(self, event: CountedBack) -> None:
+        self.count -= 1
+
+
+def test_an_event_is_applied_by_the_method_for_its_nearest_base_class():
+    counter = BackwardCounter("n-1")
+    counter.record(CountedTwice())
+    counter.record(CountedBack())
+    counter.record(CountedBack())
+    assert counter.count == Counter("n-2").count - 1
+
+
+def test_an_id_of_any_type_is_text_from_the_start():
+    assert Counter(17).id == "17"
+    with pytest.raises(ValueError, match="use a frozen type"):
+        Counter(["a"])

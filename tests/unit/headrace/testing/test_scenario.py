@@ -1,9 +1,16 @@
 """Scenarios say what is so, and fail with a sentence when it is not."""
 
+import asyncio
+
 import pytest
 
+from headrace._commanding.handling import CommandContext
+from headrace._commanding.middleware import Next
 from headrace._domain.aggregate import Aggregate, applies
-from headrace._domain.message import DomainEvent
+from headrace._domain.decider import Decider
+from headrace._domain.message import AggregateId, Command, DomainEvent
+from headrace._domain.value import ValueObject
+from headrace.app import App
 from headrace.errors import DomainError
 from headrace.testing.scenario import scenario
 
@@ -115,3 +122,102 @@ def test_a_rule_that_speaks_after_an_event_was_recorded_fails_the_scenario():
 def test_an_error_that_is_no_domain_error_is_not_caught():
     with pytest.raises(ZeroDivisionError):
         scenario(Account).when(lambda account: 1 // account.taken)
+
+
+class Open(Command):
+    account_id: AggregateId
+    owner: str
+
+
+class Withdraw(Command):
+    account_id: AggregateId
+    amount: int
+
+
+class Wait(Command):
+    account_id: AggregateId
+
+
+def bank() -> App:
+    app = App("bank")
+    app.add(Account)
+
+    @app.handles
+    async def open_account(command: Open, context: CommandContext) -> None:
+        context.add(Account.open(command.account_id, command.owner))
+
+    @app.handles
+    async def withdraw(command: Withdraw, context: CommandContext) -> None:
+        account = await context.get(Account, command.account_id)
+        context.set_result({"taken": account.withdraw(command.amount)})
+
+    @app.handles
+    async def wait(command: Wait, context: CommandContext) -> None:
+        await asyncio.sleep(0)
+
+    @app.middleware
+    async def not_for_strangers(context: CommandContext, call_next: Next) -> None:
+        if "stranger" in context.items:
+            raise Refused("no strangers")
+        await call_next()
+
+    return app
+
+
+def test_a_command_goes_through_its_handler():
+    scenario(Account, app=bank()).when(Open(account_id="a-1", owner="Ann")).then(
+        Opened(owner="Ann")
+    )
+    outcome = (
+        scenario(Account, app=bank())
+        .given(Opened(owner="Ann"))
+        .when(Withdraw(account_id="a-1", amount=4))
+    )
+    outcome.then(Withdrawn(amount=4))
+    assert outcome.result == {"taken": 4}
+
+
+def test_a_command_to_an_aggregate_without_events_is_refused_as_it_would_be():
+    error = (
+        scenario(Account, app=bank())
+        .when(Withdraw(account_id="a-1", amount=4))
+        .then_raises(DomainError)
+    )
+    assert "there is no Account 'a-1'" in str(error)
+    opened = scenario(Account, app=bank()).given(Opened(owner="Ann"))
+    opened.when(Open(account_id="a-1", owner="Bob")).then_raises(DomainError)
+
+
+def test_a_command_meets_the_middleware():
+    scenario(Account, app=bank()).given_items(stranger="yes").when(
+        Open(account_id="a-1", owner="Ann")
+    ).then_raises(Refused)
+
+
+def test_a_command_that_nobody_handles_or_that_waits_is_a_mistake_of_the_test():
+    with pytest.raises(AssertionError, match="nobody handles Open"):
+        scenario(Account).when(Open(account_id="a-1", owner="Ann"))
+    with pytest.raises(AssertionError, match="waits for something"):
+        scenario(Account, app=bank()).when(Wait(account_id="a-1"))
+
+
+class Taken(ValueObject):
+    taken: int = 0
+
+
+def test_a_decider_needs_no_application():
+    accounts = Decider("Account", state=Taken)
+
+    @accounts.decide
+    def withdraw(command: Withdraw, state: Taken) -> list[DomainEvent]:
+        if state.taken + command.amount > 10:
+            raise Refused("too much")
+        return [Withdrawn(amount=command.amount)]
+
+    @accounts.evolve
+    def withdrawn(state: Taken, event: Withdrawn) -> Taken:
+        return Taken(taken=state.taken + event.amount)
+
+    given = scenario(accounts).given(Withdrawn(amount=6))
+    given.when(Withdraw(account_id="a-1", amount=4)).then(Withdrawn(amount=4))
+    scenario(accounts).when(Withdraw(account_id="a-1", amount=11)).then_raises(Refused)
