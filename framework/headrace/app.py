@@ -36,6 +36,7 @@ if TYPE_CHECKING:  # the parts that run an application load a database driver: o
     from headrace._projecting.read_models import ProjectionReader, ReadModels
     from headrace._projecting.runner import ProjectionRunner
     from headrace.stores.base import EventStore
+    from headrace.waiting import Handling
 
 __all__ = ["App", "RunningApp", "load_app"]
 
@@ -233,16 +234,38 @@ class App:
 
     @asynccontextmanager
     async def client(self, settings: Settings) -> AsyncIterator[CommandBus]:
-        """Connects a command bus, without running anything of the application here."""
+        """Connects a command bus, without running anything of the application here.
+
+        To wait for projections it looks into `read_models` of the settings.
+        """
+        from headrace._projecting.read_models import ReadModels
+
         serializer = self.serializer
-        async with _transport(settings) as transport:
+        async with AsyncExitStack() as stack:
+            transport = await stack.enter_async_context(_transport(settings))
+            # Opened at the first use only.
+            read_models = ReadModels(settings.read_models)
+            stack.push_async_callback(read_models.aclose)
             bus = CommandBus(
-                name=self.name, transport=transport, serializer=serializer, settings=settings
+                name=self.name,
+                transport=transport,
+                serializer=serializer,
+                settings=settings,
+                progress=self._handling(read_models, transport),
             )
-            try:
-                yield bus
-            finally:
-                await bus.aclose()
+            stack.push_async_callback(bus.aclose)
+            yield bus
+
+    def _handling(self, read_models: "ReadModels", transport: Transport) -> "Handling":
+        from headrace.waiting import Handling
+
+        return Handling(
+            name=self.name,
+            projections=self._projections,
+            managers=self._process_managers.keys(),
+            read_models=read_models,
+            transport=transport,
+        )
 
     @asynccontextmanager
     async def run(self, settings: Settings) -> AsyncIterator["RunningApp"]:
@@ -265,7 +288,11 @@ class App:
             transport = await stack.enter_async_context(_transport(settings))
             await self._ensure_topics(transport, settings)
             bus = CommandBus(
-                name=self.name, transport=transport, serializer=serializer, settings=settings
+                name=self.name,
+                transport=transport,
+                serializer=serializer,
+                settings=settings,
+                progress=self._handling(read_models, transport),
             )
             stack.push_async_callback(bus.aclose)
             running = RunningApp(self, bus=bus, store=store, read_models=read_models)

@@ -5,16 +5,16 @@ Headers of a command message: `reply-to` and `reply-correlation`, both absent wh
 reply is the JSON of a `CommandResult`:
 
     {"status": "executed", "aggregate_id": "a-1", "command_id": "…", "version": 3,
-     "value": {"balance": 5}, "error": "", "sentence": ""}
+     "value": {"balance": 5}, "error": "", "sentence": "", "place": [2, 17]}
 
 Sits between: callers and process managers on one side and the transport on the other. Never runs
 a handler and never reads the store.
 """
 
 import asyncio
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, Protocol
 
 import msgspec
 import structlog
@@ -22,16 +22,28 @@ import structlog
 from headrace._domain.identity import check_id
 from headrace._domain.message import Command
 from headrace._runtime.ids import new_id
-from headrace.errors import CommandRefused, CommandTimeout, DomainError, HeadraceError
+from headrace.errors import (
+    CommandRefused,
+    CommandTimeout,
+    DefinitionError,
+    DomainError,
+    HeadraceError,
+    NotYetHandled,
+)
 from headrace.serialization import CommandEnvelope, Serializer
 from headrace.settings import Settings
 from headrace.transports.base import Outgoing, Transport
 
 __all__ = [
+    "EXECUTED",
+    "HANDLED",
     "REPLY_CORRELATION",
     "REPLY_TO",
     "CommandBus",
     "CommandResult",
+    "Named",
+    "Progress",
+    "WaitFor",
     "command_topic",
     "encode_reply",
 ]
@@ -40,6 +52,22 @@ log = structlog.get_logger(__name__)
 
 REPLY_TO = "reply-to"
 REPLY_CORRELATION = "reply-correlation"
+
+# What `execute` waits for: the command's own result, or also everybody who reacts to its events.
+EXECUTED: Final = "executed"
+HANDLED: Final = "handled"
+
+
+class Named(Protocol):
+    """A projection, as far as waiting for it is concerned."""
+
+    @property
+    def name(self) -> str:
+        """Its stable name."""
+        ...
+
+
+WaitFor = Literal["executed", "handled"] | Collection[Named]
 
 Status = Literal["executed", "unchanged", "rejected", "failed"]
 
@@ -62,6 +90,8 @@ class CommandResult:
         value: what the handler handed to `set_result`, decoded from JSON.
         error: for a machine: a domain error's code or class name, or why it failed.
         sentence: for a person.
+        place: queue and offset of what it did in the event topic, where that was published; of a
+            duplicate the place of the newest copy, and the only part that differs.
     """
 
     status: Status
@@ -71,6 +101,7 @@ class CommandResult:
     value: Any = None
     error: str = ""
     sentence: str = ""
+    place: tuple[int, int] | None = field(default=None, compare=False)
 
     @property
     def ok(self) -> bool:
@@ -101,6 +132,7 @@ class _Reply(msgspec.Struct):
     value: msgspec.Raw
     error: str
     sentence: str
+    place: tuple[int, int] | None
 
 
 _decode_result = msgspec.json.Decoder(CommandResult).decode
@@ -119,8 +151,21 @@ def encode_reply(result: CommandResult, *, value_json: str | None = None) -> byt
             value=msgspec.Raw(value),
             error=result.error,
             sentence=result.sentence,
+            place=result.place,
         )
     )
+
+
+class Progress(Protocol):
+    """Knows how far the readers of events have come."""
+
+    def check(self, names: Collection[str]) -> None:
+        """Raises DefinitionError unless each is `HANDLED` or a projection there is."""
+        ...
+
+    async def wait(self, result: CommandResult, names: Collection[str], *, timeout_ms: int) -> None:
+        """Returns when these have handled what a command did; raises when they have not in time."""
+        ...
 
 
 class _Question:
@@ -151,11 +196,19 @@ class CommandBus:
         transport: carries commands out and replies in; its replies come to this bus alone.
         serializer: turns commands into bytes.
         settings: of the application.
+        progress: for those who wait for more than results.
     """
 
     def __init__(
-        self, *, name: str, transport: Transport, serializer: Serializer, settings: Settings
+        self,
+        *,
+        name: str,
+        transport: Transport,
+        serializer: Serializer,
+        settings: Settings,
+        progress: Progress | None = None,
     ) -> None:
+        self._progress = progress
         self._topic = command_topic(name)
         self._transport = transport
         self._serializer = serializer
@@ -212,8 +265,9 @@ class CommandBus:
         command_id: str | None = None,
         items: Mapping[str, str] | None = None,
         timeout_ms: int | None = None,
+        wait_for: WaitFor = EXECUTED,
     ) -> CommandResult:
-        """Hands a command over, waits until it is handled, and returns its result.
+        """Hands a command over, waits until it is executed, and returns its result.
 
         Calls for one command id at the same time share one answer. A rejection is a result, not an
         error; see `CommandResult.raise_for_rejection`.
@@ -223,13 +277,42 @@ class CommandBus:
             command_id: the same id again is the same command; new by default.
             items: text values handed on to the events.
             timeout_ms: how long to wait; `result_timeout_ms` of the settings by default.
+            wait_for: "executed"; or projections, until these have folded what the command did; or
+                "handled", until all projections and process managers have.
 
         Raises:
             CommandTimeout: no result came in time: the outcome is unknown.
+            NotYetHandled: there is a result, and what was waited for has not come in time.
             CommandRefused: the queue did not take it.
+            DefinitionError: what is waited for is not part of the application.
         """
+        names = _names(wait_for)
+        if names:
+            if self._progress is None:
+                raise DefinitionError(f"wait_for={wait_for!r}: this bus knows results only")
+            self._progress.check(names)
         envelope = _envelope(command, command_id, None, items)
         wait_ms = self._timeout_ms if timeout_ms is None else timeout_ms
+        deadline = asyncio.get_running_loop().time() + wait_ms / 1_000
+        result = await self._result(envelope, wait_ms)
+        if names:
+            left_ms = max(0, int((deadline - asyncio.get_running_loop().time()) * 1_000))
+            await self._handled(result, names, left_ms)
+        return result
+
+    async def _handled(self, result: CommandResult, names: Collection[str], left_ms: int) -> None:
+        assert self._progress is not None, "checked before the command was sent"
+        try:
+            await self._progress.wait(result, names, timeout_ms=left_ms)
+        except (TimeoutError, ExceptionGroup) as error:
+            causes = error.exceptions if isinstance(error, ExceptionGroup) else [error]
+            raise NotYetHandled(
+                f"command {result.command_id} is {result.status}, but {', '.join(sorted(names))}"
+                f" has not come so far in time: {'; '.join(map(str, causes)) or 'no answer'}",
+                result,
+            ) from error
+
+    async def _result(self, envelope: CommandEnvelope, wait_ms: int) -> CommandResult:
         try:
             async with asyncio.timeout(wait_ms / 1_000), self._room:
                 return await self._ask(envelope)
@@ -346,6 +429,14 @@ class CommandBus:
             question.answer.set_result(_decode_result(body))
         except msgspec.MsgspecError as error:
             log.warning("unreadable reply", correlation=correlation, error=str(error))
+
+
+def _names(wait_for: WaitFor) -> tuple[str, ...]:
+    if wait_for == EXECUTED:
+        return ()
+    if isinstance(wait_for, str):
+        return (wait_for,)
+    return tuple(projection.name for projection in wait_for)
 
 
 def _envelope(

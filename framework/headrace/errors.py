@@ -9,6 +9,7 @@ Every error that the framework raises on purpose.
     ├── UnknownMessageType          a stored or received type name is not registered
     ├── SerializationError          a stored or received body does not fit its type
     ├── CommandTimeout              no result came in time: the outcome is unknown
+    │   └── NotYetHandled           the result is known; who was waited for has not come so far
     ├── CommandRefused              the command could not be handed over at all
     ├── SchemaOutOfDate             the database's schema is behind; says the command to run
     ├── ProjectionError             a projection cannot be read, rebuilt or switched
@@ -20,6 +21,8 @@ Every error that the framework raises on purpose.
 Programmer errors (`TypeError`, `ValueError`) are not in the family.
 """
 
+from typing import Any
+
 __all__ = [
     "AggregateExists",
     "AggregateNotFound",
@@ -30,6 +33,7 @@ __all__ = [
     "ExtraMissing",
     "HeadraceError",
     "LetterNotFound",
+    "NotYetHandled",
     "ProjectionError",
     "ProjectionNotFound",
     "RebuildRunning",
@@ -76,6 +80,18 @@ class SerializationError(HeadraceError):
 
 class CommandTimeout(HeadraceError):
     """No result came in time: the outcome is unknown; sending the same command id again is safe."""
+
+
+class NotYetHandled(CommandTimeout):
+    """The command has its result, but who was waited for has not handled it in time.
+
+    Attributes:
+        result: the command's `CommandResult`.
+    """
+
+    def __init__(self, sentence: str, result: Any) -> None:
+        super().__init__(sentence)
+        self.result = result
 
 
 class CommandRefused(HeadraceError):

@@ -16,7 +16,7 @@ from headrace._domain.stream import EventStream
 from headrace._runtime.backoff import Backoff
 from headrace._runtime.tasks import TaskSet
 from headrace.bus import REPLY_CORRELATION, REPLY_TO, CommandResult, command_topic, encode_reply
-from headrace.transports.base import Outgoing, Transport
+from headrace.transports.base import Outgoing, Place, Transport
 
 __all__ = ["Answering", "dead_letter_topic", "result_of"]
 
@@ -33,14 +33,15 @@ def dead_letter_topic(name: str) -> str:
     return f"{command_topic(name)}.dead"
 
 
-def result_of(stream: EventStream) -> CommandResult:
-    """The result of a command whose stream is stored, without its value."""
+def result_of(stream: EventStream, place: Place) -> CommandResult:
+    """The result of a command whose stream is stored and published, without its value."""
     rejection = stream.rejection
     return CommandResult(
         status="executed" if rejection is None else "rejected",
         aggregate_id=stream.aggregate_id,
         command_id=stream.command_id,
         version=stream.version,
+        place=place,
         error="" if rejection is None else rejection.error,
         sentence="" if rejection is None else rejection.sentence,
     )

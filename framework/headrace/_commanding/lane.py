@@ -43,6 +43,7 @@ from headrace.bus import CommandResult
 from headrace.errors import HeadraceError
 from headrace.serialization import Serializer
 from headrace.settings import Settings
+from headrace.transports.base import Place
 
 __all__ = ["Lane", "LaneParts"]
 
@@ -319,10 +320,12 @@ class Lane:
         self._advance()
 
     def _publish(self, submission: Submission, stream: EventStream, body: bytes) -> None:
-        answer = partial(
-            self._parts.answering.answer, submission.deliveries, result_of(stream), stream.result
-        )
-        self._parts.publisher.offer(stream, body, answer)
+        answering, deliveries = self._parts.answering, submission.deliveries
+
+        def published(place: Place) -> None:
+            answering.answer(deliveries, result_of(stream, place), stream.result)
+
+        self._parts.publisher.offer(stream, body, published)
 
     def _wake(self) -> None:
         if self._progress is not None and not self._progress.done():

@@ -16,7 +16,7 @@ import structlog
 from headrace._domain.stream import EventStream
 from headrace._runtime.backoff import Backoff
 from headrace._runtime.tasks import TaskSet
-from headrace.transports.base import Outgoing, Transport
+from headrace.transports.base import Outgoing, Place, Transport
 
 __all__ = ["Publisher", "event_topic"]
 
@@ -34,7 +34,7 @@ def event_topic(name: str) -> str:
 @dataclass(frozen=True, slots=True)
 class _Publication:
     message: Outgoing
-    published: Callable[[], None]
+    published: Callable[[Place], None]
 
 
 class Publisher:
@@ -57,8 +57,8 @@ class Publisher:
         # Waiting publications by aggregate; an aggregate is a key while its task runs.
         self._waiting: dict[str, deque[_Publication]] = {}
 
-    def offer(self, stream: EventStream, body: bytes, published: Callable[[], None]) -> None:
-        """Takes a stored stream and its bytes; calls `published` when the topic has it.
+    def offer(self, stream: EventStream, body: bytes, published: Callable[[Place], None]) -> None:
+        """Takes a stored stream and its bytes; calls `published` with its place in the topic.
 
         Streams of one aggregate are published in the order of the calls.
         """
@@ -86,9 +86,9 @@ class Publisher:
     async def _publish(self, aggregate_id: str, waiting: deque[_Publication]) -> None:
         failures = 0
         while waiting:
-            published, error = await self._send(list(islice(waiting, WAVE_MAX)))
-            for _ in range(published):
-                waiting.popleft().published()
+            places, error = await self._send(list(islice(waiting, WAVE_MAX)))
+            for place in places:
+                waiting.popleft().published(place)
             if error is None:
                 failures = 0
                 continue
@@ -99,24 +99,25 @@ class Publisher:
             await self._backoff.pause(failures)
         del self._waiting[aggregate_id]
 
-    async def _send(self, wave: list[_Publication]) -> tuple[int, BaseException | None]:
-        """Sends a wave; returns how many from its front are published, and what stopped it.
+    async def _send(self, wave: list[_Publication]) -> tuple[list[Place], BaseException | None]:
+        """Sends a wave; returns the places of those from its front, and what stopped it.
 
         What was sent after a failed one is sent again after it, so that a reader who skips what it
         has seen and waits at a gap meets every version in order.
         """
         if len(wave) == 1:
             try:
-                await self._transport.publish(wave[0].message)
+                return [await self._transport.publish(wave[0].message)], None
             except Exception as error:  # noqa: BLE001 - adapters may raise anything; sent again
-                return 0, error
-            return 1, None
+                return [], error
         sending = [
             asyncio.ensure_future(self._transport.publish(publication.message))
             for publication in wave
         ]
         outcomes = await asyncio.gather(*sending, return_exceptions=True)
-        for place, outcome in enumerate(outcomes):
+        places: list[Place] = []
+        for outcome in outcomes:
             if isinstance(outcome, BaseException):
-                return place, outcome
-        return len(outcomes), None
+                return places, outcome
+            places.append(outcome)
+        return places, None

@@ -9,6 +9,7 @@ Sits between: HTTP requests and the command bus. Knows no handler and no store.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from typing import Any, Final, NoReturn
 
 import msgspec
@@ -173,7 +174,7 @@ class Commands:
 
     def _answer(self, result: CommandResult, headers: dict[str, str]) -> Response:
         if result.ok:
-            return _json(200, result, headers)
+            return _json(200, _shown(result), headers)
         about: dict[str, Any] = {
             "error": result.error,
             "command_id": result.command_id,
@@ -193,6 +194,13 @@ class Commands:
             f"command {result.command_id} could not be handled and was put among the dead letters",
             **about,
         )
+
+
+def _shown(result: CommandResult) -> dict[str, Any]:
+    """The result without its place, which differs between an answer and its duplicate."""
+    shown = asdict(result)
+    del shown["place"]
+    return shown
 
 
 def _json(status: int, body: object, headers: dict[str, str]) -> Response:

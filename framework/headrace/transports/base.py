@@ -9,7 +9,15 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-__all__ = ["Incoming", "OffsetLoader", "Outgoing", "QueueId", "Subscription", "Transport"]
+__all__ = [
+    "Incoming",
+    "OffsetLoader",
+    "Outgoing",
+    "Place",
+    "QueueId",
+    "Subscription",
+    "Transport",
+]
 
 # Topic and number of one queue.
 QueueId = tuple[str, int]
@@ -42,6 +50,13 @@ class Incoming(NamedTuple):
     tag: str
     headers: Mapping[str, str]
     body: bytes
+
+
+class Place(NamedTuple):
+    """Where a published message stands in its topic."""
+
+    queue: int
+    offset: int
 
 
 class Subscription(Protocol):
@@ -80,8 +95,8 @@ class Transport(Protocol):
         """Creates the topic unless it exists; `forever` keeps its messages without limit."""
         ...
 
-    async def publish(self, message: Outgoing) -> None:
-        """Returns when the message is durable; calls in a row for one key keep their order.
+    async def publish(self, message: Outgoing) -> Place:
+        """Returns its place when the message is durable; calls in a row for one key keep their order.
 
         The message takes its place in the order before the first suspension, so that
         `create_task(publish(a)); create_task(publish(b))` keeps a before b.
@@ -96,6 +111,10 @@ class Transport(Protocol):
         Without `offsets` the group's offsets are kept by the queue and `ack` moves them; with it
         the caller keeps them (a projection, beside its rows), and `ack` only frees memory.
         """
+        ...
+
+    async def committed(self, group: str, topic: str) -> Mapping[int, int]:
+        """Returns the next offset of a group in each queue where it has acknowledged anything."""
         ...
 
     async def reply(self, address: str, correlation: str, body: bytes) -> None:

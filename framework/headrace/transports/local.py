@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from headrace.errors import HeadraceError
-from headrace.transports.base import Incoming, OffsetLoader, Outgoing, QueueId
+from headrace.transports.base import Incoming, OffsetLoader, Outgoing, Place, QueueId
 
 __all__ = ["LocalSubscription", "LocalTransport"]
 
@@ -88,15 +88,16 @@ class LocalTransport:
             self._topics[topic] = _Topic(queues, forever=forever)
             self._rebalance()
 
-    async def publish(self, message: Outgoing) -> None:
+    async def publish(self, message: Outgoing) -> Place:
         """Appends the message to the queue of its key: CRC-32 of the key modulo the queues.
 
         Raises:
             HeadraceError: there is no such topic, its queue is full, or the transport is closed.
         """
-        self._append(message)
+        place = self._append(message)
         # One turn of the event loop, so that a publisher in a loop lets consumers work.
         await asyncio.sleep(0)
+        return place
 
     async def subscribe(
         self, group: str, topics: Sequence[str], *, offsets: OffsetLoader | None = None
@@ -111,6 +112,12 @@ class LocalTransport:
                 self._topic(topic).groups.add(group)
         self._rebalance()
         return subscription
+
+    async def committed(self, group: str, topic: str) -> dict[int, int]:
+        """Returns the next offset of a group in each queue where it has acknowledged anything."""
+        known = self._groups.get(group)
+        offsets = {} if known is None else known.offsets
+        return {number: offset for (name, number), offset in offsets.items() if name == topic}
 
     async def reply(self, address: str, correlation: str, body: bytes) -> None:
         """Hands a reply to the receiving function, if there is one."""
@@ -135,7 +142,7 @@ class LocalTransport:
         topic, number = queue
         return self._topic(topic).queues[number]
 
-    def committed(self, group: str, queue: QueueId) -> int:
+    def next_offset(self, group: str, queue: QueueId) -> int:
         """Returns where a group goes on in a queue."""
         return self._groups[group].offsets.get(queue, self.queue(queue).first)
 
@@ -144,7 +151,7 @@ class LocalTransport:
         self._groups[group].offsets[queue] = offset
         topic = self._topic(queue[0])
         if not topic.forever:
-            self.queue(queue).trim(min(self.committed(name, queue) for name in topic.groups))
+            self.queue(queue).trim(min(self.next_offset(name, queue) for name in topic.groups))
 
     def leave(self, group: str, subscription: "LocalSubscription") -> None:
         """Takes a member out of its group; its queues go to the others."""
@@ -157,7 +164,7 @@ class LocalTransport:
         except KeyError:
             raise HeadraceError(f"there is no topic {name!r}; ensure_topic creates it") from None
 
-    def _append(self, message: Outgoing) -> None:
+    def _append(self, message: Outgoing) -> Place:
         if self._closed:
             raise HeadraceError("the transport is closed")
         queues = self._topic(message.topic).queues
@@ -165,10 +172,11 @@ class LocalTransport:
         queue = queues[number]
         if len(queue.messages) >= QUEUE_MESSAGES_MAX:
             raise HeadraceError(f"queue {number} of {message.topic!r} is full")
+        place = Place(number, queue.end)
         queue.messages.append(
             Incoming(
                 queue=(message.topic, number),
-                offset=queue.end,
+                offset=place.offset,
                 key=message.key,
                 tag=message.tag,
                 headers=dict(message.headers),
@@ -178,6 +186,7 @@ class LocalTransport:
         for group in self._groups.values():
             for member in group.members:
                 member.notice(message.topic)
+        return place
 
     def _rebalance(self) -> None:
         """Shares the queues of every group among its members, in turn."""
@@ -299,7 +308,7 @@ class LocalSubscription:
             self._unplaced = new
         else:
             for queue in new:
-                self._positions[queue] = _Position(self._transport.committed(self._group, queue))
+                self._positions[queue] = _Position(self._transport.next_offset(self._group, queue))
         self._news.set()
 
     async def _place(self) -> None:

@@ -9,7 +9,15 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import structlog
 
-from headrace.transports.base import Incoming, OffsetLoader, Outgoing, QueueId, Subscription
+from headrace.transports.base import (
+    Incoming,
+    OffsetLoader,
+    Outgoing,
+    Place,
+    QueueId,
+    Subscription,
+)
+from headrace_mq.admin.client import AdminClient
 from headrace_mq.client.consumer import Consumer
 from headrace_mq.client.producer import Producer
 from headrace_mq.errors import BrokerError, ConnectionLost, MessageQueueError, SendTimeout
@@ -56,8 +64,8 @@ class QueueTransport:
             topic, queues=queues, retention="forever" if forever else "transient"
         )
 
-    async def publish(self, message: Outgoing) -> None:
-        """Returns when the broker has made the message durable.
+    async def publish(self, message: Outgoing) -> Place:
+        """Returns its place when the broker has made the message durable.
 
         Raises:
             TimeoutError: the broker did not say whether it has; sending again is safe.
@@ -71,9 +79,10 @@ class QueueTransport:
             body=message.body,
         )
         try:
-            await self._producer.send(outgoing)
+            sent = await self._producer.send(outgoing)
         except (SendTimeout, ConnectionLost) as error:
             raise TimeoutError(str(error)) from error
+        return Place(sent.queue.queue_id, sent.offset)
 
     async def subscribe(
         self, group: str, topics: Sequence[str], *, offsets: OffsetLoader | None = None
@@ -89,6 +98,13 @@ class QueueTransport:
         )
         await consumer.start()
         return _QueueSubscription(consumer)
+
+    async def committed(self, group: str, topic: str) -> dict[int, int]:
+        """Returns the next offset of a group in each queue where it has acknowledged anything."""
+        # Rare, and not worth a connection that is kept.
+        async with AdminClient(self._address) as admin:
+            offsets = await admin.offsets(group, [topic])
+        return {queue.queue_id: offset for queue, offset in offsets.items() if offset >= 0}
 
     async def reply(self, address: str, correlation: str, body: bytes) -> None:
         """Sends a reply through the broker to the connection that waits for it.

@@ -15,10 +15,18 @@ from headrace.bus import (
     command_topic,
     encode_reply,
 )
-from headrace.errors import CommandRefused, CommandTimeout, DomainError, HeadraceError
+from headrace.errors import (
+    CommandRefused,
+    CommandTimeout,
+    DefinitionError,
+    DomainError,
+    HeadraceError,
+    NotYetHandled,
+    ProjectionError,
+)
 from headrace.serialization import CommandEnvelope, JsonSerializer
 from headrace.settings import Settings
-from headrace.transports.base import Outgoing
+from headrace.transports.base import Outgoing, Place
 from headrace.transports.local import LocalTransport
 
 
@@ -37,20 +45,21 @@ class OtherSide(LocalTransport):
         self.go_on = asyncio.Event()
         self.go_on.set()
 
-    async def publish(self, message: Outgoing) -> None:
+    async def publish(self, message: Outgoing) -> Place:
         if self.refusals:
             raise self.refusals.pop(0)
         self.taken.append(message)
         await self.go_on.wait()
+        return Place(0, len(self.taken) - 1)
 
-    async def answer(self, place: int, **result: object) -> None:
+    async def answer(self, number: int, **result: object) -> None:
         """Replies to a command as a command service does."""
-        message = self.taken[place]
+        message = self.taken[number]
         fields = {
             "status": "executed",
             "aggregate_id": message.key,
             "command_id": "c",
-            "version": place,
+            "version": number,
         } | result
         await self.reply(
             message.headers[REPLY_TO],
@@ -361,3 +370,125 @@ async def test_a_queue_that_refuses_what_is_sent_again_does_not_end_the_waiting(
     assert not call.done()
     await other_side.answer(0)
     assert (await call).ok
+
+
+class Readers:
+    """Knows one projection; answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[CommandResult, tuple[str, ...], int]] = []
+        self.failure: Exception | None = None
+        self.done = asyncio.Event()
+
+    def check(self, names) -> None:
+        if not set(names) <= {"handled", "balances"}:
+            raise DefinitionError("there is no such projection")
+
+    async def wait(self, result, names, *, timeout_ms) -> None:
+        self.asked.append((result, tuple(names), timeout_ms))
+        if self.failure is not None:
+            raise self.failure
+        await self.done.wait()
+
+
+class NamedPart:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+@pytest.fixture
+async def readers() -> Readers:
+    """Who handles events."""
+    return Readers()
+
+
+@pytest.fixture
+async def waiting_bus(other_side, serializer, readers) -> AsyncIterator[CommandBus]:
+    """A bus that can wait for readers."""
+    bus = CommandBus(
+        name="bank",
+        transport=other_side,
+        serializer=serializer,
+        settings=Settings(bus_in_flight_max=1),
+        progress=readers,
+    )
+    yield bus
+    await bus.aclose()
+
+
+@pytest.mark.parametrize(
+    ("wait_for", "names"),
+    [("handled", ("handled",)), ([NamedPart("balances")], ("balances",))],
+)
+async def test_a_result_is_returned_only_when_those_waited_for_have_handled_it(
+    waiting_bus, other_side, readers, wait_for, names
+):
+    call = asyncio.create_task(
+        waiting_bus.execute(Deposit(account_id="a"), wait_for=wait_for, timeout_ms=30_000)
+    )
+    await turns()
+    await other_side.answer(0, version=7, place=(1, 17))
+    await turns()
+    assert not call.done()
+    ((result, asked, left_ms),) = readers.asked
+    assert (result.version, result.place, asked) == (7, (1, 17), names)
+    assert 0 < left_ms <= 30_000
+    # Who waits for readers holds no room that a command could have.
+    other = asyncio.create_task(waiting_bus.execute(Deposit(account_id="b")))
+    await turns()
+    await other_side.answer(1)
+    assert (await other).ok
+    readers.done.set()
+    assert await call == result
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [TimeoutError("late"), ExceptionGroup("waits", [ProjectionError("balances is behind")])],
+)
+async def test_a_reader_that_is_late_does_not_hide_the_result(
+    waiting_bus, other_side, readers, failure
+):
+    readers.failure = failure
+    call = asyncio.create_task(waiting_bus.execute(Deposit(account_id="a"), wait_for="handled"))
+    await turns()
+    await other_side.answer(0, version=7)
+    with pytest.raises(
+        NotYetHandled, match=r"is executed, but handled .*: (late|balances)"
+    ) as late:
+        await call
+    assert late.value.result.version == 7
+
+
+async def test_waiting_for_what_there_is_not_is_refused_before_anything_is_sent(
+    bus, waiting_bus, other_side
+):
+    with pytest.raises(DefinitionError, match="no such projection"):
+        await waiting_bus.execute(Deposit(account_id="a"), wait_for=[NamedPart("nope")])
+    with pytest.raises(DefinitionError, match="this bus knows results only"):
+        await bus.execute(Deposit(account_id="a"), wait_for="handled")
+    assert other_side.taken == []
+
+
+async def test_waiting_for_no_projections_is_waiting_for_the_result(waiting_bus, other_side):
+    call = asyncio.create_task(waiting_bus.execute(Deposit(account_id="a"), wait_for=[]))
+    await turns()
+    await other_side.answer(0)
+    assert (await call).ok
+
+
+def test_the_place_of_a_result_is_no_part_of_its_equality():
+    one = CommandResult(status="executed", aggregate_id="a", command_id="c", place=(0, 1))
+    other = CommandResult(status="executed", aggregate_id="a", command_id="c", place=(0, 9))
+    assert one == other
+
+
+async def test_a_caller_that_is_cancelled_gives_its_room_back(waiting_bus, other_side):
+    call = asyncio.create_task(waiting_bus.execute(Deposit(account_id="a")))
+    await turns()
+    call.cancel()
+    await asyncio.wait({call})
+    other = asyncio.create_task(waiting_bus.execute(Deposit(account_id="b")))
+    await turns()
+    await other_side.answer(1)
+    assert (await other).ok

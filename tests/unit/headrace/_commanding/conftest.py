@@ -20,7 +20,7 @@ from headrace.settings import Settings
 from headrace.stores.base import AppendOutcome, Snapshot
 from headrace.stores.memory import MemoryEventStore
 from headrace.testing.fakes import FakeClock
-from headrace.transports.base import Incoming, Outgoing
+from headrace.transports.base import Incoming, Outgoing, Place
 from headrace.transports.local import LocalTransport
 
 
@@ -260,20 +260,21 @@ class FaultyTransport(LocalTransport):
         self.before_reply = Gate()
         self.published: dict[str, list[Outgoing]] = defaultdict(list)
 
-    async def publish(self, message: Outgoing) -> None:
+    async def publish(self, message: Outgoing) -> Place:
         topic = message.topic.partition(".")[2]
         gate = self.before_publish[topic]
         if topic == "commands":
             # The bus relies on the place being taken before the first suspension.
-            await super().publish(message)
+            place = await super().publish(message)
             self.published[topic].append(message)
-            return
+            return place
         await gate.come_through()
         if self.failures[topic]:
             raise self.failures[topic].pop(0)
         self.published[topic].append(message)
-        await super().publish(message)
+        place = await super().publish(message)
         await self.after_publish[topic].come_through()
+        return place
 
     async def reply(self, address: str, correlation: str, body: bytes) -> None:
         await self.before_reply.come_through()

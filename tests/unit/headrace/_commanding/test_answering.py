@@ -8,7 +8,7 @@ import pytest
 from headrace._commanding import answering
 from headrace._commanding.answering import result_of
 from headrace._domain.stream import EventStream, Rejection
-from headrace.transports.base import Outgoing
+from headrace.transports.base import Outgoing, Place
 
 
 async def test_a_command_is_acknowledged_only_after_its_events_are_published(world, bank):
@@ -152,8 +152,9 @@ async def test_the_reason_in_a_dead_letter_is_short_enough_for_a_header(world, m
 
 def test_the_result_of_a_stream_says_executed_or_rejected(world, bank):
     stream = world.stream("a-1", 3, bank.Closed(), command_id="c-1")
-    result = result_of(stream)
+    result = result_of(stream, Place(2, 17))
     assert (result.status, result.version, result.error) == ("executed", 3, "")
+    assert result.place == (2, 17)
     rejection = EventStream(
         aggregate_type="Account",
         aggregate_id="a-1",
@@ -169,6 +170,6 @@ def test_the_result_of_a_stream_says_executed_or_rejected(world, bank):
             command_data={},
         ),
     )
-    result = result_of(rejection)
+    result = result_of(rejection, Place(2, 18))
     assert (result.status, result.version) == ("rejected", None)
     assert (result.error, result.sentence) == ("overdrawn", "too much")

@@ -8,6 +8,7 @@ import pytest
 from headrace._eventing.publisher import WAVE_MAX, Publisher, event_topic
 from headrace._runtime.backoff import Backoff
 from headrace._runtime.tasks import TaskSet
+from headrace.transports.base import Place
 from headrace.transports.local import LocalTransport
 
 
@@ -22,7 +23,7 @@ class WatchedTransport(LocalTransport):
         self.go_on = asyncio.Event()
         self.go_on.set()
 
-    async def publish(self, message) -> None:
+    async def publish(self, message) -> Place:
         await self.go_on.wait()
         command_id = message.headers["command"]
         if self.failures.get(command_id):
@@ -30,7 +31,7 @@ class WatchedTransport(LocalTransport):
             raise OSError("the broker is away")
         self.taken.append(command_id)
         self.messages.append(message)
-        await super().publish(message)
+        return await super().publish(message)
 
 
 @pytest.fixture
@@ -63,7 +64,7 @@ async def publish(transport, serializer) -> AsyncIterator:
             publisher.offer(
                 stream,
                 serializer.encode_stream(stream),
-                lambda command_id=stream.command_id: published(command_id),
+                lambda place, command_id=stream.command_id: published(command_id),
             )
         await tasks.watch(everything.wait())
         return done

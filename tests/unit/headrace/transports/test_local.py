@@ -275,3 +275,19 @@ async def test_a_reply_reaches_the_receiver_of_its_address_and_nobody_else(trans
     await transport.reply(transport.reply_address, "c", b"result")
     await transport.reply("elsewhere", "c", b"lost")
     assert replies == [("c", b"result")]
+
+
+async def test_a_publisher_is_told_the_place_and_a_group_how_far_it_is():
+    transport = LocalTransport()
+    await transport.ensure_topic("t", queues=3, forever=True)
+    assert await transport.committed("g", "t") == {}
+    subscription = await transport.subscribe("g", ["t"])
+    places = [await transport.publish(Outgoing(topic="t", key="k", body=b"")) for _ in range(3)]
+    assert [place.offset for place in places] == [0, 1, 2]
+    messages = await subscription.poll()
+    assert [message.queue[1] for message in messages] == [place.queue for place in places]
+    subscription.ack(messages[1])
+    assert await transport.committed("g", "t") == {}
+    subscription.ack(messages[0])
+    assert await transport.committed("g", "t") == {places[0].queue: 2}
+    await transport.aclose()

@@ -120,3 +120,20 @@ async def test_a_broker_that_is_not_there_is_said_at_start():
     with pytest.raises(ConnectionLost, match=r"127\.0\.0\.1:1"):
         await transport.start()
     await transport.aclose()
+
+
+async def test_a_publisher_is_told_the_place_and_a_group_how_far_it_is(transport):
+    places = [await transport.publish(outgoing("k", b"")) for _ in range(3)]
+    assert [place.offset for place in places] == [0, 1, 2]
+    assert len({place.queue for place in places}) == 1
+    assert await transport.committed("g", "t") == {}
+    subscription = await transport.subscribe("g", ["t"])
+    received = []
+    while len(received) < 3:
+        received += await subscription.poll()
+    for message in received[:2]:
+        subscription.ack(message)
+    await subscription.aclose()
+    committed = await transport.committed("g", "t")
+    assert committed[places[0].queue] == 2
+    assert set(committed.values()) <= {0, 2}

@@ -1,0 +1,98 @@
+"""
+Waiting until what a command did has been handled: by projections, by process managers.
+
+By position, with no barrier for anybody else: a projection is asked for the version of the command's
+aggregate that it has folded, a process manager's consumer group for the offset of the command's
+events in their queue.
+
+Sits between: the command bus, which waits for more than the result, and read models and the queue.
+"""
+
+import asyncio
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+from headrace._projecting.projection import Projection
+from headrace._projecting.read_models import ReadModels
+from headrace.bus import HANDLED, CommandResult
+from headrace.errors import DefinitionError
+from headrace.transports.base import Transport
+
+__all__ = ["Handling"]
+
+# Between two looks at a group's offsets, which members report every second at least.
+_LOOK_MS: Final = 10
+
+
+class Handling:
+    """Knows how far the parts of one application have handled its events.
+
+    Args:
+        name: the application's name.
+        projections: its projections by name.
+        managers: the names of its process managers.
+        read_models: where the projections' tables are.
+        transport: knows the groups' offsets.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        projections: Mapping[str, Projection[Any]],
+        managers: Collection[str],
+        read_models: ReadModels,
+        transport: Transport,
+    ) -> None:
+        self._name = name
+        self._projections = projections
+        self._managers = managers
+        self._read_models = read_models
+        self._transport = transport
+
+    def check(self, names: Collection[str]) -> None:
+        """Raises DefinitionError unless each is `HANDLED` or a projection of the application."""
+        for name in names:
+            if name != HANDLED and name not in self._projections:
+                known = ", ".join(sorted(self._projections)) or "none"
+                raise DefinitionError(
+                    f"wait_for: {self._name} has no projection {name!r}; it has: {known}"
+                )
+
+    async def wait(self, result: CommandResult, names: Collection[str], *, timeout_ms: int) -> None:
+        """Returns when projections have folded, and process managers seen, what a command did.
+
+        Args:
+            result: of the command.
+            names: of projections; `HANDLED` stands for all of them and all process managers.
+            timeout_ms: how long to wait at most.
+
+        Raises:
+            ProjectionError: a projection has not in time, or has parked the aggregate.
+            TimeoutError: a process manager has not in time.
+        """
+        everything = HANDLED in names
+        async with asyncio.timeout(timeout_ms / 1_000), asyncio.TaskGroup() as waits:
+            if result.version is not None:
+                for name in self._projections if everything else names:
+                    waits.create_task(self._folded(self._projections[name], result, timeout_ms))
+            if everything and result.place is not None:
+                for name in self._managers:
+                    waits.create_task(self._seen(f"{self._name}.process.{name}", result.place))
+
+    async def _folded(
+        self, projection: Projection[Any], result: CommandResult, timeout_ms: int
+    ) -> None:
+        assert result.version is not None, "asked only for results with a version"
+        await self._read_models.wait_for_version(
+            projection, result.aggregate_id, result.version, timeout_ms=timeout_ms
+        )
+
+    async def _seen(self, group: str, place: tuple[int, int]) -> None:
+        topic = f"{self._name}.events"
+        number, offset = place
+        while True:
+            offsets = await self._transport.committed(group, topic)
+            if offsets.get(number, 0) > offset:
+                return
+            await asyncio.sleep(_LOOK_MS / 1_000)

@@ -1,0 +1,148 @@
+"""Reading your own writes: by the command's own position, with no barrier for others."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from headrace._commanding.handling import CommandContext
+from headrace._domain.aggregate import Aggregate, applies
+from headrace._domain.message import AggregateId, Command, DomainEvent, EventContext
+from headrace._projecting.projection import Projection
+from headrace._projecting.workflows import ProcessManager
+from headrace.app import App, RunningApp
+from headrace.errors import DefinitionError, DomainError, NotYetHandled
+
+
+class Count(Command):
+    counter_id: AggregateId
+    by: int = 1
+
+
+class Counted(DomainEvent):
+    by: int
+
+
+class TooMuch(DomainError):
+    pass
+
+
+class Counter(Aggregate):
+    @applies
+    def _counted(self, event: Counted) -> None:
+        pass
+
+
+class Total(BaseModel):
+    counter_id: str
+    total: int
+
+
+totals = Projection("totals", row=Total, key="counter_id")
+
+
+@totals.fold
+def fold_counted(row: Total | None, event: Counted, context: EventContext) -> Total:
+    before = row.total if row else 0
+    return Total(counter_id=context.aggregate_id, total=before + event.by)
+
+
+def counters(*parts: Any) -> App:
+    app = App("counters")
+    app.add(Counter, totals, *parts)
+
+    @app.handles
+    async def count(command: Count, context: CommandContext) -> None:
+        if command.by > 100:
+            raise TooMuch("more than 100")
+        counter = Counter(command.counter_id)
+        if command.by:
+            counter.record(Counted(by=command.by))
+            context.add(counter)
+
+    return app
+
+
+class Watching:
+    """A process manager that notes what it has reacted to, and fails for some."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+        self.manager = ProcessManager("watching")
+
+        @self.manager.on
+        def counted(event: Counted, context: EventContext) -> Iterable[Command]:
+            if event.by == 13:
+                raise ValueError("13")
+            self.seen.append(context.aggregate_id)
+            return []
+
+        @self.manager.on_rejection
+        def refused(command: Count, rejection: object) -> Iterable[Command]:
+            self.seen.append(f"not {command.counter_id}")
+            return []
+
+
+@pytest.fixture
+async def watching() -> Watching:
+    """Reacts to events and rejections."""
+    return Watching()
+
+
+@pytest.fixture
+async def running(watching) -> AsyncIterator[RunningApp]:
+    """Counters with a projection and a process manager."""
+    async with counters(watching.manager).run_local() as running:
+        yield running
+
+
+async def test_a_projection_that_was_waited_for_shows_what_the_command_did(running):
+    for number in range(1, 6):
+        name = f"c-{number}"
+        result = await running.bus.execute(Count(counter_id=name, by=number), wait_for=[totals])
+        assert result.ok
+        assert await running.read(totals).get(name) == Total(counter_id=name, total=number)
+
+
+async def test_handled_means_that_projections_and_process_managers_have_seen_it(running, watching):
+    results = await asyncio.gather(
+        *(running.bus.execute(Count(counter_id=f"c-{n}"), wait_for="handled") for n in range(20))
+    )
+    assert all(result.ok for result in results)
+    assert sorted(watching.seen) == sorted(f"c-{n}" for n in range(20))
+    assert len(await running.read(totals).where()) == 20
+
+
+async def test_a_rejection_is_handled_when_process_managers_have_seen_it(running, watching):
+    result = await running.bus.execute(Count(counter_id="c", by=101), wait_for="handled")
+    assert result.status == "rejected"
+    assert watching.seen == ["not c"]
+
+
+async def test_what_changed_nothing_is_handled_at_once(running):
+    result = await running.bus.execute(Count(counter_id="c", by=0), wait_for="handled")
+    assert (result.status, result.place) == ("unchanged", None)
+
+
+async def test_a_duplicate_waits_for_what_the_first_did(running):
+    first = await running.bus.execute(Count(counter_id="c"), command_id="one", wait_for="handled")
+    again = await running.bus.execute(Count(counter_id="c"), command_id="one", wait_for="handled")
+    assert again == first
+
+
+async def test_one_who_waits_for_a_process_manager_that_fails_gets_the_result_in_an_error(running):
+    with pytest.raises(NotYetHandled) as late:
+        await running.bus.execute(
+            Count(counter_id="c", by=13), wait_for="handled", timeout_ms=1_000
+        )
+    assert late.value.result.version == 1
+    # Others are not held up by it.
+    assert (await running.bus.execute(Count(counter_id="d"), wait_for=[totals])).ok
+
+
+async def test_a_projection_of_another_application_is_refused(running):
+    other = Projection("others", row=Total, key="counter_id")
+    with pytest.raises(DefinitionError, match="counters has no projection 'others'"):
+        await running.bus.execute(Count(counter_id="c"), wait_for=[other])
