@@ -32,7 +32,7 @@ from headrace._commanding.submission import Submission
 from headrace._domain.aggregate import Aggregate
 from headrace._domain.stream import EventStream
 from headrace._eventing.batching import QueuedStream
-from headrace._eventing.committer import Committer, NextStep
+from headrace._eventing.committer import Committer, NextStep, Refused
 from headrace._eventing.publisher import Publisher
 from headrace._loading.cache import LiveAggregate
 from headrace._loading.repository import Repository
@@ -227,7 +227,9 @@ class Lane:
 
     # Settling, in order.
 
-    def _settled(self, submission: Submission, queued: QueuedStream, step: NextStep) -> None:
+    def _settled(
+        self, submission: Submission, queued: QueuedStream, step: NextStep | Refused
+    ) -> None:
         if queued.generation != self._mailbox.generation:
             # Part of the same append as a stream that has just been refused.
             return
@@ -236,6 +238,11 @@ class Lane:
             self._advance()
         elif step is NextStep.ANSWER_AGAIN:
             submission.stored_before = True
+            self._rewind(submission)
+        elif isinstance(step, Refused):
+            submission.failure = Failed(
+                error="StoreRefused", sentence=f"the event store refuses the events: {step.error}"
+            )
             self._rewind(submission)
         else:
             self._run_again(submission)

@@ -76,7 +76,10 @@ class CommandProcessor:
         self._tasks = TaskSet(f"{name} commands")
         self._backoff = Backoff(ms_min=settings.retry_ms_min, ms_max=settings.retry_ms_max)
         self._committer = Committer(
-            store=store, streams_max=settings.commit_streams_max, backoff=self._backoff
+            store=store,
+            streams_max=settings.commit_streams_max,
+            refusals_max=settings.error_retries_max,
+            backoff=self._backoff,
         )
         self._snapshots = _snapshots(settings, store)
         self._repository = Repository(

@@ -212,6 +212,8 @@ class FaultyStore(MemoryEventStore):
         self.appends: list[list[EventStream]] = []
         self.finds = 0
         self.reads = 0
+        # Given a stream, the error with which it is always refused, or something false.
+        self.refuses: Callable[[EventStream], Exception | bool | None] = lambda _: None
         self.before_save = Gate()
 
     def _fail(self, method: str) -> None:
@@ -221,6 +223,8 @@ class FaultyStore(MemoryEventStore):
     async def append(self, streams: Sequence[EventStream]) -> list[AppendOutcome]:
         await self.before_append.come_through()
         self._fail("append")
+        for refusal in filter(None, map(self.refuses, streams)):
+            raise refusal
         self.appends.append(list(streams))
         outcomes = await super().append(streams)
         await self.after_append.come_through()

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from sqlalchemy.exc import DataError
 
 from headrace._commanding import processor as processor_module
 from headrace.errors import UnknownMessageType
@@ -219,6 +220,33 @@ async def test_a_store_that_fails_to_append_ten_times_loses_nothing(world, bank)
     result = await world.bus.execute(bank.Open(account_id="a-1"))
     assert result.status == "executed"
     await world.check("a-1")
+
+
+async def test_a_command_whose_events_the_store_always_refuses_is_parked_and_the_rest_goes_on(
+    world, bank
+):
+    world.start()
+    await world.bus.execute(bank.Open(account_id="a-1"))
+    refusal = DataError("INSERT", {}, ValueError("value too long"))
+    world.store.refuses = lambda stream: stream.command_id == "poison" and refusal
+    calls = [
+        world.bus.execute(command, command_id=command_id)
+        for command_id, command in (
+            ("before", bank.Deposit(account_id="a-1", amount=1)),
+            ("poison", bank.Deposit(account_id="a-1", amount=2)),
+            ("after", bank.Deposit(account_id="a-1", amount=4)),
+            ("other", bank.Open(account_id="a-2")),
+        )
+    ]
+    before, poison, after, other = await asyncio.gather(*calls)
+    assert (poison.status, poison.error) == ("failed", "StoreRefused")
+    assert "value too long" in poison.sentence
+    assert (before.value, after.value, other.status) == ({"balance": 1}, {"balance": 5}, "executed")
+    (letter,) = world.transport.published["commands.dead"]
+    assert letter.headers["error"] == "StoreRefused"
+    await world.check("a-1")
+    await world.stop()
+    assert await world.unfinished() == []
 
 
 async def test_an_append_that_was_done_before_it_failed_is_recognised_when_repeated(world, bank):
