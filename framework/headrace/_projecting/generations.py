@@ -43,6 +43,7 @@ __all__ = [
     "REBUILD_STALE_MS",
     "ProjectionState",
     "abandon_shadow",
+    "adopt_shadow",
     "begin_shadow",
     "drop_generation",
     "drop_leftovers",
@@ -239,6 +240,28 @@ async def abandon_shadow(
         connection, name, rebuild_generation=None, rebuild_owner=None, rebuild_started_at=None
     )
     await _drop(connection, name, generation)
+
+
+async def adopt_shadow(
+    connection: AsyncConnection,
+    projection: Projection[Any],
+    generation: int,
+    *,
+    owners: tuple[str, str],
+) -> bool:
+    """Gives a shadow from the first owner to the second, who goes on with it; False: it cannot be.
+
+    It must still be the first one's and have the projection's columns.
+    """
+    before, after = owners
+    state = await lock_state(connection, projection.name)
+    if (state.rebuild_generation, state.rebuild_owner) != (generation, before):
+        return False
+    table = build_table(projection, physical_name(state.name, generation))
+    if not await connection.run_sync(fits, table):
+        return False
+    await _update(connection, state.name, rebuild_owner=after)
+    return True
 
 
 async def drop_generation(connection: AsyncConnection, name: str, generation: int) -> None:

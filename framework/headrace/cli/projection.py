@@ -2,15 +2,16 @@
 
 import asyncio
 import sys
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from headrace.cli import letters
 from headrace.cli.options import AppPath, BrokerAddress, EventStoreUrl, LogFormat, ReadModelsUrl
 
-if TYPE_CHECKING:  # Spark is loaded by the function that needs it
-    from headrace.spark.report import RebuildReport
+if TYPE_CHECKING:  # engines are loaded by the functions that need them
+    from headrace.rebuilding.report import RebuildReport
 
 __all__ = ["commands"]
 
@@ -20,7 +21,7 @@ commands.command()(letters.retry)
 commands.command()(letters.skip)
 
 Name = Annotated[str, typer.Argument(help="The projection's name.")]
-Names = Annotated[list[str], typer.Argument(help="The projections' names; one Spark for all.")]
+Names = Annotated[list[str], typer.Argument(help="The projections' names.")]
 
 
 @commands.command("list")
@@ -63,9 +64,15 @@ def rebuild(
     broker: BrokerAddress = "127.0.0.1:9876",
     event_store: EventStoreUrl = "sqlite:///var/events.db",
     read_models: ReadModelsUrl = "sqlite:///var/read.db",
+    engine: Annotated[
+        str, typer.Option(help="'replay': in this process. 'spark': on every core, or a cluster.")
+    ] = "replay",
     start: Annotated[
         str,
-        typer.Option("--from", help="'zero': every event. 'offsets': on top of the live table."),
+        typer.Option(
+            "--from",
+            help="'zero': every event. 'offsets': on top of the live table (with Spark).",
+        ),
     ] = "zero",
     verify: Annotated[
         bool, typer.Option(help="Compare with the live table before switching.")
@@ -79,44 +86,62 @@ def rebuild(
     ] = False,
     log_format: LogFormat = "console",
 ) -> None:
-    """Rebuild projections from the event topic with Spark. Exit status 1 on a mismatch."""
+    """Rebuild projections from the event topic. Exit status 1 on a mismatch."""
     from headrace.app import load_app
     from headrace.cli.logs import configure_logs
-    from headrace.spark.rebuild import rebuild as rebuild_projection
-    from headrace.spark.session import local_session
 
     configure_logs(log_format)
+    if engine not in {"replay", "spark"}:
+        raise typer.BadParameter("use 'replay' or 'spark'", param_hint="--engine")
     if start not in {"zero", "offsets"}:
         raise typer.BadParameter("use 'zero' or 'offsets'", param_hint="--from")
+    if start == "offsets" and engine != "spark":
+        raise typer.BadParameter("'offsets' needs --engine spark", param_hint="--from")
     app = load_app(app_path)
     for name in names:
         app.projection(name)
-    spark = local_session()
-    try:
-        reports = [
-            asyncio.run(
-                rebuild_projection(
-                    app_path,
-                    name,
-                    broker=broker,
-                    read_models_url=read_models,
-                    event_store_url=event_store,
-                    spark=spark,
-                    start="offsets" if start == "offsets" else "zero",
-                    verify=verify,
-                    switch=switch,
-                    take_over=take_over,
-                    report=None if json else _announce,
-                )
-            )
-            for name in names
-        ]
-    finally:
-        spark.stop()
+    choices: dict[str, Any] = {
+        "broker": broker,
+        "read_models_url": read_models,
+        "event_store_url": event_store,
+        "verify": verify,
+        "switch": switch,
+        "take_over": take_over,
+        "report": None if json else _announce,
+    }
+    run = _with_spark(app_path, start, choices) if engine == "spark" else _here(app_path, choices)
+    reports = run(names)
     for report in reports:
         _show(report, json=json)
     unwished = [r for r in reports if r.mismatches or r.switched != switch]
     sys.exit(1 if unwished else 0)
+
+
+def _here(app_path: str, choices: dict[str, Any]) -> "Callable[[list[str]], list[RebuildReport]]":
+    from headrace.rebuilding.replay import rebuild as replay
+
+    return lambda names: [asyncio.run(replay(app_path, name, **choices)) for name in names]
+
+
+def _with_spark(
+    app_path: str, start: str, choices: dict[str, Any]
+) -> "Callable[[list[str]], list[RebuildReport]]":
+    from headrace.spark.rebuild import rebuild as rebuild_with_spark
+    from headrace.spark.session import local_session
+
+    begin: Literal["zero", "offsets"] = "offsets" if start == "offsets" else "zero"
+
+    def run(names: list[str]) -> "list[RebuildReport]":
+        spark = local_session()
+        try:
+            return [
+                asyncio.run(rebuild_with_spark(app_path, name, spark=spark, start=begin, **choices))
+                for name in names
+            ]
+        finally:
+            spark.stop()
+
+    return run
 
 
 def _announce(phase: str, ahead: int) -> None:

@@ -5,8 +5,8 @@ Rebuilding read models with Spark: the live folds, over the whole event topic, o
     plan     what travels to an executor                fold     what an executor does
     gating   each version once and in order             rows     rows as bytes
     job      the Spark job                              loading  rows in bulk
-    switch   catch up, compare, switch                  owner    who is rebuilding
-    report   what was done
+
+What a rebuild does before and after its job stands in `headrace.rebuilding`.
 
 Sits between: the command line and notebooks, which ask for a rebuild, and the folds, the event
 topic's data source and the tables of read models, which do it. Imports nothing of its own here:

@@ -19,44 +19,32 @@ from typing import Any, Final, Literal, TypeVar
 
 import structlog
 from pyspark.sql import SparkSession
-from sqlalchemy.ext.asyncio import AsyncConnection
 
-from headrace._domain.stream import EventStream
 from headrace._eventing.publisher import event_topic
-from headrace._projecting import generations
-from headrace._projecting.applying import MissingReader, Target, read_offsets
+from headrace._projecting.applying import Target, read_offsets
 from headrace._projecting.projection import Projection
 from headrace._projecting.read_models import ReadModels
 from headrace._runtime.clock import Clock, SystemClock
 from headrace.app import load_app
-from headrace.errors import ProjectionError, ProjectionNotFound
-from headrace.serialization import Serializer
+from headrace.errors import ProjectionError
+from headrace.rebuilding.building import Building, open_missing_reader, open_read_models
+from headrace.rebuilding.phases import Phases, Progress
+from headrace.rebuilding.report import RebuildReport
+from headrace.rebuilding.switch import Means, Outcome, Shadow, bring_live
 from headrace.spark.job import Folded, run_fold
 from headrace.spark.loading import copy_generation, load_fresh, load_onto, read_base
-from headrace.spark.owner import is_gone, new_owner
 from headrace.spark.plan import FoldPlan, module_folder
-from headrace.spark.report import RebuildReport
 from headrace.spark.rows import RowCodec
 from headrace.spark.session import local_session
-from headrace.spark.switch import Means, Outcome, Shadow, bring_live, release
-from headrace.stores.engines import EngineLimits
-from headrace.stores.opening import open_event_store
 from headrace.transports.base import Incoming, QueueId
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.message import QueueRef
 from headrace_mq.spark.offsets import QueueSlice, plan_slices
 from headrace_mq.spark.reader import fetch_ranges, read_columns
 
-__all__ = ["Progress", "rebuild"]
+__all__ = ["rebuild"]
 
 T = TypeVar("T")
-
-# Called at the start of each phase with its name and the number of things ahead, if known, or 0.
-Progress = Callable[[str, int], None]
-
-# Bulk statements and the comparison, during which the locking transaction says nothing, may take
-# much longer than a command's or a live batch's statements.
-_LIMITS: Final = EngineLimits(statement_timeout_ms=1_800_000, idle_transaction_ms=1_800_000)
 
 # How long a live generation that is behind may take to catch up before comparing is given up.
 _LIVE_WAIT_MS: Final = 60_000
@@ -116,11 +104,11 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
     projection = application.projection(projection_name)
     serializer = application.serializer
     store_url = None if event_store_url == "memory://" else event_store_url
-    phases = _Phases(clock or SystemClock(), report)
+    phases = Phases(clock or SystemClock(), report)
     async with (
         _session(spark, phases) as session,
-        _missing_reader(store_url, serializer) as missing,
-        _open_read_models(read_models_url, projection) as read_models,
+        open_missing_reader(store_url, serializer) as missing,
+        open_read_models(read_models_url, projection) as read_models,
     ):
         plan = FoldPlan(
             app=app,
@@ -136,6 +124,7 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
             projection=projection,
             topic=event_topic(application.name),
             read_models=read_models,
+            building=Building(read_models, projection),
             means=Means(
                 feed=partial(_feed, broker),
                 serializer=serializer,
@@ -144,38 +133,13 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
             ),
             phases=phases,
         )
-        shadow = await work.begin(take_over=take_over)
+        phases.begin("begin")
+        shadow = await work.building.begin(take_over=take_over)
         try:
             return await work.build(shadow, start=start, verify=verify, switch=switch)
         except BaseException:
-            await asyncio.shield(work.give_up(shadow))
+            await asyncio.shield(work.building.give_up(shadow))
             raise
-
-
-class _Phases:
-    """Measures and announces the phases of a rebuild."""
-
-    def __init__(self, clock: Clock, report: Progress | None) -> None:
-        self._clock = clock
-        self._report = report
-        self._began_ms: dict[str, int] = {}
-        self._running: str | None = None
-        self.seconds: dict[str, float] = {}
-
-    def begin(self, name: str, ahead: int = 0) -> None:
-        """Ends the phase before and begins one."""
-        self.end()
-        self._running = name
-        self._began_ms[name] = self._clock.monotonic_ms()
-        if self._report is not None:
-            self._report(name, ahead)
-
-    def end(self) -> None:
-        """Ends the phase under way, if there is one."""
-        if self._running is not None:
-            took_ms = self._clock.monotonic_ms() - self._began_ms[self._running]
-            self.seconds[self._running] = took_ms / 1_000
-            self._running = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,28 +151,9 @@ class _Work:
     projection: Projection[Any]
     topic: str
     read_models: ReadModels
+    building: Building
     means: Means
-    phases: _Phases
-
-    async def begin(self, *, take_over: bool) -> Shadow:
-        self.phases.begin("begin")
-        name, owner = self.projection.name, new_owner()
-        state = await self.read_models.state(name)
-        other = state.rebuild_owner
-        unfinished = state.rebuild_generation
-        if unfinished is not None and other is not None and (take_over or is_gone(other)):
-            _log.warning("an unfinished rebuild is cleared away", projection=name, owner=other)
-            await self.read_models.abandon_shadow(name, unfinished, other)
-        generation = await self.read_models.begin_shadow(self.projection, owner)
-        return Shadow(projection=self.projection, generation=generation, owner=owner)
-
-    async def give_up(self, shadow: Shadow) -> None:
-        try:
-            await self.read_models.abandon_shadow(
-                shadow.projection.name, shadow.generation, shadow.owner
-            )
-        except Exception:  # noqa: BLE001 - the error that ended the rebuild matters more
-            _log.exception("a shadow could not be dropped; the next rebuild does it")
+    phases: Phases
 
     async def build(
         self, shadow: Shadow, *, start: str, verify: bool, switch: bool
@@ -238,14 +183,14 @@ class _Work:
         end = {(piece.queue.topic, piece.queue.queue_id): piece.end for piece in slices}
         self.phases.begin("load", len(folded.rows))
         async with self.read_models.begin() as connection:
-            await self._check_owner(connection, shadow)
+            await Building.check_owner(connection, shadow)
             load = load_fresh if base is None else load_onto
             await load(connection, self._target(shadow), codec, folded, end)
         self.phases.begin("switch")
         outcome = await bring_live(
             self.read_models, shadow, self.means, verify=verify, switch=switch
         )
-        await self._tidy(shadow, outcome)
+        await self.building.finish(shadow, outcome)
         self.phases.end()
         return self._report(shadow, start, slices, folded, outcome)
 
@@ -262,7 +207,7 @@ class _Work:
                 f" projection retry {name}` or skip, or start from zero"
             )
         async with self.read_models.begin() as connection:
-            state = await self._check_owner(connection, shadow)
+            state = await Building.check_owner(connection, shadow)
             if state.fingerprint != self.projection.shape.fingerprint:
                 raise ProjectionError(
                     f"projection {state.name}: the live rows have other fields than"
@@ -271,17 +216,6 @@ class _Work:
             live = self.read_models.target(self.projection, state.generation)
             await copy_generation(connection, live, self._target(shadow))
             return await read_offsets(connection, state.name, shadow.generation)
-
-    async def _check_owner(
-        self, connection: AsyncConnection, shadow: Shadow
-    ) -> generations.ProjectionState:
-        state = await generations.lock_state(connection, shadow.projection.name)
-        if (state.rebuild_generation, state.rebuild_owner) != (shadow.generation, shadow.owner):
-            raise ProjectionError(
-                f"projection {state.name}: generation {shadow.generation} is no longer the shadow"
-                f" that {shadow.owner} builds; run the rebuild again"
-            )
-        return state
 
     async def _capture(self, begin: Mapping[QueueId, int]) -> list[QueueSlice]:
         """Asks the broker, once, what there is to read."""
@@ -292,13 +226,6 @@ class _Work:
             return plan_slices(held, starting=starting)
         except (MessageQueueError, ValueError) as error:
             raise ProjectionError(f"projection {self.projection.name}: {error}") from error
-
-    async def _tidy(self, shadow: Shadow, outcome: Outcome) -> None:
-        async with self.read_models.begin() as connection:
-            if outcome.switched:
-                await generations.drop_leftovers(connection, shadow.projection.name)
-            else:
-                await release(connection, shadow)
 
     def _report(
         self,
@@ -340,7 +267,7 @@ def _queue_name(queue: QueueRef | QueueId) -> str:
 
 
 @asynccontextmanager
-async def _session(spark: SparkSession | None, phases: _Phases) -> AsyncIterator[SparkSession]:
+async def _session(spark: SparkSession | None, phases: Phases) -> AsyncIterator[SparkSession]:
     given = spark or SparkSession.getActiveSession()
     if given is not None:
         yield given
@@ -351,50 +278,6 @@ async def _session(spark: SparkSession | None, phases: _Phases) -> AsyncIterator
         yield started
     finally:
         await asyncio.shield(asyncio.to_thread(started.stop))
-
-
-@asynccontextmanager
-async def _open_read_models(url: str, projection: Projection[Any]) -> AsyncIterator[ReadModels]:
-    read_models = ReadModels(url, limits=_LIMITS)
-    try:
-        try:
-            await read_models.ensure(projection)
-        except ProjectionError:
-            # The live generation has other columns, which is what a rebuild is for; any other
-            # obstacle means that nothing is stored under this name.
-            if await _is_unknown(read_models, projection):
-                raise
-        yield read_models
-    finally:
-        await read_models.aclose()
-
-
-async def _is_unknown(read_models: ReadModels, projection: Projection[Any]) -> bool:
-    try:
-        await read_models.state(projection.name)
-    except ProjectionNotFound:
-        return True
-    return False
-
-
-async def _find_nothing(*_of: object) -> Sequence[EventStream]:
-    return ()
-
-
-@asynccontextmanager
-async def _missing_reader(url: str | None, serializer: Serializer) -> AsyncIterator[MissingReader]:
-    if url is None:
-        yield _find_nothing
-        return
-    store = await open_event_store(url, serializer)
-
-    async def find(aggregate_id: str, after: int, to: int) -> Sequence[EventStream]:
-        return await store.read_stream(aggregate_id, after_version=after, to_version=to)
-
-    try:
-        yield find
-    finally:
-        await store.aclose()
 
 
 async def _feed(

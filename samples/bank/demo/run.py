@@ -260,7 +260,17 @@ async def _rebuild(ledger: Ledger, live: Rows, bank: Bank, outcome: Outcome) -> 
 async def _rebuild_with_spark(names: list[str], bank: Bank) -> list[str]:
     log = bank.folder.logs / "spark.log"
     status, output = await complete(
-        *("projection", "rebuild", *names, "--app", "samples.bank:app", "--broker", bank.broker),
+        *(
+            "projection",
+            "rebuild",
+            *names,
+            "--engine",
+            "spark",
+            "--app",
+            "samples.bank:app",
+            "--broker",
+            bank.broker,
+        ),
         *("--event-store", bank.folder.event_store, "--read-models", bank.folder.read_models),
         *("--json", "--log-format", "json"),
         log=log,

@@ -13,6 +13,7 @@ import pytest
 
 from headrace._projecting.read_models import ReadModels
 from headrace.errors import DefinitionError, ProjectionError, ProjectionNotFound, RebuildRunning
+from headrace.rebuilding import building as building_module
 from headrace.spark import rebuild as rebuild_module
 from headrace.spark.rebuild import rebuild
 from headrace_mq.errors import ConnectionLost
@@ -142,7 +143,7 @@ async def test_a_rebuild_under_way_is_in_the_way_unless_its_process_is_gone(
     await live.read_models.begin_shadow(ledger.accounts, "elsewhere/1/x")
     with pytest.raises(RebuildRunning, match="elsewhere/1/x has been rebuilding it since"):
         await rebuild(ledger.path, "accounts", broker=BROKER, read_models_url=live.url, spark=spark)
-    monkeypatch.setattr(rebuild_module, "is_gone", lambda owner: owner == "elsewhere/1/x")
+    monkeypatch.setattr(building_module, "is_gone", lambda owner: owner == "elsewhere/1/x")
     report = await rebuild(
         ledger.path, "accounts", broker=BROKER, read_models_url=live.url, spark=spark, verify=False
     )

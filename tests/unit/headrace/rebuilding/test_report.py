@@ -2,7 +2,7 @@
 
 import json
 
-from headrace.spark.report import RebuildReport
+from headrace.rebuilding.report import RebuildReport
 
 
 def test_a_report_is_one_line_of_json_with_every_field() -> None:

@@ -4,8 +4,8 @@ import os
 import subprocess
 import sys
 
-from headrace.spark import owner
-from headrace.spark.owner import is_gone, new_owner
+from headrace.rebuilding import owner
+from headrace.rebuilding.owner import is_gone, new_owner
 
 
 def test_names_are_unique_short_and_of_a_living_process() -> None:
@@ -17,7 +17,11 @@ def test_names_are_unique_short_and_of_a_living_process() -> None:
 
 def test_an_owner_whose_process_has_ended_is_gone() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", "from headrace.spark.owner import new_owner; print(new_owner())"],
+        [
+            sys.executable,
+            "-c",
+            "from headrace.rebuilding.owner import new_owner; print(new_owner())",
+        ],
         capture_output=True,
         text=True,
         check=True,

@@ -9,8 +9,8 @@ from headrace._domain.stream import EventStream
 from headrace._projecting.applying import Applied, apply_batch, decode_batch
 from headrace._projecting.read_models import ReadModels
 from headrace.errors import ProjectionError
-from headrace.spark import switch as switch_module
-from headrace.spark.switch import Means, Shadow, bring_live, release
+from headrace.rebuilding import switch as switch_module
+from headrace.rebuilding.switch import Means, Shadow, bring_live, release
 from headrace.transports.base import Incoming, QueueId
 
 QUEUE = ("ledger.events", 0)

@@ -1,0 +1,162 @@
+"""
+A rebuild's shadow from its begin to its end, whichever engine fills it.
+
+    begin ──▶ filled by an engine ──▶ switch.bring_live ──▶ finish
+      └──▶ give_up: dropped; a rebuild that dies leaves it, and the next one drops or adopts it
+
+Sits between: an engine, and the generations of a projection. Must never know events.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import structlog
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from headrace._domain.stream import EventStream
+from headrace._projecting import generations
+from headrace._projecting.applying import MissingReader
+from headrace._projecting.projection import Projection
+from headrace._projecting.read_models import ReadModels
+from headrace.errors import ProjectionError, ProjectionNotFound
+from headrace.rebuilding.owner import is_gone, new_owner
+from headrace.rebuilding.switch import Outcome, Shadow, release
+from headrace.serialization import Serializer
+from headrace.stores.engines import EngineLimits
+from headrace.stores.opening import open_event_store
+
+__all__ = ["Building", "open_missing_reader", "open_read_models"]
+
+# Bulk statements and the comparison, during which the locking transaction says nothing, may take
+# much longer than a command's or a live batch's statements.
+_LIMITS: Final = EngineLimits(statement_timeout_ms=1_800_000, idle_transaction_ms=1_800_000)
+
+_log = structlog.get_logger(__name__)
+
+
+class Building:
+    """The shadow of one rebuild.
+
+    Args:
+        read_models: where the tables are.
+        projection: what is rebuilt.
+    """
+
+    def __init__(self, read_models: ReadModels, projection: Projection[Any]) -> None:
+        self._read_models = read_models
+        self._projection = projection
+
+    async def begin(self, *, take_over: bool, adopt: bool = False) -> Shadow:
+        """Takes a shadow to fill.
+
+        Args:
+            take_over: begin even if another rebuild seems to be running.
+            adopt: go on with what a rebuild that has died had built, where its columns fit.
+
+        Raises:
+            RebuildRunning: another rebuild of the projection is under way.
+        """
+        name, owner = self._projection.name, new_owner()
+        state = await self._read_models.state(name)
+        other, unfinished = state.rebuild_owner, state.rebuild_generation
+        if unfinished is not None and other is not None and (take_over or is_gone(other)):
+            if adopt and await self._adopt(unfinished, other, owner):
+                _log.info("an unfinished rebuild goes on", projection=name, generation=unfinished)
+                return Shadow(projection=self._projection, generation=unfinished, owner=owner)
+            _log.warning("an unfinished rebuild is cleared away", projection=name, owner=other)
+            await self._read_models.abandon_shadow(name, unfinished, other)
+        generation = await self._read_models.begin_shadow(self._projection, owner)
+        return Shadow(projection=self._projection, generation=generation, owner=owner)
+
+    async def give_up(self, shadow: Shadow) -> None:
+        """Drops a shadow whose rebuild has failed; never raises."""
+        try:
+            await self._read_models.abandon_shadow(
+                shadow.projection.name, shadow.generation, shadow.owner
+            )
+        except Exception:  # noqa: BLE001 - the error that ended the rebuild matters more
+            _log.exception("a shadow could not be dropped; the next rebuild does it")
+
+    async def finish(self, shadow: Shadow, outcome: Outcome) -> None:
+        """Drops what nobody needs after a switch; ends a rebuild that keeps its table."""
+        async with self._read_models.begin() as connection:
+            if outcome.switched:
+                await generations.drop_leftovers(connection, shadow.projection.name)
+            else:
+                await release(connection, shadow)
+
+    async def _adopt(self, generation: int, other: str, owner: str) -> bool:
+        async with self._read_models.begin() as connection:
+            return await generations.adopt_shadow(
+                connection, self._projection, generation, owners=(other, owner)
+            )
+
+    @staticmethod
+    async def check_owner(
+        connection: AsyncConnection, shadow: Shadow
+    ) -> generations.ProjectionState:
+        """Locks the projection and returns its state.
+
+        Raises:
+            ProjectionError: the shadow is no longer this rebuild's.
+        """
+        state = await generations.lock_state(connection, shadow.projection.name)
+        if (state.rebuild_generation, state.rebuild_owner) != (shadow.generation, shadow.owner):
+            raise ProjectionError(
+                f"projection {state.name}: generation {shadow.generation} is no longer the shadow"
+                f" that {shadow.owner} builds; run the rebuild again"
+            )
+        return state
+
+
+@asynccontextmanager
+async def open_read_models(url: str, projection: Projection[Any]) -> AsyncIterator[ReadModels]:
+    """Opens the database of read models for bulk work, with the projection set up in it.
+
+    Raises:
+        ProjectionError: something else has the projection's name.
+    """
+    read_models = ReadModels(url, limits=_LIMITS)
+    try:
+        try:
+            await read_models.ensure(projection)
+        except ProjectionError:
+            # The live generation has other columns, which is what a rebuild is for; any other
+            # obstacle means that nothing is stored under this name.
+            if await _is_unknown(read_models, projection):
+                raise
+        yield read_models
+    finally:
+        await read_models.aclose()
+
+
+async def _is_unknown(read_models: ReadModels, projection: Projection[Any]) -> bool:
+    try:
+        await read_models.state(projection.name)
+    except ProjectionNotFound:
+        return True
+    return False
+
+
+@asynccontextmanager
+async def open_missing_reader(
+    url: str | None, serializer: Serializer
+) -> AsyncIterator[MissingReader]:
+    """Opens the event store to fill gaps from; without one, gaps stay."""
+    if url is None:
+        yield _find_nothing
+        return
+    store = await open_event_store(url, serializer)
+
+    async def find(aggregate_id: str, after: int, to: int) -> Sequence[EventStream]:
+        return await store.read_stream(aggregate_id, after_version=after, to_version=to)
+
+    try:
+        yield find
+    finally:
+        await store.aclose()
+
+
+async def _find_nothing(*_of: object) -> Sequence[EventStream]:
+    return ()

@@ -1,0 +1,48 @@
+"""
+What a rebuild is doing, and how long each part of it took.
+
+Sits between: an engine, which goes from phase to phase, and the report and the person who waits.
+"""
+
+from collections.abc import Callable
+
+from headrace._runtime.clock import Clock
+
+__all__ = ["Phases", "Progress"]
+
+# Called at the start of each phase with its name and the number of things ahead, if known, or 0.
+Progress = Callable[[str, int], None]
+
+
+class Phases:
+    """Measures and announces the phases of a rebuild.
+
+    Args:
+        clock: measures.
+        report: called at the start of each phase.
+
+    Attributes:
+        seconds: how long each phase that has ended took.
+    """
+
+    def __init__(self, clock: Clock, report: Progress | None) -> None:
+        self._clock = clock
+        self._report = report
+        self._began_ms: dict[str, int] = {}
+        self._running: str | None = None
+        self.seconds: dict[str, float] = {}
+
+    def begin(self, name: str, ahead: int = 0) -> None:
+        """Ends the phase before and begins one."""
+        self.end()
+        self._running = name
+        self._began_ms[name] = self._clock.monotonic_ms()
+        if self._report is not None:
+            self._report(name, ahead)
+
+    def end(self) -> None:
+        """Ends the phase under way, if there is one."""
+        if self._running is not None:
+            took_ms = self._clock.monotonic_ms() - self._began_ms[self._running]
+            self.seconds[self._running] = took_ms / 1_000
+            self._running = None

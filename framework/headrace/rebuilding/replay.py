@@ -1,0 +1,175 @@
+"""
+Rebuilding a projection in this process: the topic replayed through the live batches, then the switch.
+
+    begin (or go on with) a shadow ─▶ capture where the topic ends ─▶ apply large batches up to there
+    ─▶ catch up ─▶ compare with the live rows ─▶ switch
+
+Needs no Java. Each batch is one transaction with its offsets, so a rebuild that was killed goes on
+where it stood when it is run again. Sits between: the command line and the parts of this package.
+Must never know Spark.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from headrace._eventing.publisher import event_topic
+from headrace._projecting.applying import Applied, apply_batch, decode_batch
+from headrace._projecting.read_models import ReadModels
+from headrace._runtime.clock import Clock, SystemClock
+from headrace.app import load_app
+from headrace.errors import ProjectionError
+from headrace.rebuilding.building import Building, open_missing_reader, open_read_models
+from headrace.rebuilding.phases import Phases, Progress
+from headrace.rebuilding.report import RebuildReport
+from headrace.rebuilding.switch import Means, Outcome, Shadow, bring_live
+from headrace.rebuilding.topic import EventTopic
+from headrace.transports.base import QueueId
+
+__all__ = ["rebuild"]
+
+# How long a live generation that is behind may take to catch up before comparing is given up.
+_LIVE_WAIT_MS: Final = 60_000
+# Messages per transaction: its own cost is spread over them, and they fit into memory.
+_MESSAGES_MAX: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Replayed:
+    start: Mapping[QueueId, int]
+    end: Mapping[QueueId, int]
+    events: int
+    rows: int
+
+
+async def rebuild(  # noqa: PLR0913 - one argument per choice of the command line
+    app: str,
+    projection_name: str,
+    *,
+    broker: str,
+    read_models_url: str,
+    event_store_url: str | None = None,
+    verify: bool = True,
+    switch: bool = True,
+    take_over: bool = False,
+    live_wait_ms: int = _LIVE_WAIT_MS,
+    messages_max: int = _MESSAGES_MAX,
+    report: Progress | None = None,
+    clock: Clock | None = None,
+) -> RebuildReport:
+    """Builds a projection anew beside the live one, compares the two, and switches to the new one.
+
+    Args:
+        app: the application's import path, such as `samples.bank:app`.
+        projection_name: which of its projections.
+        broker: `host:port`.
+        read_models_url: where the projection's tables are.
+        event_store_url: fills gaps of the event topic; without it a gap is an error.
+        verify: compare row for row with the live generation, at equal offsets, before switching.
+        switch: make the result live if nothing speaks against it.
+        take_over: begin even if another rebuild seems to be running; its result is gone on with.
+        live_wait_ms: how long to wait for a live generation that is behind.
+        messages_max: messages per transaction.
+        report: called at the start of each phase, and of each queue.
+        clock: measures the phases.
+
+    Returns:
+        What was done. Not switched, though asked to: `reason` says why, and the rebuilt table is
+        kept until the next rebuild.
+
+    Raises:
+        RebuildRunning: another rebuild of the projection is under way.
+        ProjectionError: the events cannot be read or folded, or versions are missing; nothing that
+            anybody reads was changed.
+    """
+    application = load_app(app)
+    projection = application.projection(projection_name)
+    serializer = application.serializer
+    topic = EventTopic(broker, event_topic(application.name), messages_max=messages_max)
+    store_url = None if event_store_url == "memory://" else event_store_url
+    phases = Phases(clock or SystemClock(), report)
+    async with (
+        open_missing_reader(store_url, serializer) as missing,
+        open_read_models(read_models_url, projection) as read_models,
+    ):
+        building = Building(read_models, projection)
+        means = Means(
+            feed=topic.read, serializer=serializer, missing=missing, live_wait_ms=live_wait_ms
+        )
+        phases.begin("begin")
+        shadow = await building.begin(take_over=take_over, adopt=True)
+        try:
+            replayed = await _replay(read_models, shadow, topic, means, phases)
+            phases.begin("switch")
+            outcome = await bring_live(read_models, shadow, means, verify=verify, switch=switch)
+            await building.finish(shadow, outcome)
+        except Exception:
+            await building.give_up(shadow)
+            raise
+        phases.end()
+        return _report(read_models, shadow, replayed, outcome, phases.seconds)
+
+
+async def _replay(
+    read_models: ReadModels, shadow: Shadow, topic: EventTopic, means: Means, phases: Phases
+) -> _Replayed:
+    phases.begin("capture")
+    ranges = await topic.ranges()
+    name, target = shadow.projection.name, read_models.target(shadow.projection, shadow.generation)
+    offsets = await read_models.offsets(name, shadow.generation)
+    start = {queue: offsets.get(queue, 0) for queue in ranges}
+    end = {queue: last for queue, (_, last) in ranges.items()}
+    for queue, (first, _) in ranges.items():
+        if first > start[queue]:
+            raise ProjectionError(
+                f"projection {name}: {queue[0]}/{queue[1]} begins at offset {first}, so that events"
+                f" from {start[queue]} on are gone; a topic of events is kept for ever"
+            )
+    phases.begin("fold", sum(end[queue] - start[queue] for queue in ranges))
+    events = 0
+    for queue in ranges:
+        async for messages in topic.read(queue, start[queue], end[queue]):
+            batch = decode_batch(messages, offsets, means.serializer)
+            async with read_models.begin() as connection:
+                outcome = await apply_batch(connection, target, batch, missing=means.missing)
+            if not isinstance(outcome, Applied):
+                raise ProjectionError(
+                    f"projection {name}: generation {shadow.generation} is no longer the shadow"
+                    f" that {shadow.owner} builds; run the rebuild again"
+                )
+            offsets.update(batch.end)
+            events += sum(len(stream.events) for stream in batch.streams)
+    rows = await read_models.reader(shadow.projection, generation=shadow.generation).count()
+    return _Replayed(start=start, end=end, events=events, rows=rows)
+
+
+def _report(
+    read_models: ReadModels,
+    shadow: Shadow,
+    replayed: _Replayed,
+    outcome: Outcome,
+    seconds: Mapping[str, float],
+) -> RebuildReport:
+    def named(offsets: Mapping[QueueId, int]) -> dict[str, int]:
+        return {f"{topic}/{number}": offset for (topic, number), offset in offsets.items()}
+
+    target = read_models.target(shadow.projection, shadow.generation)
+    return RebuildReport(
+        projection=shadow.projection.name,
+        generation=shadow.generation,
+        table=str(target.table.name),
+        start="offsets" if any(replayed.start.values()) else "zero",
+        start_offsets=named(replayed.start),
+        end_offsets=named(replayed.end),
+        caught_up_offsets=named(outcome.offsets),
+        events=replayed.events,
+        caught_up=outcome.caught_up,
+        rows=replayed.rows,
+        compared=outcome.compared,
+        mismatches=outcome.mismatches,
+        differences=outcome.differences,
+        switched=outcome.switched,
+        reason=outcome.reason,
+        seconds={**seconds, "total": round(sum(seconds.values()), 3)},
+        events_per_second=round(replayed.events / max(seconds["fold"], 0.001), 1),
+    )

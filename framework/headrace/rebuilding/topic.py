@@ -1,0 +1,80 @@
+"""
+The event topic, read by offsets instead of as a member of a group.
+
+Sits between: a rebuild and one broker. Knows nothing of projections.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Generator, Sequence
+from itertools import islice
+
+from headrace.errors import ProjectionError
+from headrace.transports.base import Incoming, QueueId
+from headrace_mq.client.blocking import BlockingReader
+from headrace_mq.errors import MessageQueueError
+from headrace_mq.message import QueueRef
+
+__all__ = ["EventTopic"]
+
+
+class EventTopic:
+    """Reads ranges of a topic's queues.
+
+    Args:
+        broker: `host:port`.
+        topic: its name.
+        messages_max: how many messages `read` yields at a time.
+    """
+
+    def __init__(self, broker: str, topic: str, *, messages_max: int) -> None:
+        self._broker = broker
+        self._topic = topic
+        self._messages_max = messages_max
+
+    async def ranges(self) -> dict[QueueId, tuple[int, int]]:
+        """Returns the first offset held and the next readable one of every queue.
+
+        Raises:
+            ProjectionError: the broker is away, or has no such topic.
+        """
+
+        def ask() -> dict[QueueId, tuple[int, int]]:
+            with BlockingReader(self._broker) as reader:
+                found = reader.ranges([self._topic])
+            return {(each.topic, each.queue_id): (each.first, each.end) for each in found}
+
+        try:
+            return await asyncio.to_thread(ask)
+        except MessageQueueError as error:
+            raise ProjectionError(f"topic {self._topic}: {error}") from error
+
+    async def read(self, queue: QueueId, start: int, end: int) -> AsyncIterator[Sequence[Incoming]]:
+        """Yields the messages from one offset up to another, exclusive, some at a time.
+
+        Raises:
+            ProjectionError: the broker is away, or does not hold all of them.
+        """
+        messages = self._messages(queue, start, end)
+        try:
+            while some := await asyncio.to_thread(
+                lambda: list(islice(messages, self._messages_max))
+            ):
+                yield some
+        except MessageQueueError as error:
+            topic, queue_id = queue
+            raise ProjectionError(f"reading {topic}/{queue_id}: {error}") from error
+        finally:
+            await asyncio.to_thread(messages.close)
+
+    def _messages(self, queue: QueueId, start: int, end: int) -> Generator[Incoming]:
+        with BlockingReader(self._broker) as reader:
+            for header, columns, first, last in reader.read(QueueRef(*queue), start, end):
+                for index in range(first, last):
+                    yield Incoming(
+                        queue=queue,
+                        offset=header.base_offset + index,
+                        key=columns.keys[index] if columns.keys else "",
+                        tag=columns.tags[index] if columns.tags else "",
+                        headers=columns.headers[index] if columns.headers else {},
+                        body=columns.bodies[index],
+                    )

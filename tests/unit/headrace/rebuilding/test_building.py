@@ -1,0 +1,105 @@
+"""The shadow of a rebuild: begun once, gone on with after a death, given up, finished."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace._projecting.projection import Projection
+from headrace._projecting.read_models import ReadModels
+from headrace.errors import ProjectionError, RebuildRunning
+from headrace.rebuilding import building as building_module
+from headrace.rebuilding.building import Building, open_missing_reader, open_read_models
+from headrace.rebuilding.switch import Outcome, Shadow
+from headrace.stores.opening import open_event_store
+
+
+@pytest.fixture
+def building(read_models: ReadModels, ledger: Any) -> Building:
+    return Building(read_models, ledger.accounts)
+
+
+async def test_a_rebuild_that_runs_refuses_the_next_one_unless_that_takes_over(
+    building: Building, read_models: ReadModels
+) -> None:
+    with pytest.raises(RebuildRunning):
+        await building.begin(take_over=False)
+    shadow = await building.begin(take_over=True)
+    state = await read_models.state("accounts")
+    assert (state.rebuild_generation, state.rebuild_owner) == (shadow.generation, shadow.owner)
+
+
+async def test_what_a_dead_rebuild_built_is_gone_on_with_or_dropped(
+    building: Building, read_models: ReadModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(building_module, "is_gone", lambda owner: owner == "the test")
+    adopted = await building.begin(take_over=False, adopt=True)
+    assert adopted.generation == 2
+    assert (await read_models.state("accounts")).rebuild_owner == adopted.owner
+    monkeypatch.setattr(building_module, "is_gone", lambda owner: True)
+    fresh = await building.begin(take_over=False)
+    assert fresh.generation != 2 or fresh.owner != adopted.owner
+
+
+async def test_a_shadow_with_other_columns_is_not_gone_on_with(
+    read_models: ReadModels, ledger: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(building_module, "is_gone", lambda owner: True)
+    changed = Projection("accounts", row=ledger.Partner, key="partner")
+    shadow = await Building(read_models, changed).begin(take_over=False, adopt=True)
+    async with read_models.begin() as connection:
+        state = await Building.check_owner(connection, shadow)
+    assert state.rebuild_generation == shadow.generation
+    assert await read_models.reader(changed, generation=shadow.generation).count() == 0
+
+
+async def test_a_shadow_that_is_given_up_is_gone_and_failing_to_is_only_logged(
+    building: Building, read_models: ReadModels, ledger: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shadow = Shadow(projection=ledger.accounts, generation=2, owner="the test")
+    await building.give_up(shadow)
+    assert (await read_models.state("accounts")).rebuild_generation is None
+
+    async def fail(*_: object) -> None:
+        raise OSError("the database is away")
+
+    monkeypatch.setattr(read_models, "abandon_shadow", fail)
+    await building.give_up(shadow)
+
+
+async def test_finishing_without_a_switch_keeps_the_table_and_lets_the_next_one_begin(
+    building: Building, read_models: ReadModels, ledger: Any
+) -> None:
+    shadow = Shadow(projection=ledger.accounts, generation=2, owner="the test")
+    await building.finish(shadow, Outcome(offsets={}))
+    assert await read_models.reader(ledger.accounts, generation=2).count() == 0
+    await building.begin(take_over=False)
+
+
+async def test_only_the_owner_passes(read_models: ReadModels, ledger: Any) -> None:
+    other = Shadow(projection=ledger.accounts, generation=2, owner="somebody else")
+    with pytest.raises(ProjectionError, match="no longer the shadow that somebody else builds"):
+        async with read_models.begin() as connection:
+            await Building.check_owner(connection, other)
+
+
+async def test_changed_columns_do_not_keep_a_rebuild_from_opening_the_database(
+    ledger: Any, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path / 'read.db'}"
+    async with open_read_models(url, ledger.accounts):
+        pass
+    changed = Projection("accounts", row=ledger.Partner, key="partner")
+    async with open_read_models(url, changed) as opened:
+        assert (await opened.state("accounts")).generation == 1
+
+
+async def test_gaps_are_filled_from_the_event_store_or_stay(ledger: Any, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'events.db'}"
+    store = await open_event_store(url, ledger.serializer)
+    await store.append([ledger.stream("a", 1, ledger.Booked(partner="p", amount=1))])
+    await store.aclose()
+    async with open_missing_reader(url, ledger.serializer) as find:
+        assert [each.version for each in await find("a", 0, 1)] == [1]
+    async with open_missing_reader(None, ledger.serializer) as find:
+        assert list(await find("a", 0, 1)) == []

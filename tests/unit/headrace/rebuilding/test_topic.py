@@ -1,0 +1,54 @@
+"""The event topic by offsets, from a real broker."""
+
+from typing import Any
+
+import pytest
+
+from headrace.errors import ProjectionError
+from headrace.rebuilding.topic import EventTopic
+
+
+async def test_ranges_and_messages_are_those_of_the_broker(event_broker: Any, ledger: Any) -> None:
+    streams = [
+        ledger.stream(key, version, ledger.Booked(partner="p", amount=version))
+        for version in range(1, 8)
+        for key in ("a", "b", "c")
+    ]
+    await event_broker.publish(*streams)
+    topic = EventTopic(event_broker.address, ledger.topic_name, messages_max=4)
+    ranges = await topic.ranges()
+    assert sorted(ranges) == [(ledger.topic_name, 0), (ledger.topic_name, 1)]
+    assert sum(end - first for first, end in ranges.values()) == 21
+    found = []
+    for queue, (first, end) in ranges.items():
+        async for messages in topic.read(queue, first, end):
+            assert 1 <= len(messages) <= 4
+            assert {message.queue for message in messages} == {queue}
+            found += messages
+    keys = [(m.key, ledger.serializer.decode_published(m.body).version) for m in found]
+    assert sorted(keys) == sorted((each.aggregate_id, each.version) for each in streams)
+    for key in "abc":
+        assert [v for k, v in keys if k == key] == list(range(1, 8))
+
+
+async def test_a_part_of_a_queue_is_read_exactly(event_broker: Any, ledger: Any) -> None:
+    await event_broker.publish(
+        *(ledger.stream("a", version, ledger.Ended()) for version in range(1, 10))
+    )
+    topic = EventTopic(event_broker.address, ledger.topic_name, messages_max=100)
+    (queue,) = [queue for queue, (_, end) in (await topic.ranges()).items() if end]
+    (messages,) = [some async for some in topic.read(queue, 3, 7)]
+    assert [message.offset for message in messages] == [3, 4, 5, 6]
+    assert [some async for some in topic.read(queue, 5, 5)] == []
+
+
+async def test_what_the_broker_cannot_give_is_a_sentence(event_broker: Any, ledger: Any) -> None:
+    unknown = EventTopic(event_broker.address, "ledger.other", messages_max=10)
+    with pytest.raises(ProjectionError, match=r"ledger\.other"):
+        await unknown.ranges()
+    topic = EventTopic(event_broker.address, ledger.topic_name, messages_max=10)
+    with pytest.raises(ProjectionError, match=r"reading ledger\.events/0"):
+        _ = [some async for some in topic.read((ledger.topic_name, 0), 0, 5)]
+    away = EventTopic("127.0.0.1:1", ledger.topic_name, messages_max=10)
+    with pytest.raises(ProjectionError, match=r"127\.0\.0\.1:1"):
+        await away.ranges()
