@@ -362,6 +362,8 @@ class Consumer:
     async def _load(self, queues: Sequence[QueueRef]) -> None:
         generation = self._membership.generation
         queues = await self._locks.acquire(queues)
+        # Some may have been revoked while the broker granted them.
+        self._handing_over.soon()
         if not queues:
             return
         starts = await find_starts(

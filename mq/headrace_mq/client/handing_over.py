@@ -42,7 +42,7 @@ class HandingOver:
         self._wanted = asyncio.Event()
 
     def soon(self) -> None:
-        """A queue was revoked, or the last attempt on a revoked one has ended."""
+        """A queue was revoked, the last attempt on one has ended, or one was locked too late."""
         self._wanted.set()
 
     async def keep_handing_over(self) -> None:
@@ -61,16 +61,16 @@ class HandingOver:
                 self._wanted.set()
 
     async def _hand_over(self) -> None:
-        if not self._shares.drained():
-            return
-        try:
-            await self._commit()
-        except ConnectionLost:
-            raise
-        except MessageQueueError as error:
-            # The new owner starts at the last commit: records come again, none is lost.
-            _log.warning("handed over without a last commit", reason=str(error))
+        if self._shares.drained():
+            try:
+                await self._commit()
+            except ConnectionLost:
+                raise
+            except MessageQueueError as error:
+                # The new owner starts at the last commit: records come again, none is lost.
+                _log.warning("handed over without a last commit", reason=str(error))
         # Some may be assigned again by now; those keep their locks.
-        queues = self._shares.drained()
-        self._shares.part_with(queues)
-        await self._locks.release(queues)
+        self._shares.part_with(self._shares.drained())
+        queues = [queue for queue in self._locks.held if not self._shares.needs(queue)]
+        if queues:
+            await self._locks.release(queues)

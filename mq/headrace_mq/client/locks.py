@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from headrace_mq._net.link import Link
 from headrace_mq._runtime.clock import Clock
+from headrace_mq.errors import ConnectionLost, MessageQueueError
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.bodies import decode, encode
 from headrace_mq.protocol.codes import RequestCode
@@ -53,6 +54,11 @@ class QueueLocks:
         """Whether somebody else may hold these locks by now."""
         return bool(self._epochs) and self._clock.monotonic_ms() >= self._trusted_until_ms
 
+    @property
+    def held(self) -> list[QueueRef]:
+        """The queues whose locks this member holds, as far as it knows."""
+        return list(self._epochs)
+
     def epoch(self, queue: QueueRef) -> int:
         """The epoch that fences commits of a queue, or 0."""
         return self._epochs.get(queue, 0)
@@ -88,11 +94,18 @@ class QueueLocks:
         """
         if not self.wanted:
             return
-        for queue in queues:
-            self._epochs.pop(queue, None)
-        for names in _in_parts(queues):
-            request = UnlockQueues(self._group, self._link.client_id, names)
-            await self._ask(RequestCode.UNLOCK_QUEUES, encode(request))
+        # At once: whoever asks for one of them again meanwhile gets another epoch.
+        given = {queue: self._epochs.pop(queue) for queue in queues if queue in self._epochs}
+        try:
+            for names in _in_parts(queues):
+                request = UnlockQueues(self._group, self._link.client_id, names)
+                await self._ask(RequestCode.UNLOCK_QUEUES, encode(request))
+        except ConnectionLost:
+            raise
+        except MessageQueueError:
+            # Heartbeats go on keeping them, so they must be given back another time.
+            self._epochs = given | self._epochs
+            raise
 
     def renewed(self, sent_at_ms: int) -> None:
         """The broker has heard of the member after this moment, by the consumer's clock.

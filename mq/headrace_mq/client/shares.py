@@ -109,6 +109,10 @@ class Shares:
         """The revoked queues on which no attempt goes on any more, in order."""
         return sorted(queue for queue in self._leaving if not self._busy[queue])
 
+    def needs(self, queue: QueueRef) -> bool:
+        """Whether a queue is assigned, or revoked and not handed over yet."""
+        return queue in self.assigned or queue in self._leaving
+
     def part_with(self, queues: Iterable[QueueRef]) -> None:
         """These revoked queues are somebody else's now."""
         for queue in queues:

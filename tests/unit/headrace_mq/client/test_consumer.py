@@ -121,6 +121,22 @@ async def test_queues_that_stay_are_neither_fetched_again_nor_locked_again(
     assert [consumer.holds(record) for record in records] == [True] * 3
 
 
+async def test_a_queue_that_is_revoked_while_its_lock_is_asked_for_is_unlocked(
+    broker: Any, make: Make, until: Until
+) -> None:
+    broker.topics["t"] = 2
+    broker.held = {LOCK}
+    async with make() as consumer:
+        request = await broker.next(LOCK)
+        broker.held = set()
+        broker.push(CHANGE, broker.join("zzz", ["t"]))
+        await until(lambda: consumer.assignment == {A})
+        broker.serve(request)
+        await until(lambda: list(broker.locks) == [A])
+        await until(lambda: not consumer._shares.to_start())
+        assert list(broker.locks) == [A]
+
+
 async def test_a_revoked_queue_stays_locked_until_its_handler_has_finished(
     broker: Any, consumer: Consumer, until: Until
 ) -> None:

@@ -113,6 +113,17 @@ async def test_without_anything_to_hand_over_nothing_is_sent(
     assert broker.count(UNLOCK) == 0
 
 
+async def test_a_lock_that_came_after_the_queue_was_revoked_is_given_back(
+    broker: Any, owner: Owner, until: Until
+) -> None:
+    too_late = QueueRef("t", 2)
+    await owner.locks.acquire([too_late])
+    owner.handing_over.soon()
+    await until(lambda: too_late not in broker.locks)
+    assert sorted(broker.locks) == [A, B]
+    assert owner.commits == []
+
+
 async def test_a_refused_commit_does_not_keep_the_lock(
     broker: Any, owner: Owner, until: Until
 ) -> None:
@@ -129,10 +140,8 @@ async def test_a_refused_unlocking_is_no_end_of_hand_overs(
     owner.shares.assign([B])
     owner.handing_over.soon()
     (await broker.next(UNLOCK)).refuse(BrokerStopping("soon"))
-    owner.shares.assign([])
-    owner.handing_over.soon()
     broker.serve(await broker.next(UNLOCK))
-    assert list(broker.locks) == [A]
+    assert list(broker.locks) == [B]
 
 
 async def test_a_lost_connection_leaves_the_queue_to_the_next_turn(
