@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import typer
 
-from headrace.cli import broker, db, group, projection, run, store, topic
+from headrace.cli import broker, db, group, projection, run, store, stream, topic
 from headrace.errors import HeadraceError
 
 __all__ = ["main"]
@@ -34,6 +34,7 @@ def _command_line() -> typer.Typer:
     command_line.add_typer(topic.commands, name="topic")
     command_line.add_typer(group.commands, name="group")
     command_line.add_typer(store.commands, name="store")
+    command_line.add_typer(stream.commands, name="stream")
     return command_line
 
 

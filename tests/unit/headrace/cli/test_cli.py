@@ -19,7 +19,7 @@ def headrace(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[s
 def test_help_names_every_subcommand() -> None:
     shown = headrace("--help")
     assert shown.returncode == 0
-    for name in ("broker", "run", "projection", "db", "topic", "store"):
+    for name in ("broker", "run", "projection", "db", "topic", "store", "stream"):
         assert name in shown.stdout
 
 
