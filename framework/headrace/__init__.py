@@ -23,7 +23,7 @@ from headrace._domain.message import (
 from headrace._domain.stream import EventStream, Rejection
 from headrace._domain.value import ValueObject
 from headrace._projecting.projection import Projection
-from headrace._projecting.workflows import ProcessManager
+from headrace._projecting.workflows import Later, ProcessManager
 from headrace.app import App
 from headrace.bus import CommandBus, CommandResult
 from headrace.errors import DomainError, HeadraceError
@@ -46,6 +46,7 @@ __all__ = [
     "EventStore",
     "EventStream",
     "HeadraceError",
+    "Later",
     "Next",
     "ProcessManager",
     "Projection",

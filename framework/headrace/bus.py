@@ -369,7 +369,10 @@ class CommandBus:
             body=self._serializer.encode_command(envelope),
         )
         try:
-            await self._transport.publish(message)
+            if envelope.due is None:
+                await self._transport.publish(message)
+            else:
+                await self._transport.schedule(message, envelope.due)
         except TimeoutError as error:
             raise CommandTimeout(
                 f"the queue did not confirm command {envelope.command_id} in time; its outcome is"

@@ -41,12 +41,14 @@ class CommandEnvelope:
         command_id: unique per aggregate; the same id twice is the same command.
         correlation_id: first command of the chain; the command's own id at its start.
         items: text values handed on to events and to the commands they cause.
+        due: the moment at which the queue delivers it; None: at once. Not part of what is encoded.
     """
 
     command: Command
     command_id: str
     correlation_id: str
     items: Mapping[str, str] = field(default_factory=dict)
+    due: datetime | None = None
 
 
 class Serializer(Protocol):

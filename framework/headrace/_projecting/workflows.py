@@ -2,11 +2,14 @@
 Process managers: events and rejections in, commands out.
 
 A handler's commands get ids derived from what caused them, so that reacting twice to one event
-sends nothing twice. Sits between: user code and the runner that feeds it. Pure.
+sends nothing twice: that holds for a timeout as well, which is a command that the queue keeps until it
+is due. Sits between: user code and the runner that feeds it. Pure.
 """
 
 import inspect
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, TypeVar, get_type_hints
 
 from headrace._domain.message import Command, DomainEvent, EventContext
@@ -15,9 +18,37 @@ from headrace._runtime.ids import derived_id
 from headrace.errors import DefinitionError
 from headrace.serialization import CommandEnvelope
 
-__all__ = ["ProcessManager"]
+__all__ = ["Later", "ProcessManager"]
 
-Handler = TypeVar("Handler", bound=Callable[..., Iterable[Command]])
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """A command that the queue keeps until a moment: a timeout, or a reminder.
+
+    It survives restarts of everything, and is delivered although what it was for is done by then; its
+    aggregate decides what it still means.
+
+    Args:
+        command: what is wished for then.
+        at: the moment, with a zone; one that lies behind is now. Reckon it from the event, say
+            `context.recorded_at + timedelta(minutes=15)`, so that reacting twice means one moment.
+
+    Raises:
+        ValueError: the moment has no zone.
+    """
+
+    command: Command
+    at: datetime
+
+    def __post_init__(self) -> None:
+        if self.at.tzinfo is None:
+            raise ValueError(
+                f"at={self.at!r} has no time zone; take the event's recorded_at plus a delay"
+            )
+
+
+Handler = TypeVar("Handler", bound=Callable[..., Iterable[Command | Later]])
+Reaction = Iterable[Command | Later]
 
 
 class ProcessManager:
@@ -29,11 +60,11 @@ class ProcessManager:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._on: dict[type[DomainEvent], Callable[[Any, EventContext], Iterable[Command]]] = {}
-        self._on_rejection: dict[type[Command], Callable[[Any, Rejection], Iterable[Command]]] = {}
+        self._on: dict[type[DomainEvent], Callable[[Any, EventContext], Reaction]] = {}
+        self._on_rejection: dict[type[Command], Callable[[Any, Rejection], Reaction]] = {}
 
     def on(self, handler: Handler) -> Handler:
-        """Registers a handler of (event, context) that returns or yields commands.
+        """Registers a handler of (event, context) that returns or yields commands, or `Later`.
 
         @transfers.on
         def withdrawn(event: Withdrawn, context: EventContext) -> Iterable[Command]:
@@ -43,7 +74,7 @@ class ProcessManager:
         return handler
 
     def on_rejection(self, handler: Handler) -> Handler:
-        """Registers a handler of (command, rejection) that returns or yields commands.
+        """Registers a handler of (command, rejection) that returns or yields commands, or `Later`.
 
         @transfers.on_rejection
         def refused(command: Deposit, rejection: Rejection) -> Iterable[Command]:
@@ -74,7 +105,7 @@ class ProcessManager:
         Their ids are derived from this process manager, the stream's aggregate, its command and the
         command's place among them: the same stream gives the same ids.
         """
-        commands: list[Command] = []
+        commands: list[Command | Later] = []
         for event, context in stream.contexts():
             handler = self._on.get(type(event))
             if handler is not None:
@@ -90,14 +121,15 @@ class ProcessManager:
                     commands.extend(refused(rejected, rejection))
         return [
             CommandEnvelope(
-                command=command,
+                command=wished.command if isinstance(wished, Later) else wished,
                 command_id=derived_id(
                     self.name, stream.aggregate_id, stream.command_id, str(place)
                 ),
                 correlation_id=stream.correlation_id,
                 items=stream.items,
+                due=wished.at if isinstance(wished, Later) else None,
             )
-            for place, command in enumerate(commands)
+            for place, wished in enumerate(commands)
         ]
 
     def _register(self, handler: Any, kind: type, table: dict[Any, Any]) -> None:

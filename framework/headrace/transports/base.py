@@ -7,6 +7,7 @@ adapters: `local` (in one process) and `queue` (the broker).
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import NamedTuple, Protocol
 
 __all__ = [
@@ -100,6 +101,13 @@ class Transport(Protocol):
 
         The message takes its place in the order before the first suspension, so that
         `create_task(publish(a)); create_task(publish(b))` keeps a before b.
+        """
+        ...
+
+    async def schedule(self, message: Outgoing, due: datetime) -> None:
+        """Hands over a message that is published when it is due; as durable as a published one.
+
+        It takes its place in the order then.
         """
         ...
 

@@ -10,9 +10,11 @@ import asyncio
 import zlib
 from collections import deque
 from collections.abc import Callable, Sequence
+from datetime import datetime
 
 import structlog
 
+from headrace._runtime.clock import Clock, SystemClock
 from headrace.errors import HeadraceError
 from headrace.transports.base import Incoming, OffsetLoader, Outgoing, Place, QueueId
 
@@ -69,9 +71,16 @@ class _Group:
 
 
 class LocalTransport:
-    """Topics, groups and replies inside one process and one event loop."""
+    """Topics, groups and replies inside one process and one event loop.
 
-    def __init__(self) -> None:
+    Args:
+        clock: tells how long it is until a scheduled message is due.
+    """
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._waiting: dict[int, asyncio.TimerHandle] = {}
+        self._scheduled = 0
         self._topics: dict[str, _Topic] = {}
         self._groups: dict[str, _Group] = {}
         self._receive: Callable[[str, bytes], None] | None = None
@@ -98,6 +107,22 @@ class LocalTransport:
         # One turn of the event loop, so that a publisher in a loop lets consumers work.
         await asyncio.sleep(0)
         return place
+
+    async def schedule(self, message: Outgoing, due: datetime) -> None:
+        """Keeps the message until it is due; like everything here, not beyond this process.
+
+        Raises:
+            HeadraceError: there is no such topic, or the transport is closed.
+        """
+        self._topic(message.topic)
+        if self._closed:
+            raise HeadraceError("the transport is closed")
+        delay_s = max(0.0, (due - self._clock.now()).total_seconds())
+        self._scheduled += 1
+        number = self._scheduled
+        self._waiting[number] = asyncio.get_running_loop().call_later(
+            delay_s, self._deliver, number, message
+        )
 
     async def subscribe(
         self, group: str, topics: Sequence[str], *, offsets: OffsetLoader | None = None
@@ -131,6 +156,8 @@ class LocalTransport:
     async def aclose(self) -> None:
         """Closes every subscription; nothing is kept."""
         self._closed = True
+        for timer in self._waiting.values():
+            timer.cancel()
         for group in list(self._groups.values()):
             for member in list(group.members):
                 await member.aclose()
@@ -163,6 +190,13 @@ class LocalTransport:
             return self._topics[name]
         except KeyError:
             raise HeadraceError(f"there is no topic {name!r}; ensure_topic creates it") from None
+
+    def _deliver(self, number: int, message: Outgoing) -> None:
+        del self._waiting[number]
+        try:
+            self._append(message)
+        except HeadraceError:
+            log.exception("a scheduled message is lost", topic=message.topic, key=message.key)
 
     def _append(self, message: Outgoing) -> Place:
         if self._closed:

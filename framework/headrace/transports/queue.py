@@ -6,9 +6,11 @@ events or projections.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
 
 import structlog
 
+from headrace.errors import HeadraceError
 from headrace.transports.base import (
     Incoming,
     OffsetLoader,
@@ -20,7 +22,13 @@ from headrace.transports.base import (
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.client.consumer import Consumer
 from headrace_mq.client.producer import Producer
-from headrace_mq.errors import BrokerError, ConnectionLost, MessageQueueError, SendTimeout
+from headrace_mq.errors import (
+    BrokerError,
+    ConnectionLost,
+    InvalidArgument,
+    MessageQueueError,
+    SendTimeout,
+)
 from headrace_mq.message import Message, QueueRef, Record
 from headrace_mq.settings import ConsumerSettings, ProducerSettings
 
@@ -71,18 +79,27 @@ class QueueTransport:
             TimeoutError: the broker did not say whether it has; sending again is safe.
             MessageQueueError: the broker refused it.
         """
-        outgoing = Message(
-            topic=message.topic,
-            key=message.key,
-            tag=message.tag,
-            headers=message.headers,
-            body=message.body,
-        )
         try:
-            sent = await self._producer.send(outgoing)
+            sent = await self._producer.send(_to_send(message))
         except (SendTimeout, ConnectionLost) as error:
             raise TimeoutError(str(error)) from error
         return Place(sent.queue.queue_id, sent.offset)
+
+    async def schedule(self, message: Outgoing, due: datetime) -> None:
+        """Returns when the broker holds the message durably until it is due.
+
+        Raises:
+            TimeoutError, MessageQueueError: as `publish`.
+            HeadraceError: the moment is more than a year ahead.
+        """
+        at_ms = int(due.timestamp() * 1_000)
+        try:
+            await self._producer.schedule(_to_send(message), at_ms=at_ms)
+        except InvalidArgument as error:
+            # A wish that no attempt fulfils; to the bus any other refusal is an outage.
+            raise HeadraceError(str(error)) from error
+        except (SendTimeout, ConnectionLost) as error:
+            raise TimeoutError(str(error)) from error
 
     async def subscribe(
         self, group: str, topics: Sequence[str], *, offsets: OffsetLoader | None = None
@@ -127,6 +144,16 @@ class QueueTransport:
     async def aclose(self) -> None:
         """Flushes what was handed over and closes the connection."""
         await self._producer.aclose()
+
+
+def _to_send(message: Outgoing) -> Message:
+    return Message(
+        topic=message.topic,
+        key=message.key,
+        tag=message.tag,
+        headers=message.headers,
+        body=message.body,
+    )
 
 
 def _queue_offsets(

@@ -1,12 +1,13 @@
 """A process manager reacts to events and rejections with commands of derived ids."""
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from headrace._domain.message import Command
-from headrace._projecting.workflows import ProcessManager
+from headrace._projecting.workflows import Later, ProcessManager
 from headrace.errors import DefinitionError
 
 
@@ -97,3 +98,24 @@ def test_streams_that_cause_commands_concern_it_and_others_do_not(
     assert doubling.concerns(domain.rejection("a", "c"))
     assert not doubling.concerns(domain.stream("a", 1, noted))
     assert doubling.react(domain.stream("a", 1, noted)) == []
+
+
+def test_a_command_for_later_keeps_its_moment_and_has_an_id_like_any_other(domain: Any) -> None:
+    reminding = ProcessManager("reminding")
+    moment = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+    @reminding.on
+    def added(event: Any, context: Any) -> Any:
+        yield domain.Add(counter_id="now", amount=1)
+        yield Later(domain.Add(counter_id="then", amount=1), at=moment)
+
+    reminding._on = {domain.Added: added}
+    now, then = reminding.react(domain.stream("a", 1))
+    assert (now.due, then.due) == (None, moment)
+    assert now.command_id != then.command_id
+    assert reminding.react(domain.stream("a", 1))[1].command_id == then.command_id
+
+
+def test_a_moment_without_a_zone_is_refused(domain: Any) -> None:
+    with pytest.raises(ValueError, match="has no time zone"):
+        Later(domain.Add(counter_id="a", amount=1), at=datetime(2026, 1, 1))  # noqa: DTZ001 - what is refused

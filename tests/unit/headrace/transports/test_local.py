@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -291,3 +292,33 @@ async def test_a_publisher_is_told_the_place_and_a_group_how_far_it_is():
     subscription.ack(messages[0])
     assert await transport.committed("g", "t") == {places[0].queue: 2}
     await transport.aclose()
+
+
+class FixedClock:
+    def now(self):
+        return datetime(2026, 1, 1, tzinfo=UTC)
+
+    def monotonic_ms(self):
+        return 0
+
+
+async def test_a_scheduled_message_arrives_when_it_is_due_and_not_before():
+    transport = LocalTransport(FixedClock())
+    await transport.ensure_topic("events", queues=1, forever=True)
+    subscription = await transport.subscribe("g", ["events"])
+    now = FixedClock().now()
+    await transport.schedule(message("k", "far"), now + timedelta(days=1))
+    await transport.schedule(message("k", "past"), now - timedelta(days=1))
+    await transport.publish(message("k", "plain"))
+    bodies = []
+    while len(bodies) < 2:
+        bodies += [each.body for each in await subscription.poll()]
+    assert sorted(bodies) == [b"past", b"plain"]
+    await transport.aclose()
+    with pytest.raises(HeadraceError, match="closed"):
+        await transport.schedule(message("k", "late"), now)
+
+
+async def test_a_message_cannot_be_scheduled_for_a_topic_that_is_not_there(transport):
+    with pytest.raises(HeadraceError, match="no topic"):
+        await transport.schedule(message("k", topic="other"), FixedClock().now())

@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from headrace.errors import HeadraceError
 from headrace.transports.base import Outgoing
 from headrace.transports.queue import QueueTransport
 from headrace_mq.broker.server import Broker
@@ -137,3 +139,13 @@ async def test_a_publisher_is_told_the_place_and_a_group_how_far_it_is(transport
     committed = await transport.committed("g", "t")
     assert committed[places[0].queue] == 2
     assert set(committed.values()) <= {0, 2}
+
+
+async def test_a_scheduled_message_arrives_by_the_broker_once_it_is_due(transport):
+    subscription = await transport.subscribe("later", ["t"])
+    await transport.schedule(outgoing("k", b"due"), datetime(2000, 1, 1, tzinfo=UTC))
+    (message,) = await subscription.poll()
+    assert (message.key, message.body) == ("k", b"due")
+    await subscription.aclose()
+    with pytest.raises(HeadraceError, match="ahead"):
+        await transport.schedule(outgoing("k", b"never"), datetime(9000, 1, 1, tzinfo=UTC))

@@ -1,0 +1,12 @@
+"""
+Seats of a conference, reserved until they are paid: a process manager with a timeout.
+
+    orders         an order: placed, reserved, then paid, refused or expired
+    seats          the seats of a conference: never more promised than there are
+    registrations  what leads from one to the other, and gives seats back that nobody pays for
+    application    the App, with a read model of the seats
+"""
+
+from samples.conference.application import app
+
+__all__ = ["app"]
