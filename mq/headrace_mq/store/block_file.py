@@ -81,6 +81,7 @@ class BlockFile(Generic[D]):
         segment: what it tells of.
         path: the file.
         blocks: written and good, by position.
+        flaw: why `load` did not believe all of it.
     """
 
     def __init__(self, files: Files, segment: Segment, log: str, kind: Kind[D]) -> None:
@@ -94,6 +95,7 @@ class BlockFile(Generic[D]):
             segment.path.name.removesuffix(SEGMENT_SUFFIX) + kind.suffix
         )
         self.blocks: list[Block] = []
+        self.flaw: str | None = None
 
     @property
     def end(self) -> int:
@@ -105,13 +107,14 @@ class BlockFile(Generic[D]):
         """Byte of the file where the next block will stand."""
         return max(self._size, _FILE.size)
 
-    def load(self, limit: int) -> Iterator[tuple[Block, D]]:
+    def load(self, limit: int, *, keep: bool = False) -> Iterator[tuple[Block, D]]:
         """Yields every block that can be believed; what follows the last of them is cut off.
 
         The caller takes each in before it asks for the next one.
 
         Args:
             limit: no block may claim more than the log holds.
+            keep: the file is left as it is.
         """
         reason = self._open()
         while reason is None and self._fd is not None and self._size < self._files.size(self._fd):
@@ -122,7 +125,8 @@ class BlockFile(Generic[D]):
                 break
             self._size += block.size
             yield block, directory
-        if reason is not None:
+        self.flaw = reason
+        if reason is not None and not keep:
             self.cut(reason)
 
     def cut(self, reason: str) -> None:

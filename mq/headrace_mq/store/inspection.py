@@ -8,11 +8,11 @@ own files only by the kinds that it is told of.
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 
@@ -21,10 +21,15 @@ from headrace_mq.errors import DataCorrupt, FormatTooNew, MessageQueueError
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import BatchHeader
 from headrace_mq.store.checkpoint import read_checkpoint
+from headrace_mq.store.clean_end import CHECKPOINT_NAME, CleanEnd
+from headrace_mq.store.index_inspection import index_flaw, indexed_end, keys_flaw
+from headrace_mq.store.key_file import KEYS_SUFFIX
+from headrace_mq.store.log_walk import Gap, LogWalk
 from headrace_mq.store.message_store import RETENTIONS
 from headrace_mq.store.recovery import Verdict, judge
+from headrace_mq.store.report import Checked, Finding, FoundQueue, MetadataKind, Report
 from headrace_mq.store.segment import SEGMENT_SUFFIX, UNFINISHED_SUFFIX, Mark, Segment
-from headrace_mq.store.segment_walk import Gap, SegmentWalk
+from headrace_mq.store.segment_index import INDEX_SUFFIX
 
 __all__ = [
     "CHECKPOINT",
@@ -40,98 +45,12 @@ __all__ = [
     "inspect",
 ]
 
-CHECKPOINT = "store.checkpoint"
+CHECKPOINT = CHECKPOINT_NAME
 # What stands beside a segment and can be made from it again.
-INDEX_SUFFIXES = (".index", ".keys")
+INDEX_SUFFIXES = (INDEX_SUFFIX, KEYS_SUFFIX)
 _LOCK = "lock"
 _IS_OURS = re.compile(r"\d+\.(log|index|keys)")
 _SET_ASIDE = re.compile(r"\.damaged(-\d+)?$")
-
-
-class FoundQueue(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue as its batches in the log show it."""
-
-    topic: str
-    queue_id: int
-    log: str
-    first: int
-    next: int
-    records: int
-
-
-class MetadataKind(NamedTuple):
-    """A small file of the broker: its type, what a start without it does, how it is made again."""
-
-    kind: type
-    loss: str
-    rebuilt: Callable[[Iterable[FoundQueue]], bytes] | None = None
-
-
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """Something to know about a file.
-
-    Attributes:
-        kind: `damaged` and `missing` are damage; `newer` cannot be judged by this version; `torn`
-            is an interrupted write that nobody was told of, `unfinished`, `set aside` and
-            `unknown` are files that a start passes over: none of these is damage.
-        remedy: what `repair` does about it.
-        position: where in the log, -1 for a whole file.
-        queue, base_offset, records: which messages it were, where that can be told.
-    """
-
-    file: str
-    kind: Literal["damaged", "missing", "newer", "torn", "unfinished", "set aside", "unknown"]
-    reason: str
-    remedy: Literal["", "set aside", "shorten"] = ""
-    position: int = -1
-    length: int = 0
-    queue: str = ""
-    base_offset: int = -1
-    records: int = 0
-
-    @property
-    def is_damage(self) -> bool:
-        """Whether something that was durable cannot be read."""
-        return self.kind in {"damaged", "missing"}
-
-
-class Checked(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that was read, and what is sound in it; an index is derived and not read."""
-
-    file: str
-    kind: Literal["segment", "checkpoint", "metadata", "index"]
-    bytes: int
-    batches: int = 0
-    records: int = 0
-
-
-class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What a check found.
-
-    Attributes:
-        ends: the log position at which each log ends.
-    """
-
-    directory: str
-    files: list[Checked]
-    findings: list[Finding]
-    queues: list[FoundQueue]
-    ends: dict[str, int]
-
-    @property
-    def status(self) -> Literal["clean", "damaged", "newer"]:
-        """The whole in one word; `newer`: a part cannot be judged by this version."""
-        if any(finding.is_damage for finding in self.findings):
-            return "damaged"
-        return "newer" if any(one.kind == "newer" for one in self.findings) else "clean"
-
-
-class CleanEnd(msgspec.Struct, array_like=True, frozen=True):
-    """What the check reads of `store.checkpoint`: how far the logs reached, and from where."""
-
-    logs: dict[str, int]
-    queues: list[tuple[str, int, str, int]] = []
-    starts: dict[str, int] = {}
 
 
 class ReadOnlyFiles(SystemFiles):
@@ -286,9 +205,12 @@ class _Inspection:
                 )  # fmt: skip
             for segment, following in pairwise(segments):
                 self._check_sealed(log, segment, following.base)
+                self._check_derived(log, segment, following.base)
             # Where whole segments are missing, the last one that is left ends where it ends.
             reached = synced if segments and synced <= segments[-1].limit else 0
             end = self._check_last(log, segments[-1], reached) if segments else 0
+            if segments:
+                self._check_derived(log, segments[-1], end)
         finally:
             for segment in segments:
                 segment.close()
@@ -340,18 +262,32 @@ class _Inspection:
                 file, "missing", "the segment behind it is missing; put it back",
                 position=segment.limit, length=following - segment.limit,
             )  # fmt: skip
-        walk = SegmentWalk(segment, min(following, segment.limit))
+        walk = LogWalk(segment, min(following, segment.limit))
         self._count(log, segment, walk, stop=None)
+
+    def _check_derived(self, log: str, segment: Segment, end: int) -> None:
+        for suffix, check in zip(INDEX_SUFFIXES, (index_flaw, keys_flaw), strict=True):
+            flaw = check(self._files, segment, log, end)
+            file = f"{log}/{segment.path.with_suffix(suffix).name}"
+            if flaw is None:
+                continue
+            if flaw.believed:
+                reason = f"{flaw.reason}; a start without it makes it again"
+                self._find(file, "damaged", reason, remedy="set aside")
+            else:
+                self._find(file, "stale", f"{flaw.reason}; a broker makes it again by itself")
 
     def _check_last(self, log: str, segment: Segment, synced: int) -> int:
         file = f"{log}/{segment.path.name}"
-        walk = SegmentWalk(segment, segment.held_end)
+        walk = LogWalk(segment, segment.held_end)
+        # A start believes the index, and judges only what lies behind it.
+        began = synced = max(synced, indexed_end(self._files, segment, log))
         try:
             torn, synced = self._torn(walk, synced)
         except (FormatTooNew, OSError):
             # Told again, with its place, by the count.
             torn = None
-        end = self._count(log, segment, walk, stop=torn, synced=synced)
+        end = self._count(log, segment, walk, stop=torn, began=began, synced=synced)
         if torn is not None and walk.has_bytes(torn.start):
             self._find(
                 file, "torn", "a write was interrupted; the next start cuts it off",
@@ -361,30 +297,37 @@ class _Inspection:
         self._note_header(file, segment, remedy="set aside" if unusable else "")
         return end
 
-    def _torn(self, walk: SegmentWalk, synced: int) -> tuple[Gap | None, int]:
+    def _torn(self, walk: LogWalk, synced: int) -> tuple[Gap | None, int]:
         """Finds where the log ends, and how far it is known to have been durable."""
         gaps = []
-        for entry in walk.entries():
+        for entry in walk.entries(synced=synced):
             if isinstance(entry, Gap):
                 gaps.append(entry)
             elif isinstance(entry, Mark):
                 synced = max(synced, entry.synced)
         for gap in gaps:
             following = gap.end if gap.whole_follows else None
-            unwritten = gap.whole_follows and walk.has_unwritten_sector(gap)
+            unwritten = gap.whole_follows and walk.has_unwritten_sector(gap.start, gap.end)
             verdict = judge(gap.start, following, synced=synced, unwritten=unwritten)
             if verdict is Verdict.TORN:
                 return gap, synced
         return None, synced
 
     def _count(
-        self, log: str, segment: Segment, walk: SegmentWalk, *, stop: Gap | None, synced: int = 0
+        self,
+        log: str,
+        segment: Segment,
+        walk: LogWalk,
+        *,
+        stop: Gap | None,
+        began: int | None = None,
+        synced: int = 0,
     ) -> int:
         """Enters every batch up to `stop`; returns the log position behind the last entry."""
         file = f"{log}/{segment.path.name}"
         end, batches, records = segment.base, 0, 0
         try:
-            for entry in walk.entries():
+            for entry in walk.entries(synced=began):
                 if entry == stop:
                     break
                 if isinstance(entry, Gap):
@@ -452,7 +395,7 @@ class _Inspection:
     def _find(
         self,
         file: str,
-        kind: Literal["damaged", "missing", "newer", "torn"],
+        kind: Literal["damaged", "missing", "newer", "torn", "stale"],
         reason: str,
         *,
         remedy: Literal["", "set aside", "shorten"] = "",

@@ -135,21 +135,32 @@ class KeyFile(BlockFile["array[int]"]):
         if google_crc32c.value(directory) != block.directory_crc:
             raise DataCorrupt("the directory of a block of keys is damaged")
         counts = _decoded(directory)
-        return self._find_in(block, counts, digest >> _PAGE_SHIFT, digest)
+        hashes, positions = self._page(block, counts, digest >> _PAGE_SHIFT)
+        return list(_matching(hashes, positions, digest, block.start))
 
-    def verify(self, block: Block, counts: "array[int]") -> None:
-        """Reads every page of a block. Raises DataCorrupt or OSError like `find`."""
+    def entries(self, block: Block, counts: "array[int]") -> Iterator[tuple[int, int]]:
+        """Yields position and hash of every entry of a block, in no certain order.
+
+        Raises:
+            DataCorrupt: what is read is not what was written.
+            OSError: it cannot be read.
+        """
         if block.size != _page_at(counts, _PAGES) + block.directory_bytes:
             raise DataCorrupt("a block of keys has a wrong size")
         for page in range(_PAGES):
-            self._find_in(block, counts, page, 0)
+            for digest, position in zip(*self._page(block, counts, page), strict=True):
+                if digest >> _PAGE_SHIFT != page:
+                    raise DataCorrupt(f"page {page} of a block of keys has hashes of another")
+                yield block.start + position, digest
 
     def drop(self, block: Block, reason: str) -> None:
         """Forgets a block and all behind it; they have to be made again."""
         del self.blocks[self.blocks.index(block) :]
         self.cut(reason)
 
-    def _find_in(self, block: Block, counts: "array[int]", page: int, digest: int) -> list[int]:
+    def _page(
+        self, block: Block, counts: "array[int]", page: int
+    ) -> "tuple[array[int], array[int]]":
         entries = counts[page + 1] - counts[page]
         size = entries * _NUMBER_BYTES
         data = self.read(block.at + _page_at(counts, page), _CRC_BYTES + 2 * size)
@@ -161,7 +172,7 @@ class KeyFile(BlockFile["array[int]"]):
         positions.frombytes(plain[size:])
         little_endian(hashes, copy=False)
         little_endian(positions, copy=False)
-        return list(_matching(hashes, positions, digest, block.start))
+        return hashes, positions
 
 
 def _page_at(counts: "array[int]", page: int) -> int:

@@ -1,8 +1,8 @@
 """
 Reads the entries of one segment one after the other, and finds the next whole one behind bad bytes.
 
-Sits between: `recovery` and `log_index`, which say what an entry means, and the segment files.
-Knows what is whole and what is damaged; never who sent what.
+Sits between: `recovery`, `inspection` and `repair`, which judge what is found, the indexes, which
+note it, and a segment. Knows what is whole and what is damaged; never who sent what.
 """
 
 import re
@@ -28,7 +28,7 @@ from headrace_mq.store.segment import (
     decode_mark,
 )
 
-__all__ = ["ZEROS_MAX_BYTES", "Damage", "LogWalk"]
+__all__ = ["SECTOR_BYTES", "ZEROS_MAX_BYTES", "Damage", "Gap", "LogWalk"]
 
 # Read at once by a start.
 _WINDOW_BYTES = 4 << 20
@@ -58,6 +58,18 @@ class Damage(NamedTuple):
     records: int = 0
 
 
+class Gap(NamedTuple):
+    """Bytes that are no whole entry, up to the next one or to the end of what was asked for.
+
+    `head` is the header of the batch that stood there, where the broker's part of it is sound.
+    """
+
+    start: int
+    end: int
+    head: BatchHeader | None
+    whole_follows: bool
+
+
 class LogWalk:
     """Reads the entries of one segment, up to the log position `limit`.
 
@@ -73,6 +85,41 @@ class LogWalk:
         self._window_bytes = window_bytes
         self._buffer = b""
         self._start = segment.base
+
+    def entries(self, *, synced: int | None = None) -> Iterator[Mark | BatchHeader | Gap]:
+        """Yields everything in order, up to the limit, without a hole between.
+
+        Args:
+            synced: of the segment that is written to: from here on, and from what its marks say,
+                zeros may mean that nothing was ever written. None for any other segment.
+
+        Raises:
+            FormatTooNew: a newer version wrote the next entry.
+            OSError: the file cannot be read.
+        """
+        position = self._segment.base
+        while position < self._limit:
+            try:
+                entry = self.entry(position)
+            except DataCorrupt:
+                gap = self._gap(position, synced)
+                yield gap
+                position = gap.end
+                continue
+            if isinstance(entry, Mark):
+                position += MARK_BYTES
+                synced = None if synced is None else max(synced, entry.synced)
+            else:
+                position += entry.length
+            yield entry
+
+    def _gap(self, position: int, durable: int | None) -> Gap:
+        head = self.sound_head(position)
+        # A sound head says where its batch ends, so nothing inside the batch is taken for one.
+        behind = position + (1 if head is None else head.length)
+        following = self.following(behind, durable=durable)
+        end = self._limit if following is None else following
+        return Gap(position, end, head, following is not None)
 
     def entry(self, position: int) -> Mark | BatchHeader:
         """Returns the whole entry at `position`.

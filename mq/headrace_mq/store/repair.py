@@ -27,8 +27,8 @@ from headrace_mq.store.inspection import (
     held,
     inspect,
 )
+from headrace_mq.store.log_walk import LogWalk
 from headrace_mq.store.segment import SEGMENT_SUFFIX, Segment
-from headrace_mq.store.segment_walk import SegmentWalk
 
 __all__ = ["Exported", "Repair", "Step", "export", "repair"]
 
@@ -119,7 +119,7 @@ def _sound(files: Files, path: Path) -> Iterator[tuple[BatchHeader, bytes]]:
         # Of another log or version: its batches would stand under wrong names.
         return
     try:
-        walk = SegmentWalk(segment, segment.held_end)
+        walk = LogWalk(segment, segment.held_end)
         for entry in walk.entries():
             if isinstance(entry, BatchHeader):
                 yield entry, walk.batch(entry)

@@ -27,9 +27,9 @@ from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns, encode_batch
 from headrace_mq.settings import MIB, StoreSettings
 from headrace_mq.store.checkpoint import read_checkpoint, write_checkpoint
+from headrace_mq.store.log_walk import SECTOR_BYTES
 from headrace_mq.store.message_store import MessageStore
 from headrace_mq.store.segment import MARK_BYTES, SEGMENT_SUFFIX
-from headrace_mq.store.segment_walk import SECTOR_BYTES
 
 __all__ = ["PLAUSIBLE_SYNC_US_MIN", "SIZE_MIB_MAX", "Measure", "SelfTest", "selftest"]
 

@@ -227,6 +227,7 @@ async def test_other_files_are_told_and_passed_over(fill: Fill) -> None:
         (directory / file).write_bytes(b"")
     (directory / "forever/00000000000000000000.index").write_bytes(b"12345")
     assert sorted(findings(directory)) == [
+        ("forever/00000000000000000000.index", "stale"),
         ("forever/1.txt", "unknown"),
         ("forever/x.log.new", "unfinished"),
         ("metadata/topics.json.damaged", "set aside"),

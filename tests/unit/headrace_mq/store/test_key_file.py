@@ -73,13 +73,13 @@ def test_no_changed_byte_of_a_block_is_taken_for_what_was_written(
     key_file.accept(block)
     good = key_file.read(0, 1 << 20)
     ((_, counts),) = _reloaded(key_file)
-    key_file.verify(block, counts)
+    assert len(set(key_file.entries(block, counts))) == 300
     for _ in range(200):
         at = chance.randrange(block.at, len(good))
         key_file.replace(at, bytes([good[at] ^ 1 << chance.randrange(8)]))
         for found in _reloaded(key_file):
             with pytest.raises(DataCorrupt):
-                key_file.verify(*found)
+                list(key_file.entries(*found))
         key_file.replace(0, good)
 
 
