@@ -15,7 +15,7 @@ from headrace_mq.store.inspection import check
 from headrace_mq.store.key_file import KeyFile
 from headrace_mq.store.message_store import MessageStore
 from headrace_mq.store.repair import repair
-from headrace_mq.store.segment import Segment
+from headrace_mq.store.segment import SEGMENT_HEADER_BYTES, Segment
 from headrace_mq.store.segment_index import SegmentIndex
 
 OpenStore = Callable[..., MessageStore]
@@ -46,6 +46,12 @@ def opened(path: Path) -> tuple[Segment, int]:
     segment = Segment.open(SystemFiles(), path, log="forever", file_bytes=size)
     following = min(int(p.stem) for p in path.parent.glob("*.log") if p.stem > path.stem)
     return segment, following
+
+
+def spoil(path: Path, at: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[at] ^= 1
+    path.write_bytes(content)
 
 
 def flaws(path: Path) -> tuple[Flaw | None, Flaw | None]:
@@ -138,10 +144,9 @@ async def test_entries_of_batches_that_were_damaged_since_are_no_flaw(filled: Pa
     segment, end = opened(filled)
     index = SegmentIndex(SystemFiles(), segment, "forever")
     blocks = [block for block, _ in index.load(end, keep=True) if index.accept(block) is None]
-    at = (blocks[1].start + blocks[1].end) // 2
-    segment.write(at, [bytes([segment.read(at, 1)[0] ^ 1])])
     index.close()
     segment.close()
+    spoil(filled, SEGMENT_HEADER_BYTES + (blocks[1].start + blocks[1].end) // 2)
     assert flaws(filled) == (None, None)
 
 
