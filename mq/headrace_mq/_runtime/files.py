@@ -54,6 +54,13 @@ class Files(Protocol):
         """Up to `length` bytes from byte `at`; fewer at the end of the file."""
         ...
 
+    def read_cached(self, fd: int, at: int, length: int) -> bytearray | None:
+        """`length` bytes if memory holds them all; None if it does not, or the file is shorter.
+
+        Raises EOPNOTSUPP, ENOSYS or EINVAL where the machine cannot tell.
+        """
+        ...
+
     def write(self, fd: int, at: int, parts: Sequence[bytes | memoryview]) -> int:
         """Writes at most PARTS_MAX parts at byte `at`; may write less than it was given."""
         ...
@@ -122,6 +129,17 @@ class SystemFiles:
     def read(self, fd: int, at: int, length: int) -> bytes:
         """Up to `length` bytes from byte `at`."""
         return os.pread(fd, length, at)
+
+    def read_cached(self, fd: int, at: int, length: int) -> bytearray | None:
+        """`length` bytes if memory holds them all, or None."""
+        if not hasattr(os, "RWF_NOWAIT"):
+            raise OSError(errno.EOPNOTSUPP, "reading without waiting needs Linux")
+        buffer = bytearray(length)
+        try:
+            held = os.preadv(fd, [buffer], at, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return None
+        return buffer if held == length else None
 
     def write(self, fd: int, at: int, parts: Sequence[bytes | memoryview]) -> int:
         """Writes parts at byte `at`; may write less than it was given."""

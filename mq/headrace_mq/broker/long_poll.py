@@ -1,11 +1,11 @@
 """
-Fetches that found nothing and wait for an append or for their time to run out.
+Fetches that found nothing and wait for an append, the disk, or their time to run out.
 
-An append wakes a fetch once per tick, however many of its queues grew. A fetch whose client does
+An append, or a read of the disk, wakes a fetch once per tick, however many of its queues grew. A fetch whose client does
 not read its answers stays parked until the client has caught up.
 
 Sits between: `handlers.fetch`, which parks and knows how to answer, and the store, which tells
-which queues grew. Must never know files or offsets.
+which queues have something to read. Must never know files or offsets.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable

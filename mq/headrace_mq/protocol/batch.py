@@ -55,6 +55,7 @@ __all__ = [
     "decode_records",
     "encode_batch",
     "read_header",
+    "sound_batch",
     "split_batches",
     "tag_bit",
 ]
@@ -76,6 +77,8 @@ assert _HEADER.size == BATCH_HEADER_BYTES
 # The same without the fields that readers do not keep; unpacking them costs as much as a CRC.
 _READ_HEADER = struct.Struct("<4sBxHI4xqqqI8xBBBxIIQIIqqQI4x")
 assert _READ_HEADER.size == BATCH_HEADER_BYTES
+# What tells a stored batch from all others, and its checksums.
+_STORED = struct.Struct("<4sBxHIIqq16xI2xB5xI")
 _ASSIGNED = struct.Struct("<qqqI")  # at byte 16
 _CRC = struct.Struct("<I")
 _START = struct.Struct("<4sB3xI")  # magic, version and length
@@ -337,6 +340,32 @@ def check_head(batch: bytes | bytearray | memoryview, at: int = 0) -> None:
     (expected,) = _CRC.unpack_from(batch, at + _HEAD_CRC_AT)
     if _head_crc(batch, at) != expected:
         raise DataCorrupt(f"the head of the record batch at byte {at} fails its checksum")
+
+
+def sound_batch(batch: memoryview) -> tuple[int, int, int, int, bytes] | None:
+    """Checks a stored batch without decoding it: both checksums, in half the time of the others.
+
+    Returns its length, base offset, log position, queue and topic; None unless the view holds
+    exactly one sound batch of this version.
+    """
+    size = len(batch)
+    if size <= BATCH_HEADER_BYTES:
+        return None
+    (
+        magic, version, header_bytes, length, head_crc, base_offset, position, body_crc,
+        topic_bytes, queue_id,
+    ) = _STORED.unpack_from(batch)  # fmt: skip
+    if (magic, version, header_bytes, length) != (MAGIC, FORMAT_VERSION, BATCH_HEADER_BYTES, size):
+        return None
+    body = bytes(batch[_BODY_AT:])
+    head = bytes(batch[:_BODY_AT])
+    if (
+        google_crc32c.value(body) != body_crc
+        or google_crc32c.value(head[:_HEAD_CRC_AT] + head[_ASSIGNED_AT:]) != head_crc
+    ):
+        return None
+    topic_at = BATCH_HEADER_BYTES - _BODY_AT
+    return length, base_offset, position, queue_id, body[topic_at : topic_at + topic_bytes]
 
 
 def split_batches(buffer: bytes | bytearray | memoryview, at: int = 0) -> Iterator[memoryview]:

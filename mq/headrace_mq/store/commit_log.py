@@ -6,12 +6,15 @@ and lengths; never a queue, an offset or who sent what.
 """
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import structlog
 
 from headrace_mq._runtime.files import Files
 from headrace_mq.errors import DataCorrupt
+from headrace_mq.message import QueueRef
 from headrace_mq.store.key_file import KEYS_SUFFIX
 from headrace_mq.store.log_index import BLOCK_BYTES, LogIndex
 from headrace_mq.store.log_keys import LogKeys
@@ -26,7 +29,7 @@ from headrace_mq.store.segment import (
 )
 from headrace_mq.store.segment_index import INDEX_SUFFIX
 
-__all__ = ["CommitLog"]
+__all__ = ["CommitLog", "Run", "SegmentInfo"]
 
 _log = structlog.get_logger(__name__)
 
@@ -35,6 +38,32 @@ _DERIVED = (INDEX_SUFFIX, KEYS_SUFFIX)
 
 # Neighbours this close are read in one go: a group mark or a small batch of another queue.
 _BRIDGE_BYTES = 4_096
+
+
+class SegmentInfo(NamedTuple):
+    """One segment: `base` to `end` are log positions, `bytes` what its file takes on the disk.
+
+    The append times are None where it holds no message; `next_offsets` tells for every queue
+    with messages in it the offset behind the last of them.
+    """
+
+    name: str
+    base: int
+    end: int
+    bytes: int
+    first_ms: int | None
+    last_ms: int | None
+    sealed: bool
+    next_offsets: Mapping[QueueRef, int]
+
+
+class Run(NamedTuple):
+    """Batches of one segment that are read in one go, with what stands between them."""
+
+    segment: Segment
+    position: int
+    length: int
+    places: list[Place]
 
 
 class CommitLog:
@@ -147,6 +176,24 @@ class CommitLog:
         """Returns the segment that holds a log position."""
         return self.segments[bisect_right(self._bases, position) - 1]
 
+    def infos(self) -> list[SegmentInfo]:
+        """Every segment in order; all but the last are sealed."""
+        spans = self.index.spans()
+        last = len(self.segments) - 1
+        return [
+            SegmentInfo(
+                name=segment.path.name,
+                base=segment.base,
+                end=self.segment_end(number),
+                bytes=segment.capacity + SEGMENT_HEADER_BYTES,
+                first_ms=spans[segment.base].first_ms,
+                last_ms=spans[segment.base].last_ms,
+                sealed=number < last,
+                next_offsets=spans[segment.base].next_offsets,
+            )
+            for number, segment in enumerate(self.segments)
+        ]
+
     def drop_below(self, position: int) -> list[Segment]:
         """Forgets the segments that begin below a segment's position; returns them, still open.
 
@@ -203,35 +250,18 @@ class CommitLog:
         """
         return Segment.create(self._files, plan)
 
-    def read(self, places: list[Place]) -> list[bytes | memoryview]:
-        """Reads batches, neighbours in one go; one that cannot be read comes back short."""
-        found: list[bytes | memoryview] = []
+    def runs(self, places: list[Place]) -> list[Run]:
+        """Returns where batches stand, neighbours as one; in the order of their positions."""
+        found: list[Run] = []
         first = 0
         while first < len(places):
             last = self._last_neighbour(places, first)
             start = places[first].position
-            run = places[first : last + 1]
-            data = self._read_run(start, run[-1].position + run[-1].length - start)
-            if len(run) == 1:
-                found.append(data)
-            else:
-                view = memoryview(data)
-                found += [view[p.position - start : p.position - start + p.length] for p in run]
+            end = places[last].position + places[last].length
+            segment = self.segments[bisect_right(self._bases, start) - 1]
+            found.append(Run(segment, start, end - start, places[first : last + 1]))
             first = last + 1
         return found
-
-    def _read_run(self, position: int, length: int) -> bytes:
-        segment = self.segment_at(position)
-        try:
-            return segment.read(position, length)
-        except OSError as error:
-            _log.error(
-                "a segment cannot be read",
-                path=str(segment.path),
-                position=position,
-                error=str(error),
-            )
-            return b""
 
     def _last_neighbour(self, places: list[Place], first: int) -> int:
         at = bisect_right(self._bases, places[first].position)

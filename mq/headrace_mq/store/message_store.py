@@ -7,8 +7,8 @@ decode a payload, for the keys.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
 
 import structlog
 
@@ -33,6 +33,7 @@ from headrace_mq.protocol.batch import (
     check_whole,
 )
 from headrace_mq.settings import StoreSettings
+from headrace_mq.store.batch_reader import Batch, BatchReader, ReadFigures
 from headrace_mq.store.clean_end import (
     CHECKPOINT_NAME,
     CleanEnd,
@@ -40,7 +41,7 @@ from headrace_mq.store.clean_end import (
     read_clean_end,
     write_clean_end,
 )
-from headrace_mq.store.commit_log import CommitLog
+from headrace_mq.store.commit_log import CommitLog, SegmentInfo
 from headrace_mq.store.finding import Finder
 from headrace_mq.store.flusher import STAGED_BYTES_MAX, Flusher, Group, Staged
 from headrace_mq.store.index_page import Entry
@@ -49,8 +50,8 @@ from headrace_mq.store.log_index import BLOCK_BYTES
 from headrace_mq.store.log_walk import Damage
 from headrace_mq.store.queue_index import QueueIndex
 from headrace_mq.store.queues import Queues
-from headrace_mq.store.recovery import check_batch, recover
-from headrace_mq.store.segment import SEGMENT_HEADER_BYTES, Place, SyncFailed
+from headrace_mq.store.recovery import recover
+from headrace_mq.store.segment import Place, SyncFailed
 from headrace_mq.store.tail_cache import TailCache
 
 __all__ = ["RETENTIONS", "Appended", "Damage", "MessageStore", "SegmentInfo"]
@@ -61,6 +62,7 @@ _log = structlog.get_logger(__name__)
 RETENTIONS = ("forever", "transient")
 _LOCK_NAME = "lock"
 
+Fetch = Callable[[QueueRef, CommitLog, list[Entry]], Sequence[Batch | str] | None]
 _new = tuple.__new__
 
 
@@ -69,23 +71,6 @@ class Appended(NamedTuple):
 
     base_offset: int
     duplicate: bool
-
-
-class SegmentInfo(NamedTuple):
-    """One segment: `base` to `end` are log positions, `bytes` what its file takes on the disk.
-
-    The append times are None where it holds no message; `next_offsets` tells for every queue
-    with messages in it the offset behind the last of them.
-    """
-
-    name: str
-    base: int
-    end: int
-    bytes: int
-    first_ms: int | None
-    last_ms: int | None
-    sealed: bool
-    next_offsets: Mapping[QueueRef, int]
 
 
 class MessageStore:
@@ -99,7 +84,8 @@ class MessageStore:
         index_block_bytes: of the log, between two blocks of its index.
 
     Attributes:
-        on_visible: called on the loop with the queues that have new messages to read.
+        on_visible: called on the loop with the queues that have something to read now, because
+            it is new or because it has come from the disk.
         damage: what was found damaged since the start.
         find: searches for messages by key, for a few milliseconds.
     """
@@ -130,6 +116,7 @@ class MessageStore:
         self._queues = Queues(self._logs)
         self.find = Finder(self._logs, self._queues).find
         self._cache = TailCache(settings.tail_cache_bytes)
+        self._reader = BatchReader(self._cache, self._tell)
         self._flusher = Flusher(
             flush=settings.flush,
             interval_ms=settings.flush_interval_ms,
@@ -147,6 +134,11 @@ class MessageStore:
     def read_only(self) -> str | None:
         """Why nothing is accepted any more, or None."""
         return self._flusher.read_only
+
+    @property
+    def read_figures(self) -> ReadFigures:
+        """Where what was read came from."""
+        return self._reader.figures
 
     def open(self) -> None:
         """Locks the directory and recovers everything in it; blocks until that is done.
@@ -275,7 +267,7 @@ class MessageStore:
         """
         return self._flusher.durable()
 
-    def read(self, queue: QueueRef, offset: int, bytes_max: int) -> list[bytes | memoryview]:
+    def read(self, queue: QueueRef, offset: int, bytes_max: int) -> list[Batch]:
         """Returns whole visible batches from the one that holds `offset`, or the next after a gap.
 
         As many as fit in `bytes_max`, at least one if there is any. A batch that turns out to be
@@ -284,6 +276,22 @@ class MessageStore:
         Raises:
             OffsetOutOfRange: below the first offset held, or above the next one.
         """
+        return self._read(queue, offset, bytes_max, self._reader.fetch) or []
+
+    def read_now(self, queue: QueueRef, offset: int, bytes_max: int) -> list[Batch] | None:
+        """Does the same without waiting for the disk; fewer batches where it would have to.
+
+        None where it would have to for the first one: `on_visible` is called with the queue when
+        that has been read. Where the kernel cannot tell what memory holds, it waits like `read`.
+
+        Raises:
+            OffsetOutOfRange: below the first offset held, or above the next one.
+        """
+        return self._read(queue, offset, bytes_max, self._reader.fetch_now)
+
+    def _read(
+        self, queue: QueueRef, offset: int, bytes_max: int, fetch: Fetch
+    ) -> list[Batch] | None:
         first, end = self.range(queue)
         if not first <= offset <= end:
             raise OffsetOutOfRange(
@@ -295,8 +303,11 @@ class MessageStore:
         assert known is not None
         log, index = known.log, known.index
         while entries := index.find(offset, bytes_max):
+            found = fetch(queue, log, entries)
+            if found is None:
+                return None
             sound = []
-            for entry, batch in zip(entries, self._fetch(queue, log, entries), strict=True):
+            for entry, batch in zip(entries, found, strict=False):
                 if isinstance(batch, str):
                     self._leave_out(log, index, entry, batch)
                 else:
@@ -341,22 +352,7 @@ class MessageStore:
         Raises:
             ValueError: no such log.
         """
-        held = self._log(log)
-        spans = held.index.spans()
-        last = len(held.segments) - 1
-        return [
-            SegmentInfo(
-                name=segment.path.name,
-                base=segment.base,
-                end=held.segment_end(number),
-                bytes=segment.capacity + SEGMENT_HEADER_BYTES,
-                first_ms=spans[segment.base].first_ms,
-                last_ms=spans[segment.base].last_ms,
-                sealed=number < last,
-                next_offsets=spans[segment.base].next_offsets,
-            )
-            for number, segment in enumerate(held.segments)
-        ]
+        return self._log(log).infos()
 
     def delete_segments(self, log: str, before: int) -> int:
         """Deletes the sealed segments that end at or below a log position; returns their number.
@@ -384,8 +380,9 @@ class MessageStore:
             # Should the new checkpoint stand after all, the next start deletes: nobody is harmed.
             self._starts[log] = earlier
             raise StoreFull(f"nothing was deleted: {error}; make room on the disk") from error
-        # It may be writing to the index of a segment that goes.
+        # They may be busy with the files of a segment that goes.
         self._writer.wait()
+        self._reader.wait()
         gone = held.drop_below(start)
         self._queues.delete_below(log, start)
         try:
@@ -434,24 +431,12 @@ class MessageStore:
                 {place.position: batch for _, _, _, place, batch, _, _ in group.staged},
             )
         self._writer.step()
+        self._tell(visible)
+
+    def _tell(self, queues: Collection[QueueRef]) -> None:
         if self.on_visible is not None:
             # Sorted, so that who waits is served in one order in every process.
-            self.on_visible(sorted(visible))
-
-    def _fetch(
-        self, queue: QueueRef, log: CommitLog, entries: list[Entry]
-    ) -> list[bytes | memoryview | str]:
-        """Returns batches, or for a batch that is not sound what is wrong with it."""
-        fetched: list[Any] = [self._cache.get(log.name, entry.position) for entry in entries]
-        missing = [number for number, batch in enumerate(fetched) if batch is None]
-        read = log.read([entries[number].place for number in missing])
-        for number, batch in zip(missing, read, strict=True):
-            try:
-                check_batch(batch, queue, entries[number])
-                fetched[number] = batch
-            except (DataCorrupt, FormatTooNew) as error:
-                fetched[number] = str(error)
-        return fetched
+            self.on_visible(sorted(queues))
 
     def _leave_out(self, log: CommitLog, index: QueueIndex, entry: Entry, reason: str) -> None:
         """Forgets a batch that cannot be read, or the page that was wrong about it."""
@@ -476,6 +461,7 @@ class MessageStore:
 
     def _release(self) -> None:
         self._writer.stop()
+        self._reader.stop()
         for log in self._logs.values():
             log.close()
         if self._lock_fd is not None:

@@ -257,6 +257,10 @@ class Segment:
         """Reads up to `length` bytes from a log position; fewer at the end of the file."""
         return self._files.read(self._fd, self._file_at(position), length)
 
+    def read_cached(self, position: int, length: int) -> bytearray | None:
+        """The same bytes if memory holds them all, or None; raises OSError where none can tell."""
+        return self._files.read_cached(self._fd, self._file_at(position), length)
+
     def write(self, position: int, parts: list[bytes]) -> None:
         """Writes all parts at a log position, the end of the log, and now and then zeros behind.
 

@@ -75,7 +75,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 # Made from the log: no message waits for them, so no fault of theirs may refuse one.
 DERIVED = {".index", ".keys"}
 PORT = (
-    "make_directory", "names", "open", "close", "size", "read", "write", "allocate", "truncate",
+    "make_directory", "names", "open", "close", "size", "read", "read_cached", "write", "allocate", "truncate",
     "next_data", "sync", "rename", "remove", "sync_directory", "lock",
 )  # fmt: skip
 

@@ -295,7 +295,7 @@ async def test_a_store_that_checks_nothing_would_be_noticed(
     tmp_path: Path, ledger: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     image = await filled(tmp_path / "store", ledger, clean=True)
-    for module in ("recovery", "message_store", "log_walk", "segment_index"):
+    for module in ("recovery", "batch_reader", "log_walk", "segment_index"):
         for check in ("check_head", "check_body", "check_batch"):
             monkeypatch.setattr(
                 f"headrace_mq.store.{module}.{check}", lambda *args: None, raising=False

@@ -4,6 +4,8 @@ FETCH: whole batches of many queues in one answer, now or as soon as there are s
 Sits between: the dispatcher and the store. Batches are passed on as the store returns them.
 """
 
+from typing import NamedTuple
+
 from headrace_mq._net.server import Connection
 from headrace_mq.broker.long_poll import ParkedFetch
 from headrace_mq.broker.state import BrokerState
@@ -25,20 +27,32 @@ __all__ = ["QUEUES_PER_FETCH_MAX", "answer_nothing", "fetch", "serve_parked"]
 QUEUES_PER_FETCH_MAX = 1_024
 # The numbers of a queue's state in msgpack, at most.
 _STATE_BYTES = 48
+# What comes from the disk is on its way: a fetch waits for it this long even if it asked for what
+# is there at once. Far more than a disk takes that works.
+_DISK_WAIT_MS = 5_000
 
 Parts = tuple[bytes | memoryview, ...]
 
 
+class _Found(NamedTuple):
+    """An answer, or None without anything to say, and whether something comes from the disk."""
+
+    answer: Parts | None
+    coming: bool
+
+
 def fetch(state: BrokerState, connection: Connection, frame: Frame) -> Parts | None:
-    """Answers with what there is, or waits for an append when there is nothing.
+    """Answers with what there is, or waits for an append or the disk when there is nothing.
 
     Raises:
         InvalidArgument: a value is out of its range.
     """
     request = decode(Fetch, frame.body)
     _check(state, request)
-    found = _read(state, request)
+    found, coming = _read(state, request)
     wait_ms = min(request.wait_ms, state.settings.fetch_wait_ms_max)
+    if coming:
+        wait_ms = max(wait_ms, _DISK_WAIT_MS)
     if found or wait_ms == 0 or state.stopping or frame.is_oneway:
         return found or _nothing()
     queues = [QueueRef(item.topic, item.queue_id) for item in request.queues]
@@ -48,7 +62,7 @@ def fetch(state: BrokerState, connection: Connection, frame: Frame) -> Parts | N
 
 def serve_parked(state: BrokerState, parked: ParkedFetch) -> bool:
     """Answers a woken fetch; returns False when there is still nothing to read."""
-    found = _read(state, parked.request)
+    found, _ = _read(state, parked.request)
     if found:
         parked.connection.answer(ResponseCode.OK, parked.correlation, *found)
     return bool(found)
@@ -79,17 +93,19 @@ def _check(state: BrokerState, request: Fetch) -> None:
                 raise InvalidArgument(str(error)) from error
 
 
-def _read(state: BrokerState, request: Fetch) -> Parts | None:
-    """Reads whole batches, at least one and at most about `bytes_max`; None if there is nothing."""
+def _read(state: BrokerState, request: Fetch) -> _Found:
+    """Reads whole batches, at least one and at most about `bytes_max`, without waiting."""
     limit = state.batch_bytes_max
     budget = min(request.bytes_max, limit)
     start = state.next_turn(len(request.queues))
     states: list[FetchedQueue] = []
     batches: list[bytes | memoryview] = []
-    used, states_bytes = 0, 0
+    used, states_bytes, coming = 0, 0, False
     for item in request.queues[start:] + request.queues[:start]:
         status, found = _read_queue(state, item, budget - used, group=request.group)
-        if status is None:
+        if found is None:
+            coming = True
+        if status is None or found is None:
             continue
         size = sum(map(len, found))
         while found and used and used + size > limit:
@@ -102,12 +118,17 @@ def _read(state: BrokerState, request: Fetch) -> Parts | None:
         used += size
         if used >= budget:
             break
-    return (encode_fetch_answer(FetchAnswer(states)), *batches) if states else None
+    answer = (encode_fetch_answer(FetchAnswer(states)), *batches) if states else None
+    return _Found(answer, coming)
 
 
 def _read_queue(
     state: BrokerState, item: FetchFrom, bytes_max: int, *, group: str
-) -> tuple[FetchedQueue | None, list[bytes | memoryview]]:
+) -> tuple[FetchedQueue | None, list[bytes | memoryview] | None]:
+    """Returns the queue's state, or None without anything to say, and its batches.
+
+    None in their place while they come from the disk.
+    """
     queue = QueueRef(item.topic, item.queue_id)
     try:
         readable = state.topics.is_readable(queue)
@@ -128,5 +149,5 @@ def _read_queue(
             f" {item.offset}; continue at one of these"
         )
         return FetchedQueue(*queue, first, end, ResponseCode.OFFSET_OUT_OF_RANGE, sentence), []
-    found = state.store.read(queue, item.offset, bytes_max)
-    return (FetchedQueue(*queue, first, end), found) if found else (None, [])
+    found = state.store.read_now(queue, item.offset, bytes_max)
+    return (FetchedQueue(*queue, first, end), found) if found else (None, found)

@@ -1,6 +1,7 @@
 """The port of the file system, and writing everything through calls that write less."""
 
 import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -123,3 +124,20 @@ def test_a_file_and_a_directory_exist_once_made(files: SystemFiles, tmp_path: Pa
     assert not files.exists(tmp_path / "file")
     files.close(files.open(tmp_path / "file", create=True))
     assert files.exists(tmp_path / "file")
+
+
+def test_what_memory_holds_is_read_without_waiting(tmp_path: Path, files: SystemFiles) -> None:
+    fd = files.open(tmp_path / "f", create=True)
+    files.write(fd, 0, [b"abcdef"])
+    assert files.read_cached(fd, 1, 4) == b"bcde"
+    assert files.read_cached(fd, 4, 4) is None, "the file ends before"
+    files.close(fd)
+
+
+def test_a_machine_without_such_a_call_says_so(
+    files: SystemFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "RWF_NOWAIT", raising=False)
+    with pytest.raises(OSError, match="needs Linux") as caught:
+        files.read_cached(0, 0, 1)
+    assert caught.value.errno == errno.EOPNOTSUPP

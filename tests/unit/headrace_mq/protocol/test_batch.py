@@ -26,6 +26,7 @@ from headrace_mq.protocol.batch import (
     decode_records,
     encode_batch,
     read_header,
+    sound_batch,
     split_batches,
     tag_bit,
 )
@@ -175,6 +176,23 @@ def test_a_buffer_of_exactly_one_sound_batch_is_told_from_any_other(
     for other in (batch[:-1], batch + more, batch[:-1] + bytes([batch[-1] ^ 1])):
         with pytest.raises(CorruptBatch):
             check_whole(other)
+
+
+@given(batches(), st.integers(0, 2**62), st.integers(0, 2**62), st.data())
+def test_a_stored_batch_says_who_it_is_unless_any_of_its_bits_is_wrong(
+    batch: bytes, base: int, position: int, data: st.DataObject
+) -> None:
+    stored = bytearray(batch)
+    assign(stored, base_offset=base, position=position, appended_at_ms=5, epoch=9)
+    header = read_header(stored)
+    identity = (len(batch), base, position, header.queue.queue_id, header.queue.topic.encode())
+    assert sound_batch(memoryview(stored)) == identity
+    bit = data.draw(st.integers(0, len(stored) * 8 - 1))
+    stored[bit // 8] ^= 1 << bit % 8
+    assert sound_batch(memoryview(stored)) is None
+    stored[bit // 8] ^= 1 << bit % 8
+    for other in (stored[:-1], stored + b"x", stored[:100], b""):
+        assert sound_batch(memoryview(other)) is None
 
 
 @given(batches())

@@ -1,5 +1,6 @@
 """What tests of the store share: batches, a clock moved by hand, and files that fail on demand."""
 
+import errno
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
@@ -26,7 +27,10 @@ class FaultyFiles(SystemFiles):
         allocate_error: raised by every allocation while it is set.
         write_bytes_max: more than this is not written in one call.
         sync_us: what every sync claims to have taken.
-        gate: while it is not set, a sync in a thread waits.
+        gate: while it is not set, a sync or a read in a thread waits.
+        cold: what of a file, from this byte on, no memory holds; None: it holds all.
+        bad_byte: a byte that fails every read it is part of.
+        cannot_tell: raised by every question what memory holds, while it is set.
     """
 
     def __init__(self) -> None:
@@ -40,6 +44,9 @@ class FaultyFiles(SystemFiles):
         self.sync_us = 0
         self.syncs = 0
         self.reads = 0
+        self.cold: int | None = None
+        self.bad_byte: int | None = None
+        self.cannot_tell: OSError | None = None
         self.threads: list[str] = []
         self.gate = threading.Event()
         self.gate.set()
@@ -55,9 +62,21 @@ class FaultyFiles(SystemFiles):
 
     def read(self, fd: int, at: int, length: int) -> bytes:
         self.reads += 1
+        if threading.current_thread() is not threading.main_thread():
+            self.waiting.set()
+            assert self.gate.wait(20)
         if self.read_error is not None:
             raise self.read_error
+        if self.bad_byte is not None and at <= self.bad_byte < at + length:
+            raise OSError(errno.EIO, "Input/output error")
         return super().read(fd, at, length)
+
+    def read_cached(self, fd: int, at: int, length: int) -> bytearray | None:
+        if self.cannot_tell is not None:
+            raise self.cannot_tell
+        if self.cold is not None and at + length > self.cold:
+            return None
+        return super().read_cached(fd, at, length) or bytearray(super().read(fd, at, length))
 
     def allocate(self, fd: int, length: int) -> None:
         if self.allocate_error is not None:

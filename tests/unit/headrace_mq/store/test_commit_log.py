@@ -39,6 +39,20 @@ def filled(log: CommitLog, lengths: list[int]) -> list[tuple[Place, bytes]]:
     return pieces
 
 
+def read(log: CommitLog, places: list[Place]) -> list[bytes]:
+    """Reads run by run and cuts the runs up again."""
+    found, left = [], list(places)
+    for run in log.runs(places):
+        data = run.segment.read(run.position, run.length)
+        assert run.places == left[: len(run.places)]
+        for place in run.places:
+            at = place.position - run.position
+            found.append(data[at : at + place.length])
+        del left[: len(run.places)]
+    assert not left
+    return found
+
+
 def test_an_empty_log_has_no_segment_until_it_is_written_to(log: CommitLog, tmp_path: Path) -> None:
     assert log.active is None
     assert log.name == "forever"
@@ -79,7 +93,7 @@ def test_opening_finds_segments_and_removes_unfinished_ones(
     again.open()
     again.end_at(size * 2 + 100)
     assert [segment.base for segment in again.segments] == [0, size, size * 2]
-    assert again.read([place for place, _ in pieces]) == [data for _, data in pieces]
+    assert read(again, [place for place, _ in pieces]) == [data for _, data in pieces]
     assert again.tail == again.synced == size * 2 + 100
     assert again.tail_limit == size * 2 + ROOM
     names = {path.name for path in (tmp_path / "forever").iterdir()}
@@ -88,25 +102,15 @@ def test_opening_finds_segments_and_removes_unfinished_ones(
     again.close()
 
 
-def test_neighbours_are_read_with_one_call_and_strangers_with_one_each(
-    log: CommitLog, files: Any
-) -> None:
+def test_neighbours_are_one_run_and_strangers_one_each(log: CommitLog) -> None:
     pieces = filled(log, [200, 200, 200, 10_000, 200])
     places = [place for place, _ in pieces]
-    files.reads = 0
-    assert [bytes(b) for b in log.read(places[:3])] == [data for _, data in pieces[:3]]
-    assert files.reads == 1
+    (run,) = log.runs(places[:3])
+    assert run == (log.segments[0], places[0].position, 600, places[:3])
     # Behind a small batch of somebody else it is still cheaper to read on.
-    assert [bytes(b) for b in log.read([places[0], places[2]])] == [pieces[0][1], pieces[2][1]]
-    assert files.reads == 2
-    log.read([places[0], places[4]])
-    assert files.reads == 4
-
-
-def test_what_cannot_be_read_comes_back_short(log: CommitLog, files: Any) -> None:
-    (place, _), *_ = filled(log, [200, 200])
-    files.read_error = OSError(5, "Input/output error")
-    assert log.read([place]) == [b""]
+    assert [one.length for one in log.runs([places[0], places[2]])] == [600]
+    assert [one.length for one in log.runs([places[0], places[4]])] == [200, 200]
+    assert log.runs([]) == []
 
 
 @settings(max_examples=25, deadline=None)
@@ -121,6 +125,5 @@ def test_any_selection_of_places_reads_what_was_written(
     log = CommitLog(SystemFiles(), directory, segment_bytes=SEGMENT_BYTES, epoch=1)
     log.open()
     pieces = [piece for n, piece in enumerate(filled(log, lengths)) if n in picks]
-    read = log.read([place for place, _ in pieces])
-    assert [bytes(data) for data in read] == [data for _, data in pieces]
+    assert read(log, [place for place, _ in pieces]) == [data for _, data in pieces]
     log.close()

@@ -1,3 +1,4 @@
+import threading
 from collections import Counter
 
 import pytest
@@ -11,6 +12,7 @@ from headrace_mq.protocol.bodies import (
     FetchedQueue,
     FetchFrom,
     decode_fetch_answer,
+    encode,
 )
 from headrace_mq.protocol.codes import RequestCode
 
@@ -232,3 +234,28 @@ async def test_a_fetch_of_a_client_that_does_not_read_waits_until_it_does(
     for correlation in fills:
         assert len(opened((await slow.answer(correlation)).body)[1]) == 1
     assert opened((await slow.answer(waits)).body)[1] == [b"late"]
+
+
+async def test_what_comes_from_the_disk_is_answered_when_it_comes_and_nobody_else_waits(
+    start, connect, batch, monkeypatch, parked
+) -> None:
+    broker = await start(stored={"tail_cache_bytes": 0})
+    files, gate = broker._state.store._files, threading.Event()
+    client, other = await connect(broker, "a"), await connect(broker, "b")
+    await client.create("t", 1)
+    await client.produce(batch("t", 0, b"a"))
+    read = files.read
+
+    def slow(fd: int, at: int, length: int) -> bytes:
+        assert threading.current_thread() is not threading.main_thread()
+        assert gate.wait(20)
+        return read(fd, at, length)
+
+    monkeypatch.setattr(files, "read_cached", lambda *place: None)
+    monkeypatch.setattr(files, "read", slow)
+    asked = client.send(RequestCode.FETCH, encode(request(("t", 0, 0), wait_ms=0)))
+    await parked(broker)
+    await other.produce(batch("t", 0, b"b"))
+    gate.set()
+    assert opened((await client.answer(asked)).body)[1] == [b"a"]
+    assert await fetch(other, ("t", 0, 1)) == (FetchAnswer([FetchedQueue("t", 0, 0, 2)]), [b"b"])
