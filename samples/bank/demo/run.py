@@ -92,7 +92,7 @@ async def _bank(folder: Folder, group: asyncio.TaskGroup, console: Console) -> A
     broker = Child(
         "broker",
         *("broker", "--data", str(folder.broker), "--port", "0"),
-        *("--segment-mib", str(SEGMENT_MIB), "--log-format", "json"),
+        *("--segment-size", f"{SEGMENT_MIB}MiB", "--log-format", "json"),
         log=folder.logs / "broker.log",
         group=group,
     )
