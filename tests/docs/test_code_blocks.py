@@ -25,7 +25,7 @@ RUN_ELSEWHERE = {
     "source .venv/bin/activate": ".ci/run",
 }
 LANGUAGES = {"", "bash", "hex", "json", "python", "sql", "text", "toml"}
-SERVERS = ("headrace broker ", "headrace run ")
+SERVERS = ("headrace broker --", "headrace run ")
 READY_SECONDS_MAX = 30
 COMMAND_SECONDS_MAX = 120
 

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import typer
 
-from headrace.cli import broker, db, group, projection, run, store, stream, topic
+from headrace.cli import broker, db, group, producer, projection, run, store, stream, topic
 from headrace.errors import HeadraceError
 
 __all__ = ["main"]
@@ -27,12 +27,13 @@ def _command_line() -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    command_line.command("broker")(broker.broker)
+    command_line.add_typer(broker.commands, name="broker")
     command_line.command("run")(run.run)
     command_line.add_typer(projection.commands, name="projection")
     command_line.add_typer(db.commands, name="db")
     command_line.add_typer(topic.commands, name="topic")
     command_line.add_typer(group.commands, name="group")
+    command_line.add_typer(producer.commands, name="producer")
     command_line.add_typer(store.commands, name="store")
     command_line.add_typer(stream.commands, name="stream")
     return command_line

@@ -15,8 +15,9 @@ import typer
 
 if TYPE_CHECKING:  # loaded by the function: the help text must not wait for the queue
     from headrace_mq.admin.client import AdminClient
+    from headrace_mq.protocol.administration import Traffic
 
-__all__ = ["AsJson", "ask", "print_json", "print_table", "when"]
+__all__ = ["AsJson", "ask", "per_second", "print_json", "print_table", "when"]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON value, for programs.")]
 
@@ -59,6 +60,11 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
     # What reads a pipe wants a row in one line.
     width = None if sys.stdout.isatty() else _PIPE_WIDTH
     Console(highlight=False, markup=False, width=width).print(table)
+
+
+def per_second(traffic: "Traffic") -> tuple[int, int]:
+    """Returns messages and bytes per second over the last ten, at least 1 where there were any."""
+    return -(-traffic.messages_10s // 10), -(-traffic.bytes_10s // 10)
 
 
 def when(time_ms: int) -> str:

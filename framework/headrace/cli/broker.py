@@ -1,10 +1,11 @@
-"""`headrace broker`: runs a broker until it is told to stop."""
+"""`headrace broker`: runs a broker until it is told to stop; `show` asks one that runs."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from headrace.cli.administering import AsJson, ask, per_second, print_json, print_table, when
 from headrace.cli.keeping import (
     DiskDelete,
     DiskLook,
@@ -18,16 +19,21 @@ from headrace.cli.keeping import (
     TransientSize,
     UnconsumedAge,
 )
-from headrace.cli.options import LogFormat
+from headrace.cli.options import BrokerAddress, LogFormat
 
-__all__ = ["broker"]
+__all__ = ["commands"]
+
+commands = typer.Typer(invoke_without_command=True)
 
 
+@commands.callback()
 def broker(
+    context: typer.Context,
     *,
     data: Annotated[
-        Path, typer.Option(envvar="HEADRACE_DATA", help="Folder of the broker's files.")
-    ],
+        Path | None,
+        typer.Option(envvar="HEADRACE_DATA", help="Folder of the broker's files; required."),
+    ] = None,
     host: Annotated[
         str, typer.Option(envvar="HEADRACE_HOST", help="Address to listen on.")
     ] = "127.0.0.1",
@@ -54,14 +60,16 @@ def broker(
     log_format: LogFormat = "console",
 ) -> None:
     """Run a broker. Prints `headrace broker ready on HOST:PORT` once it listens; stop it with SIGTERM."""
+    if context.invoked_subcommand is not None:
+        return
+    if data is None:
+        raise typer.BadParameter("say where the broker keeps its files", param_hint="--data")
     from headrace.cli.logs import configure_logs
-    from headrace_mq.broker.server import run
-    from headrace_mq.settings import BrokerSettings, StoreSettings
 
     configure_logs(log_format)
     if flush not in {"always", "interval"}:
         raise typer.BadParameter("use 'always' or 'interval'", param_hint="--flush")
-    given = {
+    given: dict[str, Any] = {
         "flush_interval_ms": flush_interval,
         "segment_bytes": segment_size,
         "tail_cache_bytes": tail_cache,
@@ -74,13 +82,47 @@ def broker(
         "disk_delete_percent": disk_delete,
         "disk_look_ms": disk_look,
     }
+    given |= {"directory": data, "flush": flush}
+    _serve({name: value for name, value in given.items() if value is not None}, host, port)
+
+
+def _serve(store: dict[str, Any], host: str, port: int) -> None:
+    from headrace_mq.broker.server import run
+    from headrace_mq.settings import BrokerSettings, StoreSettings
+
     try:
-        store = StoreSettings(
-            directory=data,
-            flush="interval" if flush == "interval" else "always",
-            **{name: value for name, value in given.items() if value is not None},
-        )
-        settings = BrokerSettings(store=store, host=host, port=port)
+        settings = BrokerSettings(store=StoreSettings(**store), host=host, port=port)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     run(settings, ready=lambda address: print(f"headrace broker ready on {address}", flush=True))
+
+
+@commands.command()
+def show(*, as_json: AsJson = False, broker: BrokerAddress = "127.0.0.1:9876") -> None:
+    """Show a running broker: what it holds, what goes through it, whether it takes messages."""
+
+    async def question(admin: Any) -> tuple[Any, Any]:
+        return await admin.describe(), await admin.status()
+
+    described, status = ask(broker, question)
+    if as_json:
+        print_json({"broker": described, "status": status})
+        return
+    rows: list[tuple[str, object]] = [
+        ("address", described.broker),
+        ("started (UTC)", when(described.started_at_ms)),
+        ("starts so far", described.epoch),
+        ("connections", status.connections),
+        ("topics", status.topics),
+        ("queues", status.queues),
+        ("groups", status.groups),
+    ]
+    for way, traffic in (("in", status.produced), ("out", status.fetched)):
+        messages, size = per_second(traffic)
+        rows.append((way, f"{messages:,} messages/s, {size:,} bytes/s"))
+    rows += [
+        (f"log {log.log}", f"{log.segments:,} segments, {log.bytes:,} bytes on the disk")
+        for log in status.logs
+    ]
+    rows.append(("takes messages", f"no: {status.refuses}" if status.refuses else "yes"))
+    print_table(("", ""), ((name, f"{v:,}" if isinstance(v, int) else v) for name, v in rows))

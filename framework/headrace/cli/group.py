@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headrace.cli.administering import AsJson, ask, print_json, print_table
+from headrace.cli.administering import AsJson, ask, per_second, print_json, print_table, when
 from headrace.cli.options import BrokerAddress
 
 __all__ = ["commands"]
@@ -18,6 +18,53 @@ Topics = Annotated[
     typer.Option("--topic", help="Repeat it for more. Default: all with offsets of the group."),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would move; change nothing.")]
+
+
+@commands.command("list")
+def list_groups(*, as_json: AsJson = False, broker: BrokerAddress = "127.0.0.1:9876") -> None:
+    """List every group with its members, its lag, and how fast it reads."""
+    groups = ask(broker, lambda admin: admin.groups())
+    if as_json:
+        print_json(groups)
+        return
+    print_table(
+        ("group", "members", "queues", "lag", "messages/s", "bytes/s"),
+        ((one.group, one.members, one.queues, one.lag, *per_second(one.fetched)) for one in groups),
+    )
+
+
+@commands.command()
+def show(name: Name, *, as_json: AsJson = False, broker: BrokerAddress = "127.0.0.1:9876") -> None:
+    """Show a group's members, and how far behind it is in each queue."""
+
+    async def question(admin: Any) -> tuple[Any, Any]:
+        group = await admin.group(name)
+        return group, await admin.lag(name, group.topics)
+
+    group, lag = ask(broker, question)
+    if as_json:
+        print_json({"group": group, "now_ms": lag.now_ms, "queues": lag.queues})
+        return
+    if group.members:
+        print_table(
+            ("member", "address", "software", "connected (UTC)", "topics"),
+            (
+                (m.member, m.address, m.software, when(m.since_ms), " ".join(m.topics))
+                for m in group.members
+            ),
+        )
+    print_table(
+        ("topic", "queue", "end", "offset", "lag", "oldest waits for", "messages/s"),
+        (
+            (
+                one.topic, one.queue_id, one.end, _place(one.committed), one.lag,
+                _age(lag.now_ms, one.oldest_stored_at_ms), per_second(one.fetched)[0],
+            )
+            for one in lag.queues
+        ),
+    )  # fmt: skip
+    behind = sum(one.lag for one in lag.queues)
+    typer.echo(f"group {name}: {len(group.members)} members, {behind:,} messages behind")
 
 
 @commands.command()
@@ -117,6 +164,11 @@ def _show_moves(what: str, answer: Any, *, as_json: bool) -> None:
         typer.echo(f"{what} moved: {counts}")
     else:
         typer.echo(f"{what} was not moved; without --dry-run: {counts}")
+
+
+def _age(now_ms: int, stored_at_ms: int) -> str:
+    """Writes how long a message has waited; empty for none."""
+    return f"{max(0, now_ms - stored_at_ms) / 1_000:,.1f} s" if stored_at_ms else ""
 
 
 def _place(offset: int) -> int | str:

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headrace.cli.administering import AsJson, ask, print_json, print_table, when
+from headrace.cli.administering import AsJson, ask, per_second, print_json, print_table, when
 from headrace.cli.options import BrokerAddress
 
 __all__ = ["commands"]
@@ -63,11 +63,15 @@ def show(name: Name, *, as_json: AsJson = False, broker: BrokerAddress = "127.0.
         print_json({"topic": name, "retention": topic.retention, "queues": queues})
         return
     print_table(
-        ("queue", "first", "end", "messages", "oldest (UTC)", "newest (UTC)", "frozen for"),
+        (
+            "queue", "first", "end", "messages", "oldest (UTC)", "newest (UTC)", "in/s", "out/s",
+            "frozen for",
+        ),
         (
             (
                 one.queue_id, one.first, one.end, one.end - one.first,
                 when(one.first_stored_at_ms), when(one.last_stored_at_ms),
+                per_second(one.produced)[0], per_second(one.fetched)[0],
                 _sides(writing=not one.writable, reading=not one.readable),
             )
             for one in queues

@@ -83,6 +83,8 @@ class Connection(asyncio.Protocol):
 
     Attributes:
         client_id: who the client says it is; empty until the handler set it.
+        received_bytes: read from the socket so far.
+        sent_bytes: handed to the socket so far.
         version: the protocol version it speaks, once agreed.
     """
 
@@ -102,12 +104,16 @@ class Connection(asyncio.Protocol):
         "_working",
         "_write_paused",
         "client_id",
+        "received_bytes",
+        "sent_bytes",
         "version",
     )
 
     def __init__(self, server: "FrameServer") -> None:
         self.client_id = ""
         self.version = 0
+        self.received_bytes = 0
+        self.sent_bytes = 0
         self._server = server
         self._reader = FrameReader(server.limits.frame_bytes_before_hello_max)
         self._frames: Iterator[Frame] = iter(())
@@ -122,6 +128,15 @@ class Connection(asyncio.Protocol):
         self._flushing = False
         self._transport: asyncio.Transport
         self._deadline: asyncio.TimerHandle
+
+    @property
+    def peer(self) -> str:
+        """The client's host and port as the socket tells them; empty if it does not."""
+        name = self._transport.get_extra_info("peername")
+        if not isinstance(name, tuple):
+            return ""
+        host, port = name[:2]
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     @property
     def congested(self) -> bool:
@@ -167,6 +182,7 @@ class Connection(asyncio.Protocol):
         if not out or self._transport.is_closing():
             return
         self._out, self._out_bytes = [], 0
+        self.sent_bytes += size
         if len(out) == 1:
             self._transport.write(out[0])
         elif size <= _JOIN_BYTES_MAX:
@@ -230,6 +246,7 @@ class Connection(asyncio.Protocol):
         """Takes one read."""
         if not self._closing:
             self._chunks.append(data)
+            self.received_bytes += len(data)
             # A read that was under way when reading stopped may still arrive.
             if self._reading:
                 self._work()

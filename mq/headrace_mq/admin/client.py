@@ -2,20 +2,19 @@
 Administration of one broker: topics, groups, offsets, messages, and the broker itself.
 
 Sits between: the command line and programs that look after a broker, and its administrative
-requests. Knows the wire, nothing of the broker's insides.
+requests, each in a part of its own. Knows the wire, nothing of the broker's insides.
 """
 
 from headrace_mq.admin.finding import MessageSearch
+from headrace_mq.admin.groups import GroupAdministration
 from headrace_mq.admin.offsets import OffsetAdministration
-from headrace_mq.admin.topics import TopicAdministration
-from headrace_mq.protocol.bodies import BrokerDescription
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.scheduling import ScheduleDescription
 
 __all__ = ["AdminClient"]
 
 
-class AdminClient(TopicAdministration, OffsetAdministration, MessageSearch):
+class AdminClient(GroupAdministration, OffsetAdministration, MessageSearch):
     """A connection for administration; use it in an `async with` block.
 
     Every call raises `ConnectionLost` or `RequestTimeout` when the broker does not answer, and the
@@ -25,10 +24,6 @@ class AdminClient(TopicAdministration, OffsetAdministration, MessageSearch):
         address: the broker's `host:port`.
         timeout_ms: bound of connecting and of each call.
     """
-
-    async def describe(self) -> BrokerDescription:
-        """The broker itself: address, epoch, connections, whether it still accepts messages."""
-        return await self._ask(BrokerDescription, RequestCode.DESCRIBE_BROKER)
 
     async def scheduled(self) -> ScheduleDescription:
         """How many scheduled messages wait, when the next one is due (-1: none), how late it is."""

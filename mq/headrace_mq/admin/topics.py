@@ -28,7 +28,7 @@ from headrace_mq.protocol.bodies import (
 )
 from headrace_mq.protocol.codes import RequestCode
 
-__all__ = ["TopicAdministration"]
+__all__ = ["TopicAdministration", "portions"]
 
 
 class TopicAdministration(Asking):
@@ -89,7 +89,7 @@ class TopicAdministration(Asking):
     async def queues(self, topics: Sequence[TopicDescription]) -> list[QueueDescription]:
         """The state of every queue of the topics. Raises TopicNotFound."""
         found: list[QueueDescription] = []
-        for names in _portions(topics):
+        for names in portions(topics):
             asked = DescribeQueues(topics=names)
             answer = await self._ask(QueuesAnswer, RequestCode.DESCRIBE_QUEUES, asked)
             found += answer.queues
@@ -152,7 +152,7 @@ class TopicAdministration(Asking):
         return await self._ask(DoomedQueues, RequestCode.DELETE_QUEUES, asked)
 
 
-def _portions(topics: Sequence[TopicDescription]) -> list[list[str]]:
+def portions(topics: Sequence[TopicDescription]) -> list[list[str]]:
     """Splits topics so that one request asks for as many queues as a broker describes at once."""
     portions: list[list[str]] = []
     room = 0

@@ -93,6 +93,11 @@ class Watermarks:
         if refused != (self._refusal is not None):
             self._tell(used)
 
+    @property
+    def refusal(self) -> str | None:
+        """Why new messages are refused, or None."""
+        return self._refusal
+
     def check(self) -> None:
         """Raises StoreFull while new messages are refused."""
         if self._refusal is not None:

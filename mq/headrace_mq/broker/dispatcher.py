@@ -11,7 +11,16 @@ from types import MappingProxyType
 import structlog
 
 from headrace_mq._net.server import Connection
-from headrace_mq.broker.handlers import admin, locks, moves, offsets, scheduling, sessions, topics
+from headrace_mq.broker.handlers import (
+    admin,
+    groups,
+    locks,
+    moves,
+    offsets,
+    scheduling,
+    sessions,
+    topics,
+)
 from headrace_mq.broker.handlers.fetch import fetch
 from headrace_mq.broker.handlers.finding import find_messages
 from headrace_mq.broker.handlers.produce import produce
@@ -60,6 +69,11 @@ HANDLERS: Mapping[int, Handler] = MappingProxyType(
         RequestCode.UNLOCK_QUEUES: locks.unlock_queues,
         RequestCode.CANCEL_SCHEDULED: scheduling.cancel_scheduled,
         RequestCode.DESCRIBE_SCHEDULE: scheduling.describe_schedule,
+        RequestCode.LIST_GROUPS: groups.list_groups,
+        RequestCode.DESCRIBE_GROUP: groups.describe_group,
+        RequestCode.DESCRIBE_LAG: groups.describe_lag,
+        RequestCode.LIST_CONNECTIONS: groups.list_connections,
+        RequestCode.BROKER_STATUS: groups.broker_status,
     }
 )
 

@@ -23,7 +23,13 @@ from headrace_mq.protocol.bodies import (
     LeaveGroup,
 )
 
-__all__ = ["MEMBERSHIPS_PER_SESSION_MAX", "MEMBERS_PER_GROUP_MAX", "GroupChange", "Groups"]
+__all__ = [
+    "MEMBERSHIPS_PER_SESSION_MAX",
+    "MEMBERS_PER_GROUP_MAX",
+    "GroupChange",
+    "Groups",
+    "Member",
+]
 
 # Every change is told to every member, so a group's cost grows with the square of its members.
 MEMBERS_PER_GROUP_MAX = 1_024
@@ -38,6 +44,15 @@ class GroupChange(NamedTuple, Generic[S]):
 
     view: GroupChanged
     tell: list[S]
+
+
+class Member(NamedTuple, Generic[S]):
+    """A member of a group as others may see it; `heard_at_ms` is its last sign of life."""
+
+    name: str
+    session: S
+    topics: tuple[str, ...]
+    heard_at_ms: int
 
 
 @dataclass(slots=True)
@@ -139,6 +154,26 @@ class Groups(Generic[S]):
         """Everyone's view of a group, members in order of their names; empty without members."""
         held = self._groups.get(group)
         return GroupAnswer(held.generation, _listed(held)) if held else GroupAnswer(0, [])
+
+    def names(self) -> list[str]:
+        """The groups that have members, in no certain order."""
+        return list(self._groups)
+
+    def members(self, group: str) -> list[Member[S]]:
+        """The members of a group, in order of their names."""
+        held = self._groups.get(group)
+        return (
+            [
+                Member(name, entry.session, tuple(entry.topics), entry.heard_at_ms)
+                for name, entry in sorted(held.members.items())
+            ]
+            if held
+            else []
+        )
+
+    def groups_of(self, session: S) -> list[str]:
+        """The groups that a session has members in, by name."""
+        return sorted({group for group, _ in self._by_session.get(session, ())})
 
     def subscribed(self, topic: str) -> list[str]:
         """The groups that have members which subscribed to a topic, by name."""

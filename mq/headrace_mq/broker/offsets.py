@@ -125,6 +125,10 @@ class Offsets:
             if queue in offsets
         }
 
+    def names(self) -> list[str]:
+        """The groups that have offsets, in no certain order."""
+        return list(self._groups)
+
     def of(self, group: str) -> Mapping[QueueRef, int]:
         """Returns all offsets of a group, queues in order; empty where it committed none."""
         return dict(sorted(self._groups.get(group, {}).items()))

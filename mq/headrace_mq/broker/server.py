@@ -263,6 +263,7 @@ class Broker:
     async def _expire_members(self) -> None:
         assert self._state is not None
         state, now_ms = self._state, self._clock.monotonic_ms()
+        state.forget_idle(now_ms)
         paused = now_ms - self._scanned_at_ms > self._settings.member_expiry_ms // 2
         self._scanned_at_ms = now_ms
         # After a pause of this process the heartbeats it slept through are still in the sockets.

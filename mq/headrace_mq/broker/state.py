@@ -16,9 +16,12 @@ from headrace_mq.broker.groups import GroupChange, Groups
 from headrace_mq.broker.locks import Locks
 from headrace_mq.broker.long_poll import LongPoll
 from headrace_mq.broker.offsets import Offsets
+from headrace_mq.broker.peers import Peer
 from headrace_mq.broker.scheduler import Scheduler
 from headrace_mq.broker.topics import Topics
+from headrace_mq.broker.traffic import Meters
 from headrace_mq.message import QueueRef
+from headrace_mq.protocol.batch import BatchHeader
 from headrace_mq.protocol.bodies import encode
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import FRAME_HEADER_BYTES
@@ -39,6 +42,10 @@ class BrokerState:
 
     Attributes:
         clients: the connection that replies to a client go to.
+        peers: who is connected, from the handshake on.
+        produced: what producers sent, by queue.
+        fetched: what readers were given, by queue.
+        fetched_by: what groups were given, by group and queue.
         stopping: whether new messages are refused.
     """
 
@@ -58,6 +65,10 @@ class BrokerState:
     long_poll: LongPoll = field(init=False)
     address: str = ""
     clients: dict[str, Connection] = field(default_factory=dict)
+    peers: dict[Connection, Peer] = field(default_factory=dict)
+    produced: Meters[QueueRef] = field(default_factory=Meters)
+    fetched: Meters[QueueRef] = field(default_factory=Meters)
+    fetched_by: Meters[tuple[str, QueueRef]] = field(default_factory=Meters)
     stopping: bool = False
     _turn: int = 0
 
@@ -92,6 +103,25 @@ class BrokerState:
         """The offset that nobody will read below: every group is past it, or it was deleted."""
         return max(self.offsets.consumed(queue), self.topics.start_of(queue))
 
+    def note_produced(self, peer: Peer | None, header: BatchHeader) -> None:
+        """Counts a batch that was taken."""
+        if peer is not None:
+            peer.produced += header.count
+        now_ms = self.clock.monotonic_ms()
+        self.produced.add(header.queue, now_ms, header.count, header.length)
+
+    def note_fetched(self, group: str, queue: QueueRef, messages: int, size: int) -> None:
+        """Counts what a reader is given of one queue."""
+        now_ms = self.clock.monotonic_ms()
+        self.fetched.add(queue, now_ms, messages, size)
+        if group:
+            self.fetched_by.add((group, queue), now_ms, messages, size)
+
+    def forget_idle(self, now_ms: int) -> None:
+        """Drops counts that are too old to be told."""
+        for meters in (self.produced, self.fetched, self.fetched_by):
+            meters.forget_idle(now_ms)
+
     def next_turn(self, count: int) -> int:
         """Returns where among `count` queues a fetch begins, so that each comes first as often.
 
@@ -116,5 +146,6 @@ class BrokerState:
         """Takes out everything that hung on a connection."""
         if self.clients.get(connection.client_id) is connection:
             del self.clients[connection.client_id]
+        self.peers.pop(connection, None)
         self.long_poll.drop(connection)
         self.tell(self.groups.disconnect(connection))

@@ -1,5 +1,5 @@
 """
-The bodies of administration: of queues and their end, and of the offsets of groups.
+The bodies of administration: queues and their end, groups and their offsets, who is connected.
 
 The rules of `bodies` hold here too: a struct only grows at its end, with defaults.
 
@@ -11,20 +11,48 @@ import msgspec
 from headrace_mq.protocol.bodies import Body
 
 __all__ = [
+    "NO_TRAFFIC",
+    "BrokerStatus",
     "CloneOffsets",
+    "ConnectionDescription",
+    "ConnectionsAnswer",
     "DeleteGroup",
     "DeleteQueues",
+    "DescribeGroup",
+    "DescribeLag",
     "DescribeQueues",
     "DoomedQueue",
     "DoomedQueues",
     "FreezeQueues",
+    "GroupDescription",
+    "GroupSummary",
+    "GroupsAnswer",
+    "LagAnswer",
+    "ListConnections",
+    "ListGroups",
+    "LogDescription",
+    "MemberDescription",
     "OffsetMove",
     "OffsetMoves",
     "OffsetsAt",
     "QueueDescription",
+    "QueueLag",
     "QueuesAnswer",
     "ResetOffsets",
+    "Traffic",
 ]
+
+
+class Traffic(Body, frozen=True):
+    """What went through in the last whole second, and in the last ten."""
+
+    messages_1s: int = 0
+    bytes_1s: int = 0
+    messages_10s: int = 0
+    bytes_10s: int = 0
+
+
+NO_TRAFFIC = Traffic()
 
 
 class DescribeQueues(Body, frozen=True):
@@ -36,7 +64,7 @@ class DescribeQueues(Body, frozen=True):
 class QueueDescription(Body, frozen=True):
     """One queue: its range, whether it is open, and when its first and last message were stored.
 
-    The times are 0 where the queue holds nothing.
+    The times are 0 where the queue holds nothing. `fetched` is over all groups and other readers.
     """
 
     topic: str
@@ -47,6 +75,8 @@ class QueueDescription(Body, frozen=True):
     readable: bool
     first_stored_at_ms: int
     last_stored_at_ms: int
+    produced: Traffic = NO_TRAFFIC
+    fetched: Traffic = NO_TRAFFIC
 
 
 class QueuesAnswer(Body, frozen=True):
@@ -154,3 +184,137 @@ class OffsetMoves(Body, frozen=True):
 
     moved: bool
     moves: list[OffsetMove]
+
+
+class ListGroups(Body, frozen=True):
+    """Asks for the groups behind a name, in order of their names."""
+
+    after: str = ""
+
+
+class GroupSummary(Body, frozen=True):
+    """A group: its members, the queues it reads or has read, and the messages ahead of it."""
+
+    group: str
+    members: int
+    queues: int
+    lag: int
+    fetched: Traffic = NO_TRAFFIC
+
+
+class GroupsAnswer(Body, frozen=True):
+    """The answer to LIST_GROUPS; with `more`, ask again behind the last name."""
+
+    groups: list[GroupSummary]
+    more: bool
+
+
+class DescribeGroup(Body, frozen=True):
+    """Asks who is in a group and which topics it is about."""
+
+    group: str
+
+
+class MemberDescription(Body, frozen=True):
+    """A member: its connection's address, software and begin, its topics, its last sign of life."""
+
+    member: str
+    address: str
+    software: str
+    since_ms: int
+    heard_ms_ago: int
+    topics: list[str]
+
+
+class GroupDescription(Body, frozen=True):
+    """The answer to DESCRIBE_GROUP; the topics have offsets of the group, or its members' interest."""
+
+    group: str
+    generation: int
+    members: list[MemberDescription]
+    topics: list[str]
+
+
+class DescribeLag(Body, frozen=True):
+    """Asks how far behind a group is in all queues of the topics."""
+
+    group: str
+    topics: list[str]
+
+
+class QueueLag(Body, frozen=True):
+    """How far behind a group is in one queue.
+
+    `committed` is -1 where it never committed. `lag` counts the messages held from there, or from
+    the first one, to the end; `oldest_stored_at_ms` tells when the first of them was stored, 0 where
+    there is none.
+    """
+
+    topic: str
+    queue_id: int
+    first: int
+    end: int
+    committed: int
+    lag: int
+    oldest_stored_at_ms: int
+    fetched: Traffic = NO_TRAFFIC
+
+
+class LagAnswer(Body, frozen=True):
+    """The answer to DESCRIBE_LAG; `now_ms` is the broker's time, to tell ages by."""
+
+    now_ms: int
+    queues: list[QueueLag]
+
+
+class ListConnections(Body, frozen=True):
+    """Asks for the connections that do a certain thing: "producer", "consumer", "reader"; "": all."""
+
+    role: str = ""
+
+
+class ConnectionDescription(Body, frozen=True):
+    """One connection: who it is, since when, what it does, and the bytes it sent and was sent.
+
+    `produced` counts the messages taken from it; `groups` names at most 16 that it is a member of.
+    """
+
+    client_id: str
+    address: str
+    software: str
+    since_ms: int
+    roles: list[str]
+    groups: list[str]
+    received_bytes: int
+    sent_bytes: int
+    produced: int
+
+
+class ConnectionsAnswer(Body, frozen=True):
+    """The answer to LIST_CONNECTIONS."""
+
+    connections: list[ConnectionDescription]
+
+
+class LogDescription(Body, frozen=True):
+    """One of the store's logs: its segments, what they take on the disk, and its positions."""
+
+    log: str
+    segments: int
+    bytes: int
+    first: int
+    end: int
+
+
+class BrokerStatus(Body, frozen=True):
+    """The answer to BROKER_STATUS; `refuses` says why no message is taken, or is empty."""
+
+    now_ms: int
+    topics: int
+    queues: int
+    groups: int
+    connections: int
+    refuses: str
+    produced: Traffic
+    fetched: Traffic
+    logs: list[LogDescription]

@@ -55,6 +55,7 @@ __all__ = [
     "decode_records",
     "encode_batch",
     "read_header",
+    "record_count",
     "sound_batch",
     "split_batches",
     "tag_bit",
@@ -81,6 +82,8 @@ assert _READ_HEADER.size == BATCH_HEADER_BYTES
 _STORED = struct.Struct("<4sBxHIIqq16xI2xB5xI")
 _ASSIGNED = struct.Struct("<qqqI")  # at byte 16
 _CRC = struct.Struct("<I")
+_COUNT = struct.Struct("<I")
+_COUNT_AT = 56
 _START = struct.Struct("<4sB3xI")  # magic, version and length
 _HEAD_CRC_AT, _ASSIGNED_AT, _BODY_CRC_AT, _BODY_AT = 12, 16, 48, 52
 
@@ -216,6 +219,12 @@ def encode_batch(  # noqa: PLR0913 - one argument per field of the format
     batch[BATCH_HEADER_BYTES + len(topic) :] = payload
     _CRC.pack_into(batch, _BODY_CRC_AT, google_crc32c.value(bytes(memoryview(batch)[_BODY_AT:])))
     return batch
+
+
+def record_count(batch: bytes | bytearray | memoryview) -> int:
+    """Returns how many records a whole batch says that it has; nothing is checked."""
+    count: int = _COUNT.unpack_from(batch, _COUNT_AT)[0]
+    return count
 
 
 def batch_length(buffer: bytes | bytearray | memoryview, at: int = 0) -> int:

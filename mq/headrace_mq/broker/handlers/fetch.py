@@ -11,6 +11,7 @@ from headrace_mq.broker.long_poll import ParkedFetch
 from headrace_mq.broker.state import BrokerState
 from headrace_mq.errors import InvalidArgument, QueueNotFound, ResponseCode, TopicNotFound
 from headrace_mq.message import QueueRef, check_topic
+from headrace_mq.protocol.batch import record_count
 from headrace_mq.protocol.bodies import (
     Fetch,
     FetchAnswer,
@@ -49,6 +50,9 @@ def fetch(state: BrokerState, connection: Connection, frame: Frame) -> Parts | N
     """
     request = decode(Fetch, frame.body)
     _check(state, request)
+    peer = state.peers.get(connection)
+    if peer is not None:
+        peer.reads = True
     found, coming = _read(state, request)
     wait_ms = min(request.wait_ms, state.settings.fetch_wait_ms_max)
     if coming:
@@ -115,6 +119,10 @@ def _read(state: BrokerState, request: Fetch) -> _Found:
             break
         states.append(status)
         batches += found
+        if found:
+            messages = sum(map(record_count, found))
+            queue = QueueRef(item.topic, item.queue_id)
+            state.note_fetched(request.group, queue, messages, size)
         used += size
         if used >= budget:
             break

@@ -8,6 +8,7 @@ but for those to the schedule.
 import structlog
 
 from headrace_mq._net.server import Connection
+from headrace_mq.broker.peers import Peer
 from headrace_mq.broker.state import BrokerState
 from headrace_mq.errors import (
     BrokerError,
@@ -42,7 +43,8 @@ def produce(state: BrokerState, connection: Connection, frame: Frame) -> tuple[b
         raise MalformedRequest(f"the body is no row of record batches: {error}") from error
     if not batches:
         raise MalformedRequest("a PRODUCE request holds at least one record batch")
-    results = [_produce_batch(state, batch) for batch in batches]
+    peer = state.peers.get(connection)
+    results = [_produce_batch(state, peer, batch) for batch in batches]
     if frame.is_oneway:
         return None
     if all(result.code for result in results):
@@ -51,7 +53,7 @@ def produce(state: BrokerState, connection: Connection, frame: Frame) -> tuple[b
     return None
 
 
-def _produce_batch(state: BrokerState, batch: memoryview) -> Produced:
+def _produce_batch(state: BrokerState, peer: Peer | None, batch: memoryview) -> Produced:
     try:
         header = read_header(batch)
     except DataCorrupt as error:
@@ -66,6 +68,8 @@ def _produce_batch(state: BrokerState, batch: memoryview) -> Produced:
         _log.exception("a batch could not be appended", topic=queue.topic, queue=queue.queue_id)
         sentence = "the broker failed on this batch and wrote the reason to its log; report it"
         return Produced(queue.topic, queue.queue_id, -1, ResponseCode.INTERNAL_ERROR, sentence)
+    if not duplicate:
+        state.note_produced(peer, header)
     return Produced(queue.topic, queue.queue_id, base_offset, duplicate=duplicate)
 
 

@@ -6,6 +6,7 @@ Sits between: the dispatcher and the broker's clients and groups.
 
 from headrace_mq._net.server import Connection
 from headrace_mq.broker.locks import Owner
+from headrace_mq.broker.peers import Peer
 from headrace_mq.broker.state import BrokerState
 from headrace_mq.errors import (
     InvalidArgument,
@@ -79,6 +80,8 @@ def hello(state: BrokerState, connection: Connection, frame: Frame) -> tuple[byt
     limit = state.settings.frame_bytes_max
     connection.greet(request.client_id, PROTOCOL_VERSION, limit)
     state.clients[request.client_id] = connection
+    software = request.software.encode()[:NAME_BYTES_MAX].decode(errors="ignore")
+    state.peers[connection] = Peer(software=software, since_ms=state.clock.now_ms())
     return (encode(HelloAnswer(state.address, PROTOCOL_VERSION, state.epoch, limit)),)
 
 

@@ -174,7 +174,7 @@ def _obstacles(state: BrokerState, queue: QueueRef, at_work: set[str]) -> list[s
 
 def _described(state: BrokerState, queue: QueueRef) -> QueueDescription:
     first, end = state.range(queue)
-    holds = first < end
+    holds, now_ms = first < end, state.clock.monotonic_ms()
     return QueueDescription(
         *queue,
         first,
@@ -183,4 +183,6 @@ def _described(state: BrokerState, queue: QueueRef) -> QueueDescription:
         readable=state.topics.is_readable(queue),
         first_stored_at_ms=(state.store.stored_at(queue, first) or 0) if holds else 0,
         last_stored_at_ms=(state.store.stored_at(queue, end - 1) or 0) if holds else 0,
+        produced=state.produced.read(queue, now_ms),
+        fetched=state.fetched.read(queue, now_ms),
     )

@@ -19,7 +19,8 @@ def headrace(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[s
 def test_help_names_every_subcommand() -> None:
     shown = headrace("--help")
     assert shown.returncode == 0
-    for name in ("broker", "run", "projection", "db", "topic", "store", "stream"):
+    named = ["broker", "run", "projection", "db", "topic", "group", "producer", "store", "stream"]
+    for name in named:
         assert name in shown.stdout
 
 
@@ -85,3 +86,17 @@ def test_a_database_goes_up_is_checked_and_goes_down(tmp_path: Path) -> None:
     assert "up to date" in headrace("db", "check", "--url", url).stdout
     assert headrace("db", "downgrade", "--url", url, "--revision", "base").returncode == 0
     assert_mistake(headrace("db", "check", "--url", url), "headrace db upgrade")
+
+
+def test_a_running_broker_is_shown(run, broker_address) -> None:
+    shown = run("broker", "show")
+    assert ["address", broker_address] in shown.rows
+    assert ["takes messages", "yes"] in shown.rows
+    told = run("broker", "show", "--json").json
+    assert told["broker"]["broker"] == broker_address
+    assert [log["log"] for log in told["status"]["logs"]] == ["forever", "transient"]
+
+
+def test_a_broker_needs_a_folder(run) -> None:
+    done = run("broker", "--port", "0")
+    assert (done.status, "--data" in done.output) == (2, True)

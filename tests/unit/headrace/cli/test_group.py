@@ -108,3 +108,39 @@ def test_what_cannot_be_done_is_a_mistake(run, group, topic, broker_address) -> 
 
     asyncio.run(reset_at_work())
     assert offset(broker_address, group, topic) == 3
+
+
+def test_groups_are_listed_with_their_lag(run, group) -> None:
+    listed = run("group", "list")
+    assert listed.rows[0] == ["group", "members", "queues", "lag", "messages/s", "bytes/s"]
+    assert [group, "0", "1", "2", "0", "0"] in listed.rows
+    (one,) = [one for one in run("group", "list", "--json").json if one["group"] == group]
+    assert one == {
+        "group": group, "members": 0, "queues": 1, "lag": 2,
+        "fetched": {"messages_1s": 0, "bytes_1s": 0, "messages_10s": 0, "bytes_10s": 0},
+    }  # fmt: skip
+
+
+def test_a_group_is_shown_with_members_and_lag(run, group, topic, broker_address) -> None:
+    shown = run("group", "show", group)
+    assert shown.rows[0] == [
+        "topic", "queue", "end", "offset", "lag", "oldest waits for", "messages/s",
+    ]  # fmt: skip
+    assert shown.rows[1][:5] == [topic, "0", "5", "3", "2"]
+    assert shown.rows[1][5].endswith(" s")
+    assert shown.rows[2] == [topic, "1", "0", "none", "0", "0"]
+    assert shown.rows[3] == [f"group {group}: 0 members, 2 messages behind"]
+
+    async def show_at_work() -> None:
+        async with Consumer(broker_address, group=group, topics=[topic]):
+            done = await asyncio.to_thread(run, "group", "show", group)
+            told = await asyncio.to_thread(run, "group", "show", group, "--json")
+        assert done.rows[0] == ["member", "address", "software", "connected (UTC)", "topics"]
+        assert done.rows[1][-1] == topic
+        (member,) = told.json["group"]["members"]
+        assert (member["member"], member["topics"]) == (done.rows[1][0], [topic])
+        assert told.json["queues"][0]["lag"] == 2
+        assert told.json["now_ms"] >= told.json["queues"][0]["oldest_stored_at_ms"] > 0
+
+    asyncio.run(show_at_work())
+    assert isinstance(run("group", "show", f"no.{group}").error, GroupNotFound)

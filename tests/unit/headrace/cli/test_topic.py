@@ -25,15 +25,16 @@ def test_the_queues_of_a_topic_are_shown(run, topic) -> None:
     run("topic", "freeze", topic, "--queue", "1", "--writing", "--reading")
     shown = run("topic", "show", topic)
     assert shown.rows[1:] == [
-        ["0", "0", "0", "0"],
-        ["1", "0", "0", "0", "writing, reading"],
+        ["0", "0", "0", "0", "0", "0"],
+        ["1", "0", "0", "0", "0", "0", "writing, reading"],
         [f"topic {topic} is kept transient"],
     ]
     told = run("topic", "show", topic, "--json").json
+    nothing = {"messages_1s": 0, "bytes_1s": 0, "messages_10s": 0, "bytes_10s": 0}
     assert (told["topic"], told["retention"]) == (topic, "transient")
     assert told["queues"][1] == {
         "topic": topic, "queue_id": 1, "first": 0, "end": 0, "writable": False, "readable": False,
-        "first_stored_at_ms": 0, "last_stored_at_ms": 0,
+        "first_stored_at_ms": 0, "last_stored_at_ms": 0, "produced": nothing, "fetched": nothing,
     }  # fmt: skip
 
 

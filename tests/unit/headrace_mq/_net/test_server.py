@@ -256,10 +256,13 @@ def test_a_closing_connection_handles_and_sends_nothing_more(wired: Wired) -> No
 
 
 async def test_frames_come_back_over_a_real_socket(dial: Dial) -> None:
-    async with running(Echo()) as (_, host, port):
+    async with running(Echo()) as (server, host, port):
         reader, writer = await dial(host, port)
         writer.write(encode_frame(0, 1, b"one") + encode_frame(0, 2, b"two"))
         frames = await read_frames(reader, 2)
+        (connection,) = server.connections
+        assert connection.received_bytes == connection.sent_bytes == 2 * (16 + 3)
+        assert connection.peer == ":".join(map(str, writer.get_extra_info("sockname")))
         assert [(frame.correlation, bytes(frame.body)) for frame in frames] == [
             (1, b"one"),
             (2, b"two"),
@@ -392,3 +395,20 @@ async def test_no_new_connections_are_taken_while_the_old_ones_are_served(dial: 
         writer.write(encode_frame(0, 2))
         (frame,) = await read_frames(reader, 1)
         assert frame.correlation == 2
+
+
+@pytest.mark.parametrize(
+    ("told", "shown"),
+    [
+        (("127.0.0.1", 5), "127.0.0.1:5"),
+        (("::1", 5, 0, 0), "[::1]:5"),
+        ("", ""),
+        (None, ""),
+    ],
+)
+def test_the_address_of_a_client_is_written_as_one_word(
+    wired: Wired, monkeypatch: pytest.MonkeyPatch, told: object, shown: str
+) -> None:
+    connection, transport, _ = wired
+    monkeypatch.setattr(transport, "get_extra_info", lambda name: {"peername": told}[name])
+    assert connection.peer == shown

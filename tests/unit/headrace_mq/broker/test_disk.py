@@ -51,6 +51,7 @@ def test_each_mark_counts_from_above_it(
     disk.percent = percent
     marks.look()
     assert (refuses(marks), marks.early) == (refused, early)
+    assert ("new messages are refused" in (marks.refusal or "")) is refused
 
 
 def test_the_refusal_says_how_full_whose_disk_is_and_what_happens_next(disk: HandDisk) -> None:

@@ -255,3 +255,17 @@ def test_groups_are_found_by_what_their_members_subscribed_to(groups: Groups[str
     assert (groups.subscribed("t"), groups.subscribed("u")) == (["one", "two"], ["one", "two"])
     groups.leave(LeaveGroup("one", "a"), session="session of a")
     assert groups.subscribed("t") == ["two"]
+
+
+def test_members_are_told_with_their_session_and_last_sign_of_life(groups: Groups[str]) -> None:
+    join(groups, "b", topics=("u", "t"), now_ms=5)
+    join(groups, "a", session="session of b", now_ms=6)
+    join(groups, "a", group="h", session="session of b", now_ms=7)
+    groups.heartbeat(Heartbeat("g", "b"), session="session of b", now_ms=9)
+    assert groups.members("g") == [
+        ("a", "session of b", ("t",), 6),
+        ("b", "session of b", ("t", "u"), 9),
+    ]
+    assert groups.members("nobody") == []
+    assert sorted(groups.names()) == groups.groups_of("session of b") == ["g", "h"]
+    assert groups.groups_of("another") == []

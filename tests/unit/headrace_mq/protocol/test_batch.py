@@ -26,6 +26,7 @@ from headrace_mq.protocol.batch import (
     decode_records,
     encode_batch,
     read_header,
+    record_count,
     sound_batch,
     split_batches,
     tag_bit,
@@ -199,6 +200,7 @@ def test_a_stored_batch_says_who_it_is_unless_any_of_its_bits_is_wrong(
 def test_the_header_reads_the_same_from_any_buffer_and_place(batch: bytes) -> None:
     expected = read_header(batch)
     assert read_header(bytearray(batch)) == expected
+    assert record_count(batch) == expected.count
     assert read_header(memoryview(b"xyz" + batch), 3) == expected
     check_head(memoryview(b"xyz" + batch), 3)
     check_body(memoryview(b"xyz" + batch), 3)

@@ -117,7 +117,11 @@ def test_a_field_of_a_newer_version_is_skipped(kind: type[Body]) -> None:
 def example(kind: type[Body]) -> list[Any]:
     samples = {str: "x", int: 1, bool: True, bytes: b"x", list: []}
     hints = get_type_hints(kind)
-    return [samples[get_origin(hints[name]) or hints[name]] for name in kind.__struct_fields__]
+    found = []
+    for name in kind.__struct_fields__:
+        hint = get_origin(hints[name]) or hints[name]
+        found.append(example(hint) if issubclass(hint, Body) else samples[hint])
+    return found
 
 
 def test_fields_that_an_older_version_did_not_send_have_defaults() -> None:

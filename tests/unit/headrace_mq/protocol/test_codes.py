@@ -29,6 +29,11 @@ def test_no_number_ever_changes_its_meaning() -> None:
         "UNLOCK_QUEUES": 81,
         "CANCEL_SCHEDULED": 90,
         "DESCRIBE_SCHEDULE": 91,
+        "LIST_GROUPS": 61,
+        "DESCRIBE_GROUP": 62,
+        "DESCRIBE_LAG": 63,
+        "LIST_CONNECTIONS": 64,
+        "BROKER_STATUS": 65,
         "PUSHED_REPLY": 128,
         "PUSHED_GROUP_CHANGE": 129,
     }

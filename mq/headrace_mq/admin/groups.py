@@ -1,0 +1,83 @@
+"""
+Administration of groups and connections: who is there, and how far behind.
+
+Sits between: `client`, whose part it is, and the broker's requests about groups and connections.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from headrace_mq.admin.topics import TopicAdministration, portions
+from headrace_mq.protocol.administration import (
+    BrokerStatus,
+    ConnectionDescription,
+    ConnectionsAnswer,
+    DescribeGroup,
+    DescribeLag,
+    GroupDescription,
+    GroupsAnswer,
+    GroupSummary,
+    LagAnswer,
+    ListConnections,
+    ListGroups,
+)
+from headrace_mq.protocol.bodies import BrokerDescription
+from headrace_mq.protocol.codes import RequestCode
+
+__all__ = ["GroupAdministration", "Role"]
+
+Role = Literal["", "producer", "consumer", "reader"]
+
+
+class GroupAdministration(TopicAdministration):
+    """The calls about groups, connections and the broker as a whole."""
+
+    async def groups(self) -> list[GroupSummary]:
+        """All groups that have members or offsets, by name, with their lag over all queues."""
+        found: list[GroupSummary] = []
+        more = True
+        while more:
+            asked = ListGroups(after=found[-1].group if found else "")
+            answer = await self._ask(GroupsAnswer, RequestCode.LIST_GROUPS, asked)
+            found += answer.groups
+            more = answer.more
+        return found
+
+    async def group(self, group: str) -> GroupDescription:
+        """A group's members and topics. Raises GroupNotFound."""
+        return await self._ask(GroupDescription, RequestCode.DESCRIBE_GROUP, DescribeGroup(group))
+
+    async def lag(self, group: str, topics: Sequence[str]) -> LagAnswer:
+        """How far behind a group is in every queue of the topics, and the broker's time.
+
+        The end of a queue is what the broker holds at that moment; a queue in which the group
+        never committed is behind by all that it holds.
+
+        Raises:
+            TopicNotFound: there is no such topic.
+        """
+        known = [await self.topic(topic) for topic in topics]
+        answer = LagAnswer(0, [])
+        for names in portions(known):
+            asked = DescribeLag(group, names)
+            part = await self._ask(LagAnswer, RequestCode.DESCRIBE_LAG, asked)
+            answer = LagAnswer(part.now_ms, answer.queues + part.queues)
+        return answer
+
+    async def connections(self, role: Role = "") -> list[ConnectionDescription]:
+        """Who is connected, the oldest first.
+
+        Args:
+            role: only producers, members of groups, or readers without a group.
+        """
+        asked = ListConnections(role)
+        answer = await self._ask(ConnectionsAnswer, RequestCode.LIST_CONNECTIONS, asked)
+        return answer.connections
+
+    async def describe(self) -> BrokerDescription:
+        """The broker itself: address, epoch, connections, whether it still accepts messages."""
+        return await self._ask(BrokerDescription, RequestCode.DESCRIBE_BROKER)
+
+    async def status(self) -> BrokerStatus:
+        """What the broker holds, and what goes through it."""
+        return await self._ask(BrokerStatus, RequestCode.BROKER_STATUS)

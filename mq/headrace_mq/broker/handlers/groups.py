@@ -1,0 +1,213 @@
+"""
+LIST_GROUPS, DESCRIBE_GROUP, DESCRIBE_LAG, LIST_CONNECTIONS and BROKER_STATUS: what goes on here.
+
+Sits between: the dispatcher and the broker's groups, offsets and connections. Lag is counted from
+the end of the queue at this moment, never from what a client told.
+"""
+
+from collections.abc import Iterable
+from itertools import islice
+
+from headrace_mq._net.server import Connection
+from headrace_mq.broker.handlers.sessions import check_name
+from headrace_mq.broker.handlers.topics import QUEUES_DESCRIBED_MAX
+from headrace_mq.broker.peers import Peer
+from headrace_mq.broker.state import BrokerState
+from headrace_mq.errors import GroupNotFound, InvalidArgument
+from headrace_mq.message import QueueRef
+from headrace_mq.protocol.administration import (
+    BrokerStatus,
+    ConnectionDescription,
+    ConnectionsAnswer,
+    DescribeGroup,
+    DescribeLag,
+    GroupDescription,
+    GroupsAnswer,
+    GroupSummary,
+    LagAnswer,
+    ListConnections,
+    ListGroups,
+    LogDescription,
+    MemberDescription,
+    QueueLag,
+    Traffic,
+)
+from headrace_mq.protocol.bodies import decode, encode
+from headrace_mq.protocol.frame import Frame
+from headrace_mq.store.message_store import RETENTIONS
+
+__all__ = [
+    "GROUPS_LISTED_MAX",
+    "ROLES",
+    "broker_status",
+    "describe_group",
+    "describe_lag",
+    "list_connections",
+    "list_groups",
+]
+
+ROLES = ("producer", "consumer", "reader")
+# Groups in one answer, and queues looked at for it: a few milliseconds of the loop's time.
+GROUPS_LISTED_MAX = 256
+QUEUES_COUNTED_MAX = 4_096
+# Of one connection; most have one or two.
+CONNECTION_GROUPS_MAX = 16
+
+
+def list_groups(state: BrokerState, _connection: Connection, frame: Frame) -> tuple[bytes]:
+    """Answers the next groups by name, with their lag over all queues."""
+    after = decode(ListGroups, frame.body).after
+    names = sorted({*state.offsets.names(), *state.groups.names()})
+    ahead = [name for name in names if name > after]
+    groups: list[GroupSummary] = []
+    counted = 0
+    for name in ahead[:GROUPS_LISTED_MAX]:
+        queues = _queues_of(state, name)
+        counted += len(queues)
+        # At least one, so that whoever asks comes to an end.
+        if groups and counted > QUEUES_COUNTED_MAX:
+            break
+        groups.append(_summary(state, name, queues))
+    return (encode(GroupsAnswer(groups, more=len(groups) < len(ahead))),)
+
+
+def describe_group(state: BrokerState, _connection: Connection, frame: Frame) -> tuple[bytes]:
+    """Answers a group's members and topics. Raises GroupNotFound."""
+    name = decode(DescribeGroup, frame.body).group
+    members, now_ms = state.groups.members(name), state.clock.monotonic_ms()
+    topics = sorted({queue.topic for queue in _queues_of(state, name)})
+    if not members and not topics:
+        raise GroupNotFound(
+            f"group {name!r} has neither members nor offsets here; correct the name"
+        )
+    described = [
+        MemberDescription(
+            member.name,
+            member.session.peer,
+            _peer(state, member.session).software,
+            _peer(state, member.session).since_ms,
+            max(0, now_ms - member.heard_at_ms),
+            list(member.topics),
+        )
+        for member in members
+    ]
+    generation = state.groups.view(name).generation
+    return (encode(GroupDescription(name, generation, described, topics)),)
+
+
+def describe_lag(state: BrokerState, _connection: Connection, frame: Frame) -> tuple[bytes]:
+    """Answers how far behind a group is in each queue of the topics.
+
+    Raises:
+        TopicNotFound: there is no such topic.
+        InvalidArgument: the topics have too many queues for one answer.
+    """
+    request = decode(DescribeLag, frame.body)
+    check_name("group", request.group)
+    queues = [queue for topic in request.topics for queue in state.topics.queues_of(topic)]
+    if len(queues) > QUEUES_DESCRIBED_MAX:
+        raise InvalidArgument(
+            f"one request describes at most {QUEUES_DESCRIBED_MAX} queues, not {len(queues)}; name"
+            " fewer topics at a time"
+        )
+    lags = [_lag(state, request.group, queue) for queue in queues]
+    return (encode(LagAnswer(state.clock.now_ms(), lags)),)
+
+
+def list_connections(state: BrokerState, _connection: Connection, frame: Frame) -> tuple[bytes]:
+    """Answers who is connected, the oldest first. Raises InvalidArgument: no such role."""
+    role = decode(ListConnections, frame.body).role
+    if role and role not in ROLES:
+        raise InvalidArgument(f"{role!r} is no role; use one of {', '.join(ROLES)}, or none")
+    found = []
+    for connection, peer in state.peers.items():
+        groups = state.groups.groups_of(connection)
+        roles = peer.roles(member=bool(groups))
+        if not role or role in roles:
+            found.append(_connected(connection, peer, roles, groups))
+    return (encode(ConnectionsAnswer(found)),)
+
+
+def broker_status(state: BrokerState, _connection: Connection, _frame: Frame) -> tuple[bytes]:
+    """Answers what the broker holds and does as a whole."""
+    now_ms = state.clock.monotonic_ms()
+    topics = state.topics.all()
+    logs = []
+    for log in RETENTIONS:
+        segments = state.store.segments(log)
+        size = sum(segment.bytes for segment in segments)
+        first, end = (segments[0].base, segments[-1].end) if segments else (0, 0)
+        logs.append(LogDescription(log, len(segments), size, first, end))
+    status = BrokerStatus(
+        now_ms=state.clock.now_ms(),
+        topics=len(topics),
+        queues=sum(topic.queues for topic in topics),
+        groups=len({*state.offsets.names(), *state.groups.names()}),
+        connections=len(state.server.connections),
+        refuses=state.store.read_only or state.watermarks.refusal or "",
+        produced=state.produced.total(now_ms),
+        fetched=state.fetched.total(now_ms),
+        logs=logs,
+    )
+    return (encode(status),)
+
+
+def _queues_of(state: BrokerState, group: str) -> list[QueueRef]:
+    """The queues in which a group has an offset, or that its members subscribed to."""
+    queues = set(state.offsets.of(group))
+    for topic in {topic for member in state.groups.members(group) for topic in member.topics}:
+        if topic in state.topics:
+            queues.update(state.topics.queues_of(topic))
+    return sorted(queues)
+
+
+def _summary(state: BrokerState, group: str, queues: Iterable[QueueRef]) -> GroupSummary:
+    now_ms, looked_at = state.clock.monotonic_ms(), list(queues)
+    lag = sum(_ahead(state, group, queue)[3] for queue in looked_at)
+    fetched = _sum(state.fetched_by.read((group, queue), now_ms) for queue in looked_at)
+    members = len(state.groups.members(group))
+    return GroupSummary(group, members, len(looked_at), lag, fetched)
+
+
+def _ahead(state: BrokerState, group: str, queue: QueueRef) -> tuple[int, int, int, int]:
+    """First, end, committed offset, and how many messages are held from there to the end."""
+    first, end = state.range(queue)
+    committed = state.offsets.get(group, queue)
+    return first, end, committed, end - max(committed, first)
+
+
+def _lag(state: BrokerState, group: str, queue: QueueRef) -> QueueLag:
+    first, end, committed, lag = _ahead(state, group, queue)
+    oldest = state.store.stored_at(queue, max(committed, first)) if lag else None
+    fetched = state.fetched_by.read((group, queue), state.clock.monotonic_ms())
+    return QueueLag(*queue, first, end, committed, lag, oldest or 0, fetched)
+
+
+def _connected(
+    connection: Connection, peer: Peer, roles: list[str], groups: list[str]
+) -> ConnectionDescription:
+    return ConnectionDescription(
+        client_id=connection.client_id,
+        address=connection.peer,
+        software=peer.software,
+        since_ms=peer.since_ms,
+        roles=roles,
+        groups=list(islice(groups, CONNECTION_GROUPS_MAX)),
+        received_bytes=connection.received_bytes,
+        sent_bytes=connection.sent_bytes,
+        produced=peer.produced,
+    )
+
+
+def _peer(state: BrokerState, connection: Connection) -> Peer:
+    return state.peers.get(connection) or Peer(software="", since_ms=0)
+
+
+def _sum(traffic: Iterable[Traffic]) -> Traffic:
+    one_messages = one_bytes = ten_messages = ten_bytes = 0
+    for part in traffic:
+        one_messages += part.messages_1s
+        one_bytes += part.bytes_1s
+        ten_messages += part.messages_10s
+        ten_bytes += part.bytes_10s
+    return Traffic(one_messages, one_bytes, ten_messages, ten_bytes)

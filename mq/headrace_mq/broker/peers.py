@@ -1,0 +1,35 @@
+"""
+Who is connected: what a client said of itself, and what it does here.
+
+Sits between: the handlers, which note what a connection does, and the listing of connections.
+"""
+
+from dataclasses import dataclass
+
+__all__ = ["Peer"]
+
+
+@dataclass(slots=True, kw_only=True)
+class Peer:
+    """One client, from its handshake to the end of its connection.
+
+    Attributes:
+        software: what it calls itself.
+        since_ms: when it shook hands.
+        produced: messages that were taken from it.
+        reads: whether it has ever fetched.
+    """
+
+    software: str
+    since_ms: int
+    produced: int = 0
+    reads: bool = False
+
+    def roles(self, *, member: bool) -> list[str]:
+        """What it is: a producer, a consumer (member of a group) or a reader without a group."""
+        found = ["producer"] if self.produced else []
+        if member:
+            found.append("consumer")
+        elif self.reads:
+            found.append("reader")
+        return found
