@@ -13,6 +13,7 @@ import structlog
 
 from headrace_mq._runtime.files import Files, SystemFiles
 from headrace_mq.broker.metadata_file import MetadataFile
+from headrace_mq.store.message_store import LOCK_NAME, RETENTIONS
 
 __all__ = ["KeptBroker", "next_epoch"]
 
@@ -32,7 +33,7 @@ def next_epoch(
 
     Args:
         file: where the last epoch stands.
-        store: the directory with the messages; whether it is empty tells a first start.
+        store: the directory with the messages; what it holds tells a first start.
         now_ms: the time, for a start that finds messages but no epoch.
         files: the file system.
 
@@ -44,7 +45,7 @@ def next_epoch(
     kept = file.read()
     if kept is not None:
         epoch = kept.epoch + 1
-    elif files.exists(store) and files.names(store):
+    elif _is_used(files, store):
         # No broker starts once a second, so seconds since 1970 are above every epoch that counted.
         epoch = now_ms // 1_000
         _log.warning("broker.json is missing, the epoch is taken from the clock", epoch=epoch)
@@ -52,3 +53,12 @@ def next_epoch(
         epoch = 1
     file.write(KeptBroker(epoch))
     return epoch
+
+
+def _is_used(files: Files, store: Path) -> bool:
+    """Whether an earlier start left anything but an empty store."""
+    if not files.exists(store):
+        return False
+    names = set(files.names(store))
+    logs = names & set(RETENTIONS)
+    return bool(names - logs - {LOCK_NAME}) or any(files.names(store / log) for log in logs)

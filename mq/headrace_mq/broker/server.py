@@ -1,7 +1,7 @@
 """
 The broker: everything wired together, and the order in which it starts and stops.
 
-    start   epoch -> store (recovers) -> topics -> offsets -> schedule -> listen
+    start   lock -> epoch -> store (recovers) -> topics -> offsets -> schedule -> listen
     stop    no new connections, no new messages -> the schedule rests
             -> what is appended becomes durable and is answered
             -> parked fetches are answered -> connections close -> offsets -> store
@@ -36,7 +36,7 @@ from headrace_mq.broker.offsets import Offsets
 from headrace_mq.broker.scheduler import Scheduler
 from headrace_mq.broker.state import BrokerState
 from headrace_mq.broker.topics import Topics
-from headrace_mq.errors import DataCorrupt, MessageQueueError
+from headrace_mq.errors import DataCorrupt
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.scheduling import SCHEDULE_QUEUE
 from headrace_mq.settings import BrokerSettings
@@ -152,13 +152,10 @@ class Broker:
         settings, clock = self._settings.store, self._clock
         directory = settings.directory
         file = broker_file(directory, self._files)
-        try:
-            epoch = next_epoch(file, store=directory, now_ms=clock.now_ms(), files=self._files)
-        except OSError as error:
-            raise MessageQueueError(
-                f"the broker's files in {directory} cannot be used ({error.strerror or error});"
-                " check the disk and the rights on the directory, or choose another one"
-            ) from error
+
+        def epoch() -> int:
+            return next_epoch(file, store=directory, now_ms=clock.now_ms(), files=self._files)
+
         store = MessageStore(settings, epoch=epoch, clock=clock, files=self._files)
         try:
             store.open()
@@ -167,7 +164,7 @@ class Broker:
                 f"{error}. `headrace store check {directory}` tells what is damaged, `headrace store"
                 f" repair {directory}` what can be done"
             ) from error
-        self._epoch = epoch
+        self._epoch = store.epoch
         return store
 
     def _load(self, store: MessageStore) -> BrokerState:

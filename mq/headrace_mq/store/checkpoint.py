@@ -25,6 +25,10 @@ MAGIC = b"HRCHKPNT"
 CHECKPOINT_FORMAT = 1
 _HEADER = struct.Struct("<8sHHIII")
 _CRC_AT, _AFTER_CRC = 12, 16
+_ADVICE = (
+    "restore it from a backup, or go on as `headrace store check DIR` and `headrace store repair"
+    " DIR` say (DIR: the broker's data directory)"
+)
 
 
 def _crc(content: bytes) -> int:
@@ -66,13 +70,16 @@ def read_checkpoint(files: Files, path: Path) -> bytes | None:
     finally:
         files.close(fd)
     if len(content) < _HEADER.size or not content.startswith(MAGIC):
-        raise DataCorrupt(f"{path} is no checkpoint; restore it from a backup")
+        raise DataCorrupt(f"{path} is no checkpoint; {_ADVICE}")
     _, version, header_bytes, crc, payload_bytes, _ = _HEADER.unpack_from(content)
+    # First, so that a flipped bit in the version is damage and no newer version.
+    if crc != _crc(content):
+        raise DataCorrupt(f"{path} fails its checksum; {_ADVICE}")
     if version > CHECKPOINT_FORMAT:
         raise FormatTooNew(
             f"{path} has checkpoint format {version}, this version reads up to"
             f" {CHECKPOINT_FORMAT}; start the version that wrote it"
         )
-    if crc != _crc(content) or header_bytes + payload_bytes != len(content):
-        raise DataCorrupt(f"{path} fails its checksum; restore it from a backup")
+    if header_bytes + payload_bytes != len(content):
+        raise DataCorrupt(f"{path} contradicts itself; {_ADVICE}")
     return content[header_bytes:]

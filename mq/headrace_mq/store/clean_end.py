@@ -1,21 +1,35 @@
 """
 `store.checkpoint`: how far everything reached when it was written, and from where on it is kept.
 
-Sits between: `message_store`, `inspection` and `repair`, and the checkpoint file. All of it only
-grows, so an old one stays true: it says less.
+It is written twice, one file after the other, because nothing else knows the ends of queues whose
+messages are all deleted. Sits between: `message_store`, `inspection` and `repair`, and the checkpoint
+files. All of it only grows, so an old one stays true: it says less.
 """
 
 from pathlib import Path
 
 import msgspec
+import structlog
 
 from headrace_mq._runtime.files import Files
 from headrace_mq.errors import DataCorrupt
 from headrace_mq.store.checkpoint import read_checkpoint, write_checkpoint
+from headrace_mq.store.log_walk import Damage
 
-__all__ = ["CHECKPOINT_NAME", "CleanEnd", "QueueEnd", "read_clean_end", "write_clean_end"]
+__all__ = [
+    "CHECKPOINT_NAME",
+    "COPY_NAME",
+    "CleanEnd",
+    "QueueEnd",
+    "read_clean_end",
+    "read_either",
+    "write_both",
+]
+
+_log = structlog.get_logger(__name__)
 
 CHECKPOINT_NAME = "store.checkpoint"
+COPY_NAME = "store.checkpoint.copy"
 
 
 class QueueEnd(msgspec.Struct, frozen=True, array_like=True):
@@ -39,7 +53,7 @@ class CleanEnd(msgspec.Struct, frozen=True, array_like=True):
 
 
 def read_clean_end(files: Files, path: Path) -> CleanEnd | None:
-    """Returns what a checkpoint says, or None where there is none.
+    """Returns what one of the two files says, or None where there is none.
 
     Raises:
         DataCorrupt: it is damaged, or a checkpoint of something else.
@@ -54,6 +68,31 @@ def read_clean_end(files: Files, path: Path) -> CleanEnd | None:
         raise DataCorrupt(f"{path} is no checkpoint of a store: {error}") from error
 
 
-def write_clean_end(files: Files, path: Path, clean_end: CleanEnd) -> None:
-    """Replaces a checkpoint; durable on return. Raises OSError like `write_checkpoint`."""
-    write_checkpoint(files, path, msgspec.msgpack.encode(clean_end))
+def read_either(files: Files, directory: Path) -> tuple[CleanEnd, list[Damage]]:
+    """Returns what a store's checkpoint says, or else its copy, and which of them are damaged.
+
+    Raises:
+        FormatTooNew: a newer version wrote it.
+    """
+    damage = []
+    for name in (CHECKPOINT_NAME, COPY_NAME):
+        try:
+            found = read_clean_end(files, directory / name)
+        except DataCorrupt as error:
+            _log.error("the store's checkpoint is damaged", name=name, error=str(error))
+            damage.append(Damage(name, 0, 0, str(error)))
+        else:
+            if found is not None:
+                return found, damage
+    # The logs are the truth; the checkpoint only knows how long they have to be.
+    return CleanEnd(), damage
+
+
+def write_both(files: Files, directory: Path, clean_end: CleanEnd) -> None:
+    """Replaces a store's checkpoint, then its copy; durable on return.
+
+    Raises:
+        OSError: each of them holds what it held before, or the new one.
+    """
+    for name in (CHECKPOINT_NAME, COPY_NAME):
+        write_checkpoint(files, directory / name, msgspec.msgpack.encode(clean_end))

@@ -71,6 +71,7 @@ class CommitLog:
 
     Attributes:
         name: the retention policy, and the directory's name.
+        epoch: of the broker, written into new segments.
         index: where the batches of its queues stand.
         keys: which batches may hold a key.
         segments: open segments by position.
@@ -86,13 +87,13 @@ class CommitLog:
         directory: Path,
         *,
         segment_bytes: int,
-        epoch: int,
+        epoch: int = 1,
         index_block_bytes: int = BLOCK_BYTES,
     ) -> None:
         self._files = files
         self._directory = directory
         self._segment_bytes = segment_bytes
-        self._epoch = epoch
+        self.epoch = epoch
         self._bases: list[int] = []
         self.name = directory.name
         self.index = LogIndex(files, directory.name, block_bytes=index_block_bytes)
@@ -235,7 +236,7 @@ class CommitLog:
             log=self.name,
             base=self.tail,
             file_bytes=max(self._segment_bytes, needed),
-            epoch=self._epoch,
+            epoch=self.epoch,
             now_ms=now_ms,
         )
         self.tail_limit = plan.base + plan.file_bytes - SEGMENT_HEADER_BYTES

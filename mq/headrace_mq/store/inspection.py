@@ -21,7 +21,7 @@ from headrace_mq.errors import DataCorrupt, FormatTooNew, MessageQueueError
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import BatchHeader
 from headrace_mq.store.checkpoint import read_checkpoint
-from headrace_mq.store.clean_end import CHECKPOINT_NAME, CleanEnd
+from headrace_mq.store.clean_end import CHECKPOINT_NAME, COPY_NAME, CleanEnd
 from headrace_mq.store.index_inspection import index_flaw, indexed_end, keys_flaw
 from headrace_mq.store.key_file import KEYS_SUFFIX
 from headrace_mq.store.log_walk import Gap, LogWalk
@@ -132,7 +132,7 @@ class _Inspection:
         names = self._files.names(self._directory)
         folders = {file.partition("/")[0] for file in self._metadata}
         for name in names:
-            if name not in {_LOCK, CHECKPOINT, *RETENTIONS, *folders}:
+            if name not in {_LOCK, CHECKPOINT, COPY_NAME, *RETENTIONS, *folders}:
                 self._pass_over(name)
         known = self._check_checkpoint()
         for log in RETENTIONS:
@@ -148,12 +148,15 @@ class _Inspection:
         )
 
     def _check_checkpoint(self) -> CleanEnd | None:
-        found = self._check_small(
-            CHECKPOINT,
-            lambda payload: msgspec.msgpack.decode(payload, type=CleanEnd),
-            kind="checkpoint",
-        )
-        return found if isinstance(found, CleanEnd) else None
+        found = [
+            self._check_small(
+                name,
+                lambda payload: msgspec.msgpack.decode(payload, type=CleanEnd),
+                kind="checkpoint",
+            )
+            for name in (CHECKPOINT, COPY_NAME)
+        ]
+        return next((one for one in found if isinstance(one, CleanEnd)), None)
 
     def _check_metadata(self, folder: str) -> None:
         for name in self._files.names(self._directory / folder):

@@ -34,13 +34,7 @@ from headrace_mq.protocol.batch import (
 )
 from headrace_mq.settings import StoreSettings
 from headrace_mq.store.batch_reader import Batch, BatchReader, ReadFigures
-from headrace_mq.store.clean_end import (
-    CHECKPOINT_NAME,
-    CleanEnd,
-    QueueEnd,
-    read_clean_end,
-    write_clean_end,
-)
+from headrace_mq.store.clean_end import CleanEnd, QueueEnd, read_either, write_both
 from headrace_mq.store.commit_log import CommitLog, SegmentInfo
 from headrace_mq.store.finding import Finder
 from headrace_mq.store.flusher import STAGED_BYTES_MAX, Flusher, Group, Staged
@@ -54,13 +48,13 @@ from headrace_mq.store.recovery import recover
 from headrace_mq.store.segment import Place, SyncFailed
 from headrace_mq.store.tail_cache import TailCache
 
-__all__ = ["RETENTIONS", "Appended", "Damage", "MessageStore", "SegmentInfo"]
+__all__ = ["LOCK_NAME", "RETENTIONS", "Appended", "Damage", "MessageStore", "SegmentInfo"]
 
 _log = structlog.get_logger(__name__)
 
 # One log, and one directory, each.
 RETENTIONS = ("forever", "transient")
-_LOCK_NAME = "lock"
+LOCK_NAME = "lock"
 
 Fetch = Callable[[QueueRef, CommitLog, list[Entry]], Sequence[Batch | str] | None]
 _new = tuple.__new__
@@ -78,7 +72,8 @@ class MessageStore:
 
     Args:
         settings: where and how.
-        epoch: the broker's epoch, written into every batch.
+        epoch: the broker's epoch, written into every batch; a function is asked for it once no
+            other broker can use the directory.
         clock: tells the append time.
         files: the file system; tests pass one that fails.
         index_block_bytes: of the log, between two blocks of its index.
@@ -87,6 +82,7 @@ class MessageStore:
         on_visible: called on the loop with the queues that have something to read now, because
             it is new or because it has come from the disk.
         damage: what was found damaged since the start.
+        epoch: the broker's epoch, once it is open.
         find: searches for messages by key, for a few milliseconds.
     """
 
@@ -94,7 +90,7 @@ class MessageStore:
         self,
         settings: StoreSettings,
         *,
-        epoch: int = 1,
+        epoch: int | Callable[[], int] = 1,
         clock: Clock | None = None,
         files: Files | None = None,
         index_block_bytes: int = BLOCK_BYTES,
@@ -102,13 +98,13 @@ class MessageStore:
         self._files = SystemFiles() if files is None else files
         self._clock = SystemClock() if clock is None else clock
         self._directory = settings.directory
-        self._epoch = epoch
+        self._take_epoch = epoch if callable(epoch) else None
+        self.epoch = 0 if callable(epoch) else epoch
         self._logs = {
             name: CommitLog(
                 self._files,
                 settings.directory / name,
                 segment_bytes=settings.segment_bytes,
-                epoch=epoch,
                 index_block_bytes=index_block_bytes,
             )
             for name in RETENTIONS
@@ -161,8 +157,10 @@ class MessageStore:
 
     def _open(self) -> None:
         self._make_directories()
-        clean_end = self._read_checkpoint()
+        self.epoch = self.epoch if self._take_epoch is None else self._take_epoch()
+        clean_end, self.damage = read_either(self._files, self._directory)
         for name, log in self._logs.items():
+            log.epoch = self.epoch
             self._starts[name] = log.open(clean_end.starts.get(name))
             self.damage += recover(log, self._queues, synced=clean_end.logs.get(name, 0))
         self._queues.skip_missed()
@@ -182,7 +180,7 @@ class MessageStore:
         for directory in reversed([path for path in missing if not self._files.exists(path)]):
             self._files.make_directory(directory)
             self._files.sync_directory(directory.parent)
-        self._lock_fd = self._files.open(self._directory / _LOCK_NAME, create=True)
+        self._lock_fd = self._files.open(self._directory / LOCK_NAME, create=True)
         if not self._files.lock(self._lock_fd):
             raise MessageQueueError(
                 f"another broker uses {self._directory}; stop it, or give this one a directory of"
@@ -191,16 +189,6 @@ class MessageStore:
         for log in RETENTIONS:
             self._files.make_directory(self._directory / log)
         self._files.sync_directory(self._directory)
-
-    def _read_checkpoint(self) -> CleanEnd:
-        path = self._directory / CHECKPOINT_NAME
-        try:
-            return read_clean_end(self._files, path) or CleanEnd()
-        except DataCorrupt as error:
-            # The logs are the truth; the checkpoint only knows how long they have to be.
-            self.damage.append(Damage(CHECKPOINT_NAME, 0, 0, str(error)))
-            _log.error("the store's checkpoint is damaged", path=str(path), error=str(error))
-            return CleanEnd()
 
     def append(
         self,
@@ -249,7 +237,7 @@ class MessageStore:
             base_offset=base,
             position=position,
             appended_at_ms=now_ms,
-            epoch=self._epoch,
+            epoch=self.epoch,
         )
         undo = self._queues.stage(queue, header)
         # Named tuples built as tuples: half the time of calling them.
@@ -457,7 +445,7 @@ class MessageStore:
             ],
             starts=self._starts,
         )
-        write_clean_end(self._files, self._directory / CHECKPOINT_NAME, clean_end)
+        write_both(self._files, self._directory, clean_end)
 
     def _release(self) -> None:
         self._writer.stop()

@@ -136,7 +136,8 @@ class _Recovery:
         if segment.header_damage is not None and position == segment.base:
             raise DataCorrupt(
                 f"{segment.path} holds nothing that can be read; restore it from a backup, or"
-                " move it away to go on without it"
+                f" move it away with `headrace store repair {segment.path.parent.parent}` to go on"
+                " without it"
             )
         if walk.has_bytes(position):
             _log.info("a torn write was cut off", log=self._log.name, position=position)
@@ -256,7 +257,9 @@ def recover(log: CommitLog, ledger: Ledger, *, synced: int) -> list[Damage]:
     if synced > limit:
         raise DataCorrupt(
             f"the log {log.name!r} reached position {synced} when it was closed, but its files end"
-            f" at {limit}: a segment file is missing; put it back"
+            f" at {limit}: a segment file is missing; put it back, or go on without it as"
+            " `headrace store check DIR` and `headrace store repair DIR` say (DIR: the broker's"
+            " data directory)"
         )
     recovery = _Recovery(log, ledger, synced)
     recovery.run()

@@ -17,6 +17,7 @@ from headrace_mq._runtime.files import Files, SystemFiles
 from headrace_mq.errors import DataCorrupt, FormatTooNew
 from headrace_mq.protocol.batch import BatchHeader
 from headrace_mq.store.checkpoint import read_checkpoint, write_checkpoint
+from headrace_mq.store.clean_end import COPY_NAME
 from headrace_mq.store.inspection import (
     CHECKPOINT,
     INDEX_SUFFIXES,
@@ -168,8 +169,9 @@ class _Plan:
         known = self._metadata.get(finding.file)
         if known is not None:
             return self._aside(finding.file, known.loss)
-        if finding.file == CHECKPOINT:
-            return self._aside(finding.file, "a start then takes the logs as they are")
+        if finding.file in {CHECKPOINT, COPY_NAME}:
+            reason = "a start then takes the other copy, or else the logs as they are"
+            return self._aside(finding.file, reason)
         return self._aside(finding.file, "a broker does not start with it; its messages are lost")
 
     def _aside(self, file: str, reason: str) -> Step:
@@ -193,19 +195,28 @@ class _Plan:
                 steps.append(Step(file=file, becomes="", reason="made again from the log"))
         lost_segments = [file for file in moved if file.endswith(SEGMENT_SUFFIX)]
         shorten = any(one.remedy == "shorten" for one in self._report.findings)
-        if shorten or (lost_segments and CHECKPOINT not in moved):
-            content = self._shortened()
-            if content is not None:
-                self._contents[CHECKPOINT] = content
-                reason = "the logs' ends as they are now; no offset is given twice"
-                steps.append(Step(file=CHECKPOINT, becomes="", reason=reason))
+        content = self._shortened() if shorten or lost_segments else None
+        if content is not None:
+            reason = "the logs' ends as they are now; no offset is given twice"
+            for file in (CHECKPOINT, COPY_NAME):
+                self._contents[file] = content
+                steps.append(Step(file=file, becomes="", reason=reason))
         return steps
 
     def _shortened(self) -> bytes | None:
         """The checkpoint with logs that reach no further than their files; offsets stay."""
-        payload = read_checkpoint(self._files, self._directory / CHECKPOINT)
+        payload = self._checkpoint()
         if payload is None:
             return None
         logs, *others = msgspec.msgpack.decode(payload)
         ends = {log: min(end, self._report.ends.get(log, end)) for log, end in logs.items()}
         return msgspec.msgpack.encode([ends, *others])
+
+    def _checkpoint(self) -> bytes | None:
+        damaged = {one.file for one in self._report.findings if one.kind in {"damaged", "newer"}}
+        for file in (CHECKPOINT, COPY_NAME):
+            if file not in damaged:
+                payload = read_checkpoint(self._files, self._directory / file)
+                if payload is not None:
+                    return payload
+        return None

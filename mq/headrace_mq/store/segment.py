@@ -219,14 +219,15 @@ class Segment:
             self.header_damage = f"{self.path} has no segment header"
             return
         _, version, _, crc, base, _, file_bytes, _, name = _HEADER.unpack_from(block)
+        # First, so that a flipped bit in the version is damage and no newer version.
+        if crc != _header_crc(block):
+            self.header_damage = f"the header of {self.path} fails its checksum"
+            return
         if version > SEGMENT_FORMAT:
             raise FormatTooNew(
                 f"{self.path} has segment format {version}, this version reads up to"
                 f" {SEGMENT_FORMAT}; start the version that wrote it"
             )
-        if crc != _header_crc(block):
-            self.header_damage = f"the header of {self.path} fails its checksum"
-            return
         written_for = name.rstrip(b"\0").decode()
         if base != self.base or written_for != log:
             raise DataCorrupt(

@@ -218,8 +218,8 @@ async def test_every_flipped_bit_of_the_checkpoint_is_noticed_and_costs_nothing(
     bits = bits_of(image.files[path], 1 << 30)
     ends = Counter(after_a_flip(image, path, bit) for bit in bits)
     figures("flipped bits of the checkpoint", flips=len(bits), **ends)
-    assert ends.keys() == {"reported", "refused"}
-    assert ends["refused"] <= 16
+    # Its copy tells the same; no bit makes it look like a newer version.
+    assert ends.keys() == {"reported"}
 
 
 async def test_a_flipped_bit_after_a_kill_is_noticed_below_the_last_group(

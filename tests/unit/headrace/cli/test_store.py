@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
 import pytest
 
 from headrace_mq.broker.metadata import topics_file
@@ -137,6 +138,8 @@ def test_a_newer_store_cannot_be_checked(directory: Path) -> None:
     path = directory / "store.checkpoint"
     content = bytearray(path.read_bytes())
     content[8] = 99
+    crc = int(google_crc32c.value(bytes(content[:12] + content[16:])))
+    content[12:16] = crc.to_bytes(4, "little")
     path.write_bytes(content)
     done = headrace("check", directory)
     assert done.returncode == 2

@@ -23,9 +23,24 @@ def test_a_lost_file_beside_messages_never_leads_back_to_an_old_number(
 ) -> None:
     store = tmp_path / "store"
     first = next_epoch(file, store=store, now_ms=NOW_MS)
-    (store / "00000000000000000000.log").write_bytes(b"messages")
+    (store / "forever").mkdir()
+    (store / "forever/00000000000000000000.log").write_bytes(b"messages")
     file.path.unlink()
     second = next_epoch(file, store=store, now_ms=NOW_MS)
     assert second > first
     assert second < 1 << 32
     assert next_epoch(file, store=store, now_ms=NOW_MS) == second + 1
+
+
+def test_an_empty_store_that_was_just_locked_is_a_first_start(
+    tmp_path: Path, file: MetadataFile[KeptBroker]
+) -> None:
+    store = tmp_path / "store"
+    for log in ("forever", "transient"):
+        (store / log).mkdir(parents=True)
+    (store / "lock").touch()
+    assert next_epoch(file, store=store, now_ms=NOW_MS) == 1
+    file.path.unlink()
+    file.path.parent.rmdir()
+    (store / "store.checkpoint").touch()
+    assert next_epoch(file, store=store, now_ms=NOW_MS) > 1

@@ -1,5 +1,6 @@
 from pathlib import Path
 
+import google_crc32c
 import pytest
 
 from headrace_mq.broker.metadata_file import MetadataFile
@@ -60,6 +61,7 @@ def test_a_file_of_a_newer_version_is_called_new_and_not_damaged(path: Path) -> 
     values(path).write({"a": 1})
     whole = bytearray(path.read_bytes())
     whole[8] = CHECKPOINT_FORMAT + 1
+    whole[12:16] = int(google_crc32c.value(bytes(whole[:12] + whole[16:]))).to_bytes(4, "little")
     path.write_bytes(whole)
     with pytest.raises(FormatTooNew):
         values(path).read()

@@ -457,3 +457,11 @@ async def test_the_broker_indexes_keys_by_itself(broker, client, batch, until) -
     assert broker._state is not None
     log = broker._state.store._logs["transient"]
     await until(lambda: log.keys.lookup(0, 0, from_ms=0, to_ms=1, end=log.end).positions == [])
+
+
+async def test_a_broker_that_is_locked_out_takes_no_epoch(broker, settings) -> None:
+    path = settings().store.directory / "metadata" / "broker.json"
+    before = path.read_bytes()
+    with pytest.raises(MessageQueueError, match="another broker uses"):
+        await Broker(settings()).start()
+    assert path.read_bytes() == before

@@ -24,6 +24,7 @@ from headrace_mq.errors import DataCorrupt, MessageQueueError
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import decode_records, split_batches
 from headrace_mq.store.checkpoint import read_checkpoint
+from headrace_mq.store.clean_end import COPY_NAME
 from headrace_mq.store.inspection import CHECKPOINT, check
 from headrace_mq.store.repair import Repair, export, repair
 from headrace_mq.store.segment import SEGMENT_HEADER_BYTES
@@ -132,6 +133,7 @@ async def test_a_lost_last_segment_lets_the_store_open_and_gives_no_offset_twice
     assert [(step.file, bool(step.becomes)) for step in done.steps] == [
         (CHECKPOINT, True),
         (CHECKPOINT, False),
+        (COPY_NAME, False),
     ]
     assert check(directory, metadata=METADATA).status == "clean"
     store = open_store()
@@ -143,7 +145,8 @@ async def test_a_last_segment_without_anything_readable_is_moved_away(
     fill: Fill, open_store: Any
 ) -> None:
     directory = await fill()
-    (directory / CHECKPOINT).unlink()
+    for name in (CHECKPOINT, COPY_NAME):
+        (directory / name).unlink()
     last = max((directory / "forever").glob("*.log"))
     last.write_bytes(b"\xff" * last.stat().st_size)
     with pytest.raises(DataCorrupt, match="holds nothing"):

@@ -122,14 +122,10 @@ def test_every_flipped_bit_of_the_header_is_noticed(segment: Segment, files: Any
     for at in [*range(64), 100, SEGMENT_HEADER_BYTES - 1]:
         for bit in range(8):
             change(segment.path, at, bytes([good[at] ^ 1 << bit]))
-            try:
-                again = reopened(segment, files)
-            except FormatTooNew:
-                assert at in {8, 9}
-            else:
-                assert again.header_damage is not None
-                assert again.base == BASE
-                again.close()
+            again = reopened(segment, files)
+            assert again.header_damage is not None
+            assert again.base == BASE
+            again.close()
         change(segment.path, at, good[at : at + 1])
 
 

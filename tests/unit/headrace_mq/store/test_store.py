@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
 import msgspec
 import pytest
 
@@ -244,9 +245,15 @@ async def test_files_of_a_newer_version_stop_the_start(
     await store.aclose()
     for path in [*(tmp_path / "store/forever").iterdir(), tmp_path / "store/store.checkpoint"]:
         content = path.read_bytes()
-        path.write_bytes(content[:8] + b"\x63\0" + content[10:])
+        age(path, b"\x63\0")
         with pytest.raises(FormatTooNew, match="format 99"):
             open_store()
+        # One flipped bit of the number is no newer version.
+        path.write_bytes(content[:8] + b"\3\0" + content[10:])
+        store = open_store()
+        assert len(store.damage) == 1
+        assert bodies(store) == [b"0"]
+        store._release()
         path.write_bytes(content)
     open_store()
 
@@ -273,9 +280,12 @@ async def test_a_topic_of_the_longest_name_is_kept(
 
 
 def age(path: Path, version: bytes) -> None:
-    """Gives a file another format number; every file has it at byte 8."""
+    """Gives a file another format number, as the version that has it would write it."""
     content = path.read_bytes()
-    path.write_bytes(content[:8] + version + content[10:])
+    content = content[:8] + version + content[10:]
+    covered = content[:4_096] if path.suffix == ".log" else content
+    crc = google_crc32c.value(covered[:12] + covered[16:])
+    path.write_bytes(content[:12] + int(crc).to_bytes(4, "little") + content[16:])
 
 
 @pytest.fixture
@@ -419,3 +429,24 @@ async def test_times_before_and_behind_all_messages_have_an_answer(
     assert [store.offset_at(ORDERS, at) <= n for n, at in enumerate(times[:30])] == [True] * 30
     assert times[:30] == sorted(times[:30])
     assert store.stored_at(QueueRef("nobody", 0), 0) is None
+
+
+async def test_ends_of_emptied_queues_outlive_one_damaged_checkpoint(
+    open_store: OpenStore, make_batch: MakeBatch, tmp_path: Path
+) -> None:
+    store = open_store()
+    for n in range(40):
+        store.append(make_batch(b"x" * 2_000, queue=0 if n < 5 else 1), retention="transient")
+        await store.durable()
+    assert store.delete_segments("transient", store.segments("transient")[1].base) == 1
+    assert store.range(ORDERS) == (5, 5)
+    store._release()
+    for name in ("store.checkpoint", "store.checkpoint.copy"):
+        path = tmp_path / "store" / name
+        content = path.read_bytes()
+        path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        store = open_store()
+        assert store.range(ORDERS) == (5, 5)
+        assert [one.log for one in store.damage] == ([name] if name == "store.checkpoint" else [])
+        store._release()
+        path.write_bytes(content)
