@@ -218,7 +218,7 @@ class Finder:
             return end
         # Bytes that are no batch cost as much.
         search.work -= max(0, until - position)
-        return max(until, position)
+        return min(walk.position, end)
 
     def _take(self, walk: LogWalk, header: BatchHeader, search: _Search) -> bool:
         """Looks into a batch and takes it if it is wanted; False if it comes with the next call."""

@@ -127,7 +127,7 @@ class LogKeys:
                 if draft.keys >= self._keys_max:
                     break
             else:
-                draft.end = max(until, draft.end)
+                draft.end = min(walk.position, limit)
         except (OSError, FormatTooNew) as error:
             # Reported by whoever reads the messages themselves; what is behind stays unindexed.
             _log.warning("keys cannot be collected", log=self._log, error=str(error))
@@ -180,8 +180,8 @@ class LogKeys:
         if self._pending is not None and self._pending.segment == file.segment.base:
             # It is being written behind the damage; the next search comes here again.
             return
-        if self._draft is not None and self._draft.segment == file.segment.base:
-            self._draft = None
+        # Also the draft of a later segment: it is finished only when that is full.
+        self._draft = None
         file.drop(block, reason)
         self._complete = min(self._complete, number)
 

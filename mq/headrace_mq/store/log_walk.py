@@ -76,13 +76,17 @@ class LogWalk:
     Args:
         segment: whose.
         limit: nothing behind it is read.
-        window_bytes: read at once; larger batches are read whole.
+        window_bytes: read at once, at least a header; larger batches are read whole.
+
+    Attributes:
+        position: where `batches` goes on.
     """
 
     def __init__(self, segment: Segment, limit: int, *, window_bytes: int = _WINDOW_BYTES) -> None:
         self._segment = segment
         self._limit = limit
-        self._window_bytes = window_bytes
+        self._window_bytes = max(window_bytes, _HEAD_READ_BYTES)
+        self.position = segment.base
         self._buffer = b""
         self._start = segment.base
 
@@ -249,19 +253,20 @@ class LogWalk:
             FormatTooNew: a newer version wrote the next one.
             OSError: the file cannot be read.
         """
-        while position < until:
+        self.position = position
+        while self.position < until:
             try:
-                entry = self.entry(position)
+                entry = self.entry(self.position)
             except DataCorrupt:
-                head = self.sound_head(position)
-                position += 1 if head is None else head.length
-                position = self.following(position, until=until) or until
+                head = self.sound_head(self.position)
+                behind = self.position + (1 if head is None else head.length)
+                self.position = self.following(behind, until=until) or max(behind, until)
                 continue
             if isinstance(entry, Mark):
-                position += MARK_BYTES
+                self.position += MARK_BYTES
                 continue
+            self.position += entry.length
             yield entry
-            position += entry.length
 
     def heads(self, position: int) -> Iterator[BatchHeader]:
         """Yields every batch with a sound head from `position` on, its body unread."""

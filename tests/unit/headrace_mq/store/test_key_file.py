@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace_mq._runtime.files import SystemFiles
@@ -32,6 +32,7 @@ def test_a_digest_depends_on_the_topic_and_on_where_it_ends() -> None:
     assert len(digests) == 4
 
 
+@settings(deadline=None)
 @given(batches=st.lists(st.sets(DIGESTS, max_size=5), max_size=30), other=DIGESTS)
 def test_a_draft_and_its_block_find_exactly_what_was_entered(
     tmp_path_factory: pytest.TempPathFactory, batches: list[set[int]], other: int
