@@ -10,7 +10,18 @@ from typing import NoReturn
 
 import typer
 
-from headrace.cli import broker, db, group, producer, projection, run, store, stream, topic
+from headrace.cli import (
+    broker,
+    db,
+    group,
+    message,
+    producer,
+    projection,
+    run,
+    store,
+    stream,
+    topic,
+)
 from headrace.errors import HeadraceError
 
 __all__ = ["main"]
@@ -33,6 +44,7 @@ def _command_line() -> typer.Typer:
     command_line.add_typer(db.commands, name="db")
     command_line.add_typer(topic.commands, name="topic")
     command_line.add_typer(group.commands, name="group")
+    command_line.add_typer(message.commands, name="message")
     command_line.add_typer(producer.commands, name="producer")
     command_line.add_typer(store.commands, name="store")
     command_line.add_typer(stream.commands, name="stream")

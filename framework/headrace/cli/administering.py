@@ -17,7 +17,16 @@ if TYPE_CHECKING:  # loaded by the function: the help text must not wait for the
     from headrace_mq.admin.client import AdminClient
     from headrace_mq.protocol.administration import Traffic
 
-__all__ = ["AsJson", "ask", "per_second", "print_json", "print_table", "when"]
+__all__ = [
+    "AsJson",
+    "ask",
+    "milliseconds",
+    "per_second",
+    "print_json",
+    "print_table",
+    "quiet",
+    "when",
+]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON value, for programs.")]
 
@@ -31,11 +40,21 @@ def ask(broker: str, question: "Callable[[AdminClient], Awaitable[T]]") -> T:
     """Connects to a broker, asks, and returns the answer; raises what the broker answers."""
     from headrace_mq.admin.client import AdminClient
 
+    quiet()
+
     async def talk() -> T:
         async with AdminClient(broker) as admin:
             return await question(admin)
 
     return asyncio.run(talk())
+
+
+def quiet() -> None:
+    """Sends log lines to standard error: standard output is the answer's."""
+    import structlog
+
+    # Looked up at each line: whoever runs commands in a process of theirs may exchange it.
+    structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))
 
 
 def print_json(value: Any) -> None:
@@ -60,6 +79,22 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
     # What reads a pipe wants a row in one line.
     width = None if sys.stdout.isatty() else _PIPE_WIDTH
     Console(highlight=False, markup=False, width=width).print(table)
+
+
+def milliseconds(time: str, option: str) -> int:
+    """Reads a point in time as people and programs write it: ISO 8601, or ms since 1970 UTC."""
+    if time.isdecimal():
+        return int(time)
+    try:
+        moment = datetime.fromisoformat(time)
+    except ValueError as error:
+        raise typer.BadParameter(
+            f"{time!r} is no time; write 2026-01-31T14:00:00.250Z or milliseconds since 1970",
+            param_hint=option,
+        ) from error
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1_000)
 
 
 def per_second(traffic: "Traffic") -> tuple[int, int]:

@@ -1,11 +1,18 @@
 """`headrace group`: consumer groups of a broker, and moving their offsets."""
 
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 
-from headrace.cli.administering import AsJson, ask, per_second, print_json, print_table, when
+from headrace.cli.administering import (
+    AsJson,
+    ask,
+    milliseconds,
+    per_second,
+    print_json,
+    print_table,
+    when,
+)
 from headrace.cli.options import BrokerAddress
 
 __all__ = ["commands"]
@@ -99,7 +106,7 @@ def reset(
     targets += [("earliest", 0)] if earliest else []
     targets += [("latest", 0)] if latest else []
     targets += [("offset", offset)] if offset is not None else []
-    targets += [("time", _milliseconds(time))] if time is not None else []
+    targets += [("time", milliseconds(time, "--time"))] if time is not None else []
     targets += [("shift", shift)] if shift is not None else []
     if len(targets) != 1:
         raise typer.BadParameter(
@@ -173,18 +180,3 @@ def _age(now_ms: int, stored_at_ms: int) -> str:
 
 def _place(offset: int) -> int | str:
     return "none" if offset < 0 else offset
-
-
-def _milliseconds(time: str) -> int:
-    if time.isdecimal():
-        return int(time)
-    try:
-        moment = datetime.fromisoformat(time)
-    except ValueError as error:
-        raise typer.BadParameter(
-            f"{time!r} is no time; write 2026-01-31T14:00:00.250Z or milliseconds since 1970",
-            param_hint="--time",
-        ) from error
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1_000)

@@ -8,13 +8,14 @@ requests, each in a part of its own. Knows the wire, nothing of the broker's ins
 from headrace_mq.admin.finding import MessageSearch
 from headrace_mq.admin.groups import GroupAdministration
 from headrace_mq.admin.offsets import OffsetAdministration
+from headrace_mq.admin.tailing import MessageTail
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.scheduling import ScheduleDescription
 
 __all__ = ["AdminClient"]
 
 
-class AdminClient(GroupAdministration, OffsetAdministration, MessageSearch):
+class AdminClient(GroupAdministration, OffsetAdministration, MessageSearch, MessageTail):
     """A connection for administration; use it in an `async with` block.
 
     Every call raises `ConnectionLost` or `RequestTimeout` when the broker does not answer, and the

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import structlog
 from typer.testing import CliRunner
 
 import headrace.cli
@@ -54,6 +55,13 @@ def broker_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             yield line.rsplit(" ", 1)[1].strip()
         finally:
             process.send_signal(signal.SIGTERM)
+
+
+@pytest.fixture(autouse=True)
+def logs_as_before() -> Iterator[None]:
+    """Takes back what a command that ran in this process did to the logs."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture

@@ -1,8 +1,9 @@
 import json
 
 import pytest
+import structlog
 
-from headrace.cli.administering import ask, print_json, print_table, when
+from headrace.cli.administering import ask, print_json, print_table, quiet, when
 from headrace_mq.errors import ConnectionLost
 from headrace_mq.protocol.bodies import TopicDescription, TopicsAnswer
 
@@ -20,6 +21,13 @@ def test_a_broker_that_is_not_there_is_an_error_of_the_queue() -> None:
 
     with pytest.raises(ConnectionLost, match=r"127\.0\.0\.1:1"):
         ask("127.0.0.1:1", never)
+
+
+def test_log_lines_do_not_stand_among_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    quiet()
+    structlog.get_logger("any").warning("something is slow")
+    shown = capsys.readouterr()
+    assert ("something is slow" in shown.err, shown.out) == (True, "")
 
 
 def test_bodies_are_printed_as_objects_with_names(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,272 @@
+"""`headrace message`: single messages of a broker: send, look at, find, watch."""
+
+import asyncio
+import base64
+import codecs
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headrace.cli.administering import (
+    AsJson,
+    ask,
+    milliseconds,
+    print_json,
+    print_table,
+    quiet,
+    when,
+)
+from headrace.cli.options import BrokerAddress
+
+if TYPE_CHECKING:  # loaded by the functions: the help text must not wait for the queue
+    from headrace_mq.message import Record
+
+__all__ = ["commands"]
+
+commands = typer.Typer(help="Single messages.", no_args_is_help=True)
+
+Topic = Annotated[str, typer.Argument(help="The topic's name.")]
+
+# What of a body a row of a table shows, in characters.
+_BODY_SHOWN = 60
+
+
+@commands.command()
+def show(
+    message_id: Annotated[str, typer.Argument(metavar="ID", help="TOPIC:QUEUE:OFFSET.")],
+    *,
+    as_json: AsJson = False,
+    broker: BrokerAddress = "127.0.0.1:9876",
+) -> None:
+    """Show one message. Exit status 1 if it is not there, or no longer."""
+    try:
+        record = ask(broker, lambda admin: admin.message(message_id))
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="ID") from error
+    if record is None:
+        typer.echo(f"there is no message {message_id}, or it was deleted by age", err=True)
+        raise typer.Exit(1)
+    if as_json:
+        print_json(_described(record))
+        return
+    rows = [
+        ("id", message_id),
+        ("key", _word(record.key)),
+        ("tag", _word(record.tag)),
+        *((f"header {_word(name)}", _word(held)) for name, held in record.headers.items()),
+        ("born (UTC)", when(record.born_at_ms)),
+        ("stored (UTC)", when(record.stored_at_ms)),
+        ("bytes", f"{len(record.body):,}"),
+    ]
+    print_table(("", ""), ((name, value) for name, value in rows if value))
+    typer.echo(_text(record.body))
+
+
+@commands.command()
+def find(
+    topic: Topic,
+    key: Annotated[str, typer.Argument(help="The messages' key, exactly.")],
+    *,
+    since: Annotated[
+        str, typer.Option("--from", metavar="TIME", help="Stored then or later; as --time takes.")
+    ] = "0",
+    until: Annotated[
+        str | None, typer.Option("--to", metavar="TIME", help="Stored before that.")
+    ] = None,
+    limit: Annotated[int, typer.Option(help="The first so many.")] = 100,
+    as_json: AsJson = False,
+    broker: BrokerAddress = "127.0.0.1:9876",
+) -> None:
+    """Find messages by their key, in the order in which they were stored."""
+    times: dict[str, int] = {"from_ms": milliseconds(since, "--from")}
+    if until is not None:
+        times["to_ms"] = milliseconds(until, "--to")
+    try:
+        records = ask(broker, lambda admin: admin.find(topic, key, limit=limit, **times))
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--limit") from error
+    _show(records, as_json=as_json)
+
+
+@commands.command()
+def tail(
+    topic: Topic,
+    *,
+    queue: Annotated[
+        list[int] | None,
+        typer.Option("--queue", help="A queue's number; repeat it for more. Default: all."),
+    ] = None,
+    last: Annotated[int, typer.Option("--last", "-n", help="How many messages.")] = 10,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with what comes, until interrupted.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object a line, for programs.")
+    ] = False,
+    broker: BrokerAddress = "127.0.0.1:9876",
+) -> None:
+    """Show the last messages of a topic, without being a consumer."""
+
+    async def question(admin: Any) -> None:
+        end = await admin.tail(topic, last, queue or ())
+        if not follow:
+            _show(end.records, as_json=as_json, lines=True)
+            return
+        _print_lines(end.records, as_json=as_json)
+        async for record in admin.follow(end.behind):
+            _print_lines([record], as_json=as_json)
+
+    try:
+        ask(broker, question)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--last") from error
+    except KeyboardInterrupt:
+        raise typer.Exit(0) from None
+
+
+@commands.command()
+def send(
+    topic: Topic,
+    body: Annotated[
+        str | None, typer.Argument(help="The body as text; without it, standard input.")
+    ] = None,
+    *,
+    key: Annotated[str, typer.Option(help="Routing key.")] = "",
+    tag: Annotated[str, typer.Option(help="A word to filter by.")] = "",
+    header: Annotated[
+        list[str] | None, typer.Option("--header", metavar="NAME=VALUE", help="Repeat it for more.")
+    ] = None,
+    lines: Annotated[
+        bool, typer.Option("--lines", help="Each line of standard input is a message.")
+    ] = False,
+    as_json: AsJson = False,
+    broker: BrokerAddress = "127.0.0.1:9876",
+) -> None:
+    """Send a message, or one for each line of standard input; prints the ids once they are durable."""
+    if lines and body is not None:
+        raise typer.BadParameter("--lines reads standard input; give no BODY", param_hint="--lines")
+    from headrace_mq.client.producer import Producer
+    from headrace_mq.message import Message
+    from headrace_mq.message_id import MessageId
+
+    if body is not None:
+        bodies = [body.encode()]
+    elif lines:
+        bodies = [line.rstrip(b"\r\n") for line in sys.stdin.buffer]
+    else:
+        bodies = [sys.stdin.buffer.read()]
+    quiet()
+    headers = dict(_header(text) for text in header or ())
+
+    async def deliver() -> list[MessageId]:
+        messages = [
+            Message(topic=topic, body=one, key=key, tag=tag, headers=headers) for one in bodies
+        ]
+        async with Producer(broker) as producer:
+            results = await producer.send_many(messages)
+        return [MessageId(result.queue, result.offset) for result in results]
+
+    try:
+        ids = asyncio.run(deliver())
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    if as_json:
+        print_json([str(one) for one in ids])
+    else:
+        for one in ids:
+            typer.echo(str(one))
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise typer.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--header")
+    return name, value
+
+
+def _show(records: "Iterable[Record]", *, as_json: bool, lines: bool = False) -> None:
+    if as_json and lines:
+        _print_lines(records, as_json=True)
+    elif as_json:
+        print_json([_described(record) for record in records])
+    else:
+        print_table(
+            ("id", "stored (UTC)", "key", "tag", "body"),
+            (
+                (_id(one), when(one.stored_at_ms), *_words(one), _shortened(one.body))
+                for one in records
+            ),
+        )
+
+
+def _print_lines(records: "Iterable[Record]", *, as_json: bool) -> None:
+    import msgspec
+
+    for one in records:
+        if as_json:
+            line = msgspec.json.encode(_described(one)).decode()
+        else:
+            words = (_id(one), when(one.stored_at_ms), *_words(one), _shortened(one.body))
+            line = "  ".join(word for word in words if word)
+        print(line, flush=True)
+
+
+def _described(record: "Record") -> dict[str, Any]:
+    """The fields of a message for programs; `body` is null where it is no text."""
+    return {
+        "id": _id(record),
+        "topic": record.queue.topic,
+        "queue_id": record.queue.queue_id,
+        "offset": record.offset,
+        "key": record.key,
+        "tag": record.tag,
+        "headers": dict(record.headers),
+        "born_at_ms": record.born_at_ms,
+        "stored_at_ms": record.stored_at_ms,
+        "body": _decoded(record.body),
+        "body_base64": base64.b64encode(record.body).decode(),
+    }
+
+
+def _words(record: "Record") -> tuple[str, str]:
+    return _word(record.key), _word(record.tag)
+
+
+def _id(record: "Record") -> str:
+    return f"{record.queue.topic}:{record.queue.queue_id}:{record.offset}"
+
+
+def _decoded(body: bytes) -> str | None:
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _text(body: bytes) -> str:
+    """Writes a body for people; what is no text, or would move the cursor, as hexadecimal."""
+    text = _decoded(body)
+    return body.hex(" ") if text is None or not _is_plain(text) else text
+
+
+def _is_plain(text: str) -> bool:
+    return all(one.isprintable() or one in "\n\t" for one in text)
+
+
+def _shortened(body: bytes) -> str:
+    """Writes the beginning of a body in one line."""
+    head = body[: 4 * _BODY_SHOWN]
+    try:
+        # The last character may be cut in two.
+        text = codecs.getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError:
+        text = ""
+    text = " ".join(text.split()) if text and _is_plain(text) else head.hex(" ")
+    return text if len(text) <= _BODY_SHOWN else f"{text[: _BODY_SHOWN - 1]}…"
+
+
+def _word(text: str) -> str:
+    """Writes a key, tag or header for people, in one line."""
+    return text if text.isprintable() else repr(text)

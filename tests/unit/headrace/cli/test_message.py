@@ -1,0 +1,117 @@
+"""`headrace message` as an operator meets it, against a broker in a process of its own."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from headrace_mq.errors import QueueNotFound, TopicNotFound
+
+
+@pytest.fixture(autouse=True)
+def one_queue(run, topic) -> None:
+    run("topic", "create", topic, "--queues", "1")
+
+
+def test_a_message_is_sent_and_shown(run, topic) -> None:
+    sent = run("message", "send", topic, "hällo", "--key", "k", "--tag", "a", "--header", "n=v=w")
+    assert sent.output == f"{topic}:0:0\n"
+    shown = run("message", "show", f"{topic}:0:0")
+    assert shown.rows[:4] == [
+        ["id", f"{topic}:0:0"], ["key", "k"], ["tag", "a"], ["header n", "v=w"],
+    ]  # fmt: skip
+    assert shown.rows[-2:] == [["bytes", "6"], ["hällo"]]
+    told = run("message", "show", f"{topic}:0:0", "--json").json
+    assert 0 < told.pop("born_at_ms") <= told.pop("stored_at_ms")
+    assert told == {
+        "id": f"{topic}:0:0", "topic": topic, "queue_id": 0, "offset": 0, "key": "k", "tag": "a",
+        "headers": {"n": "v=w"}, "body": "hällo", "body_base64": "aMOkbGxv",
+    }  # fmt: skip
+
+
+def test_bodies_come_from_standard_input(run, topic) -> None:
+    assert run("message", "send", topic, typed=b"a\nb\n").output == f"{topic}:0:0\n"
+    assert run("message", "show", f"{topic}:0:0", "--json").json["body"] == "a\nb\n"
+    done = run("message", "send", topic, "--lines", "--json", typed=b"c\nd\r\ne")
+    assert done.json == [f"{topic}:0:{offset}" for offset in (1, 2, 3)]
+    assert [row[-1] for row in run("message", "tail", topic, "-n", "3").rows[1:]] == ["c", "d", "e"]
+
+
+def test_what_is_no_text_is_shown_in_hexadecimal_and_moves_no_cursor(run, topic) -> None:
+    run("message", "send", topic, typed=b"\xff\x00")
+    run("message", "send", topic, "--key", "\x1b[2J", typed=b"\x1b[2J")
+    run("message", "send", topic, typed="ä".encode() * 500)
+    tail = run("message", "tail", topic)
+    assert "\x1b" not in tail.output
+    assert [row[-1] for row in tail.rows[1:]] == ["ff 00", "1b 5b 32 4a", "ä" * 59 + "…"]
+    assert run("message", "show", f"{topic}:0:0").rows[-1] == ["ff 00"]
+    assert "\x1b" not in run("message", "show", f"{topic}:0:1").output
+    told = run("message", "show", f"{topic}:0:0", "--json").json
+    assert (told["body"], told["body_base64"]) == (None, "/wA=")
+
+
+def test_messages_are_found_by_key_and_time(run, topic) -> None:
+    for number in range(4):
+        run("message", "send", topic, str(number), "--key", f"k{number % 2}")
+    found = run("message", "find", topic, "k1")
+    assert found.rows[0] == ["id", "stored (UTC)", "key", "tag", "body"]
+    assert [row[-1] for row in found.rows[1:]] == ["1", "3"]
+    told = run("message", "find", topic, "k0", "--limit", "1", "--json").json
+    assert [one["body"] for one in told] == ["0"]
+    assert run("message", "find", topic, "k0", "--from", "2999-01-01", "--json").json == []
+    assert run("message", "find", topic, "k0", "--to", "1", "--json").json == []
+
+
+def test_the_tail_is_one_object_a_line_for_programs(run, topic) -> None:
+    run("message", "send", topic, "--lines", typed=b"a\nb\nc")
+    lines = run("message", "tail", topic, "--last", "2", "--queue", "0", "--json").output
+    assert [line[:20] for line in lines.splitlines()] == ['{"id":"' + topic[:13]] * 2
+    assert '"body":"c"' in lines.splitlines()[1]
+
+
+def test_a_followed_topic_shows_what_comes_until_it_is_interrupted(
+    run, topic, broker_address
+) -> None:
+    run("message", "send", topic, "before")
+    command = [sys.executable, "-m", "headrace", "message", "tail", topic, "--follow"]
+    environment = os.environ | {"HEADRACE_BROKER": broker_address}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().endswith("before\n")
+        run("message", "send", topic, "later")
+        assert process.stdout.readline().endswith("later\n")
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate()
+    assert (process.returncode, errors) == (0, "")
+
+
+def test_a_message_that_is_not_there_is_status_1(run, topic) -> None:
+    done = run("message", "show", f"{topic}:0:5")
+    assert (done.status, "there is no message" in done.output) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["show", "nonsense"], "orders:3:1042"),
+        (["tail", "TOPIC", "--last", "-1"], "count is 0 to"),
+        (["find", "TOPIC", "k", "--limit", "0"], "limit is 1 to"),
+        (["find", "TOPIC", "k", "--from", "soon"], "is no time"),
+        (["send", "TOPIC", "x", "--header", "novalue"], "NAME=VALUE"),
+        (["send", "TOPIC", "x", "--lines"], "give no BODY"),
+        (["send", "TOPIC", "x", "--key", "k" * 2_000], "a key has at most"),
+    ],
+)
+def test_mistakes_are_told_in_a_sentence(run, topic, arguments, told) -> None:
+    done = run("message", *(topic if one == "TOPIC" else one for one in arguments))
+    assert (done.status, told in " ".join(done.output.split())) == (2, True)
+
+
+def test_what_does_not_exist_is_a_mistake(run, topic) -> None:
+    assert isinstance(run("message", "tail", f"no.{topic}").error, TopicNotFound)
+    assert isinstance(run("message", "tail", topic, "--queue", "7").error, QueueNotFound)
+    assert isinstance(run("message", "show", f"no.{topic}:0:0").error, QueueNotFound)
