@@ -11,19 +11,20 @@ from typing import Any
 import pytest
 
 BROKER = """
-import sys
+import json, sys
 from pathlib import Path
 from headrace_mq.broker.server import run
 from headrace_mq.settings import BrokerSettings, StoreSettings
 
 store = StoreSettings(directory=Path(sys.argv[1]), segment_bytes=8 << 20)
 run(
-    BrokerSettings(store=store, port=int(sys.argv[2])),
+    BrokerSettings(store=store, port=int(sys.argv[2]), **json.loads(sys.argv[3])),
     ready=lambda address: print("ready", address, flush=True),
 )
 """
 
-# Prints its assignment when it changes, and every record before it is acknowledged.
+# Prints its assignment when it changes, and every record before it is acknowledged. Its last
+# argument is settings.
 CONSUMER = """
 import asyncio, json, sys
 from headrace_mq.client.consumer import Consumer
@@ -40,8 +41,9 @@ async def watch(consumer):
             say(assigned=sorted(queue.queue_id for queue in said))
         await asyncio.sleep(0.01)
 
-async def main(address, group, topic):
-    settings = ConsumerSettings(heartbeat_ms=100, commit_interval_ms=50)
+async def main(address, group, topic, changed):
+    quick = {"heartbeat_ms": 100, "commit_interval_ms": 50}
+    settings = ConsumerSettings(**(quick | json.loads(changed)))
     async with Consumer(address, group=group, topics=[topic], settings=settings) as consumer:
         watching = asyncio.create_task(watch(consumer))
         while True:
@@ -63,7 +65,7 @@ class Child:
 
     async def start(self) -> None:
         self._process = await asyncio.create_subprocess_exec(
-            *self._command, stdout=asyncio.subprocess.PIPE
+            *self._command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
         )
         # Read all the time: a full pipe would hold the process up.
         self._listening = asyncio.create_task(self._listen())
@@ -81,6 +83,16 @@ class Child:
                 return line.removeprefix(f"{word} ").strip()
         raise AssertionError(f"the process ended without saying {word!r}")
 
+    def send(self, number: int) -> None:
+        """Sends a signal to this process alone."""
+        self._process.send_signal(number)
+
+    async def tell(self, line: str) -> None:
+        """Writes a line to its standard input."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n".encode())
+        await self._process.stdin.drain()
+
     async def end(self, number: int = signal.SIGKILL) -> None:
         """Sends the signal to this process alone and waits until it is gone."""
         if self._process.returncode is None:
@@ -92,14 +104,15 @@ class Child:
 class BrokerProcess:
     """A broker in a process of its own; started again, it has the same folder and port."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, **settings: int) -> None:
         self._directory = directory
+        self._settings = json.dumps(settings)
         self._child: Child | None = None
         self.address = ""
 
     async def start(self) -> None:
         port = self.address.rpartition(":")[2] or "0"
-        self._child = Child(BROKER, str(self._directory), port)
+        self._child = Child(BROKER, str(self._directory), port, self._settings)
         await self._child.start()
         self.address = await self._child.heard("ready")
 
@@ -117,8 +130,8 @@ class BrokerProcess:
 class ConsumerProcess(Child):
     """A member of a group in a process of its own that acknowledges what it says."""
 
-    def __init__(self, address: str, group: str, topic: str) -> None:
-        super().__init__(CONSUMER, address, group, topic)
+    def __init__(self, address: str, group: str, topic: str, **settings: Any) -> None:
+        super().__init__(CONSUMER, address, group, topic, json.dumps(settings))
 
     async def says(self) -> dict[str, Any]:
         said: dict[str, Any] = json.loads(await self.heard("said"))
@@ -134,14 +147,46 @@ async def broker(tmp_path: Path) -> AsyncIterator[BrokerProcess]:
 
 
 @pytest.fixture
+async def start_broker(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[BrokerProcess]]]:
+    """Starts brokers with settings of their own."""
+    started: list[BrokerProcess] = []
+
+    async def start(**settings: int) -> BrokerProcess:
+        broker = BrokerProcess(tmp_path / f"broker-{len(started)}", **settings)
+        await broker.start()
+        started.append(broker)
+        return broker
+
+    yield start
+    for broker in started:
+        await broker.kill()
+
+
+@pytest.fixture
+async def start_child() -> AsyncIterator[Callable[..., Awaitable[Child]]]:
+    """Starts a process that runs some code."""
+    started: list[Child] = []
+
+    async def start(code: str, *arguments: str) -> Child:
+        child = Child(code, *arguments)
+        await child.start()
+        started.append(child)
+        return child
+
+    yield start
+    for child in started:
+        await child.end()
+
+
+@pytest.fixture
 async def start_consumer(
     broker: BrokerProcess,
-) -> AsyncIterator[Callable[[str, str], Awaitable[ConsumerProcess]]]:
+) -> AsyncIterator[Callable[..., Awaitable[ConsumerProcess]]]:
     """Starts a consumer process for a group and a topic."""
     started: list[ConsumerProcess] = []
 
-    async def start(group: str, topic: str) -> ConsumerProcess:
-        consumer = ConsumerProcess(broker.address, group, topic)
+    async def start(group: str, topic: str, **settings: Any) -> ConsumerProcess:
+        consumer = ConsumerProcess(broker.address, group, topic, **settings)
         await consumer.start()
         started.append(consumer)
         return consumer

@@ -1,0 +1,233 @@
+"""Consumers that are killed, stopped and slow, against a broker in another process."""
+
+import asyncio
+import json
+import signal
+from collections import defaultdict
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from headrace_mq.admin.client import AdminClient
+from headrace_mq.client.consumer import Consumer
+from headrace_mq.client.producer import Producer
+from headrace_mq.client.routing import queue_for_key
+from headrace_mq.message import Message, QueueRef, Record
+from headrace_mq.settings import ConsumerSettings
+
+QUICK = ConsumerSettings(heartbeat_ms=100, commit_interval_ms=50, reconnect_ms_max=200)
+
+
+def numbered(count: int, *, keys: int = 64, start: int = 0) -> list[Message]:
+    """Messages whose bodies count up; every key's bodies are in order."""
+    return [
+        Message(topic="t", key=f"key-{n % keys}", body=b"%d" % n)
+        for n in range(start, start + count)
+    ]
+
+
+@pytest.mark.slow
+async def test_one_of_eight_is_killed_and_only_its_queues_move(
+    broker: Any, start_consumer: Any
+) -> None:
+    async with Producer(broker.address) as producer:
+        await producer.create_topic("t", queues=16)
+        group = [await start_consumer("g", "t", allocation="sticky") for _ in range(8)]
+        news: asyncio.Queue[tuple[int, dict[str, Any]]] = asyncio.Queue()
+
+        async def listen(number: int) -> None:
+            while True:
+                news.put_nowait((number, await group[number].says()))
+
+        listening = [asyncio.create_task(listen(number)) for number in range(8)]
+        assigned: dict[int, set[int]] = defaultdict(set)
+        while [len(queues) for queues in assigned.values()] != [2] * 8:
+            number, what = await news.get()
+            assigned[number] = set(what["assigned"])
+        kept = {number: set(queues) for number, queues in assigned.items()}
+        moving = kept.pop(3)
+
+        handled: dict[int, list[tuple[int, int]]] = defaultdict(list)
+
+        async def handle(until: int) -> None:
+            while len(handled) < until:
+                number, what = await news.get()
+                if "assigned" in what:
+                    assert kept[number] <= set(what["assigned"]), "a queue that stays was revoked"
+                    assigned[number] = set(what["assigned"])
+                else:
+                    handled[int(what["body"])].append((number, what["queue"]))
+
+        await producer.send_many(numbered(400))
+        await handle(400)
+        await group[3].end()
+        await producer.send_many(numbered(400, start=400))
+        await handle(800)
+        # What the killed one had not committed may have come again; nothing else did.
+        for body, places in handled.items():
+            assert len(places) == 1 or places[0] in {(3, queue) for queue in moving}, body
+        taken_over = {number for places in handled.values() for number, q in places if q in moving}
+        assert taken_over - {3}
+        for task in listening:
+            task.cancel()
+        await asyncio.gather(*listening, return_exceptions=True)
+
+
+# Takes two records, says so, and waits without reading from its connection; then it commits.
+STOPPED = """
+import asyncio, json, sys
+from headrace_mq.client.consumer import Consumer
+from headrace_mq.errors import MessageQueueError
+from headrace_mq.settings import ConsumerSettings
+
+async def main(address):
+    settings = ConsumerSettings(heartbeat_ms=100, commit_interval_ms=60_000)
+    consumer = Consumer(address, group="g", topics=["t"], settings=settings)
+    await consumer.start()
+    records = []
+    while len(records) < 2:
+        records += await consumer.poll()
+    for record in records:
+        consumer.ack(record)
+    print("said", len(records), flush=True)
+    sys.stdin.readline()
+    try:
+        await consumer.commit()
+    except MessageQueueError as error:
+        print("said", type(error).__name__, flush=True)
+    else:
+        print("said nothing", flush=True)
+    rest = await consumer.poll()
+    print("said", json.dumps([record.queue.queue_id for record in rest]), flush=True)
+
+asyncio.run(main(sys.argv[1]))
+"""
+
+
+async def test_an_owner_that_was_stopped_cannot_commit_over_its_successor(
+    start_broker: Any, start_child: Any
+) -> None:
+    broker = await start_broker(lock_expiry_ms=500)
+    async with Producer(broker.address) as producer, AdminClient(broker.address) as admin:
+        await producer.create_topic("t", queues=2)
+        for queue_id in range(2):
+            await producer.send(Message(topic="t", key=key_of(queue_id), body=b"1"))
+        old = await start_child(STOPPED, broker.address)
+        assert await old.heard("said") == "2"
+        old.send(signal.SIGSTOP)
+        async with Consumer(broker.address, group="g", topics=["t"], settings=QUICK) as successor:
+            # The old owner is still a member; one of its two queues goes to the new one.
+            (record,) = await successor.poll()
+            await producer.send(Message(topic="t", key=key_of(record.queue.queue_id), body=b"2"))
+            await successor.poll()
+            successor.ack(record)
+            await successor.commit()
+            old.send(signal.SIGCONT)
+            await old.tell("go on")
+            assert await old.heard("said") == "StaleLock"
+            offsets = await admin.offsets("g", ["t"])
+            assert offsets[record.queue] == 1
+            assert offsets[QueueRef("t", 1 - record.queue.queue_id)] <= 0
+            # It goes on with the queue that is still its own, and with that one alone.
+            other = 1 - record.queue.queue_id
+            await producer.send(Message(topic="t", key=key_of(other), body=b"3"))
+            assert json.loads(await old.heard("said")) == [other]
+
+
+def key_of(queue_id: int) -> str:
+    """A key whose messages go to a queue of two."""
+    return next(key for key in "abcdef" if queue_for_key(key, 2) == queue_id)
+
+
+async def test_a_slow_consumer_among_many_holds_up_its_own_queue_only(broker: Any) -> None:
+    gate = asyncio.Event()
+    handled: dict[int, list[int]] = defaultdict(list)
+    done = asyncio.Event()
+    settings = ConsumerSettings(in_flight_max=10, fetch_bytes_max=1, heartbeat_ms=5_000)
+    async with AsyncExitStack() as stack:
+        producer = await stack.enter_async_context(Producer(broker.address))
+        await producer.create_topic("t", queues=20)
+
+        async def handle(record: Record) -> None:
+            if record.queue.queue_id == 7:
+                await gate.wait()
+            handled[record.queue.queue_id].append(int(record.body))
+            done.set()
+
+        consumers = [
+            Consumer(broker.address, group="g", topics=["t"], settings=settings) for _ in range(20)
+        ]
+        for consumer in consumers:
+            await stack.enter_async_context(consumer)
+        while sorted(len(consumer.assignment) for consumer in consumers) != [1] * 20:
+            await asyncio.sleep(0)
+        runs = [asyncio.create_task(consumer.run(handle)) for consumer in consumers]
+        slow_sent = []
+        for at in range(0, 2_000, 100):
+            results = await producer.send_many(numbered(100, keys=2_000, start=at))
+            slow_sent.append([result.queue.queue_id for result in results].count(7))
+        while sum(map(len, handled.values())) < 2_000 - sum(slow_sent):
+            done.clear()
+            await done.wait()
+        assert 7 not in handled
+        (slow,) = [one for one in consumers if one.assignment == {QueueRef("t", 7)}]
+        share = slow._shares.get(QueueRef("t", 7))
+        assert share is not None
+        # A fetch brings whole batches, and the last one may exceed the limit.
+        assert 10 <= len(share.window) < 10 + max(slow_sent) < sum(slow_sent)
+        gate.set()
+        while len(handled[7]) < sum(slow_sent):
+            done.clear()
+            await done.wait()
+        assert all(len(set(numbers)) == len(numbers) for numbers in handled.values())
+    await asyncio.gather(*runs)
+
+
+async def test_two_owners_keep_every_keys_order_while_the_broker_is_killed_and_started_again(
+    broker: Any,
+) -> None:
+    count, kills = 1_500, (300, 900)
+    handled: list[tuple[str, int]] = []
+    killing, progress = asyncio.Event(), asyncio.Event()
+
+    async def handle(record: Record) -> None:
+        handled.append((record.key, int(record.body)))
+        if len(handled) in kills:
+            killing.set()
+        progress.set()
+
+    async with AsyncExitStack() as stack:
+        producer = await stack.enter_async_context(Producer(broker.address))
+        await producer.create_topic("t", queues=4)
+        pair = [
+            await stack.enter_async_context(
+                Consumer(broker.address, group="g", topics=["t"], settings=QUICK)
+            )
+            for _ in range(2)
+        ]
+        runs = [asyncio.create_task(consumer.run(handle)) for consumer in pair]
+
+        async def send() -> None:
+            for at in range(0, count, 100):
+                await producer.send_many(numbered(100, start=at))
+
+        async def kill_again_and_again() -> None:
+            for _ in kills:
+                await killing.wait()
+                killing.clear()
+                await broker.kill()
+                await broker.start()
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(send())
+            tasks.create_task(kill_again_and_again())
+        while len({number for _, number in handled}) < count:
+            progress.clear()
+            await progress.wait()
+    await asyncio.gather(*runs)
+    first: dict[str, list[int]] = defaultdict(list)
+    for key, number in handled:
+        if number not in first[key]:
+            first[key].append(number)
+    assert all(numbers == sorted(numbers) for numbers in first.values())
