@@ -10,6 +10,7 @@ Sits between: applications (or the `headrace` framework) and the disk of a broke
 
 from headrace_mq.client.consumer import Consumer
 from headrace_mq.client.producer import Producer
+from headrace_mq.client.pull_consumer import PullConsumer
 from headrace_mq.message import Message, QueueRef, Record, SendResult
 from headrace_mq.settings import BrokerSettings, ConsumerSettings, ProducerSettings
 
@@ -20,6 +21,7 @@ __all__ = [
     "Message",
     "Producer",
     "ProducerSettings",
+    "PullConsumer",
     "QueueRef",
     "Record",
     "SendResult",

@@ -178,8 +178,9 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
     in_flight_span_max: int = 2_000
     # What a crash delivers again, at most.
     commit_interval_ms: int = 1_000
-    # Where a group without a committed offset begins.
-    start: Literal["earliest", "latest"] = "earliest"
+    # Where a group without a committed offset begins: a number is a time, in milliseconds since 1970
+    # UTC. Queues that appear later are always read from their first offset.
+    start: Literal["earliest", "latest"] | int = "earliest"
     # What `Consumer.run` handles in order: the records of a key, those of a queue, or nothing.
     handling: Literal["per_key", "per_queue", "parallel"] = "per_key"
     # Keys (or queues, or records) that `Consumer.run` handles at a time; more only helps handlers
@@ -206,6 +207,10 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
         _require(
             self.fetch_bytes_max <= FETCH_BYTES_MAX,
             f"fetch_bytes_max must be at most {FETCH_BYTES_MAX}",
+        )
+        _require(
+            not isinstance(self.start, int) or self.start >= 0,
+            "start must be earliest, latest, or a time of 0 or more",
         )
         _require_pauses("retry_ms", self.retry_ms_min, self.retry_ms_max)
         _require_pauses("reconnect_ms", self.reconnect_ms_min, self.reconnect_ms_max)

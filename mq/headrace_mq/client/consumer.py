@@ -9,7 +9,7 @@ away meanwhile, and `handing_over` gives revoked queues to their new owners.
 
 import asyncio
 import uuid
-from collections.abc import Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 from contextlib import suppress
 from types import TracebackType
 
@@ -30,7 +30,7 @@ from headrace_mq.client.pulling import Pulling
 from headrace_mq.client.rebalance import STRATEGIES
 from headrace_mq.client.running import Running
 from headrace_mq.client.shares import Shares, limits_of
-from headrace_mq.client.starting import OffsetLoader, find_starts
+from headrace_mq.client.starting import OffsetLoader, find_starts, offsets_at
 from headrace_mq.errors import ConnectionLost, MessageQueueError
 from headrace_mq.message import QueueRef, Record, check_topic
 from headrace_mq.protocol.bodies import GroupChanged, decode
@@ -234,6 +234,31 @@ class Consumer:
             raise ValueError(f"an offset is 0 or more, not {offset}")
         if self._shares.seek(queue, offset):
             self._pull_soon()
+
+    async def seek_to_time(self, queues: Collection[QueueRef], time_ms: int) -> None:
+        """Goes on at the first records stored at a time (milliseconds since 1970 UTC) or later.
+
+        Like `seek`: ignored for queues that are not assigned, and the group's offset stays.
+
+        Raises:
+            BrokerError, ConnectionLost, RequestTimeout: the broker could not be asked.
+        """
+        found = await offsets_at(self._link, queues, time_ms, settings=self._settings)
+        for queue, offset in found.items():
+            self.seek(queue, offset)
+
+    def pause(self, queues: Collection[QueueRef]) -> None:
+        """Neither fetches nor delivers records of these queues until they are resumed.
+
+        What was delivered already is handled. A queue that is revoked is not paused any more.
+        """
+        self._shares.pause(queues)
+
+    def resume(self, queues: Collection[QueueRef]) -> None:
+        """Goes on with paused queues where they stand."""
+        self._shares.resume(queues)
+        self._delivering.wake()
+        self._pull_soon()
 
     async def commit(self) -> None:
         """Reports finished offsets now; does nothing where the application keeps them.

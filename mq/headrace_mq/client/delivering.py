@@ -66,8 +66,16 @@ class Delivering:
         self._errors.append(error)
         self._news.set()
 
-    async def poll(self) -> list[Record]:
-        """Waits for records and returns all that are there, in offset order per queue.
+    @property
+    def is_open(self) -> bool:
+        """Whether records may be polled."""
+        return self._open
+
+    async def poll(self, records_max: int | None = None) -> list[Record]:
+        """Waits for records and returns what is there, in offset order per queue.
+
+        Args:
+            records_max: at most so many; without it all.
 
         Raises:
             Closed: the consumer is not open.
@@ -79,7 +87,7 @@ class Delivering:
             if self._errors:
                 raise self._errors.popleft()
             self._look_at_locks()
-            records = self._shares.deliver()
+            records = self._shares.deliver(records_max)
             if records:
                 return records
             self._news.clear()

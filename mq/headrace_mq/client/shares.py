@@ -82,6 +82,7 @@ class Shares:
         # Revoked queues that are not handed over yet, and what they leave to commit.
         self._leaving: dict[QueueRef, Share] = {}
         self._left: dict[QueueRef, int] = {}
+        self._paused: set[QueueRef] = set()
         # Attempts under way.
         self._busy: Counter[QueueRef] = Counter()
         self.assigned: frozenset[QueueRef] = frozenset()
@@ -100,6 +101,7 @@ class Shares:
                 self._leaving[queue] = share
                 self._leave(share)
         self.assigned = frozenset(queues)
+        self._paused &= self.assigned
         for queue in self.assigned.intersection(self._leaving):
             share = self._shares[queue] = self._leaving.pop(queue)
             share.suspended = True
@@ -174,6 +176,7 @@ class Shares:
             if not share.suspended
             and not share.damaged
             and not share.full
+            and share.queue not in self._paused
             and (asked or share.asked is None)
         ]
 
@@ -193,14 +196,34 @@ class Shares:
         share.ready.extend(fresh)
         return len(fresh)
 
-    def deliver(self) -> list[Record]:
-        """Hands out everything that is buffered, in offset order per queue."""
+    def deliver(self, records_max: int | None = None) -> list[Record]:
+        """Hands out what is buffered, in offset order per queue; queues take turns at a limit."""
         records: list[Record] = []
+        served: list[QueueRef] = []
         for share in self._shares.values():
-            if share.ready and not share.suspended:
+            if not share.ready or share.suspended or share.queue in self._paused:
+                continue
+            if records_max is None:
                 records += share.ready
                 share.ready = []
+                continue
+            room = records_max - len(records)
+            if not room:
+                break
+            records += share.ready[:room]
+            del share.ready[:room]
+            served.append(share.queue)
+        for queue in served:
+            self._shares[queue] = self._shares.pop(queue)
         return records
+
+    def pause(self, queues: Iterable[QueueRef]) -> None:
+        """Neither fetches nor delivers these until they are resumed, or revoked."""
+        self._paused |= self.assigned.intersection(queues)
+
+    def resume(self, queues: Iterable[QueueRef]) -> None:
+        """Goes on with paused queues."""
+        self._paused.difference_update(queues)
 
     def is_suspended(self, queue: QueueRef) -> bool:
         """Whether it is not known whose the queue is."""

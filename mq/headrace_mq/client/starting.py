@@ -5,14 +5,16 @@ The group's committed offsets decide, or those the application keeps itself (`lo
 queue without one begins where the settings say, except that queues which appeared after the
 consumer looked first always begin at their first offset: all they hold is new.
 
-Sits between: `consumer` and the broker's GET_OFFSETS and QUEUE_RANGES.
+Sits between: `consumer` and the broker's GET_OFFSETS, QUEUE_RANGES and OFFSETS_AT.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 from headrace_mq._net.link import Link
+from headrace_mq.errors import QueueNotFound
 from headrace_mq.message import QueueRef
+from headrace_mq.protocol.administration import OffsetsAt
 from headrace_mq.protocol.bodies import (
     GetOffsets,
     OffsetsAnswer,
@@ -24,7 +26,9 @@ from headrace_mq.protocol.bodies import (
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.settings import ConsumerSettings
 
-__all__ = ["OffsetLoader", "Start", "find_starts"]
+__all__ = ["OffsetLoader", "Start", "find_starts", "offsets_at"]
+
+T = TypeVar("T")
 
 # Given queues, returns the offset to begin with for each; queues may be left out.
 OffsetLoader = Callable[[Sequence[QueueRef]], Awaitable[Mapping[QueueRef, int]]]
@@ -74,13 +78,53 @@ async def find_starts(
     if missing:
         ranges = await _ranges(link, missing, settings)
         for queue in missing:
-            first, end = ranges[queue]
-            latest = settings.start == "latest" and queue in first_seen
-            starts[queue] = Start(end if latest else first, known=False, committed=-1)
+            first, end = _known(ranges, queue)
+            late = queue not in first_seen
+            begin = first if late or settings.start == "earliest" else end
+            starts[queue] = Start(begin, known=False, committed=-1)
+        if isinstance(settings.start, int):
+            seen = [queue for queue in missing if queue in first_seen]
+            found = await offsets_at(link, seen, settings.start, settings=settings)
+            for queue, offset in found.items():
+                starts[queue] = Start(offset, known=False, committed=-1)
     return starts
 
 
-def _topics(queues: Sequence[QueueRef]) -> list[str]:
+async def offsets_at(
+    link: Link, queues: Collection[QueueRef], time_ms: int, *, settings: ConsumerSettings
+) -> dict[QueueRef, int]:
+    """Looks up the first offsets stored at a time (milliseconds since 1970 UTC) or later.
+
+    A queue whose records are all older has its next offset.
+
+    Raises:
+        BrokerError, ConnectionLost, RequestTimeout: the broker could not be asked.
+    """
+    if not queues:
+        return {}
+    body = encode(OffsetsAt(topics=_topics(queues), time_ms=time_ms))
+    answer = await link.request(
+        RequestCode.OFFSETS_AT, body, timeout_ms=settings.request_timeout_ms
+    )
+    found = {
+        QueueRef(item.topic, item.queue_id): item.offset
+        for item in decode(OffsetsAnswer, answer).offsets
+    }
+    return {queue: _known(found, queue) for queue in queues}
+
+
+def _known(answer: Mapping[QueueRef, T], queue: QueueRef) -> T:
+    """What the broker said of a queue. Raises QueueNotFound: nothing."""
+    if queue not in answer:
+        count = sum(known.topic == queue.topic for known in answer)
+        raise QueueNotFound(
+            f"topic {queue.topic!r} has no queue {queue.queue_id}; its queues count from 0 to"
+            f" {count - 1}"
+        )
+    return answer[queue]
+
+
+def _topics(queues: Collection[QueueRef]) -> list[str]:
     return sorted({queue.topic for queue in queues})
 
 

@@ -60,6 +60,7 @@ def test_the_defaults_are_valid() -> None:
         (ConsumerSettings, "commit_interval_ms", 0),
         (ConsumerSettings, "handlers_max", 0),
         (ConsumerSettings, "handler_timeout_ms", 0),
+        (ConsumerSettings, "start", -1),
         (ConsumerSettings, "retry_ms_min", 0),
         (ConsumerSettings, "retry_ms_max", 99),
         (ConsumerSettings, "request_timeout_ms", 0),

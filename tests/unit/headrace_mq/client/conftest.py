@@ -20,6 +20,7 @@ from headrace_mq.errors import (
     TopicNotFound,
 )
 from headrace_mq.message import QueueRef
+from headrace_mq.protocol.administration import OffsetsAt
 from headrace_mq.protocol.batch import (
     Columns,
     assign,
@@ -131,6 +132,7 @@ class FakeBroker:
         self.offsets: dict[tuple[str, QueueRef], int] = {}
         self.members: dict[str, tuple[list[str], Peer | None]] = {}
         self.generation = 0
+        self.now_ms = 2
         self.locks: dict[QueueRef, tuple[str, int]] = {}
         self.lock_epoch = 0
         self.lock_expiry_ms = 60_000
@@ -225,7 +227,7 @@ class FakeBroker:
                 request.answer(answer if isinstance(answer, bytes) else encode(answer))
 
     def _store(self, queue: QueueRef, batch: bytearray, base: int) -> bytes:
-        assign(batch, base_offset=base, position=0, appended_at_ms=2, epoch=1)
+        assign(batch, base_offset=base, position=0, appended_at_ms=self.now_ms, epoch=1)
         self.batches[queue].append(bytes(batch))
         parked, self.parked = self.parked, []
         for request in parked:
@@ -360,6 +362,15 @@ class FakeBroker:
         for item in asked.offsets:
             self.offsets[asked.group, QueueRef(item.topic, item.queue_id)] = item.offset
         return b""
+
+    def _offsets_at(self, request: Request) -> Body:
+        asked = decode(OffsetsAt, request.body)
+        found = []
+        for queue in self._all_queues(asked.topics):
+            headers = [read_header(batch) for batch in self.batches[queue]]
+            young = [h.base_offset for h in headers if h.appended_at_ms >= asked.time_ms]
+            found.append(CommittedOffset(*queue, min(young, default=self.end(queue))))
+        return OffsetsAnswer(found)
 
     def _queue_ranges(self, request: Request) -> Body:
         queues = self._all_queues(decode(QueueRanges, request.body).topics)

@@ -202,6 +202,22 @@ async def test_seeking_goes_on_at_the_offset(broker: Any, consumer: Consumer) ->
         consumer.seek(A, -1)
 
 
+async def test_seeking_to_a_time_and_pausing_are_for_assigned_queues_too(
+    broker: Any, consumer: Consumer
+) -> None:
+    for body in (b"0", b"1"):
+        broker.now_ms += 10
+        broker.append(A, [body])
+    while offsets(await consumer.poll())[-1] != (0, 1):
+        continue
+    consumer.pause([A])
+    await consumer.seek_to_time([A], broker.now_ms)
+    broker.append(B, [b"b"])
+    assert offsets(await consumer.poll()) == [(1, 0)]
+    consumer.resume([A])
+    assert offsets(await consumer.poll()) == [(0, 1)]
+
+
 async def test_after_a_lost_connection_it_joins_again_and_resumes(
     broker: Any, consumer: Consumer
 ) -> None:

@@ -178,6 +178,34 @@ def test_the_limits_are_those_of_the_settings() -> None:
     assert limits_of(settings) == (1, 2, 3)
 
 
+def test_queues_take_turns_where_not_all_is_delivered() -> None:
+    shares = started(A, B)
+    for queue in (A, B):
+        shares.take(share_of(shares, queue), records(queue, 0, 4))
+    first = [(r.queue, r.offset) for r in shares.deliver(3)]
+    second = [(r.queue, r.offset) for r in shares.deliver(2)]
+    assert first == [(A, 0), (A, 1), (A, 2)]
+    assert second == [(B, 0), (B, 1)]
+    assert [(r.queue, r.offset) for r in shares.deliver()] == [(A, 3), (B, 2), (B, 3)]
+
+
+def test_paused_queues_are_neither_fetched_nor_delivered_until_resumed_or_revoked() -> None:
+    shares = started(A, B)
+    shares.take(share_of(shares, A), records(A, 0, 2))
+    shares.pause([A, QueueRef("other", 0)])
+    assert shares.deliver() == []
+    assert [share.queue for share in shares.fetchable(asked=True)] == [B]
+    shares.seek(A, 1)
+    assert [share.queue for share in shares.fetchable()] == [B]
+    shares.resume([A])
+    assert {share.queue for share in shares.fetchable()} == {A, B}
+    shares.pause([A])
+    shares.assign([B])
+    shares.assign([A, B])
+    shares.start(A, 0, known=False, committed=-1)
+    assert {share.queue for share in shares.fetchable()} == {A, B}
+
+
 def test_a_queue_that_is_asked_for_is_fetched_again_only_on_demand() -> None:
     shares = started(A, B)
     share_of(shares, A).asked = 1

@@ -4,8 +4,8 @@ from typing import Any
 import pytest
 
 from headrace_mq._net.link import Link
-from headrace_mq.client.starting import Start, find_starts
-from headrace_mq.errors import TopicNotFound
+from headrace_mq.client.starting import Start, find_starts, offsets_at
+from headrace_mq.errors import QueueNotFound, TopicNotFound
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.settings import ConsumerSettings
@@ -55,6 +55,26 @@ async def test_a_group_without_an_offset_begins_where_the_settings_say(
 async def test_queues_that_appeared_later_begin_at_their_first_offset(link: Link) -> None:
     starts = await find(link, settings=ConsumerSettings(start="latest"), first_seen=frozenset([A]))
     assert [starts[A].offset, starts[B].offset] == [7, 0]
+
+
+async def test_a_time_is_where_the_first_younger_record_stands(broker: Any, link: Link) -> None:
+    broker.now_ms = 500
+    broker.append(A, [b"x"])
+    starts = await find(link, settings=ConsumerSettings(start=400))
+    assert [starts[A], starts[B]] == [
+        Start(7, known=False, committed=-1),
+        Start(2, known=False, committed=-1),
+    ]
+    settings = ConsumerSettings(start=400)
+    starts = await find(link, settings=settings, first_seen=frozenset([B]))
+    assert [starts[A].offset, starts[B].offset] == [3, 2]
+
+
+async def test_offsets_of_a_time_are_those_of_existing_queues(broker: Any, link: Link) -> None:
+    assert await offsets_at(link, [], 0, settings=ConsumerSettings()) == {}
+    assert await offsets_at(link, [B], 0, settings=ConsumerSettings()) == {B: 0}
+    with pytest.raises(QueueNotFound, match="from 0 to 1"):
+        await offsets_at(link, [QueueRef("t", 2)], 0, settings=ConsumerSettings())
 
 
 async def test_the_applications_own_offsets_are_asked_instead_of_the_brokers(
