@@ -181,6 +181,9 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
     # Where a group without a committed offset begins: a number is a time, in milliseconds since 1970
     # UTC. Queues that appear later are always read from their first offset.
     start: Literal["earliest", "latest"] | int = "earliest"
+    # Broadcast: the consumer gets all queues, whoever else is there, and keeps its offsets in this
+    # file instead of the broker. One file for each consumer.
+    broadcast_file: Path | None = None
     # What `Consumer.run` handles in order: the records of a key, those of a queue, or nothing.
     handling: Literal["per_key", "per_queue", "parallel"] = "per_key"
     # Keys (or queues, or records) that `Consumer.run` handles at a time; more only helps handlers

@@ -11,6 +11,7 @@ import asyncio
 import uuid
 from collections.abc import Collection, Coroutine, Sequence
 from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
 
 import structlog
@@ -19,11 +20,13 @@ from headrace_mq._net.link import Link
 from headrace_mq._runtime.clock import Clock, SystemClock
 from headrace_mq.client.allocation.strategy import Strategy
 from headrace_mq.client.attempts import BatchHandler
+from headrace_mq.client.audience import Audience
 from headrace_mq.client.commits import Commits
 from headrace_mq.client.delivering import Delivering
 from headrace_mq.client.failures import FailurePolicy
 from headrace_mq.client.handing_over import HandingOver
 from headrace_mq.client.handling import Batch, Handler
+from headrace_mq.client.local_offsets import LocalOffsets
 from headrace_mq.client.locks import QueueLocks
 from headrace_mq.client.membership import Listeners, Membership, Subscription
 from headrace_mq.client.pulling import Pulling
@@ -88,6 +91,12 @@ class Consumer:
     ) -> None:
         if not group or isinstance(topics, str) or not topics:
             raise ValueError("a consumer needs the name of its group and a list of topics")
+        if (
+            settings is not None
+            and settings.broadcast_file is not None
+            and load_offsets is not None
+        ):
+            raise ValueError("offsets are kept in broadcast_file or by load_offsets; choose one")
         self._group = group
         self._topics = [check_topic(topic) for topic in topics]
         self._settings = settings or ConsumerSettings()
@@ -109,37 +118,62 @@ class Consumer:
             self._shares, self._locks, on_room=self._room, on_stale=self._lock_again
         )
         self._running = Running(self._delivering, self._settings)
-        self._membership = Membership(
-            self._link,
-            Subscription(group, self._topics, strategy or STRATEGIES[self._settings.allocation]),
-            settings=self._settings,
-            clock=self._clock,
-            listeners=Listeners(
-                on_change=self._assigned,
-                on_lost=self._suspended,
-                on_error=self._delivering.fail,
-                on_beat=self._locks.renewed,
-            ),
-        )
-        self._commits = Commits(
-            self._link,
-            self._shares,
-            group=group,
-            settings=self._settings,
-            generation=lambda: self._membership.generation,
-            locks=self._locks,
-            on_stale=self._lock_again,
-        )
+        self._local: LocalOffsets | None = None
+        self._membership: Membership | Audience
+        self._commits: Commits | LocalOffsets | None
+        if self._settings.broadcast_file is None:
+            self._join_group(strategy or STRATEGIES[self._settings.allocation])
+        else:
+            self._listen_alone(self._settings.broadcast_file)
         self._handing_over = HandingOver(self._shares, self._locks, commit=self.commit)
         self._pulling: Pulling | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._load_wanted = asyncio.Event()
         self._closed = False
 
+    def _join_group(self, strategy: Strategy) -> None:
+        self._membership = membership = Membership(
+            self._link,
+            Subscription(self._group, self._topics, strategy),
+            settings=self._settings,
+            clock=self._clock,
+            listeners=self._listeners(),
+        )
+        self._commits = None
+        if self._load_offsets is None:
+            self._commits = Commits(
+                self._link,
+                self._shares,
+                group=self._group,
+                settings=self._settings,
+                generation=lambda: membership.generation,
+                locks=self._locks,
+                on_stale=self._lock_again,
+            )
+
+    def _listen_alone(self, file: Path) -> None:
+        self._local = self._commits = LocalOffsets(
+            file, self._shares, group=self._group, settings=self._settings
+        )
+        self._load_offsets = self._local.load
+        self._membership = Audience(
+            self._link, self._topics, settings=self._settings, listeners=self._listeners()
+        )
+
+    def _listeners(self) -> Listeners:
+        return Listeners(
+            on_change=self._assigned,
+            on_lost=self._suspended,
+            on_error=self._delivering.fail,
+            on_beat=self._locks.renewed,
+        )
+
     async def start(self) -> None:
         """Connects and joins the group; when it returns, `assignment` is known.
 
         Raises:
+            DataCorrupt, FormatTooNew, MessageQueueError: the file of a broadcast consumer cannot be
+                used; the sentence says what to do.
             ConnectionLost: no broker answered in time; the sentence says what to check.
             BrokerError: the broker refuses the member.
         """
@@ -153,18 +187,24 @@ class Consumer:
             on_error=self._delivering.fail,
         )
         self._delivering.open()
-        await self._link.start(self._settings.request_timeout_ms)
+        if self._local is not None:
+            self._local.open()
+        try:
+            await self._link.start(self._settings.request_timeout_ms)
+        except BaseException:
+            await self._end()
+            raise
         try:
             await self._membership.join()
         except ConnectionLost:
             _log.info("joining again", group=self._group)
         except BaseException:
-            await self._link.aclose()
+            await self._end()
             raise
         self._spawn(self._membership.stay(), "membership")
         self._spawn(self._keep_loading(), "offsets")
         self._spawn(self._handing_over.keep_handing_over(), "hand over")
-        if self._load_offsets is None:
+        if self._commits is not None:
             self._spawn(self._commits.keep_committing(), "commits")
 
     async def aclose(self) -> None:
@@ -183,7 +223,7 @@ class Consumer:
         finally:
             for task in self._tasks:
                 task.cancel()
-            await self._link.aclose()
+            await self._end()
 
     async def __aenter__(self) -> "Consumer":
         await self.start()
@@ -263,11 +303,13 @@ class Consumer:
     async def commit(self) -> None:
         """Reports finished offsets now; does nothing where the application keeps them.
 
+        A broadcast consumer writes them to its file.
+
         Raises:
             NotGroupMember: the broker no longer knows the member; it joins again by itself.
             ConnectionLost, RequestTimeout: the outcome is unknown; the next commit repeats it.
         """
-        if self._load_offsets is None:
+        if self._commits is not None:
             await self._commits.commit()
 
     async def run(self, handler: Handler, *, on_failure: FailurePolicy | None = None) -> None:
@@ -299,6 +341,11 @@ class Consumer:
             on_failure: decides on each record of a batch that failed.
         """
         await self._running.run_batches(handler, Batch(records_max, wait_ms), on_failure)
+
+    async def _end(self) -> None:
+        await self._link.aclose()
+        if self._local is not None:
+            self._local.close()
 
     def _spawn(self, work: Coroutine[object, object, None], name: str) -> None:
         task = asyncio.create_task(work, name=f"consumer {self._group}: {name}")
@@ -412,7 +459,7 @@ class Consumer:
         self._pull_soon()
 
     async def _say_goodbye(self) -> None:
-        if not self._link.is_up:
+        if not self._link.is_up and self._local is None:
             _log.warning("closed without a connection", group=self._group)
             return
         try:

@@ -46,8 +46,11 @@ class QueueLocks:
 
     @property
     def wanted(self) -> bool:
-        """Whether queues are locked: records that may be handled in any order need no owner."""
-        return self._settings.handling != "parallel"
+        """Whether queues are locked.
+
+        What may be handled in any order needs no owner, and what everybody gets has none.
+        """
+        return self._settings.handling != "parallel" and self._settings.broadcast_file is None
 
     @property
     def stale(self) -> bool:
