@@ -15,6 +15,7 @@ from typing import Protocol
 import structlog
 
 from headrace_mq.client.failures import Again, Failure, FailurePolicy, Verdict
+from headrace_mq.client.watchdog import Watchdog
 from headrace_mq.errors import HandlerTimeout
 from headrace_mq.message import Record
 from headrace_mq.settings import ConsumerSettings
@@ -70,6 +71,7 @@ class Attempts:
         self._settings = settings
         self._on_failure = on_failure
         self._stopping = stopping
+        self._watchdog = Watchdog(settings.handler_timeout_ms)
 
     async def complete(self, records: Sequence[Record]) -> None:
         """Handles records of one queue together until each is done, revoked, or the end has come."""
@@ -79,43 +81,56 @@ class Attempts:
             if not begun:
                 return
             attempt += 1
-            records, pause_ms = await self._attempt(begun, attempt)
+            try:
+                error = await self._try(begun)
+            except BaseException:
+                self._end(begun, done=False)
+                raise
+            if error is None:
+                self._end(begun, done=True)
+                return
+            records, pause_ms = await self._judge(begun, error, attempt)
             if not records:
                 return
             await self._pause(pause_ms)
 
-    async def _attempt(self, begun: list[Record], attempt: int) -> tuple[list[Record], int]:
-        """Returns the records to handle again, and after which pause."""
-        # All records of one call are of one queue.
-        left, pause_ms = {record.offset for record in begun}, 0
+    def _end(self, records: Sequence[Record], *, done: bool) -> None:
+        for record in records:
+            self._deliveries.end(record, done=done)
+
+    async def _judge(
+        self, failed: list[Record], error: BaseException, attempt: int
+    ) -> tuple[list[Record], int]:
+        """Returns which of the failed records to handle again, and after which pause."""
+        again, settled, pause_ms = list(failed), [], 0
         try:
-            error = await self._try(begun)
-            if error is None:
-                left.clear()
-            else:
-                for record in begun:
-                    verdict = await self._decide(Failure(record, error, attempt))
-                    if isinstance(verdict, Again):
-                        pause_ms = max(pause_ms, verdict.pause_ms)
-                    else:
-                        left.discard(record.offset)
+            for record in failed:
+                verdict = await self._decide(Failure(record, error, attempt))
+                if isinstance(verdict, Again):
+                    pause_ms = max(pause_ms, verdict.pause_ms)
+                else:
+                    again.remove(record)
+                    settled.append(record)
         finally:
-            for record in begun:
-                self._deliveries.end(record, done=record.offset not in left)
-        return [record for record in begun if record.offset in left], pause_ms
+            self._end(again, done=False)
+            self._end(settled, done=True)
+        return again, pause_ms
 
     async def _try(self, records: list[Record]) -> BaseException | None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._watchdog.watch(task)
+        failure: BaseException | None = None
         try:
-            async with asyncio.timeout(self._settings.handler_timeout_ms / 1_000) as limit:
-                await self._handler(records)
-        except (Exception, asyncio.CancelledError) as error:
-            # A handler may let the cancellation of something of its own escape.
-            if _is_cancelled():
-                raise
-            if isinstance(error, TimeoutError) and limit.expired():
-                return self._too_slow(records[0], error)
-            return error
-        return None
+            await self._handler(records)
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - decided on, not ended
+            failure = error
+        expired = self._watchdog.release(task)
+        # A handler may let the cancellation of something of its own escape.
+        if failure is not None and task.cancelling():
+            raise failure
+        # One that was cancelled and came to its end all the same has done its work.
+        return self._too_slow(records[0], failure) if expired and failure is not None else failure
 
     async def _decide(self, failure: Failure) -> Verdict:
         record = failure.record
@@ -145,7 +160,7 @@ class Attempts:
             async with asyncio.timeout(pause_ms / 1_000):
                 await self._stopping.wait()
 
-    def _too_slow(self, record: Record, cause: TimeoutError) -> HandlerTimeout:
+    def _too_slow(self, record: Record, cause: BaseException) -> HandlerTimeout:
         slow = HandlerTimeout(
             f"the handler of queue {record.queue.topic}/{record.queue.queue_id} at offset"
             f" {record.offset} took longer than {self._settings.handler_timeout_ms} ms and was"
@@ -153,8 +168,3 @@ class Attempts:
         )
         slow.__cause__ = cause
         return slow
-
-
-def _is_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

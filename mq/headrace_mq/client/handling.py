@@ -12,6 +12,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import NamedTuple
 
 from headrace_mq.client.attempts import Attempts, BatchHandler, Deliveries
@@ -43,8 +44,8 @@ class _Chain(NamedTuple):
 def one_by_one(handler: Handler) -> BatchHandler:
     """Makes a handler of single records one of batches, which then hold one record each."""
 
-    async def handle(records: Sequence[Record]) -> None:
-        await handler(records[0])
+    def handle(records: Sequence[Record]) -> Awaitable[None]:
+        return handler(records[0])
 
     return handle
 
@@ -132,9 +133,9 @@ class Handling:
             while waiting and not self._stopping.is_set():
                 if len(waiting) < self._batch.records_max:
                     await self._wait_for_more(waiting)
-                count = min(len(waiting), self._batch.records_max)
-                await self._attempts.complete([waiting[place] for place in range(count)])
-                for _ in range(count):
+                records = list(islice(waiting, self._batch.records_max))
+                await self._attempts.complete(records)
+                for _ in records:
                     waiting.popleft()
         finally:
             del self._chains[chain]

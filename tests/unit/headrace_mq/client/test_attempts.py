@@ -1,5 +1,6 @@
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -69,7 +70,7 @@ class Handler:
 
 
 @pytest.fixture
-def ledger() -> Ledger:
+async def ledger() -> Ledger:
     return Ledger()
 
 
@@ -113,7 +114,7 @@ async def test_only_the_records_of_a_batch_that_are_not_settled_are_handled_agai
     policy = Policy(Again(0), Settled("dead letters"), Again(0))
     await make(ledger, handler.handle, policy).complete([record(n) for n in range(3)])
     assert handler.calls == [[0, 1, 2], [0, 2]]
-    assert ledger.told[3:6] == [("failed", 0), ("done", 1), ("failed", 2)]
+    assert ledger.told[3:6] == [("failed", 0), ("failed", 2), ("done", 1)]
     assert ledger.told[8:] == [("done", 0), ("done", 2)]
 
 
@@ -145,6 +146,19 @@ async def test_a_handler_that_takes_too_long_is_cancelled_and_has_failed(ledger:
     assert cancelled == [3]
     assert isinstance(policy.asked[0].error, HandlerTimeout)
     assert "queue t/0 at offset 3" in str(policy.asked[0].error)
+
+
+async def test_a_handler_that_finishes_although_it_was_cancelled_has_done_its_work(
+    ledger: Ledger,
+) -> None:
+    async def handle(records: Sequence[Record]) -> None:
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+
+    policy = Policy(Again(0))
+    await make(ledger, handle, policy, handler_timeout_ms=1).complete([record(3)])
+    assert ledger.told == [("begin", 3), ("done", 3)]
+    assert policy.asked == []
 
 
 async def test_a_handlers_own_timeout_is_its_own_failure(ledger: Ledger) -> None:
