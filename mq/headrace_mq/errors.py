@@ -29,6 +29,7 @@ Every error that the queue raises on purpose, and the code that stands for it on
     ├── ConnectionLost            the connection ended before an answer came: outcome unknown
     ├── SendTimeout               no acknowledgement in time: outcome unknown, retrying is safe
     ├── RequestTimeout            no answer in time
+    ├── BufferFull                a producer holds as much as it may: nothing was sent
     ├── HandlerTimeout            a consumer's handler took too long and was cancelled
     ├── Closed                    the producer or consumer was closed
     ├── DataCorrupt               bytes on disk or on the wire fail their checksum
@@ -42,6 +43,7 @@ from enum import IntEnum
 __all__ = [
     "BrokerError",
     "BrokerStopping",
+    "BufferFull",
     "Closed",
     "ConnectionLost",
     "CorruptBatch",
@@ -284,6 +286,10 @@ class SendTimeout(MessageQueueError):
 
 class RequestTimeout(MessageQueueError):
     """No answer came in time."""
+
+
+class BufferFull(MessageQueueError):
+    """A producer holds as much as it may: nothing was sent, wait for earlier messages first."""
 
 
 class HandlerTimeout(MessageQueueError):

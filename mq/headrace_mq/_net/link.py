@@ -184,7 +184,7 @@ class _Connection(asyncio.Protocol):
         self._queue(encode_frame_head(code, correlation, sum(map(len, parts))), *parts)
         return correlation
 
-    def tell(self, code: int, body: bytes) -> None:
+    def tell(self, code: int, body: bytes | bytearray) -> None:
         """Queues a request that wants no answer for this tick's write."""
         correlation = self._next_correlation
         self._next_correlation += 1
@@ -335,7 +335,7 @@ class Link:
             raise ConnectionLost(f"not connected to {self.address}")
         self._connection.submit(code, *parts, receive=receive)
 
-    def tell(self, code: int, body: bytes) -> bool:
+    def tell(self, code: int, body: bytes | bytearray) -> bool:
         """Sends a request that wants no answer; False: not `is_ready`, nothing was sent.
 
         Whether the broker ever gets it, or what it makes of it, is not told.

@@ -10,7 +10,7 @@ Sits between: `producer`, whose callers wait for a place and then for their batc
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -19,53 +19,43 @@ import structlog
 from headrace_mq._net.link import Answer, Link
 from headrace_mq._runtime.clock import Clock
 from headrace_mq.client.lane import Batch, Lane, Place, new_producer_id
+from headrace_mq.client.measuring import FRAME_OVERHEAD_BYTES, measure, message_bytes_max
 from headrace_mq.client.part import (
-    HEADER_OVERHEAD_BYTES,
     KEY_SURELY_SHORT,
     MESSAGE_OVERHEAD_BYTES,
     TAG_SURELY_SHORT,
     Part,
-    text_bytes,
 )
 from headrace_mq.client.results import Run
 from headrace_mq.client.routing import Route, Selector
 from headrace_mq.errors import (
     BrokerError,
+    BufferFull,
     ConnectionLost,
     MalformedRequest,
     MessageQueueError,
+    QueueFrozen,
     QueueNotFound,
     ResponseCode,
     SendTimeout,
     TopicNotFound,
     error_for,
 )
-from headrace_mq.message import Message, QueueRef, check_message
+from headrace_mq.message import Message, QueueRef
 from headrace_mq.protocol.batch import BATCH_RECORDS_MAX
 from headrace_mq.protocol.bodies import ProduceAnswer, Produced, decode
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.settings import ProducerSettings
 
-__all__ = ["Outbox", "message_bytes_max"]
+__all__ = ["Outbox"]
 
 # Deadlines are looked at this often: a twentieth of the timeout, within these bounds.
 SWEEP_MS_MIN, SWEEP_MS_MAX = 5, 250
 # A lane with so much to send departs at once instead of at the end of the tick: the broker works on
 # it while the other senders of the tick prepare theirs. Smaller batches cost it more than that saves.
 DEPART_BYTES = 16 << 10
-# Frame and batch headers and the topic's name, rounded up.
-FRAME_OVERHEAD_BYTES = 1 << 10
-# What a broker keeps free in a frame beside a batch, so that a FETCH answer can carry it.
-FRAME_RESERVE_BYTES_MAX = 32 << 10
 
 _log = structlog.get_logger(__name__)
-
-
-def message_bytes_max(frame_bytes_max: int) -> int:
-    """The largest message, all fields counted, that fits a frame even if it does not compress."""
-    reserve = min(FRAME_RESERVE_BYTES_MAX, frame_bytes_max // 4)
-    # What lz4 and zstd add to bytes that do not compress is below one in 200.
-    return frame_bytes_max - reserve - frame_bytes_max // 200 - FRAME_OVERHEAD_BYTES
 
 
 class _Waiting(NamedTuple):
@@ -111,6 +101,7 @@ class Outbox:
         # Lanes with a batch to send, oldest first (a dict as an ordered set).
         self._free: dict[Lane, None] = {}
         self._line: deque[_Waiting] = deque()
+        self._line_bytes = 0
         self._buffered = 0
         self._buffer_bytes_max = settings.buffer_bytes_max
         self._message_bytes_max = message_bytes_max(link.frame_bytes_max)
@@ -162,11 +153,20 @@ class Outbox:
 
     def _line_up(self, message: Message, size: int) -> asyncio.Future[Place]:
         future: asyncio.Future[Place] = self.loop.create_future()
+        self._line_bytes += size
         self._line.append(
             _Waiting(message, size, self._clock.now_ms(), self._deadline_ms(), future)
         )
         self.admit()
         return future
+
+    def check_room(self) -> None:
+        """Raises BufferFull where the next message would have to wait for room."""
+        if self._buffered + self._line_bytes >= self._buffer_bytes_max:
+            raise BufferFull(
+                f"{self._buffered + self._line_bytes} bytes wait for their acknowledgement, as many"
+                " as may; await some of them first, or raise buffer_bytes_max"
+            )
 
     def place_part(self, topic: str, part: Part) -> list[Run] | None:
         """Gives many messages of one topic their places; None where some would have to wait.
@@ -215,36 +215,19 @@ class Outbox:
         Raises:
             ValueError, TypeError: it cannot be sent; the sentence says what to change.
         """
-        headers, key, tag, body = message.headers, message.key, message.tag, message.body
-        if (
-            message.topic not in self._routes
-            or type(body) is not bytes
-            or len(key) > KEY_SURELY_SHORT
-            or len(tag) > TAG_SURELY_SHORT
-            or headers
-        ):
-            check_message(message)
-        try:
-            text = text_bytes([key, tag, *headers, *headers.values()])
-        except TypeError as error:
-            raise TypeError(f"key, tag and headers of a message are text: {error}") from error
-        size = text + len(body) + MESSAGE_OVERHEAD_BYTES + HEADER_OVERHEAD_BYTES * len(headers)
-        if size > self._message_bytes_max:
-            raise ValueError(
-                f"a message of {size} bytes is over the broker's limit of"
-                f" {self._message_bytes_max}; send a reference"
-                " to the content, or raise the broker's frame_bytes_max"
-            )
-        return size
+        return measure(message, self._message_bytes_max)
 
-    def open_route(self, topic: str, queues: int) -> None:
-        """Makes a topic's route known, or tells its new number of queues."""
+    def open_route(self, topic: str, queues: int, closed: Iterable[int] = ()) -> None:
+        """Makes a topic's route known, or tells its new number of queues and the closed ones."""
         route = self._routes.get(topic)
         if route is None:
-            self._routes[topic] = Route(topic, queues, self._selector)
-            self.admit()
-        else:
-            route.queues = queues
+            route = self._routes[topic] = Route(topic, queues, self._selector)
+        route.queues, route.closed = queues, frozenset(closed)
+        self.admit()
+
+    def route(self, topic: str) -> Route | None:
+        """The way into a topic, where it is known."""
+        return self._routes.get(topic)
 
     def refuse_route(self, topic: str, error: MessageQueueError) -> None:
         """Fails the messages that wait for a topic's route."""
@@ -255,6 +238,7 @@ class Outbox:
             elif not waiting.place.done():
                 waiting.place.set_exception(type(error)(*error.args))
         self._line = kept
+        self._line_bytes = sum(waiting.size for waiting in kept)
         self.admit()
 
     def resume(self) -> None:
@@ -278,6 +262,7 @@ class Outbox:
             if not waiting.place.done():
                 waiting.place.set_exception(type(error)(*error.args))
         self._line.clear()
+        self._line_bytes = 0
         self._free.clear()
         if self._sweeper is not None:
             self._sweeper.cancel()
@@ -337,7 +322,7 @@ class Outbox:
             head = self._line[0]
             if head.place.done():
                 # Its sender was cancelled while it stood in line.
-                self._line.popleft()
+                self._line_bytes -= self._line.popleft().size
                 continue
             route = self._routes.get(head.message.topic)
             if route is None:
@@ -345,7 +330,7 @@ class Outbox:
                 return
             if not self._has_room(head.size):
                 return
-            self._line.popleft()
+            self._line_bytes -= self._line.popleft().size
             try:
                 place = self._put(route, *head[:4])
             except Exception as error:  # noqa: BLE001 - a selector's defect is its sender's to see
@@ -401,6 +386,8 @@ class Outbox:
                 lane.resend = True
             elif isinstance(outcome, BrokerError) and outcome.retriable:
                 self._resend_later(lane, batch, outcome)
+            elif isinstance(outcome, QueueFrozen) and self._moved(lane, batch):
+                pass
             else:
                 lane.lost()
                 self._finish(batch, outcome)
@@ -412,6 +399,25 @@ class Outbox:
         self._depart()
         self.admit()
         self._note_empty()
+
+    def _moved(self, lane: Lane, batch: Batch) -> bool:
+        """Gives a batch that its queue does not take to another one, where order allows."""
+        topic, number = lane.queue
+        route = self._routes.get(topic)
+        if route is None:
+            return False
+        route.closed |= {number}
+        if not route.may_move:
+            return False
+        target = self._lane(topic, route.next_turn())
+        if not batch.move(target.queue):
+            return False
+        # What was refused is not stored, but it has taken its sequence numbers here.
+        lane.lost()
+        target.adopt(batch)
+        if target.has_work:
+            self._free[target] = None
+        return True
 
     def _resend_later(self, lane: Lane, batch: Batch, error: BrokerError) -> None:
         first_ms, longest_ms = self._settings.reconnect_ms_min, self._settings.reconnect_ms_max
@@ -444,6 +450,7 @@ class Outbox:
                 self._free.pop(lane, None)
         while self._line and self._line[0].deadline_ms <= now_ms:
             waiting = self._line.popleft()
+            self._line_bytes -= waiting.size
             if not waiting.place.done():
                 waiting.place.set_exception(self._late(0))
         self.admit()

@@ -8,18 +8,20 @@ replies; what is on its way stands in its `outbox`.
 import asyncio
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 
 import structlog
 
 from headrace_mq._net.link import Link
 from headrace_mq._runtime.clock import Clock, SystemClock
-from headrace_mq.client.lane import Batch, Place
+from headrace_mq.client.oneway import Oneway
 from headrace_mq.client.outbox import Outbox
 from headrace_mq.client.part import Part
 from headrace_mq.client.results import SendResults
 from headrace_mq.client.routing import Selector
 from headrace_mq.client.scheduling import Scheduled, When, envelope
+from headrace_mq.client.settling import all_placed, report, settled
 from headrace_mq.errors import Closed, MessageQueueError, RequestTimeout, TopicNotFound
 from headrace_mq.message import Message, QueueRef, SendResult
 from headrace_mq.protocol.batch import Columns, encode_batch
@@ -84,6 +86,7 @@ class Producer:
             on_ready=self._ready,
         )
         self._outbox: Outbox | None = None
+        self._oneway: Oneway | None = None
         self._closed = False
         self._receive_reply: Callable[[str, bytes], None] | None = None
         self._resolving: dict[str, asyncio.Task[None]] = {}
@@ -110,6 +113,7 @@ class Producer:
             selector=self._selector,
             want_route=self._want_route,
         )
+        self._oneway = Oneway(self._link, self._settings, self._clock)
         try:
             await self._link.start(self._settings.send_timeout_ms)
         except BaseException:
@@ -125,6 +129,8 @@ class Producer:
         try:
             await outbox.drained()
         finally:
+            if self._oneway is not None:
+                self._oneway.flush()
             tasks = [*self._resolving.values(), refresher]
             for task in tasks:
                 task.cancel()
@@ -161,8 +167,54 @@ class Producer:
         place = outbox.place(message)
         batch, number = place if isinstance(place, tuple) else await place
         if not batch.settled:
-            await _settled(batch, outbox.loop)
+            await settled(batch, outbox.loop)
         return batch.result(number)
+
+    def send_soon(self, message: Message) -> asyncio.Future[SendResult]:
+        """Like `send`, for callers that do not wait now: the future ends as `send` would.
+
+        The message has its place in the order of its queue when this returns. Cancelling the future
+        does not take it back.
+
+        Raises:
+            ValueError, TypeError, Closed: as `send`; nothing was sent.
+            BufferFull: `buffer_bytes_max` wait for their acknowledgement; await some futures first.
+        """
+        outbox = self._open_outbox()
+        outbox.check_room()
+        place = outbox.place(message)
+        result: asyncio.Future[SendResult] = outbox.loop.create_future()
+        if isinstance(place, tuple):
+            batch, number = place
+            batch.report(number, result)
+        else:
+            place.add_done_callback(partial(report, result))
+        return result
+
+    async def send_oneway(self, message: Message) -> bool:
+        """Sends one message without an acknowledgement, for what may get lost.
+
+        False: there is no connection now, or the broker reads too slowly; nothing was sent. After
+        True nobody tells what became of it: it is lost when the connection ends or the broker
+        refuses it, and it may overtake or fall behind what `send` sends.
+
+        Raises:
+            ValueError, TypeError, TopicNotFound, Closed: as `send`.
+            ConnectionLost, RequestTimeout: the topic could not be looked up.
+        """
+        outbox = self._open_outbox()
+        size = outbox.measure(message)
+        route = outbox.route(message.topic)
+        if route is None:
+            found = await self._describe([message.topic], create_missing=True)
+            if message.topic not in found:
+                raise _no_topic(message.topic)
+            outbox = self._open_outbox()
+            outbox.open_route(message.topic, *found[message.topic])
+            route = outbox.route(message.topic)
+        assert route is not None
+        assert self._oneway is not None
+        return self._oneway.take(QueueRef(message.topic, route.choose(message)), message, size)
 
     async def send_many(self, messages: Sequence[Message]) -> Sequence[SendResult]:
         """Sends messages, in order per queue, and returns their places in the same order.
@@ -302,7 +354,7 @@ class Producer:
             return await self._send_each(messages or list(part.messages(topic)))
         for batch in dict.fromkeys(run.batch for run in runs):
             if not batch.settled:
-                await _settled(batch, outbox.loop)
+                await settled(batch, outbox.loop)
         for run in sorted(runs, key=lambda run: run.places[0]):
             run.batch.check()
         return SendResults(runs)
@@ -312,10 +364,10 @@ class Producer:
         for message in messages:
             outbox.measure(message)
         placed = [outbox.place(message) for message in messages]
-        places = await _all_placed(placed)
+        places = await all_placed(placed)
         for batch in dict.fromkeys(batch for batch, _ in places):
             if not batch.settled:
-                await _settled(batch, outbox.loop)
+                await settled(batch, outbox.loop)
         return [batch.result(number) for batch, number in places]
 
     def _open_outbox(self) -> Outbox:
@@ -342,13 +394,10 @@ class Producer:
 
     async def _resolve(self, topic: str) -> None:
         assert self._outbox is not None
-        error: MessageQueueError = TopicNotFound(
-            f"topic {topic!r} does not exist and the broker does not create topics by itself;"
-            " create it first"
-        )
-        queues = 0
+        error: MessageQueueError = _no_topic(topic)
+        route: tuple[int, list[int]] = (0, [])
         try:
-            queues = (await self._describe([topic], create_missing=True)).get(topic, 0)
+            route = (await self._describe([topic], create_missing=True)).get(topic, route)
         except RequestTimeout:
             # Each message has its own deadline; those that came later want the route still.
             del self._resolving[topic]
@@ -357,8 +406,8 @@ class Producer:
         except MessageQueueError as failure:
             error = failure
         del self._resolving[topic]
-        if queues:
-            self._outbox.open_route(topic, queues)
+        if route[0]:
+            self._outbox.open_route(topic, *route)
         else:
             self._outbox.refuse_route(topic, error)
 
@@ -370,55 +419,29 @@ class Producer:
             if not known:
                 continue
             try:
-                for topic, queues in (await self._describe(known, create_missing=False)).items():
-                    self._outbox.open_route(topic, queues)
+                for topic, route in (await self._describe(known, create_missing=False)).items():
+                    self._outbox.open_route(topic, *route)
             except MessageQueueError as error:
                 _log.warning("routes not refreshed", reason=str(error))
 
-    async def _describe(self, topics: list[str], *, create_missing: bool) -> dict[str, int]:
+    async def _describe(
+        self, topics: list[str], *, create_missing: bool
+    ) -> dict[str, tuple[int, list[int]]]:
+        """Each topic's number of queues, and those that take no messages."""
         answer = await self._link.ask(
             TopicsAnswer,
             RequestCode.DESCRIBE_TOPICS,
             DescribeTopics(topics=topics, create_missing=create_missing),
             timeout_ms=self._settings.send_timeout_ms,
         )
-        return {entry.topic: entry.queues for entry in answer.topics}
+        return {entry.topic: (entry.queues, entry.unwritable) for entry in answer.topics}
 
 
-async def _all_placed(placed: Sequence[Place | asyncio.Future[Place]]) -> list[Place]:
-    """Waits until every message has left the line; raises the first failure."""
-    line = [place for place in placed if not isinstance(place, tuple)]
-    try:
-        if line:
-            await asyncio.wait(line)
-    except asyncio.CancelledError:
-        for place in line:
-            place.cancel()
-        raise
-    failures = [place.exception() for place in line]
-    for failure in failures:
-        if failure is not None:
-            raise failure
-    return [place if isinstance(place, tuple) else place.result() for place in placed]
-
-
-async def _settled(batch: Batch, loop: asyncio.AbstractEventLoop) -> None:
-    """Waits until the batch is stored or given up.
-
-    All senders of a batch share one future, which saves a tenth of the time of a send. Cancelling
-    one of them cancels that future, so the others look whether they were meant and go on waiting.
-    """
-    # Asking for the running loop is a system call (of `getpid`), so it is handed down.
-    task = asyncio.current_task(loop)
-    cancellations = task.cancelling() if task is not None else 0
-    while not batch.settled:
-        if batch.waiter is None or batch.waiter.cancelled():
-            batch.waiter = loop.create_future()
-        try:
-            await batch.waiter
-        except asyncio.CancelledError:
-            if task is None or task.cancelling() > cancellations:
-                raise
+def _no_topic(topic: str) -> TopicNotFound:
+    return TopicNotFound(
+        f"topic {topic!r} does not exist and the broker does not create topics by itself;"
+        " create it first"
+    )
 
 
 def _check_codec(codec: str) -> None:

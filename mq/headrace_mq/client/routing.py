@@ -29,13 +29,15 @@ class Route:
         selector: chooses instead of key hash and round robin.
     """
 
-    __slots__ = ("_selector", "_turn", "queues", "topic")
+    __slots__ = ("_selector", "_turn", "closed", "queues", "topic")
 
     def __init__(self, topic: str, queues: int, selector: Selector | None = None) -> None:
         self.topic = topic
         self.queues = queues
         self._selector = selector
         self._turn = 0
+        # Queues that take no messages, as far as is known: only the round robin can leave them out.
+        self.closed: frozenset[int] = frozenset()
 
     def choose(self, message: Message) -> int:
         """Returns the queue number for a message; raises ValueError for a selector's wild answer."""
@@ -51,8 +53,20 @@ class Route:
             # `queue_for_key` without the call, which every message would pay for.
             number: int = google_crc32c.value(message.key.encode()) % self.queues
             return number
-        self._turn = (self._turn + 1) % self.queues
+        return self.next_turn()
+
+    def next_turn(self) -> int:
+        """The next queue of the round robin; one that is closed only where all of them are."""
+        for _ in range(self.queues):
+            self._turn = (self._turn + 1) % self.queues
+            if self._turn not in self.closed:
+                break
         return self._turn
+
+    @property
+    def may_move(self) -> bool:
+        """Whether messages without a key may go to another queue, and there is one."""
+        return self._selector is None and len(self.closed) < self.queues
 
     def divide(self, part: Part) -> list[tuple[int, Sequence[int]]]:
         """Chooses for many messages, in their order, as `choose` does for each one.
@@ -60,14 +74,14 @@ class Route:
         Returns queue numbers, each with the places of its messages in the part.
         """
         count = len(part)
-        if self._selector is None and not part.keys:
+        if self._selector is None and not part.keys and not self.closed:
             turn, step = self._turn + 1, self.queues
             self._turn = (self._turn + count) % step
             return [
                 ((turn + first) % step, range(first, count, step))
                 for first in range(min(step, count))
             ]
-        if self._selector is None and all(part.keys):
+        if self._selector is None and part.keys and all(part.keys):
             value, step = google_crc32c.value, self.queues
             chosen = [value(key.encode()) % step for key in part.keys]
         else:

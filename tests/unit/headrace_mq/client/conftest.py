@@ -13,6 +13,7 @@ from headrace_mq.errors import (
     BrokerError,
     NotGroupMember,
     OffsetOutOfRange,
+    QueueFrozen,
     ReplyUndeliverable,
     ResponseCode,
     SequenceGap,
@@ -110,6 +111,7 @@ class Request:
         self.peer = peer
         self.code = RequestCode(frame.code)
         self.body = bytes(frame.body)
+        self.is_oneway = frame.is_oneway
         self._correlation = frame.correlation
 
     def answer(self, *parts: bytes) -> None:
@@ -127,6 +129,7 @@ class FakeBroker:
         self.frame_bytes_max = (4 << 20) + (64 << 10)
         self.creates_topics = True
         self.topics: dict[str, int] = {}
+        self.frozen: set[QueueRef] = set()
         self.batches: dict[QueueRef, list[bytes]] = defaultdict(list)
         self.first: dict[QueueRef, int] = defaultdict(int)
         self.offsets: dict[tuple[str, QueueRef], int] = {}
@@ -223,7 +226,7 @@ class FakeBroker:
         except BrokerError as error:
             request.refuse(error)
         else:
-            if answer is not None:
+            if answer is not None and not request.is_oneway:
                 request.answer(answer if isinstance(answer, bytes) else encode(answer))
 
     def _store(self, queue: QueueRef, batch: bytearray, base: int) -> bytes:
@@ -245,7 +248,16 @@ class FakeBroker:
                 self.topics.setdefault(topic, 2)
         names = asked.topics or list(self.topics)
         return TopicsAnswer(
-            [TopicDescription(n, self.topics[n], "transient") for n in names if n in self.topics]
+            [
+                TopicDescription(
+                    n,
+                    self.topics[n],
+                    "transient",
+                    [q.queue_id for q in self.frozen if q.topic == n],
+                )
+                for n in names
+                if n in self.topics
+            ]
         )
 
     def _create_topic(self, request: Request) -> Body:
@@ -260,6 +272,12 @@ class FakeBroker:
         check_body(batch)
         header = read_header(batch)
         queue, first, count = header.queue, header.first_sequence, header.count
+        if queue in self.frozen:
+            return Produced(*queue, -1, QueueFrozen.code, f"{queue} is frozen")
+        if header.producer_id == 0:
+            base = self.end(queue)
+            self._store(queue, batch, base)
+            return Produced(*queue, base)
         known = self._sent.get((header.producer_id, queue))
         if known is not None and known[:2] == (first, count):
             return Produced(*queue, known[2], duplicate=True)

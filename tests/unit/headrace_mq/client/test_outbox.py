@@ -5,7 +5,8 @@ import pytest
 
 from headrace_mq._net.link import Link
 from headrace_mq.client.lane import Place
-from headrace_mq.client.outbox import FRAME_OVERHEAD_BYTES, Outbox, message_bytes_max
+from headrace_mq.client.measuring import FRAME_OVERHEAD_BYTES, message_bytes_max
+from headrace_mq.client.outbox import Outbox
 from headrace_mq.errors import (
     BrokerStopping,
     Closed,

@@ -1,0 +1,44 @@
+"""
+How large a message can become on the wire, and whether it may be sent at all.
+
+Sits between: `outbox` and `producer`, which ask before a message gets its place, and the limits of
+`message` and of the broker's frames. Pure.
+"""
+
+from headrace_mq.client.part import HEADER_OVERHEAD_BYTES, MESSAGE_OVERHEAD_BYTES, text_bytes
+from headrace_mq.message import Message, check_message
+
+__all__ = ["FRAME_OVERHEAD_BYTES", "measure", "message_bytes_max"]
+
+# Frame and batch headers and the topic's name, rounded up.
+FRAME_OVERHEAD_BYTES = 1 << 10
+# What a broker keeps free in a frame beside a batch, so that a FETCH answer can carry it.
+FRAME_RESERVE_BYTES_MAX = 32 << 10
+
+
+def message_bytes_max(frame_bytes_max: int) -> int:
+    """The largest message, all fields counted, that fits a frame even if it does not compress."""
+    reserve = min(FRAME_RESERVE_BYTES_MAX, frame_bytes_max // 4)
+    # What lz4 and zstd add to bytes that do not compress is below one in 200.
+    return frame_bytes_max - reserve - frame_bytes_max // 200 - FRAME_OVERHEAD_BYTES
+
+
+def measure(message: Message, bytes_max: int) -> int:
+    """Checks a message and returns the most bytes it can take on the wire.
+
+    Raises:
+        ValueError, TypeError: it cannot be sent; the sentence says what to change.
+    """
+    headers = message.headers
+    try:
+        text = text_bytes([message.key, message.tag, *headers, *headers.values()])
+    except TypeError as error:
+        raise TypeError(f"key, tag and headers of a message are text: {error}") from error
+    check_message(message)
+    size = text + len(message.body) + MESSAGE_OVERHEAD_BYTES + HEADER_OVERHEAD_BYTES * len(headers)
+    if size > bytes_max:
+        raise ValueError(
+            f"a message of {size} bytes is over the broker's limit of {bytes_max}; send a reference"
+            " to the content, or raise the broker's frame_bytes_max"
+        )
+    return size

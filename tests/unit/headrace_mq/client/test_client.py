@@ -1,0 +1,158 @@
+"""The ways of sending, with producer, outbox, lanes and routes together."""
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from headrace_mq.client.producer import Producer
+from headrace_mq.client.routing import queue_for_key
+from headrace_mq.errors import BufferFull, QueueFrozen, TopicNotFound
+from headrace_mq.message import Message, QueueRef
+from headrace_mq.protocol.batch import decode_records
+from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.settings import ProducerSettings
+
+PRODUCE, DESCRIBE = RequestCode.PRODUCE, RequestCode.DESCRIBE_TOPICS
+Until = Callable[[Callable[[], object]], Any]
+
+
+def message(body: bytes = b"x", key: str = "", topic: str = "t") -> Message:
+    return Message(topic=topic, body=body, key=key)
+
+
+def stored(broker: Any, queue: QueueRef) -> list[bytes]:
+    return [record.body for batch in broker.batches[queue] for record in decode_records(batch)]
+
+
+@pytest.fixture
+async def producer(broker: Any) -> AsyncIterator[Producer]:
+    settings = ProducerSettings(reconnect_ms_min=1, reconnect_ms_max=5)
+    async with Producer(broker.address, settings) as producer:
+        yield producer
+
+
+async def test_columns_are_sent_like_messages(broker: Any, producer: Producer) -> None:
+    await producer.send(Message(topic="t", body=b"so that the route is known", key="k"))
+    bodies, keys = [b"a", b"b", b"c"], ["k", "l", "k"]
+    tags, headers = ["x", "", ""], [{}, {}, {"h": "v"}]
+    results = await producer.send_columns("t", bodies, keys=keys, tags=tags, headers=headers)
+    again = await producer.send_many(
+        [
+            Message(topic="t", body=body, key=key, tag=tag, headers=header)
+            for body, key, tag, header in zip(bodies, keys, tags, headers, strict=True)
+        ]
+    )
+    assert [result.queue for result in results] == [result.queue for result in again]
+    records = [
+        record
+        for held in broker.batches.values()
+        for batch in held
+        for record in decode_records(batch)
+        if record.body in bodies
+    ]
+    assert sorted((r.body, r.key, r.tag, tuple(r.headers)) for r in records) == sorted(
+        2 * [(b"a", "k", "x", ()), (b"b", "l", "", ()), (b"c", "k", "", ("h",))]
+    )
+    assert list(await producer.send_columns("t", [])) == []
+
+
+async def test_columns_to_an_unknown_topic_wait_for_its_route(
+    broker: Any, producer: Producer
+) -> None:
+    results = await producer.send_columns("new", [b"a", b"b"], keys=["k", "k"])
+    assert [result.offset for result in results] == [0, 1]
+
+
+async def test_columns_that_cannot_be_sent_are_refused_whole(
+    broker: Any, producer: Producer
+) -> None:
+    await producer.send(Message(topic="t", body=b"so that the route is known"))
+    for columns in ({"keys": ["k"]}, {"keys": ["k" * 2_000, "l"]}, {"tags": [1, 2]}):
+        with pytest.raises((ValueError, TypeError)):
+            await producer.send_columns("t", [b"a", b"b"], **columns)  # type: ignore[arg-type]  # wrong on purpose
+    assert broker.count(RequestCode.PRODUCE) == 1
+
+
+async def test_sending_soon_takes_places_at_once_and_tells_results_later(
+    broker: Any, producer: Producer
+) -> None:
+    broker.topics["t"] = 1
+    futures = [producer.send_soon(message(b"%d" % n)) for n in range(3)]
+    assert [(await future).offset for future in futures] == [0, 1, 2]
+    futures = [producer.send_soon(message(b"%d" % n)) for n in range(3, 6)]
+    futures[1].cancel()
+    assert (await futures[2]).offset == 5
+    assert stored(broker, QueueRef("t", 0)) == [b"%d" % n for n in range(6)]
+
+
+async def test_what_becomes_of_a_message_sent_soon_is_its_futures(
+    broker: Any, producer: Producer
+) -> None:
+    broker.creates_topics = False
+    missing = producer.send_soon(message(topic="missing"))
+    with pytest.raises(TopicNotFound):
+        await missing
+    with pytest.raises(ValueError, match="use letters"):
+        producer.send_soon(message(topic="no such name"))
+
+
+async def test_sending_soon_is_refused_when_the_buffer_is_full(broker: Any) -> None:
+    broker.held = {DESCRIBE}
+    async with Producer(broker.address, ProducerSettings(buffer_bytes_max=100)) as producer:
+        first = producer.send_soon(message(bytes(100)))
+        with pytest.raises(BufferFull, match="await some of them first"):
+            producer.send_soon(message(b"a"))
+        request = await broker.next(DESCRIBE)
+        broker.held = set()
+        broker.serve(request)
+        await first
+        assert (await producer.send_soon(message(b"b"))).offset >= 0
+
+
+async def test_a_message_without_acknowledgement_reaches_the_broker(
+    broker: Any, producer: Producer, until: Until
+) -> None:
+    broker.topics["t"] = 1
+    assert await producer.send_oneway(message(b"a", key="k"))
+    assert await producer.send_oneway(message(b"b", key="k"))
+    await until(lambda: stored(broker, QueueRef("t", 0)) == [b"a", b"b"])
+    with pytest.raises(ValueError, match="use letters"):
+        await producer.send_oneway(message(topic="no such name"))
+    broker.creates_topics = False
+    with pytest.raises(TopicNotFound):
+        await producer.send_oneway(message(topic="missing"))
+
+
+async def test_closing_sends_what_wants_no_acknowledgement_too(broker: Any, until: Until) -> None:
+    broker.topics["t"] = 1
+    async with Producer(broker.address) as producer:
+        await producer.send(message(b"a"))
+        await producer.send_oneway(message(b"b"))
+    await until(lambda: stored(broker, QueueRef("t", 0)) == [b"a", b"b"])
+
+
+async def test_messages_without_a_key_leave_a_frozen_queue_and_those_with_one_do_not(
+    broker: Any, producer: Producer
+) -> None:
+    broker.topics["t"] = 2
+    await producer.send_many([message(b"a"), message(b"b")])
+    broker.frozen = {QueueRef("t", 0)}
+    results = await producer.send_many([message(b"%d" % n) for n in range(4)])
+    assert {result.queue for result in results} == {QueueRef("t", 1)}
+    assert sorted(result.offset for result in results) == [1, 2, 3, 4]
+    key = next(key for key in map(str, range(9)) if queue_for_key(key, 2) == 0)
+    with pytest.raises(QueueFrozen):
+        await producer.send(message(b"x", key=key))
+    broker.frozen = {QueueRef("t", 0), QueueRef("t", 1)}
+    with pytest.raises(QueueFrozen):
+        await producer.send(message(b"x"))
+
+
+async def test_frozen_queues_that_the_broker_names_are_left_out_from_the_start(
+    broker: Any, producer: Producer
+) -> None:
+    broker.topics["t"], broker.frozen = 3, {QueueRef("t", 1)}
+    results = [await producer.send(message(b"%d" % n)) for n in range(4)]
+    assert {result.queue.queue_id for result in results} == {0, 2}
+    assert broker.count(PRODUCE) == 4

@@ -1,0 +1,32 @@
+import pytest
+
+from headrace_mq.client.measuring import measure, message_bytes_max
+from headrace_mq.message import Message
+
+
+def test_a_frame_leaves_room_for_what_surrounds_a_message() -> None:
+    for frame in (8 << 10, 64 << 10, 4 << 20):
+        assert frame // 2 < message_bytes_max(frame) < frame - (1 << 10)
+
+
+def test_a_message_over_the_limit_says_what_to_do() -> None:
+    one = Message(topic="t", body=bytes(100), key="k", headers={"ä": "b"})
+    size = measure(one, 1_000)
+    assert size == 100 + 1 + 3 + 32 + 10
+    assert measure(one, size) == size
+    with pytest.raises(ValueError, match=f"a message of {size} bytes is over .* {size - 1}; send"):
+        measure(one, size - 1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"topic": ""}, ValueError),
+        ({"body": "text"}, TypeError),
+        ({"key": b"k"}, TypeError),
+        ({"headers": {"n": None}}, TypeError),
+    ],
+)
+def test_what_cannot_be_sent_is_told(fields: dict[str, object], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        measure(Message(**{"topic": "t", "body": b""} | fields), 1_000)  # type: ignore[arg-type]  # wrong on purpose
