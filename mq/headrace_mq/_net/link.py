@@ -135,6 +135,8 @@ class _Connection(asyncio.Protocol):
         self.writable = True
         self.hello: HelloAnswer | None = None
         self.lost: asyncio.Future[str] = self._loop.create_future()
+        # Why the broker will close the connection, where it said so.
+        self._farewell = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -155,6 +157,8 @@ class _Connection(asyncio.Protocol):
             return
         receive = self._pending.pop(frame.correlation, None)
         if receive is None:
+            if frame.correlation == 0:
+                self._farewell = decode(ErrorAnswer, frame.body).sentence
             return
         if frame.code == ResponseCode.OK:
             _guarded(receive, frame.body)
@@ -163,7 +167,10 @@ class _Connection(asyncio.Protocol):
             _guarded(receive, error_for(frame.code, sentence))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.end(str(exc) if exc is not None else "the broker closed the connection")
+        if self._farewell:
+            self.end(f"the broker closed it: {self._farewell}")
+        else:
+            self.end(str(exc) if exc is not None else "the broker closed the connection")
 
     def pause_writing(self) -> None:
         self.writable = False

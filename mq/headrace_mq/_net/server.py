@@ -17,7 +17,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol, cast
 
-from headrace_mq.errors import BrokerError, MessageQueueError, TooManyConnections
+from headrace_mq.errors import (
+    BrokerError,
+    MalformedRequest,
+    MessageQueueError,
+    TooManyConnections,
+)
 from headrace_mq.protocol.frame import (
     FLAG_ANSWER,
     Frame,
@@ -31,8 +36,11 @@ Part = bytes | bytearray | memoryview
 
 # Connections the kernel completes while the loop is busy; usual for servers on Linux.
 _BACKLOG = 1_024
-# A peer that vanished without a word (power, cable) is noticed after 30 s + 3 * 10 s.
-_KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+# A peer that vanished without a word (power, cable) is noticed after 30 s + 3 * 10 s of silence, or
+# after 60 s (in ms here) in which it took nothing of what waits for it.
+_KEEPALIVE = {
+    "TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 60_000,
+}  # fmt: skip
 # What a closed connection may take to read its last answers.
 _LINGER_S = 5.0
 # Joining small parts costs less than the kernel's work for a vector of them.
@@ -50,12 +58,15 @@ class ServerLimits:
         frame_bytes_before_hello_max: largest frame until the client is known.
         outgoing_bytes_max: bytes waiting for a connection, above which it is not read from.
         hello_ms: how long a new connection may stay silent, in milliseconds.
+        frame_ms: how long one frame may take to arrive, in milliseconds; noticed after twice that
+            at the latest.
     """
 
     connections_max: int
     frame_bytes_before_hello_max: int
     outgoing_bytes_max: int
     hello_ms: int
+    frame_ms: int
 
 
 class FrameHandler(Protocol):
@@ -148,6 +159,12 @@ class Connection(asyncio.Protocol):
     def closing(self) -> bool:
         """Whether nothing more can be sent."""
         return self._closing
+
+    @property
+    def arriving(self) -> int | None:
+        """A number that stays while the same frame is arriving; None while none is waited for."""
+        waiting = self._reading and not self._closing and not self._chunks
+        return self._reader.arriving if waiting else None
 
     def greet(self, client_id: str, version: int, frame_bytes_max: int) -> None:
         """Notes who the client is and raises its frame limit."""
@@ -338,6 +355,8 @@ class FrameServer:
         self.connections: dict[Connection, None] = {}
         self.loop: asyncio.AbstractEventLoop
         self._listener: asyncio.Server | None = None
+        self._arriving: dict[Connection, int] = {}
+        self._looker: asyncio.TimerHandle | None = None
         self._all_lost = asyncio.Event()
         self._all_lost.set()
 
@@ -362,6 +381,7 @@ class FrameServer:
                 " port, or choose another one"
             ) from error
         _notice_dead_peers(self._listener)
+        self._look_soon()
         bound_host, bound_port = self._listener.sockets[0].getsockname()[:2]
         return f"[{bound_host}]:{bound_port}" if ":" in bound_host else f"{bound_host}:{bound_port}"
 
@@ -370,6 +390,9 @@ class FrameServer:
         if self._listener is not None:
             self._listener.close()
             self._listener = None
+        if self._looker is not None:
+            self._looker.cancel()
+            self._looker = None
 
     async def aclose(self, grace_ms: int) -> None:
         """Sends what is queued and closes all connections, by force after `grace_ms`."""
@@ -379,6 +402,34 @@ class FrameServer:
                 stop(connection)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._all_lost.wait(), grace_ms / 1_000)
+
+    def look(self) -> None:
+        """Refuses the connections whose frame was arriving at the last look already.
+
+        A client that sends byte by byte would otherwise hold a connection and its buffer for good.
+        """
+        arriving: dict[Connection, int] = {}
+        for connection in list(self.connections):
+            number = connection.arriving
+            if number is None:
+                continue
+            if self._arriving.get(connection) == number:
+                sentence = (
+                    f"a frame took longer than {self.limits.frame_ms} ms to arrive; send smaller"
+                    " batches over a slow network"
+                )
+                self.handler.on_unreadable(connection, MalformedRequest(sentence))
+                connection.refuse()
+            else:
+                arriving[connection] = number
+        self._arriving = arriving
+
+    def _look_soon(self) -> None:
+        self._looker = self.loop.call_later(self.limits.frame_ms / 1_000, self._look_again)
+
+    def _look_again(self) -> None:
+        self.look()
+        self._look_soon()
 
     def enter(self, connection: Connection) -> None:
         """Counts a new connection in, or refuses it; called by the connection."""

@@ -10,7 +10,7 @@ their committed offsets.
 
 import socket
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import TypeVar
 
@@ -143,9 +143,23 @@ class BlockingReader:
         return {QueueRef(item.topic, item.queue_id): item.offset for item in answer.offsets}
 
     def read(
-        self, queue: QueueRef, start: int, end: int, *, bytes_max: int = READ_BYTES
+        self,
+        queue: QueueRef,
+        start: int,
+        end: int,
+        *,
+        bytes_max: int = READ_BYTES,
+        wanted: Callable[[BatchHeader], bool] | None = None,
     ) -> Iterator[tuple[BatchHeader, Columns, int, int]]:
         """Reads the offsets from `start` to before `end`.
+
+        Args:
+            queue: the queue.
+            start: the first offset.
+            end: the offset after the last one.
+            bytes_max: how much to ask for at a time.
+            wanted: told a batch's header (times, tags, producer), says whether to decode it; the
+                others are passed over unread.
 
         Yields:
             A batch's header and columns, and the range of indexes in the columns, from the first
@@ -154,6 +168,7 @@ class BlockingReader:
         Raises:
             OffsetOutOfRange: the broker does not hold all of it (any more, or yet).
             DataCorrupt, CorruptBatch: a batch is damaged.
+            BrokerError: the broker refuses the connection.
             ConnectionLost, RequestTimeout: the broker is gone; what was yielded is good.
         """
         if not 1 <= bytes_max <= FETCH_BYTES_MAX:
@@ -169,7 +184,8 @@ class BlockingReader:
                 for header, batch in batches:
                     if header.next_offset <= at or header.base_offset >= end:
                         continue
-                    columns = _columns(queue, header, batch)
+                    skipped = wanted is not None and not wanted(header)
+                    columns = None if skipped else _columns(queue, header, batch)
                     if header.base_offset > at:
                         _log.warning(
                             "offsets are missing in the queue",
@@ -177,7 +193,8 @@ class BlockingReader:
                             first=at, next=header.base_offset,
                         )  # fmt: skip
                     first = max(at - header.base_offset, 0)
-                    yield header, columns, first, min(end - header.base_offset, header.count)
+                    if columns is not None:
+                        yield header, columns, first, min(end - header.base_offset, header.count)
                     at = header.next_offset
                 at = max(at, following)
         finally:
@@ -228,6 +245,10 @@ class BlockingReader:
             if not data:
                 raise self._lost(None)
             for frame in self._frames.feed(data):
+                if frame.is_answer and frame.correlation == 0:
+                    # About the connection as a whole, which the broker closes now.
+                    self.close()
+                    raise error_for(frame.code, decode(ErrorAnswer, frame.body).sentence)
                 if frame.correlation in self._expected:
                     self._arrived[frame.correlation] = frame
         frame = self._arrived.pop(correlation)

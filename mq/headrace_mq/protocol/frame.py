@@ -78,11 +78,17 @@ class FrameReader:
         frame_bytes_max: the largest length field accepted; may be raised after the handshake.
     """
 
-    __slots__ = ("_held", "frame_bytes_max")
+    __slots__ = ("_cuts", "_held", "frame_bytes_max")
 
     def __init__(self, frame_bytes_max: int) -> None:
         self._held = bytearray()
+        self._cuts = 0
         self.frame_bytes_max = frame_bytes_max
+
+    @property
+    def arriving(self) -> int | None:
+        """A number that stays while the same frame is arriving; None between two frames."""
+        return self._cuts if self._held else None
 
     def feed(self, data: bytes) -> Iterator[Frame]:
         """Yields every frame that is whole now.
@@ -117,3 +123,4 @@ class FrameReader:
             view.release()
         else:
             self._held = buffer[at:]
+            self._cuts += 1

@@ -212,6 +212,16 @@ async def test_a_lost_connection_fails_what_waits_and_the_link_comes_back_with_t
     assert [hello.client_id for hello in far.hellos] == ["me", "me"]
 
 
+async def test_what_the_broker_says_before_it_closes_is_told(far: Far, link: Link) -> None:
+    asked = asyncio.create_task(link.request(PING, timeout_ms=5_000))
+    server, _ = await far.frames.get()
+    body = encode(ErrorAnswer("a frame is too large; send smaller batches"))
+    server.transport.write(encode_frame(ResponseCode.FRAME_TOO_LARGE, 0, body, flags=FLAG_ANSWER))
+    server.transport.close()
+    with pytest.raises(ConnectionLost, match="the broker closed it: a frame is too large; send"):
+        await asked
+
+
 async def test_a_receiver_that_submits_again_when_the_connection_ends_is_told_so(
     far: Far, link: Link
 ) -> None:

@@ -6,7 +6,13 @@ from contextlib import asynccontextmanager
 import pytest
 
 from headrace_mq._net.server import Connection, FrameServer, ServerLimits
-from headrace_mq.errors import BrokerError, FrameTooLarge, MessageQueueError, TooManyConnections
+from headrace_mq.errors import (
+    BrokerError,
+    FrameTooLarge,
+    MalformedRequest,
+    MessageQueueError,
+    TooManyConnections,
+)
 from headrace_mq.protocol.frame import FLAG_ANSWER, Frame, FrameReader, encode_frame
 
 MIB = 1 << 20
@@ -18,6 +24,7 @@ def limits(**changed: int) -> ServerLimits:
         "frame_bytes_before_hello_max": MIB,
         "outgoing_bytes_max": MIB,
         "hello_ms": 30_000,
+        "frame_ms": 30_000,
     }
     return ServerLimits(**(values | changed))
 
@@ -334,6 +341,61 @@ async def test_after_the_greeting_a_silent_client_stays() -> None:
     await passed.wait()
     assert not transport.closed
     connection.connection_lost(None)
+
+
+async def test_a_frame_that_does_not_end_is_refused_at_the_second_look(dial: Dial) -> None:
+    handler = Echo()
+    async with running(handler) as (server, host, port):
+        reader, writer = await dial(host, port)
+        frame = encode_frame(0, 1, bytes(100))
+        writer.write(frame + frame[:9])
+        await read_frames(reader, 1)
+        server.look()
+        writer.write(frame[9:20])
+        (connection,) = server.connections
+        await until(lambda: connection.arriving is not None and len(connection._reader._held) == 20)
+        server.look()
+        (told,) = await read_frames(reader, 1)
+        assert (told.code, told.correlation) == (MalformedRequest.code, 0)
+        writer.close()
+    assert [type(error) for error in handler.unreadable] == [MalformedRequest]
+    assert "took longer than 30000 ms to arrive" in str(handler.unreadable[0])
+
+
+async def test_frames_that_end_between_two_looks_and_silence_are_no_offence(dial: Dial) -> None:
+    handler = Echo()
+    async with running(handler) as (server, host, port):
+        reader, writer = await dial(host, port)
+        frame = encode_frame(0, 1, bytes(100))
+        for _ in range(3):
+            writer.write(frame[9:] + frame[:9] if handler.handled else frame + frame[:9])
+            await read_frames(reader, 1)
+            server.look()
+        writer.write(frame[9:])
+        await read_frames(reader, 1)
+        for _ in range(3):
+            server.look()
+        writer.write(frame)
+        await read_frames(reader, 1)
+    assert handler.unreadable == []
+
+
+def test_a_frame_that_is_not_read_on_purpose_is_not_waited_for(wired: Wired) -> None:
+    connection, _, _ = wired
+    connection.data_received(encode_frame(0, 1)[:5])
+    assert connection.arriving is not None
+    connection.pause_writing()
+    assert connection.arriving is None
+
+
+async def test_looks_come_by_themselves(dial: Dial) -> None:
+    handler = Echo()
+    async with running(handler, frame_ms=1) as (_, host, port):
+        reader, writer = await dial(host, port)
+        writer.write(encode_frame(0, 1)[:5])
+        (told,) = await read_frames(reader, 1)
+        assert told.code == MalformedRequest.code
+        writer.close()
 
 
 async def test_a_frame_over_the_limit_is_answered_and_the_connection_closed(dial: Dial) -> None:

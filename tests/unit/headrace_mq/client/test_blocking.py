@@ -13,11 +13,20 @@ from headrace_mq.errors import (
     DataCorrupt,
     OffsetOutOfRange,
     RequestTimeout,
+    TooManyConnections,
     TopicNotFound,
 )
 from headrace_mq.message import QueueRef
-from headrace_mq.protocol.bodies import FetchAnswer, QueueRange, encode_fetch_answer
+from headrace_mq.protocol.batch import BatchHeader
+from headrace_mq.protocol.bodies import (
+    ErrorAnswer,
+    FetchAnswer,
+    QueueRange,
+    encode,
+    encode_fetch_answer,
+)
 from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.protocol.frame import FLAG_ANSWER
 
 FETCH = RequestCode.FETCH
 A, B = QueueRef("t", 0), QueueRef("t", 1)
@@ -216,3 +225,35 @@ async def test_the_block_closes_the_connection(broker: Any) -> None:
     reader = await aside(use)
     with pytest.raises(Closed):
         reader.ranges(["t"])
+
+
+async def test_batches_that_are_not_wanted_are_passed_over_unread(
+    broker: Any, reader: BlockingReader
+) -> None:
+    broker.append(A, [b"a"])
+    damaged = bytearray(broker.append(A, [b"b"]))
+    damaged[-1] ^= 1
+    broker.batches[A][1] = bytes(damaged)
+    broker.append(A, [b"c"])
+    asked: list[int] = []
+
+    def wanted(header: BatchHeader) -> bool:
+        asked.append(header.base_offset)
+        return header.base_offset != 1
+
+    assert await aside(lambda: bodies(reader, 0, 3, wanted=wanted)) == [[b"a"], [b"c"]]
+    assert asked == [0, 1, 2]
+
+
+async def test_what_the_broker_says_of_the_connection_is_raised(
+    broker: Any, reader: BlockingReader
+) -> None:
+    broker.held = {FETCH}
+    reading = asyncio.create_task(aside(lambda: bodies(reader, 0, 1)))
+    request = await broker.next(FETCH)
+    sentence = encode(ErrorAnswer("close some"))
+    request.peer.send(TooManyConnections.code, 0, sentence, flags=FLAG_ANSWER)
+    with pytest.raises(TooManyConnections, match="close some"):
+        await reading
+    with pytest.raises(Closed):
+        await aside(lambda: reader.ranges(["t"]))

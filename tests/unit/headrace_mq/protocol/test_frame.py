@@ -113,3 +113,16 @@ def test_flags_read_as_words() -> None:
     )
     assert (answer.is_answer, answer.is_oneway) == (True, False)
     assert (oneway.is_answer, oneway.is_oneway) == (False, True)
+
+
+def test_it_is_told_whether_the_same_frame_is_still_arriving() -> None:
+    reader, frame = FrameReader(LIMIT), encode_frame(1, 1, b"body")
+    assert reader.arriving is None
+    list(reader.feed(frame[:3]))
+    first = reader.arriving
+    list(reader.feed(frame[3:18]))
+    assert reader.arriving == first is not None
+    list(reader.feed(frame[18:] + frame[:5]))
+    assert reader.arriving not in {first, None}
+    list(reader.feed(frame[5:]))
+    assert reader.arriving is None
