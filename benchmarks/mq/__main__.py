@@ -76,6 +76,7 @@ def cases(scale: float) -> list[Case]:
         Case("W1", "send, one at a time", "send", awaited(1, n(3_000))),
         Case("W2", "4 x send_many of 100", "send_many", many(100, 8, n(200_000)), 4),
         Case("W2", "4 x send from 100 tasks", "send", awaited(100, n(50_000)), 4),
+        Case("W3", "backlog as columns", "read_columns", backlog, backlog=n(BACKLOG)),
         Case("W3", "backlog as records", "consume", backlog, backlog=n(BACKLOG)),
         Case("W4", "end to end at 500/s", "pace", {"count": n(2_000), "per_second": 500},
              beside=("follow", paced)),

@@ -16,9 +16,10 @@ from typing import Any
 import structlog
 import uvloop
 
+from headrace_mq.client.blocking import BlockingReader
 from headrace_mq.client.consumer import Consumer
 from headrace_mq.client.producer import Producer
-from headrace_mq.message import Message
+from headrace_mq.message import Message, QueueRef
 from headrace_mq.settings import ConsumerSettings
 
 # What a run returns: numbers and lists of numbers.
@@ -104,12 +105,33 @@ async def consume(_: AsyncExitStack, address: str, asked: Mapping[str, Any]) -> 
             taken = 0
             while taken < count:
                 records = await consumer.poll()
-                for record in records:
-                    consumer.ack(record)
+                consumer.ack_all(records)
                 taken += len(records)
             await consumer.commit()
             seconds = time.perf_counter() - began
         return {"count": taken, "seconds": seconds}
+
+    return run
+
+
+async def read_columns(_: AsyncExitStack, address: str, asked: Mapping[str, Any]) -> Run:
+    """A script that takes `count` messages as columns and commits their offsets."""
+
+    def work() -> Said:
+        with BlockingReader(address) as reader:
+            began = time.perf_counter()
+            taken = 0
+            ends: dict[QueueRef, int] = {}
+            for found in reader.ranges([asked["topic"]]):
+                queue = QueueRef(found.topic, found.queue_id)
+                for _header, columns, _first, _last in reader.read(queue, found.first, found.end):
+                    taken += len(columns.bodies)
+                ends[queue] = found.end
+            reader.commit(asked["group"], ends)
+            return {"count": taken, "seconds": time.perf_counter() - began}
+
+    async def run() -> Said:
+        return work()
 
     return run
 
@@ -134,11 +156,10 @@ async def follow(stack: AsyncExitStack, address: str, asked: Mapping[str, Any]) 
         began = time.perf_counter()
         while taken < count:
             records = await consumer.poll()
-            now_ns = time.monotonic_ns() if timed else 0
-            for record in records:
-                if timed:
-                    took.append((now_ns - int.from_bytes(record.body[:8])) / 1e9)
-                consumer.ack(record)
+            if timed:
+                now_ns = time.monotonic_ns()
+                took += [(now_ns - int.from_bytes(record.body[:8])) / 1e9 for record in records]
+            consumer.ack_all(records)
             taken += len(records)
         await consumer.commit()
         return {"count": taken, "seconds": time.perf_counter() - began} | percentiles(took)
@@ -181,7 +202,7 @@ async def connect(stack: AsyncExitStack, address: str, asked: Mapping[str, Any])
 
 
 TASKS = {
-    task.__name__: task for task in (send_many, send, consume, follow, pace, connect)
+    task.__name__: task for task in (send_many, send, consume, read_columns, follow, pace, connect)
 }  # fmt: skip
 
 

@@ -82,6 +82,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         body: the payload as it was sent.
         born_at_ms: when the producer took it, in milliseconds since 1970 UTC.
         stored_at_ms: when the broker appended it.
+        producer_id: which producer sent it, the same until that one gives up a batch; 0 for none.
     """
 
     queue: QueueRef
@@ -92,6 +93,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes
     born_at_ms: int
     stored_at_ms: int
+    producer_id: int = 0
 
 
 def check_topic(topic: str) -> str:

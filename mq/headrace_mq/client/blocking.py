@@ -10,7 +10,7 @@ their committed offsets.
 
 import socket
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TypeVar
 
@@ -44,6 +44,8 @@ from headrace_mq.protocol.batch import (
 )
 from headrace_mq.protocol.bodies import (
     Body,
+    CommitOffsets,
+    CommittedOffset,
     ErrorAnswer,
     Fetch,
     FetchFrom,
@@ -141,6 +143,17 @@ class BlockingReader:
         asked = GetOffsets(group=group, topics=list(topics))
         answer = self._ask(OffsetsAnswer, RequestCode.GET_OFFSETS, asked)
         return {QueueRef(item.topic, item.queue_id): item.offset for item in answer.offsets}
+
+    def commit(self, group: str, offsets: Mapping[QueueRef, int]) -> None:
+        """Stores offsets as a group's, forward or back; for scripts that read without joining it.
+
+        Raises:
+            GroupAtWork: the group has members, which commit for themselves.
+            TopicNotFound, QueueNotFound, OffsetOutOfRange: no such place; nothing was stored.
+        """
+        entries = [CommittedOffset(*queue, offset) for queue, offset in offsets.items()]
+        asked = CommitOffsets(group=group, member="", generation=0, offsets=entries)
+        self._await(self._send(RequestCode.COMMIT_OFFSETS, asked))
 
     def read(
         self,

@@ -9,7 +9,7 @@ away meanwhile, and `handing_over` gives revoked queues to their new owners.
 
 import asyncio
 import uuid
-from collections.abc import Collection, Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -256,6 +256,10 @@ class Consumer:
     def ack(self, record: Record) -> None:
         """Says that a record is done, in any order; ignored where the queue was revoked."""
         self.ack_offset(record.queue, record.offset)
+
+    def ack_all(self, records: Iterable[Record]) -> None:
+        """Like `ack` for each of many records, at a fraction of its price."""
+        self._delivering.ack_all(records)
 
     def ack_offset(self, queue: QueueRef, offset: int) -> None:
         """Like `ack`, for callers that kept only the record's place."""

@@ -7,7 +7,9 @@ through `handling`, which says when an attempt begins and ends.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import groupby
+from operator import attrgetter
 
 from headrace_mq.client.locks import QueueLocks
 from headrace_mq.client.shares import Shares
@@ -97,6 +99,12 @@ class Delivering:
         """Finishes an offset; ignored where the queue was revoked."""
         if self._shares.finish(queue, offset):
             self._on_room()
+
+    def ack_all(self, records: Iterable[Record]) -> None:
+        """Finishes many records, quickest where those of a queue stand together."""
+        for queue, run in groupby(records, key=attrgetter("queue")):
+            if self._shares.finish_all(queue, [record.offset for record in run]):
+                self._on_room()
 
     async def begin(self, record: Record) -> bool:
         """Announces an attempt; waits while it is not known whose the record's queue is.

@@ -9,6 +9,7 @@ Sits between: the consumer, which takes and finishes, and its commits. Pure.
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from operator import lt
 from typing import NamedTuple
 
 __all__ = ["ProcessQueue", "WindowLimits"]
@@ -78,13 +79,16 @@ class ProcessQueue:
         Raises:
             ValueError: an offset was taken before.
         """
-        for offset, size in zip(offsets, sizes, strict=True):
-            if offset < self._end:
-                raise ValueError(f"offset {offset} was taken before; the next one is {self._end}")
-            self._order.append(offset)
-            self._open[offset] = size
-            self._bytes += size
-            self._end = offset + 1
+        if not offsets:
+            return
+        for before, offset in ((self._end - 1, offsets[0]), *_descents(offsets)):
+            if offset <= before:
+                raise ValueError(f"offset {offset} was taken before; the next one is {before + 1}")
+        held = dict(zip(offsets, sizes, strict=True))
+        self._order.extend(offsets)
+        self._open.update(held)
+        self._bytes += sum(held.values())
+        self._end = offsets[-1] + 1
 
     def finish(self, offset: int) -> bool:
         """Finishes an offset; False where it is not in flight (finished already, or never taken)."""
@@ -92,7 +96,28 @@ class ProcessQueue:
         if size is None:
             return False
         self._bytes -= size
-        order = self._order
-        while order and order[0] not in self._open:
-            order.popleft()
+        self._move_door()
         return True
+
+    def finish_all(self, offsets: Iterable[int]) -> bool:
+        """Finishes many offsets; False where none of them is in flight."""
+        take = self._open.pop
+        sizes = [size for offset in offsets if (size := take(offset, None)) is not None]
+        self._bytes -= sum(sizes)
+        self._move_door()
+        return bool(sizes)
+
+    def _move_door(self) -> None:
+        order, unfinished = self._order, self._open
+        if not unfinished:
+            order.clear()
+        while order and order[0] not in unfinished:
+            order.popleft()
+
+
+def _descents(offsets: Sequence[int]) -> list[tuple[int, int]]:
+    """The neighbours that do not ascend."""
+    following = offsets[1:]
+    if all(map(lt, offsets, following)):
+        return []
+    return [(before, after) for before, after in zip(offsets, following, strict=False)]

@@ -11,7 +11,7 @@ Sits between: `consumer` and its parts, which fetch, deliver, acknowledge and co
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from headrace_mq.client.process_queue import ProcessQueue, WindowLimits
 from headrace_mq.message import QueueRef, Record
@@ -180,7 +180,7 @@ class Shares:
             and (asked or share.asked is None)
         ]
 
-    def take(self, share: Share, records: Iterable[Record]) -> int:
+    def take(self, share: Share, records: Sequence[Record]) -> int:
         """Buffers fetched records that were not seen before; returns how many.
 
         Nothing is taken for a share that was replaced meanwhile.
@@ -188,7 +188,9 @@ class Shares:
         if self._shares.get(share.queue) is not share:
             return 0
         end = share.window.end
-        fresh = [record for record in records if record.offset >= end]
+        fresh = records
+        if records and records[0].offset < end:
+            fresh = [record for record in records if record.offset >= end]
         share.window.take(
             [record.offset for record in fresh], [len(record.body) for record in fresh]
         )
@@ -263,6 +265,14 @@ class Shares:
         if share is None or not share.window.finish(offset):
             return False
         if not share.full:
+            return False
+        share.full = share.window.is_full(self._limits)
+        return not share.full
+
+    def finish_all(self, queue: QueueRef, offsets: Iterable[int]) -> bool:
+        """Finishes many offsets of a queue; returns whether that made it fetchable again."""
+        share = self._shares.get(queue)
+        if share is None or not share.window.finish_all(offsets) or not share.full:
             return False
         share.full = share.window.is_full(self._limits)
         return not share.full

@@ -423,20 +423,26 @@ def decode_records(batch: bytes | bytearray | memoryview) -> list[Record]:
     header = read_header(batch)
     columns = decode_columns(batch, header)
     count = header.count
+    queue, born_first_ms, stored_at_ms = header.queue, header.born_first_ms, header.appended_at_ms
+    producer_id = header.producer_id
     keys: Sequence[str] = columns.keys or [""] * count
     tags: Sequence[str] = columns.tags or [""] * count
     headers: Sequence[Mapping[str, Any]] = columns.headers or [{}] * count
     deltas: Sequence[int] = columns.born_deltas or [0] * count
+    offsets = range(header.base_offset, header.base_offset + count)
     return [
         Record(
-            queue=header.queue,
-            offset=header.base_offset + index,
-            key=keys[index],
-            tag=tags[index],
-            headers=headers[index],
-            body=columns.bodies[index],
-            born_at_ms=header.born_first_ms + deltas[index],
-            stored_at_ms=header.appended_at_ms,
+            queue=queue,
+            offset=offset,
+            key=key,
+            tag=tag,
+            headers=entry,
+            body=body,
+            born_at_ms=born_first_ms + delta,
+            stored_at_ms=stored_at_ms,
+            producer_id=producer_id,
         )
-        for index in range(count)
+        for offset, key, tag, entry, body, delta in zip(
+            offsets, keys, tags, headers, columns.bodies, deltas, strict=True
+        )
     ]

@@ -257,3 +257,11 @@ async def test_what_the_broker_says_of_the_connection_is_raised(
         await reading
     with pytest.raises(Closed):
         await aside(lambda: reader.ranges(["t"]))
+
+
+async def test_offsets_are_committed_without_joining_the_group(
+    broker: Any, reader: BlockingReader
+) -> None:
+    broker.append(A, [b"a"])
+    await aside(lambda: reader.commit("g", {A: 1, B: 0}))
+    assert await aside(lambda: reader.committed("g", ["t"])) == {A: 1, B: 0}

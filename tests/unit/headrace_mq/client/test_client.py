@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 
+from headrace_mq.client.consumer import Consumer
 from headrace_mq.client.producer import Producer
 from headrace_mq.client.routing import queue_for_key
 from headrace_mq.errors import BufferFull, QueueFrozen, TopicNotFound
-from headrace_mq.message import Message, QueueRef
+from headrace_mq.message import Message, QueueRef, Record
 from headrace_mq.protocol.batch import decode_records
 from headrace_mq.protocol.codes import RequestCode
-from headrace_mq.settings import ProducerSettings
+from headrace_mq.settings import ConsumerSettings, ProducerSettings
 
 PRODUCE, DESCRIBE = RequestCode.PRODUCE, RequestCode.DESCRIBE_TOPICS
 Until = Callable[[Callable[[], object]], Any]
@@ -156,3 +157,23 @@ async def test_frozen_queues_that_the_broker_names_are_left_out_from_the_start(
     results = [await producer.send(message(b"%d" % n)) for n in range(4)]
     assert {result.queue.queue_id for result in results} == {0, 2}
     assert broker.count(PRODUCE) == 4
+
+
+async def test_many_records_are_acknowledged_at_once_and_name_their_producer(
+    broker: Any, producer: Producer
+) -> None:
+    broker.topics["t"] = 2
+    await producer.send_many([message(b"%d" % n) for n in range(10)])
+    settings = ConsumerSettings(commit_interval_ms=60_000, heartbeat_ms=2)
+    async with Consumer(broker.address, group="g", topics=["t"], settings=settings) as consumer:
+        records: list[Record] = []
+        while len(records) < 10:
+            records += await consumer.poll()
+        consumer.ack_all(records[:-1])
+        consumer.ack_all([])
+        await consumer.commit()
+        last = records[-1].queue.queue_id
+        expected = {QueueRef("t", n): 5 - (n == last) for n in range(2)}
+        assert {queue: broker.offsets["g", queue] for queue in expected} == expected
+        assert len({record.producer_id for record in records}) == 1
+        assert records[0].producer_id > 0

@@ -107,3 +107,30 @@ def test_a_slow_offset_fills_the_window_by_its_span_until_it_is_finished() -> No
         assert window.is_full(limits)
     window.finish(0)
     assert not window.is_full(limits)
+
+
+@given(
+    taken=st.lists(st.integers(1, 4), min_size=1, max_size=12),
+    finished=st.lists(st.lists(st.integers(0, 50), max_size=12), max_size=5),
+)
+def test_finishing_many_is_finishing_each(taken: list[int], finished: list[list[int]]) -> None:
+    one, many = ProcessQueue(3), ProcessQueue(3)
+    offset, offsets = 2, []
+    for gap in taken:
+        offset += gap
+        offsets.append(offset)
+    for window in (one, many):
+        take(window, offsets)
+    for some in finished:
+        each = [one.finish(offset) for offset in some]
+        assert many.finish_all(some) == any(each)
+        assert (len(many), many.lowest_unfinished) == (len(one), one.lowest_unfinished)
+        assert many._bytes == one._bytes
+
+
+@pytest.mark.parametrize("offsets", [[5, 5], [5, 7, 6], [4, 5], [7, 6]])
+def test_what_does_not_ascend_is_refused_whole(offsets: list[int]) -> None:
+    window = ProcessQueue(5)
+    with pytest.raises(ValueError, match="was taken before"):
+        take(window, offsets)
+    assert (len(window), window.end) == (0, 5)
