@@ -21,6 +21,7 @@ SETTINGS: Final = [
     ("headrace_mq.settings", "StoreSettings", "a broker's files"),
     ("headrace_mq.settings", "ProducerSettings", "a producer"),
     ("headrace_mq.settings", "ConsumerSettings", "a consumer"),
+    ("headrace_mq.settings", "RetrySettings", "a consumer's retries"),
 ]
 BEGIN, END = "<!-- settings: begin -->\n", "<!-- settings: end -->\n"
 

@@ -11,8 +11,10 @@ Sits between: applications (or the `headrace` framework) and the disk of a broke
 from headrace_mq.client.consumer import Consumer
 from headrace_mq.client.producer import Producer
 from headrace_mq.client.pull_consumer import PullConsumer
+from headrace_mq.client.requests import Requester
+from headrace_mq.client.retrying_consumer import RetryingConsumer
 from headrace_mq.message import Message, QueueRef, Record, SendResult
-from headrace_mq.settings import BrokerSettings, ConsumerSettings, ProducerSettings
+from headrace_mq.settings import BrokerSettings, ConsumerSettings, ProducerSettings, RetrySettings
 
 __all__ = [
     "BrokerSettings",
@@ -24,5 +26,8 @@ __all__ = [
     "PullConsumer",
     "QueueRef",
     "Record",
+    "Requester",
+    "RetrySettings",
+    "RetryingConsumer",
     "SendResult",
 ]

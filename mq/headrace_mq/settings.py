@@ -4,7 +4,9 @@ Every setting of the queue with its default, its unit and its reason, validated 
 Values only: nothing here reads the environment or a file; the command line does.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal
 
 import msgspec
@@ -13,6 +15,7 @@ __all__ = [
     "BrokerSettings",
     "ConsumerSettings",
     "ProducerSettings",
+    "RetrySettings",
     "StoreSettings",
 ]
 
@@ -20,6 +23,16 @@ KIB = 1 << 10
 MIB = 1 << 20
 GIB = 1 << 30
 HOUR_MS = 3_600_000
+
+_SECOND_MS, _MINUTE_MS = 1_000, 60_000
+# RocketMQ's 18 levels of delay, by name, in its order.
+DELAY_LEVELS: Mapping[str, int] = MappingProxyType(
+    {
+        **{f"{n}s": n * _SECOND_MS for n in (1, 5, 10, 30)},
+        **{f"{n}m": n * _MINUTE_MS for n in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30)},
+        **{f"{n}h": n * HOUR_MS for n in (1, 2)},
+    }
+)
 
 # Half of what a client accepts as one answer: it may be exceeded by one batch.
 FETCH_BYTES_MAX = 32 * MIB
@@ -221,3 +234,26 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
         )
         _require_pauses("retry_ms", self.retry_ms_min, self.retry_ms_max)
         _require_pauses("reconnect_ms", self.reconnect_ms_min, self.reconnect_ms_max)
+
+
+class RetrySettings(msgspec.Struct, frozen=True, kw_only=True):
+    """When records that failed are handled again, and how often."""
+
+    # After the first attempt; then a record goes to the dead letters (RocketMQ: 16).
+    retries_max: int = 16
+    # The delay before each retry by its level, the last one for all further ones (RocketMQ's: the
+    # first after 10 s, the sixteenth after 2 h, 4 h 45 min 40 s in all).
+    levels: tuple[str, ...] = tuple(DELAY_LEVELS)[2:]
+    # Of the retry topic (RocketMQ: 1).
+    queues: int = 1
+    # A letter that is deleted by age is a message lost; choose that where nobody reads them.
+    dead_letters: Literal["forever", "transient"] = "forever"
+
+    def __post_init__(self) -> None:
+        _require(self.retries_max >= 0, "retries_max must not be negative")
+        _require(self.queues >= 1, "queues must be at least 1")
+        unknown = [level for level in self.levels if level not in DELAY_LEVELS]
+        _require(
+            bool(self.levels) and not unknown,
+            f"levels must be one or more of {', '.join(DELAY_LEVELS)}",
+        )

@@ -5,6 +5,7 @@ Sits between: the command line and programs that look after a broker, and its ad
 requests, each in a part of its own. Knows the wire, nothing of the broker's insides.
 """
 
+from headrace_mq.admin.dead_letters import DeadLetterAdministration
 from headrace_mq.admin.finding import MessageSearch
 from headrace_mq.admin.groups import GroupAdministration
 from headrace_mq.admin.offsets import OffsetAdministration
@@ -15,7 +16,13 @@ from headrace_mq.protocol.scheduling import ScheduleDescription
 __all__ = ["AdminClient"]
 
 
-class AdminClient(GroupAdministration, OffsetAdministration, MessageSearch, MessageTail):
+class AdminClient(
+    GroupAdministration,
+    OffsetAdministration,
+    MessageSearch,
+    MessageTail,
+    DeadLetterAdministration,
+):
     """A connection for administration; use it in an `async with` block.
 
     Every call raises `ConnectionLost` or `RequestTimeout` when the broker does not answer, and the

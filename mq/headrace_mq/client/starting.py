@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from headrace_mq._net.link import Link
+from headrace_mq.client.origins import RETRY_PREFIX
 from headrace_mq.errors import QueueNotFound
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.administration import OffsetsAt
@@ -80,10 +81,16 @@ async def find_starts(
         for queue in missing:
             first, end = _known(ranges, queue)
             late = queue not in first_seen
-            begin = first if late or settings.start == "earliest" else end
+            # What stands in a retry topic was accepted once, whenever the group began.
+            ours = queue.topic.startswith(RETRY_PREFIX)
+            begin = first if late or ours or settings.start == "earliest" else end
             starts[queue] = Start(begin, known=False, committed=-1)
         if isinstance(settings.start, int):
-            seen = [queue for queue in missing if queue in first_seen]
+            seen = [
+                queue
+                for queue in missing
+                if queue in first_seen and not queue.topic.startswith(RETRY_PREFIX)
+            ]
             found = await offsets_at(link, seen, settings.start, settings=settings)
             for queue, offset in found.items():
                 starts[queue] = Start(offset, known=False, committed=-1)

@@ -9,17 +9,14 @@ acknowledged with is its number, by which it can be cancelled.
 Sits between: frames, and both sides of a schedule. Pure.
 """
 
-from collections.abc import Mapping
-from types import MappingProxyType
-
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.bodies import Body
+from headrace_mq.settings import DELAY_LEVELS
 
 __all__ = [
     "AHEAD_MS_MAX",
     "AT_HEADER",
     "DELAY_HEADER",
-    "DELAY_LEVELS",
     "RESERVED_PREFIX",
     "SCHEDULE_QUEUE",
     "SCHEDULE_TOPIC",
@@ -41,17 +38,6 @@ DELAY_HEADER = RESERVED_PREFIX + "delay"
 
 # A leap year: "the same day next year" is always allowed (RocketMQ: 3 days).
 AHEAD_MS_MAX = 366 * 86_400_000
-
-_SECOND_MS, _MINUTE_MS, _HOUR_MS = 1_000, 60_000, 3_600_000
-
-# RocketMQ's 18 levels in its order; level 1 is the first.
-DELAY_LEVELS: Mapping[str, int] = MappingProxyType(
-    {
-        **{f"{n}s": n * _SECOND_MS for n in (1, 5, 10, 30)},
-        **{f"{n}m": n * _MINUTE_MS for n in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30)},
-        **{f"{n}h": n * _HOUR_MS for n in (1, 2)},
-    }
-)
 
 
 def delay_of_level(level: str) -> int:

@@ -1,6 +1,7 @@
 import pytest
 
-from headrace_mq.protocol.scheduling import DELAY_LEVELS, delay_of_level
+from headrace_mq.protocol.scheduling import delay_of_level
+from headrace_mq.settings import DELAY_LEVELS
 
 
 def test_the_levels_are_rocketmqs_eighteen_in_its_order() -> None:

@@ -1,0 +1,128 @@
+"""
+Where a record came from before it failed, carried along in one header; and the topics of failures.
+
+    orders ── fails ──▶ %RETRY%group ── fails ──▶ … ── fails for the last time ──▶ %DLQ%group
+                 └ origin: orders/2 at 17, attempt 1        └ attempt 2
+
+Sits between: `retrying` and `dead_letters`, and the headers of messages. Pure.
+"""
+
+import msgspec
+from msgspec.structs import replace
+
+from headrace_mq.message import Message, QueueRef, Record, check_topic
+
+__all__ = [
+    "DEAD_LETTER_PREFIX",
+    "ORIGIN_HEADER",
+    "RETRY_PREFIX",
+    "Origin",
+    "dead_letter_topic",
+    "forwarded",
+    "origin_of",
+    "restored",
+    "retry_topic",
+]
+
+ORIGIN_HEADER = "%origin"
+RETRY_PREFIX = "%RETRY%"
+DEAD_LETTER_PREFIX = "%DLQ%"
+# Enough for the first line of an error; the whole of it is in the consumer's log.
+REASON_CHARACTERS_MAX = 500
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """What a failed record was.
+
+    Attributes:
+        topic, queue_id, offset: its id, where it stood first.
+        born_at_ms: when its producer took it, in ms since 1970 UTC.
+        attempt: how often it was handled in vain.
+        reason: what the last attempt failed with.
+        back_to: the topic that it is sent to when it is to be tried again.
+    """
+
+    topic: str
+    queue_id: int
+    offset: int
+    born_at_ms: int
+    attempt: int
+    reason: str
+    back_to: str
+
+
+def retry_topic(group: str) -> str:
+    """The topic of a group's records that are handled again. Raises ValueError for a name it cannot have."""
+    return check_topic(f"{RETRY_PREFIX}{group}")
+
+
+def dead_letter_topic(group: str) -> str:
+    """The topic of the records that a group gave up. Raises ValueError for a name it cannot have."""
+    return check_topic(f"{DEAD_LETTER_PREFIX}{group}")
+
+
+def origin_of(record: Record) -> Origin | None:
+    """Returns where a record came from; None for one that never failed.
+
+    The record is one of a retry topic, of dead letters, or restored. Anywhere else the header is
+    only a copy of a failed record's headers, and says nothing of this one.
+    """
+    text = record.headers.get(ORIGIN_HEADER)
+    if text is None:
+        return None
+    try:
+        origin = msgspec.json.decode(text, type=Origin)
+    except msgspec.DecodeError:
+        return None
+    failed = record.queue.topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))
+    place = (*record.queue, record.offset)
+    return origin if failed or place == (origin.topic, origin.queue_id, origin.offset) else None
+
+
+def restored(record: Record) -> Record:
+    """Returns a retried record as it stood in its own topic; its origin is still in the headers."""
+    origin = origin_of(record)
+    if origin is None:
+        return record
+    return replace(
+        record,
+        queue=QueueRef(origin.topic, origin.queue_id),
+        offset=origin.offset,
+        born_at_ms=origin.born_at_ms,
+    )
+
+
+def forwarded(
+    record: Record, topic: str, *, error: BaseException, attempts: int, back_to: str
+) -> Message:
+    """Returns the message that carries a failed record on to another topic.
+
+    Args:
+        record: as it was delivered.
+        topic: where it goes.
+        error: what the last attempt failed with.
+        attempts: vain ones since the last time this was sent on.
+        back_to: the topic to try it again, for whoever finds it.
+    """
+    known = origin_of(record)
+    reason = f"{type(error).__name__}: {error}"[:REASON_CHARACTERS_MAX]
+    if known is None:
+        origin = Origin(
+            topic=record.queue.topic,
+            queue_id=record.queue.queue_id,
+            offset=record.offset,
+            born_at_ms=record.born_at_ms,
+            attempt=attempts,
+            reason=reason,
+            back_to=back_to,
+        )
+    else:
+        attempt = known.attempt + attempts
+        origin = replace(known, attempt=attempt, reason=reason, back_to=back_to)
+    return Message(
+        topic=topic,
+        body=record.body,
+        key=record.key,
+        tag=record.tag,
+        headers={**record.headers, ORIGIN_HEADER: msgspec.json.encode(origin).decode()},
+    )

@@ -1,0 +1,139 @@
+"""
+What becomes of records that fail: later again through the broker, at last among the dead letters.
+
+    handler fails ──▶ Retrying ──▶ %RETRY%group, after a delay ──▶ any member of the group
+                          └─ too often ──▶ %DLQ%group
+    handler fails ──▶ Parking  ──▶ again in place, its key waits
+                          └─ too often ──▶ %DLQ%group, its key goes on
+
+A record is acknowledged only when its next copy is durable: a crash in between means that it is
+handled once more, never that it is lost.
+
+Sits between: `attempts`, which asks what becomes of a failure, and `producer`.
+"""
+
+from headrace_mq.client.failures import Failure, InPlace, Settled, Verdict
+from headrace_mq.client.origins import dead_letter_topic, forwarded, origin_of, retry_topic
+from headrace_mq.client.producer import Producer
+from headrace_mq.protocol.scheduling import delay_of_level
+from headrace_mq.settings import ConsumerSettings, RetrySettings
+
+__all__ = ["DeadLettering", "GiveUp", "Parking", "RetryAfter", "Retrying"]
+
+
+class RetryAfter(Exception):
+    """Raised by a handler: the record shall be handled again after a delay of its choice.
+
+    Args:
+        delay_ms: the delay.
+        reason: for the log and the dead letters.
+    """
+
+    def __init__(self, delay_ms: int, reason: str = "") -> None:
+        super().__init__(reason)
+        self.delay_ms = delay_ms
+
+
+class GiveUp(Exception):
+    """Raised by a handler: the record goes to the dead letters at once."""
+
+
+class DeadLettering:
+    """The way to a group's dead letters.
+
+    Args:
+        producer: sends; started and closed by its owner.
+        group: whose records fail.
+        settings: how long dead letters are kept.
+    """
+
+    def __init__(self, producer: Producer, group: str, settings: RetrySettings) -> None:
+        self._producer = producer
+        self._topic = dead_letter_topic(group)
+        self._retention = settings.dead_letters
+        self._is_there = False
+
+    async def bury(self, failure: Failure, *, attempts: int, back_to: str) -> Settled:
+        """Puts a failed record among the dead letters; durable on return. Raises as `send`."""
+        if not self._is_there:
+            await self._producer.create_topic(self._topic, 1, self._retention)
+            self._is_there = True
+        letter = forwarded(
+            failure.record, self._topic, error=failure.error, attempts=attempts, back_to=back_to
+        )
+        sent = await self._producer.send(letter)
+        return Settled(f"{self._topic} at {sent.offset}")
+
+
+class Retrying:
+    """Sends failed records to the group's retry topic, with a longer delay after each attempt.
+
+    What waits behind a failed record goes on, so the order within its key is given up. Handlers
+    change that by raising `RetryAfter` or `GiveUp`.
+
+    Args:
+        producer: sends; started and closed by its owner.
+        group: of the consumer, which has to read `retry_topic(group)` too.
+        settings: delays, and how often.
+    """
+
+    def __init__(
+        self, producer: Producer, group: str, settings: RetrySettings | None = None
+    ) -> None:
+        self._producer = producer
+        self._topic = retry_topic(group)
+        self._settings = settings or RetrySettings()
+        self._dead = DeadLettering(producer, group, self._settings)
+
+    async def decide(self, failure: Failure) -> Verdict:
+        """Puts the record where it is handled again or kept. Raises as `Producer.schedule`."""
+        record, error = failure.record, failure.error
+        origin = origin_of(record)
+        # A dead letter that was sent again counts from anew: resending has set the number back.
+        failed = 1 if origin is None else origin.attempt + 1
+        if isinstance(error, GiveUp) or failed > self._settings.retries_max:
+            return await self._dead.bury(failure, attempts=1, back_to=self._topic)
+        if isinstance(error, RetryAfter):
+            delay_ms = error.delay_ms
+        else:
+            levels = self._settings.levels
+            delay_ms = delay_of_level(levels[min(failed, len(levels)) - 1])
+        again = forwarded(record, self._topic, error=error, attempts=1, back_to=self._topic)
+        await self._producer.schedule(again, delay_ms=delay_ms)
+        return Settled(f"{self._topic} in {delay_ms} ms")
+
+
+class Parking:
+    """Handles a failed record again in place, so that its key waits; parks it after a while.
+
+    For handlers that need the order within a key and would rather leave one record out than stand
+    still. A parked record is among the group's dead letters; resent, it comes behind what its
+    topic holds by then.
+
+    Args:
+        producer: sends; started and closed by its owner.
+        group: of the consumer.
+        consumer: its settings, for the pauses between attempts.
+        settings: after how many attempts.
+    """
+
+    def __init__(
+        self,
+        producer: Producer,
+        group: str,
+        consumer: ConsumerSettings | None = None,
+        settings: RetrySettings | None = None,
+    ) -> None:
+        consumer = consumer or ConsumerSettings()
+        self._settings = settings or RetrySettings()
+        self._in_place = InPlace(consumer.retry_ms_min, consumer.retry_ms_max)
+        self._dead = DeadLettering(producer, group, self._settings)
+
+    async def decide(self, failure: Failure) -> Verdict:
+        """Again, or among the dead letters. Raises as `Producer.send`."""
+        attempts, given_up = failure.attempt, isinstance(failure.error, GiveUp)
+        if not given_up and attempts <= self._settings.retries_max:
+            return await self._in_place.decide(failure)
+        origin = origin_of(failure.record)
+        back_to = failure.record.queue.topic if origin is None else origin.topic
+        return await self._dead.bury(failure, attempts=attempts, back_to=back_to)

@@ -1,0 +1,124 @@
+"""
+A consumer with everything that retrying needs: the retry topic, a producer, and the policy.
+
+Sits between: an application, and `consumer` with `retrying`.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from types import TracebackType
+
+from headrace_mq._runtime.clock import Clock
+from headrace_mq.client.allocation.strategy import Strategy
+from headrace_mq.client.consumer import Consumer
+from headrace_mq.client.origins import restored, retry_topic
+from headrace_mq.client.producer import Producer
+from headrace_mq.client.retrying import Retrying
+from headrace_mq.message import QueueRef, Record
+from headrace_mq.settings import ConsumerSettings, RetrySettings
+
+__all__ = ["RetryingConsumer"]
+
+
+class RetryingConsumer:
+    """A consumer whose failed records come again later, and at last go to the dead letters.
+
+    It reads the group's retry topic beside the topics it is given, and has a producer of its own.
+    Retried records are handed to the handler as they stood in their own topic; `origin_of` tells
+    which attempt it is.
+
+    Args:
+        address: the broker's `host:port`.
+        group: the group; all its members have to retry in the same way.
+        topics: one or more.
+        settings: of the consumer.
+        retry: delays, and how often.
+        strategy: how queues are divided, as with `Consumer`.
+        clock: the time.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        group: str,
+        topics: Sequence[str],
+        settings: ConsumerSettings | None = None,
+        retry: RetrySettings | None = None,
+        strategy: Strategy | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        if isinstance(topics, str):
+            raise ValueError("a consumer needs the name of its group and a list of topics")  # noqa: TRY004 - as Consumer says it
+        self._retry_topic = retry_topic(group)
+        self._settings = retry or RetrySettings()
+        self._producer = Producer(address, clock=clock)
+        self._policy = Retrying(self._producer, group, self._settings)
+        self.consumer = Consumer(
+            address,
+            group=group,
+            topics=[*topics, self._retry_topic],
+            settings=settings,
+            strategy=strategy,
+            clock=clock,
+        )
+
+    async def start(self) -> None:
+        """Connects, makes the retry topic and joins the group. Raises as `Consumer.start`."""
+        await self._producer.start()
+        try:
+            await self._producer.create_topic(self._retry_topic, self._settings.queues)
+            await self.consumer.start()
+        except BaseException:
+            await self._producer.aclose()
+            raise
+
+    async def aclose(self) -> None:
+        """Lets `run` finish its current records, commits, leaves the group, and closes."""
+        try:
+            await self.consumer.aclose()
+        finally:
+            await self._producer.aclose()
+
+    async def __aenter__(self) -> "RetryingConsumer":
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    @property
+    def assignment(self) -> frozenset[QueueRef]:
+        """The queues that are this member's now, those of the retry topic included."""
+        return self.consumer.assignment
+
+    async def run(self, handler: Callable[[Record], Awaitable[None]]) -> None:
+        """Handles records until the consumer is closed, as `Consumer.run` does."""
+
+        async def handle(record: Record) -> None:
+            await handler(restored(record))
+
+        await self.consumer.run(handle, on_failure=self._policy)
+
+    async def run_batches(
+        self,
+        handler: Callable[[Sequence[Record]], Awaitable[None]],
+        *,
+        records_max: int,
+        wait_ms: int,
+    ) -> None:
+        """Handles several records of a queue at a time, as `Consumer.run_batches` does.
+
+        A batch that fails is retried record by record, each on its own.
+        """
+
+        async def handle(records: Sequence[Record]) -> None:
+            await handler([restored(record) for record in records])
+
+        await self.consumer.run_batches(
+            handle, records_max=records_max, wait_ms=wait_ms, on_failure=self._policy
+        )
