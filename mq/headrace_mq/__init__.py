@@ -8,6 +8,7 @@ Reads top to bottom: `message` (the values both sides share) -> `protocol` (the 
 Sits between: applications (or the `headrace` framework) and the disk of a broker.
 """
 
+from headrace_mq.client.blocking_producer import BlockingProducer
 from headrace_mq.client.consumer import Consumer
 from headrace_mq.client.producer import Producer
 from headrace_mq.client.pull_consumer import PullConsumer
@@ -17,6 +18,7 @@ from headrace_mq.message import Message, QueueRef, Record, SendResult
 from headrace_mq.settings import BrokerSettings, ConsumerSettings, ProducerSettings, RetrySettings
 
 __all__ = [
+    "BlockingProducer",
     "BrokerSettings",
     "Consumer",
     "ConsumerSettings",
