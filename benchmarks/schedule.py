@@ -45,7 +45,9 @@ from pathlib import Path
 from headrace_mq.broker.server import run
 from headrace_mq.settings import BrokerSettings, StoreSettings
 
-store = StoreSettings(directory=Path(sys.argv[1]), segment_bytes=256 << 20)
+store = StoreSettings(
+    directory=Path(sys.argv[1]), segment_bytes=256 << 20, disk_refuse_percent=100
+)
 run(BrokerSettings(store=store, port=0), ready=lambda address: print(address, flush=True))
 """
 

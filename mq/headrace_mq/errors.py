@@ -273,7 +273,6 @@ class ScheduleFull(BrokerError):
     """As many scheduled messages wait as the broker's settings allow."""
 
     code = ResponseCode.SCHEDULE_FULL
-    retriable = True
 
 
 class ConnectionLost(MessageQueueError):

@@ -48,6 +48,9 @@ __all__ = [
 KIND_HEADER = RESERVED_PREFIX + "kind"
 _NUMBER_HEADER = RESERVED_PREFIX + "number"
 _MOVED = "moved"
+# A batch is refused as a whole, and clients check what they send: so only a client with a clock that
+# is wrong by more than this gets others refused.
+_SKEW_MS_MAX = 86_400_000
 # 2^53: what every language's numbers hold.
 _TIME_MS_MAX = 1 << 53
 
@@ -160,7 +163,7 @@ def _check_one(headers: Mapping[str, str], now_ms: int) -> None:
         raise InvalidArgument(f"the message cannot be scheduled: {error}") from error
     if topic == SCHEDULE_TOPIC:
         raise InvalidArgument(f"nothing can be scheduled for {SCHEDULE_TOPIC} itself")
-    if due_ms - now_ms > AHEAD_MS_MAX:
+    if due_ms - now_ms > AHEAD_MS_MAX + _SKEW_MS_MAX:
         raise InvalidArgument(
             f"a message is scheduled at most {AHEAD_MS_MAX} ms ahead, this one {due_ms - now_ms} ms;"
             " schedule one that schedules it later"

@@ -77,7 +77,7 @@ _LOG = "transient"
 DELIVERED_MAX = 256
 # Entries that are poured ahead, or messages appended again, between two deliveries.
 ADVANCED_MAX = 5_000
-MOVED_MAX = 256
+MOVED_MAX = 512
 # Journal records behind the kept state: what a start after a crash reads, one or two seconds.
 KEEP_EVERY = 100_000
 READ_BYTES = 1 << 20

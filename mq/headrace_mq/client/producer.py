@@ -274,11 +274,10 @@ class Producer:
             ValueError, TypeError, SendTimeout, BrokerError, Closed: as `send`.
         """
         when = When.of(at_ms=at_ms, delay_ms=delay_ms, level=level)
-        sealed = envelope(message, when)
+        sealed, due_at_ms = envelope(message, when), when.due_at_ms(self._clock.now_ms())
         if not self._schedule_is_there:
             await self.create_topic(SCHEDULE_TOPIC, 1)
             self._schedule_is_there = True
-        due_at_ms = when.due_at_ms(self._clock.now_ms())
         return Scheduled((await self.send(sealed)).offset, due_at_ms)
 
     async def cancel(self, scheduled_id: int) -> bool:

@@ -57,8 +57,15 @@ class When(NamedTuple):
         return cls(None, delay_ms)
 
     def due_at_ms(self, now_ms: int) -> int:
-        """When it is due if it is stored now."""
-        return now_ms + self.delay_ms if self.at_ms is None else self.at_ms
+        """When it is due if it is stored now. Raises ValueError where that is too far ahead."""
+        due_ms = now_ms + self.delay_ms if self.at_ms is None else self.at_ms
+        # Checked here too: in the broker it would refuse everything that was sent together.
+        if due_ms - now_ms > AHEAD_MS_MAX:
+            raise ValueError(
+                f"a message is scheduled at most {AHEAD_MS_MAX} ms (366 days) ahead, not"
+                f" {due_ms - now_ms} ms"
+            )
+        return due_ms
 
 
 def envelope(message: Message, when: When) -> Message:

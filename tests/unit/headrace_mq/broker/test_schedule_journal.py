@@ -26,6 +26,7 @@ from headrace_mq.protocol.scheduling import (
 )
 
 NOW = 1_700_000_000_000
+DAY = 86_400_000
 
 
 def event(columns: Columns, *, base_offset: int = 0, index: int = 0):
@@ -93,7 +94,8 @@ def test_a_record_that_means_nothing_is_damage(columns: Columns) -> None:
         ({TOPIC_HEADER: "t", AT_HEADER: "-1"}, "no time"),
         ({TOPIC_HEADER: "t", AT_HEADER: "1e9"}, "invalid literal"),
         ({TOPIC_HEADER: "t", AT_HEADER: str(1 << 80)}, "no time"),
-        ({TOPIC_HEADER: "t", DELAY_HEADER: str(AHEAD_MS_MAX + 1)}, "ahead"),
+        ({TOPIC_HEADER: "t", DELAY_HEADER: str(AHEAD_MS_MAX + DAY + 1)}, "ahead"),
+        ({TOPIC_HEADER: "t", AT_HEADER: str(NOW + AHEAD_MS_MAX + DAY + 1)}, "ahead"),
     ],
 )
 def test_a_client_may_not_schedule_nonsense(headers: dict[str, str], says: str) -> None:
@@ -101,11 +103,11 @@ def test_a_client_may_not_schedule_nonsense(headers: dict[str, str], says: str) 
         check_scheduled([headers], 1, now_ms=NOW)
 
 
-def test_a_year_ahead_the_past_and_records_without_headers() -> None:
+def test_a_year_and_a_day_ahead_and_the_past_are_taken_and_no_headers_are_not() -> None:
     check_scheduled(
         [
             {TOPIC_HEADER: "t", DELAY_HEADER: str(AHEAD_MS_MAX)},
-            {TOPIC_HEADER: "t", AT_HEADER: str(NOW + AHEAD_MS_MAX)},
+            {TOPIC_HEADER: "t", AT_HEADER: str(NOW + AHEAD_MS_MAX + DAY)},
             {TOPIC_HEADER: "t", AT_HEADER: "0"},
         ],
         3,

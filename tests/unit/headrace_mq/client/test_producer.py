@@ -7,6 +7,7 @@ import pytest
 
 from headrace_mq.client import producer as producer_module
 from headrace_mq.client.producer import Producer
+from headrace_mq.client.scheduling import Scheduled
 from headrace_mq.errors import (
     Closed,
     ConnectionLost,
@@ -20,6 +21,7 @@ from headrace_mq.message import Message, QueueRef, SendResult
 from headrace_mq.protocol.batch import decode_records, split_batches
 from headrace_mq.protocol.bodies import CreateTopic, Hello, decode
 from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.protocol.scheduling import SCHEDULE_QUEUE
 from headrace_mq.settings import ProducerSettings
 
 PRODUCE, DESCRIBE = RequestCode.PRODUCE, RequestCode.DESCRIBE_TOPICS
@@ -418,3 +420,28 @@ async def test_queues_that_were_added_are_used_after_a_refresh(
         broker.held = {DESCRIBE}
         (await broker.next(DESCRIBE)).refuse(InvalidArgument("no"))
         await broker.next(DESCRIBE)
+
+
+async def test_the_journal_of_the_schedule_is_made_once_and_takes_what_is_scheduled(
+    broker: Any, producer: Producer
+) -> None:
+    first = await producer.schedule(message(b"a", key="k"), delay_ms=10)
+    second = await producer.schedule(message(b"b"), at_ms=77)
+    assert (first.id, second) == (0, Scheduled(1, 77))
+    assert broker.count(RequestCode.CREATE_TOPIC) == 1
+    assert stored(broker, SCHEDULE_QUEUE) == [b"a", b"b"]
+
+
+async def test_what_cannot_be_scheduled_is_refused_before_anything_is_sent(
+    broker: Any, producer: Producer
+) -> None:
+    with pytest.raises(ValueError, match="say once"):
+        await producer.schedule(message())
+    with pytest.raises(ValueError, match="366 days"):
+        await producer.schedule(message(), at_ms=1 << 52)
+    assert broker.count(PRODUCE) == broker.count(RequestCode.CREATE_TOPIC) == 0
+
+
+async def test_a_closed_producer_cancels_nothing(broker: Any) -> None:
+    with pytest.raises(Closed):
+        await Producer(broker.address).cancel(0)

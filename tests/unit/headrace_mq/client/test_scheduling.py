@@ -35,6 +35,12 @@ def test_anything_but_one_good_answer_is_refused(given, says: str) -> None:
         When.of(**{"at_ms": None, "delay_ms": None, "level": None} | given)
 
 
+def test_a_year_ahead_is_the_limit() -> None:
+    assert When(100 + AHEAD_MS_MAX, 0).due_at_ms(100) == 100 + AHEAD_MS_MAX
+    with pytest.raises(ValueError, match="366 days"):
+        When(101 + AHEAD_MS_MAX, 0).due_at_ms(100)
+
+
 def test_the_envelope_holds_the_message_and_says_where_to_and_when() -> None:
     at = envelope(MESSAGE, When(9, 0))
     assert (at.topic, at.key, at.tag, at.body) == (SCHEDULE_TOPIC, "k", "g", b"x")

@@ -1,5 +1,8 @@
 import asyncio
 
+import pytest
+
+from headrace_mq.client.producer import Producer
 from headrace_mq.errors import (
     BrokerStopping,
     InvalidArgument,
@@ -8,7 +11,7 @@ from headrace_mq.errors import (
     StoreFull,
     TopicInUse,
 )
-from headrace_mq.message import QueueRef
+from headrace_mq.message import Message, QueueRef
 from headrace_mq.protocol.administration import DeleteQueues, FreezeQueues
 from headrace_mq.protocol.batch import Columns, decode_records, encode_batch
 from headrace_mq.protocol.bodies import CreateTopic, decode
@@ -127,3 +130,14 @@ async def test_a_cancellation_that_is_not_durable_is_answered_with_the_failure(
     assert isinstance(stopping, BrokerStopping)
     monkeypatch.setattr(broker._state, "stopping", False)
     assert client.answers == {}
+
+
+async def test_a_full_schedule_is_told_at_once_and_takes_messages_again_later(start) -> None:
+    broker = await start(scheduled_max=1)
+    message = Message(topic="t", body=b"x")
+    async with Producer(broker.address) as producer:
+        first = await producer.schedule(message, level="1h")
+        with pytest.raises(ScheduleFull, match="scheduled_max"):
+            await producer.schedule(message, level="1h")
+        assert await producer.cancel(first.id)
+        assert (await producer.schedule(message, level="1h")).id > first.id
