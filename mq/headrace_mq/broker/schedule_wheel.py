@@ -16,6 +16,7 @@ import heapq
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from operator import lt
 from typing import NamedTuple
 
@@ -270,10 +271,12 @@ class Wheel:
 
     def placed_below(self, place: int, limit: int) -> list[Entry]:
         """Returns up to `limit` entries that stand below a journal offset."""
-        found = [entry for entry in self._near.values() if entry.place < place][:limit]
+        found = list(islice((e for e in self._near.values() if e.place < place), limit))
         for _, bucket in self._buckets():
-            if len(found) < limit and bucket.lowest_place() < place:
-                found += [entry for entry in bucket if entry.place < place][: limit - len(found)]
+            if len(found) == limit:
+                break
+            if bucket.lowest_place() < place:
+                found += islice((e for e in bucket if e.place < place), limit - len(found))
         return found
 
     def kept(self) -> list[KeptBucket]:
