@@ -194,3 +194,19 @@ async def start_consumer(
     yield start
     for consumer in started:
         await consumer.end()
+
+
+@pytest.fixture
+async def start_python() -> AsyncIterator[Callable[..., Awaitable[Child]]]:
+    """Starts a program that says what it does, given as text, with its arguments."""
+    started: list[Child] = []
+
+    async def start(code: str, *arguments: str) -> Child:
+        child = Child(code, *arguments)
+        await child.start()
+        started.append(child)
+        return child
+
+    yield start
+    for child in started:
+        await child.end()
