@@ -8,6 +8,7 @@ Sits between: `scheduler`, which decides when, and the store and the topics. Mus
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple, Protocol, TypeVar
 
 import structlog
@@ -41,6 +42,7 @@ __all__ = [
     "Deliveries",
     "Journal",
     "Letter",
+    "NotYet",
     "Prepared",
 ]
 
@@ -64,6 +66,16 @@ class Journal(Protocol):
     def read(self, queue: QueueRef, offset: int, bytes_max: int) -> Sequence[bytes | memoryview]:
         """Returns whole batches from the one that holds `offset`."""
         ...
+
+    def read_now(
+        self, queue: QueueRef, offset: int, bytes_max: int
+    ) -> Sequence[bytes | memoryview] | None:
+        """The same without waiting for the disk; None while it is asked for the first of them."""
+        ...
+
+
+class NotYet(Exception):
+    """What was asked for comes from the disk; whoever runs the store is told when it is there."""
 
 
 class Letter(NamedTuple):
@@ -100,10 +112,14 @@ class Deliveries:
         self._turn = 0
         self._batch: tuple[BatchHeader, Columns] | None = None
 
-    def letter(self, place: int) -> Letter | None:
-        """Returns the message at a journal offset; None where it cannot be read any more."""
+    def letter(self, place: int, *, wait: bool = True) -> Letter | None:
+        """Returns the message at a journal offset; None where it cannot be read any more.
+
+        Raises:
+            NotYet: it would have to wait for the disk, and shall not.
+        """
         try:
-            header, columns = self._batch_at(place)
+            header, columns = self._batch_at(place, wait=wait)
         except (DataCorrupt, FormatTooNew, OffsetOutOfRange) as error:
             _log.error("a scheduled message is lost", offset=place, reason=str(error))
             return None
@@ -119,7 +135,7 @@ class Deliveries:
     def event(self, place: int) -> Event | None:
         """Returns what the journal record at an offset tells; None where it cannot be read."""
         try:
-            header, columns = self._batch_at(place)
+            header, columns = self._batch_at(place, wait=True)
             return read_event(header, columns, place - header.base_offset)
         except (DataCorrupt, FormatTooNew, OffsetOutOfRange):
             return None
@@ -127,14 +143,22 @@ class Deliveries:
     def prepare(self, entries: Sequence[Entry]) -> Prepared:
         """Chooses queues and sequences for as many entries as one delivery takes.
 
+        It ends before the first that comes from the disk, so that the order stays; the disk is
+        asked for the others at the same time.
+
         Raises:
             StoreFull: a topic had to be made and the disk is full; nothing was changed.
         """
         parts: dict[QueueRef, list[list[Entry]]] = {}
         part_bytes: dict[QueueRef, int] = {}
-        lost, used = [], 0
+        lost: list[Entry] = []
+        used = 0
         for number, entry in enumerate(entries):
-            letter = self.letter(entry.place)
+            try:
+                letter = self.letter(entry.place, wait=False)
+            except NotYet:
+                self.ask_for(entries[number + 1 :])
+                return Prepared(self._numbered(parts, lost), list(entries[number:]))
             if letter is None:
                 lost.append(entry)
                 continue
@@ -150,6 +174,12 @@ class Deliveries:
             part_bytes[queue] = held
             parts[queue][-1].append(entry)
         return Prepared(self._numbered(parts, lost), [])
+
+    def ask_for(self, entries: Sequence[Entry]) -> None:
+        """Has the messages read from the disk that memory does not hold."""
+        for entry in entries:
+            with suppress(NotYet):
+                self.letter(entry.place, wait=False)
 
     def batch_of(self, delivery: Delivery, part: Part) -> bytearray | None:
         """Makes a batch of a delivery; the same one each time, None where nothing of it is left."""
@@ -175,11 +205,14 @@ class Deliveries:
         found = [self.letter(entry.place) for entry in part.entries]
         return _encoded(DEAD_SCHEDULE_QUEUE, [letter for letter in found if letter is not None])
 
-    def _batch_at(self, place: int) -> tuple[BatchHeader, Columns]:
+    def _batch_at(self, place: int, *, wait: bool) -> tuple[BatchHeader, Columns]:
         if self._batch is None or not (
             self._batch[0].base_offset <= place < self._batch[0].next_offset
         ):
-            found = self._journal.read(SCHEDULE_QUEUE, place, 1)
+            read = self._journal.read if wait else self._journal.read_now
+            found = read(SCHEDULE_QUEUE, place, 1)
+            if found is None:
+                raise NotYet
             if not found:
                 raise DataCorrupt("nothing of the journal can be read from there on")
             header = read_header(found[0])

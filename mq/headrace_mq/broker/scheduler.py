@@ -33,7 +33,7 @@ import structlog
 from headrace_mq._runtime.clock import Clock
 from headrace_mq.broker.metadata_file import MetadataFile
 from headrace_mq.broker.schedule import KeptSchedule, Schedule
-from headrace_mq.broker.schedule_delivery import Deliveries, Prepared
+from headrace_mq.broker.schedule_delivery import Deliveries, NotYet, Prepared
 from headrace_mq.broker.schedule_journal import (
     Cancelled,
     Delivered,
@@ -83,6 +83,8 @@ KEEP_EVERY = 100_000
 READ_BYTES = 1 << 20
 # A clock that was set is noticed within this time.
 LOOK_MS_MAX = 1_000
+# Messages that come from the disk are announced; this is for an announcement that was missed.
+DISK_MS_MAX = 100
 # Pause before a disk that was full is tried again.
 PAUSE_MS = 1_000
 
@@ -100,6 +102,12 @@ class SchedulingStore(Protocol):
 
     def read(self, queue: QueueRef, offset: int, bytes_max: int) -> list[bytes | memoryview]:
         """Returns whole batches."""
+        ...
+
+    def read_now(
+        self, queue: QueueRef, offset: int, bytes_max: int
+    ) -> list[bytes | memoryview] | None:
+        """The same without waiting for the disk."""
         ...
 
     def range(self, queue: QueueRef) -> tuple[int, int]:
@@ -142,6 +150,8 @@ class Scheduler:
         self._kept_to = 0
         self._keep_now = False
         self._move_below = 0
+        # Whether what is due next comes from the disk.
+        self._on_its_way = False
         # The delivery to be finished before there is another, and the note that the last one is.
         self._current: Delivery | None = None
         self._closing: asyncio.Future[None] | None = None
@@ -201,7 +211,10 @@ class Scheduler:
             )
 
     def journal_grew(self) -> None:
-        """Takes over the new records of the journal; the store calls it when they are visible."""
+        """Takes over the new records of the journal, or looks again at what came from the disk.
+
+        The store calls it when either can be read.
+        """
         self._follow()
         self._news.set()
 
@@ -294,10 +307,13 @@ class Scheduler:
         wait_ms = LOOK_MS_MAX if wake_ms is None else min(LOOK_MS_MAX, wake_ms - now_ms)
         if wait_ms > 0:
             self._close()
+        elif self._on_its_way:
+            wait_ms = DISK_MS_MAX
         await self._wait(max(0, wait_ms))
 
     async def _deliver(self) -> int:
         """Delivers what is due, as much as goes at a time; returns how many messages."""
+        self._on_its_way = False
         due = self._schedule.take(self._clock.now_ms(), DELIVERED_MAX)
         if not due:
             return 0
@@ -308,6 +324,9 @@ class Scheduler:
             self._schedule.give_back(due)
             raise
         self._schedule.give_back(prepared.left)
+        self._on_its_way = not prepared.delivery.entries()
+        if self._on_its_way:
+            return 0
         self._current = prepared.delivery
         await self._finish(prepared.delivery)
         return len(due) - len(prepared.left)
@@ -378,20 +397,26 @@ class Scheduler:
         if not entries:
             self._move_below = 0
             return
-        for entry in entries:
-            self._move_one(entry)
+        moved = [entry for entry in entries if self._move_one(entry)]
+        if not moved:
+            # They come from the disk, which wakes this task.
+            return
         await self._store.durable()
 
-    def _move_one(self, entry: Entry) -> None:
+    def _move_one(self, entry: Entry) -> bool:
         # Nothing may happen to the entry between the search and the append: hence no waiting.
-        letter = self._deliveries.letter(entry.place)
+        try:
+            letter = self._deliveries.letter(entry.place, wait=False)
+        except NotYet:
+            return False
         if letter is None:
             self._append(own_record(Cancelled(entry.number, entry.due_ms)))
-            return
+            return True
         columns = Columns(
             [letter.key], [letter.tag], [moved_headers(letter.headers, entry)], [letter.body], []
         )
         self._append(columns, born_ms=letter.born_at_ms)
+        return True
 
     async def _keep(self) -> None:
         """Writes the state, so that a start reads the journal from here on."""

@@ -30,6 +30,8 @@ class ListedJournal:
     def __init__(self) -> None:
         self.batches: list[bytes] = []
         self.end = 0
+        self.cold: set[int] = set()
+        self.asked: list[int] = []
 
     def add(self, *bodies: bytes, topic: str = "t", key: str = "") -> list[Entry]:
         headers = [{"a": "b", TOPIC_HEADER: topic, AT_HEADER: str(NOW)}] * len(bodies)
@@ -45,6 +47,12 @@ class ListedJournal:
         if offset > self.end:
             raise OffsetOutOfRange("beyond the end")
         return [batch for batch in self.batches if read_header(batch).next_offset > offset][:1]
+
+    def read_now(self, queue: QueueRef, offset: int, bytes_max: int) -> list[bytes] | None:
+        if offset in self.cold:
+            self.asked.append(offset)
+            return None
+        return self.read(queue, offset, bytes_max)
 
 
 @pytest.fixture
@@ -129,6 +137,19 @@ def test_a_delivery_takes_a_bounded_number_of_bytes_and_one_message_of_any_size(
     assert len(delivery.parts) == 1
     delivery, left = deliveries.prepare(huge)
     assert (delivery.entries(), left) == (huge, [])
+
+
+def test_a_delivery_ends_before_what_comes_from_the_disk_and_asks_for_the_rest_too(
+    journal: ListedJournal, deliveries: Deliveries
+) -> None:
+    entries = [journal.add(b"%d" % n, topic="one")[0] for n in range(5)]
+    journal.cold = {2, 4}
+    delivery, left = deliveries.prepare(entries)
+    assert (delivery.entries(), left) == (entries[:2], entries[2:])
+    assert journal.asked == [2, 4]
+    journal.cold = set()
+    delivery, left = deliveries.prepare(left)
+    assert (delivery.entries(), left) == (entries[2:], [])
 
 
 def test_a_message_that_cannot_be_read_is_lost_alone(

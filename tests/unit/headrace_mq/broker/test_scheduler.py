@@ -318,6 +318,52 @@ async def test_a_full_disk_delays_deliveries_and_loses_none(
     assert sum(refused) >= 2
 
 
+async def test_messages_that_come_from_the_disk_are_delivered_in_order_when_they_are_there(
+    open_rig: Open, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduler_module, "DISK_MS_MAX", 60_000)
+    rig = open_rig()
+    bodies = [b"%d" % n for n in range(4)]
+    for body in bodies:
+        await rig.enter(body, at_ms=0)
+    cold, asked = {1, 3}, asyncio.Event()
+    read_now = rig.store.read_now
+
+    def slow(queue: QueueRef, offset: int, bytes_max: int) -> Any:
+        if offset in cold:
+            asked.set()
+            return None
+        return read_now(queue, offset, bytes_max)
+
+    monkeypatch.setattr(rig.store, "read_now", slow)
+    rig.schedule.start()
+    await asked.wait()
+    await until(lambda: rig.bodies() == bodies[:1])
+    for arrived in (1, 3):
+        cold.remove(arrived)
+        rig.visible({SCHEDULE_QUEUE})
+        await until(lambda: len(rig.bodies()) == (3 if cold else 4))
+    assert rig.bodies() == bodies
+
+
+async def test_what_is_written_again_may_come_from_the_disk_too(
+    open_rig: Open, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = open_rig()
+    await rig.enter(b"far", delay_ms=DAY)
+    read_now, cold = rig.store.read_now, [True]
+    monkeypatch.setattr(
+        rig.store, "read_now", lambda *given: None if cold.pop() else read_now(*given)
+    )
+    cold[:] = [False, False, True]
+    rig.schedule.start()
+    segments = rig.store.segments("transient")
+    end = segments[-1].end
+    assert rig.schedule.spare(segments, end) == segments[0].base
+    await until(lambda: rig.store.range(SCHEDULE_QUEUE) == (0, 2))
+    assert rig.schedule.describe().pending == 1
+
+
 async def test_more_than_one_delivery_takes_is_delivered_in_order(
     open_rig: Open, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -403,6 +449,7 @@ async def test_segments_go_only_once_what_is_pending_in_them_was_written_again(
     open_rig: Open, move: Any, until: Until
 ) -> None:
     rig = open_rig()
+    assert rig.schedule.spare(rig.store.segments("transient"), 5) == 5
     rig.schedule.start()
     number = await rig.enter(b"far", delay_ms=30 * DAY)
     cancelled = await rig.enter(b"never", delay_ms=30 * DAY)
@@ -438,11 +485,6 @@ async def test_segments_go_only_once_what_is_pending_in_them_was_written_again(
     for one in (again, unkept):
         await until(lambda: b"far" in one.bodies())  # noqa: B023 - awaited here
         assert one.bodies().count(b"far") == 1
-
-
-async def test_nothing_is_spared_where_nothing_was_ever_scheduled(open_rig: Open) -> None:
-    rig = open_rig()
-    assert rig.schedule.spare(rig.store.segments("transient"), 5) == 5
 
 
 async def test_more_than_may_wait_and_other_queues_are_refused(open_rig: Open) -> None:
