@@ -382,8 +382,11 @@ class Consumer:
         self._handing_over.soon()
 
     def _suspended(self) -> None:
-        self._shares.suspend()
         self._locks.lost()
+        self._pause()
+
+    def _pause(self) -> None:
+        self._shares.suspend()
         # Their new owners may be at work on these queues already.
         if self._locks.wanted:
             self._shares.forget_revoked()
@@ -391,8 +394,11 @@ class Consumer:
     def _lock_again(self) -> None:
         """Stops until the broker has said which queues are still this member's."""
         _log.warning("locks may be lost, asking for them again", group=self._group)
-        self._suspended()
+        self._locks.doubt()
+        self._pause()
         self._load_wanted.set()
+        # Those of revoked queues are asked for no more, and heartbeats keep them.
+        self._handing_over.soon()
 
     def _assigned(self, queues: frozenset[QueueRef]) -> None:
         before = self._shares.assigned

@@ -41,6 +41,8 @@ class QueueLocks:
         self._settings = settings
         self._clock = clock
         self._epochs: dict[QueueRef, int] = {}
+        # Nothing may be done under these, but the broker may go on keeping them with heartbeats.
+        self._doubted: set[QueueRef] = set()
         self._trusted_until_ms = 0
         self._expiry_ms = 0
 
@@ -59,8 +61,8 @@ class QueueLocks:
 
     @property
     def held(self) -> list[QueueRef]:
-        """The queues whose locks this member holds, as far as it knows."""
-        return list(self._epochs)
+        """The queues whose locks this member holds, or may hold, in order."""
+        return sorted(self._doubted.union(self._epochs))
 
     def epoch(self, queue: QueueRef) -> int:
         """The epoch that fences commits of a queue, or 0."""
@@ -83,6 +85,7 @@ class QueueLocks:
             answer = decode(LocksAnswer, await self._ask(RequestCode.LOCK_QUEUES, encode(request)))
             self._expiry_ms = answer.expiry_ms
             self._trusted_until_ms = sent_at_ms + answer.expiry_ms
+            self._doubted.difference_update(QueueRef(n.topic, n.queue_id) for n in names)
             for lock in answer.locks:
                 queue = QueueRef(lock.topic, lock.queue_id)
                 self._epochs[queue] = lock.epoch
@@ -99,6 +102,8 @@ class QueueLocks:
             return
         # At once: whoever asks for one of them again meanwhile gets another epoch.
         given = {queue: self._epochs.pop(queue) for queue in queues if queue in self._epochs}
+        doubted = self._doubted.intersection(queues)
+        self._doubted -= doubted
         try:
             for names in _in_parts(queues):
                 request = UnlockQueues(self._group, self._link.client_id, names)
@@ -108,6 +113,7 @@ class QueueLocks:
         except MessageQueueError:
             # Heartbeats go on keeping them, so they must be given back another time.
             self._epochs = given | self._epochs
+            self._doubted |= doubted.difference(self._epochs)
             raise
 
     def renewed(self, sent_at_ms: int) -> None:
@@ -120,6 +126,12 @@ class QueueLocks:
 
     def lost(self) -> None:
         """All locks ended: the connection is gone, or the broker does not know the member."""
+        self._epochs.clear()
+        self._doubted.clear()
+
+    def doubt(self) -> None:
+        """Somebody else may hold these locks: they count again once the broker grants them again."""
+        self._doubted.update(self._epochs)
         self._epochs.clear()
 
     async def _ask(self, code: RequestCode, body: bytes) -> memoryview:

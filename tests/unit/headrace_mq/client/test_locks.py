@@ -179,3 +179,30 @@ async def test_what_may_be_handled_in_any_order_needs_no_locks(broker: Any, make
     async with make(handling="parallel") as consumer:
         assert offsets(await consumer.poll()) == [(0, 0)]
     assert broker.count(LOCK) == 0
+
+
+async def test_a_doubted_lock_counts_for_nothing_and_is_still_given_back(
+    broker: Any, locks: QueueLocks
+) -> None:
+    await locks.acquire([A, B])
+    locks.doubt()
+    assert (locks.epoch(A), locks.epoch(B)) == (0, 0)
+    assert locks.held == [A, B]
+    await locks.acquire([B])
+    assert locks.epoch(B) == broker.locks[B][1]
+    await locks.release([A])
+    assert list(broker.locks) == [B]
+    assert locks.held == [B]
+
+
+async def test_a_doubted_lock_that_somebody_else_got_is_forgotten(
+    broker: Any, locks: QueueLocks
+) -> None:
+    await locks.acquire([A])
+    locks.doubt()
+    broker.lock("another", A)
+    assert await locks.acquire([A]) == []
+    assert locks.held == []
+    locks.doubt()
+    locks.lost()
+    assert locks.held == []
