@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo fresh-demo test test-crash format bench bench-peers clean distclean
+.PHONY: help install demo fresh-demo test test-crash test-sim format bench bench-peers clean distclean
 
 help:
 	@echo "make demo                         the bank sample end to end, on the data set in seeds/"
@@ -15,6 +15,7 @@ help:
 	@echo "make fresh-demo                   the same, forgetting what earlier demos stored"
 	@echo "make test                         every check and every test"
 	@echo "make test-crash COUNT=300         the store's crash tests for long: power cuts, kills, flips, figures"
+	@echo "make test-sim SEEDS=5000 FROM=0   simulated deployments under faults, one per seed"
 	@echo "make format                       format and mend what can be mended by itself"
 	@echo "make bench                        messages and commands per second, end to end and in one process"
 	@echo "make bench-peers                  the same beside plain SQLite, bare drivers and the bare disk"
@@ -61,6 +62,13 @@ COUNT ?= 300
 test-crash: export PYTHONSAFEPATH = 1
 test-crash: $(INSTALLED)
 	$(BIN)/python -m pytest tests/crash/store --count $(COUNT)
+
+SEEDS ?= 1000
+FROM ?= 0
+
+test-sim: export PYTHONSAFEPATH = 1
+test-sim: $(INSTALLED)
+	$(BIN)/python -m pytest tests/simulation --seeds $(SEEDS) --from $(FROM)
 
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix .

@@ -22,6 +22,7 @@ PURE = [
     "headrace_mq.client.rebalance",
     "headrace_mq.protocol.*",
     "headrace_mq.store.retention",
+    "headrace_mq.testing.history",
 ]
 CLOCKS = {"time", "asyncio", "threading", "socket", "selectors", "subprocess"}
 CALLS = {"open", "now", "utcnow", "today", "sleep"}

@@ -22,6 +22,7 @@ RUN_ELSEWHERE = {
     "make install": ".ci/run",
     "make test": ".ci/run",
     "make test-crash COUNT=300": "tests/crash/store/test_figures.py",
+    "make test-sim SEEDS=5000": "tests/simulation/test_command.py",
     "source .venv/bin/activate": ".ci/run",
 }
 LANGUAGES = {"", "bash", "hex", "json", "python", "sql", "text", "toml"}

@@ -1,0 +1,133 @@
+"""Deployments under faults, one per seed: no promise is broken, and a checker that would notice.
+
+`make test-sim SEEDS=2000 FROM=1000` runs other seeds; a seed that fails prints all that happened.
+"""
+
+import runpy
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace_mq.broker.locks import Locks
+from headrace_mq.broker.offsets import Offsets
+from headrace_mq.client.lane import Lane
+from headrace_mq.client.process_queue import ProcessQueue
+from headrace_mq.store.queues import Queues
+from headrace_mq.testing.simulated_disk import MountedFiles
+
+SEEDS = 200
+# Tests of this many seeds each, so that several processes share them.
+SEEDS_PER_TEST = 10
+# A planted defect is found within so many seeds.
+SEEDS_PER_DEFECT = 60
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "seeds" in metafunc.fixturenames:
+        count = metafunc.config.getoption("--seeds", default=None) or SEEDS
+        first = metafunc.config.getoption("from_seed", default=None) or 0
+        starts = range(first, first + count, SEEDS_PER_TEST)
+        groups = [range(at, min(at + SEEDS_PER_TEST, first + count)) for at in starts]
+        metafunc.parametrize("seeds", groups, ids=[f"{g.start}-{g.stop - 1}" for g in groups])
+
+
+@pytest.mark.timeout(300)
+def test_no_promise_is_broken(world: Any, seeds: Iterable[int]) -> None:
+    for seed in seeds:
+        life = world(seed)
+        broken = life.run()
+        if broken:
+            sys.stdout.write("\n".join([*life.sim.trace.lines, ""]))
+            promises = "\n".join(f"{promise}: {sentence}" for promise, sentence in broken)
+            pytest.fail(f"seed {seed}, repeat: make test-sim SEEDS=1 FROM={seed}\n{promises}")
+
+
+def test_the_same_seed_gives_the_same_trace_to_the_last_byte(world: Any) -> None:
+    first, second, other = world(11), world(11), world(12)
+    for life in (first, second, other):
+        life.run()
+    assert first.sim.trace.lines == second.sim.trace.lines
+    assert first.sim.trace.digest == second.sim.trace.digest
+    assert other.sim.trace.digest != first.sim.trace.digest
+
+
+def test_a_seed_means_the_same_in_every_process(world: Any) -> None:
+    code = f"import runpy; life = runpy.run_path({__file__!r})['life'](3); print(life)"
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={"PYTHONHASHSEED": number, "PYTHONPATH": ":".join(filter(None, sys.path))},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=50,
+        ).stdout
+        for number in ("1", "2")
+    }
+    assert digests == {f"{life(3)}\n"}
+
+
+def life(seed: int) -> str:
+    """Lives one life in a process of its own, and returns the hash of its trace."""
+    world = runpy.run_path(str(Path(__file__).with_name("conftest.py")))["World"](seed)
+    world.run()
+    digest: str = world.sim.trace.digest
+    return digest
+
+
+# ---- defects ---------------------------------------------------------------------------------
+
+
+def forget_to_sync(files: MountedFiles, fd: int) -> int:
+    return 20
+
+
+def forget_the_sequence(lane: Lane) -> None:
+    lane.in_flight = None
+    lane.resend = False
+    lane._sequence = 0
+
+
+def tell_less(get: Callable[..., int]) -> Callable[..., int]:
+    return lambda offsets, group, queue: max(get(offsets, group, queue) - 1, 0)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("owner", "name", "defect", "fault", "promises"),
+    [
+        (MountedFiles, "sync", forget_to_sync, "cut_power", {"lost", "does not start"}),
+        (ProcessQueue, "lowest_unfinished", property(lambda q: q.end), "come", {"skipped"}),
+        (Offsets, "get", tell_less(Offsets.get), "come", {"went back"}),
+        (Locks, "check", lambda *_, now_ms: None, "crowd", {"stale commit"}),
+        (Queues, "duplicate_of", lambda queues, header: None, "drop", {"stored twice"}),
+        (Lane, "lost", forget_the_sequence, "part", {"lost", "changed", "order"}),
+    ],
+    ids=[
+        "a disk that forgets to sync",
+        "a consumer that commits what it has not finished",
+        "a broker that forgets a little",
+        "a broker that takes the commits of former owners",
+        "a broker that knows no repeated batch",
+        "a producer that uses sequence numbers again",
+    ],
+)
+def test_a_planted_defect_is_found(
+    world: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: type[Any],
+    name: str,
+    defect: Any,
+    fault: str,
+    promises: set[str],
+) -> None:
+    monkeypatch.setattr(owner, name, defect)
+    monkeypatch.setattr(world, "faults", (fault,))
+    for seed in range(SEEDS_PER_DEFECT):
+        if promises & {promise for promise, _ in world(seed).run()}:
+            return
+    pytest.fail(f"{SEEDS_PER_DEFECT} seeds did not find it")
