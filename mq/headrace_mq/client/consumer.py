@@ -121,14 +121,16 @@ class Consumer:
         self._local: LocalOffsets | None = None
         self._membership: Membership | Audience
         self._commits: Commits | LocalOffsets | None
+        self._load_wanted = asyncio.Event()
         if self._settings.broadcast_file is None:
             self._join_group(strategy or STRATEGIES[self._settings.allocation])
         else:
             self._listen_alone(self._settings.broadcast_file)
-        self._handing_over = HandingOver(self._shares, self._locks, commit=self.commit)
+        self._handing_over = HandingOver(
+            self._shares, self._locks, commit=self.commit, on_back=self._load_wanted.set
+        )
         self._pulling: Pulling | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._load_wanted = asyncio.Event()
         self._closed = False
 
     def _join_group(self, strategy: Strategy) -> None:

@@ -31,14 +31,21 @@ class HandingOver:
         shares: the consumer's queues.
         locks: on them.
         commit: reports what is finished.
+        on_back: called when a queue that was handed over is this consumer's again.
     """
 
     def __init__(
-        self, shares: Shares, locks: QueueLocks, *, commit: Callable[[], Awaitable[None]]
+        self,
+        shares: Shares,
+        locks: QueueLocks,
+        *,
+        commit: Callable[[], Awaitable[None]],
+        on_back: Callable[[], None],
     ) -> None:
         self._shares = shares
         self._locks = locks
         self._commit = commit
+        self._on_back = on_back
         self._wanted = asyncio.Event()
 
     def soon(self) -> None:
@@ -69,8 +76,11 @@ class HandingOver:
             except MessageQueueError as error:
                 # The new owner starts at the last commit: records come again, none is lost.
                 _log.warning("handed over without a last commit", reason=str(error))
-        # Some may be assigned again by now; those keep their locks.
-        self._shares.part_with(self._shares.drained())
+        drained = self._shares.drained()
+        self._shares.part_with(drained)
+        # Some may be assigned again by now; those keep their locks, and start anew.
+        if self._shares.assigned.intersection(drained):
+            self._on_back()
         queues = [queue for queue in self._locks.held if not self._shares.needs(queue)]
         if queues:
             await self._locks.release(queues)

@@ -90,8 +90,9 @@ class Shares:
     def assign(self, queues: Collection[QueueRef]) -> frozenset[QueueRef]:
         """Takes the group's new allocation; returns the revoked queues.
 
-        Queues that stay are not touched. What was finished of a revoked one is left to commit; one
-        that comes back before it was handed over is suspended, as after a lost connection.
+        Queues that stay are not touched. What was finished of a revoked one is left to commit. One
+        that comes back before it was handed over is handed over all the same, and then started
+        anew: records that waited for their turn were dropped when it went.
         """
         revoked = self.assigned - frozenset(queues)
         # In one order in every process: it is the order of the next commit.
@@ -102,9 +103,6 @@ class Shares:
                 self._leave(share)
         self.assigned = frozenset(queues)
         self._paused &= self.assigned
-        for queue in self.assigned.intersection(self._leaving):
-            share = self._shares[queue] = self._leaving.pop(queue)
-            share.suspended = True
         return revoked
 
     def drained(self) -> list[QueueRef]:
@@ -130,7 +128,7 @@ class Shares:
         """The assigned queues whose offset must be looked up, in order."""
         return sorted(
             queue
-            for queue in self.assigned
+            for queue in self.assigned.difference(self._leaving)
             if queue not in self._shares or self._shares[queue].suspended
         )
 
@@ -146,7 +144,9 @@ class Shares:
         """
         share = self._shares.get(queue)
         self._left.pop(queue, None)
-        if queue not in self.assigned or (share is not None and not share.suspended):
+        if queue not in self.assigned or queue in self._leaving:
+            return
+        if share is not None and not share.suspended:
             return
         overtaken = share is not None and known and offset > share.window.lowest_unfinished
         if share is None or (overtaken and not share.sought):

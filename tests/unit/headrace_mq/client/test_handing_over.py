@@ -38,7 +38,10 @@ class Owner:
             assert share is not None
             self.shares.take(share, [record(queue)])
         self.locks = QueueLocks(link, group="g", settings=ConsumerSettings(), clock=clock)
-        self.handing_over = HandingOver(self.shares, self.locks, commit=self._commit)
+        self.back = asyncio.Event()
+        self.handing_over = HandingOver(
+            self.shares, self.locks, commit=self._commit, on_back=self.back.set
+        )
         self.commits: list[dict[QueueRef, int]] = []
         self.errors: list[Exception] = []
 
@@ -100,8 +103,10 @@ async def test_a_queue_that_comes_back_meanwhile_keeps_its_lock(
     await until(lambda: list(broker.locks) == [A])
     owner.shares.end(A, 0, done=True)
     owner.handing_over.soon()
-    await until(lambda: not owner.handing_over._wanted.is_set())
+    await owner.back.wait()
     assert list(broker.locks) == [A]
+    assert owner.commits[-1] == {A: 1}
+    assert owner.shares.to_start() == [A]
 
 
 async def test_without_anything_to_hand_over_nothing_is_sent(

@@ -89,18 +89,23 @@ def test_a_revoked_queue_is_dropped_and_leaves_what_was_finished_to_commit() -> 
     assert shares.to_commit() == {}
 
 
-def test_a_queue_that_comes_back_before_it_was_handed_over_resumes_where_it_stood() -> None:
+def test_a_queue_that_comes_back_before_it_was_handed_over_starts_anew_afterwards() -> None:
     shares = started(A, committed=0)
-    kept = share_of(shares, A)
-    shares.take(kept, records(A, 0, 3))
+    shares.take(share_of(shares, A), records(A, 0, 3))
     shares.begin(A, 0)
     shares.assign([])
+    # Whoever handles records drops those that it may not begin any more.
+    assert not shares.begin(A, 1)
     assert shares.assign([A]) == frozenset()
-    assert shares.is_suspended(A)
-    shares.start(A, 0, known=True, committed=0)
-    assert shares.get(A) is kept
+    assert shares.to_start() == []
+    assert not shares.begin(A, 2)
     shares.end(A, 0, done=True)
     assert shares.to_commit() == {A: 1}
+    shares.part_with(shares.drained())
+    assert shares.to_start() == [A]
+    shares.start(A, 1, known=True, committed=1)
+    assert shares.take(share_of(shares, A), records(A, 1, 3)) == 2
+    assert offsets(shares.deliver()) == [1, 2]
 
 
 def test_a_revoked_queue_is_drained_when_every_attempt_on_it_has_ended() -> None:
