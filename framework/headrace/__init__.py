@@ -16,9 +16,11 @@ from headrace._domain.decider import Decider
 from headrace._domain.message import (
     AggregateId,
     AggregateIdOf,
+    ApplicationMessage,
     Command,
     DomainEvent,
     EventContext,
+    MessageContext,
 )
 from headrace._domain.stream import EventStream, Rejection
 from headrace._domain.value import ValueObject
@@ -35,6 +37,7 @@ __all__ = [
     "AggregateId",
     "AggregateIdOf",
     "App",
+    "ApplicationMessage",
     "Command",
     "CommandBus",
     "CommandContext",
@@ -47,6 +50,7 @@ __all__ = [
     "EventStream",
     "HeadraceError",
     "Later",
+    "MessageContext",
     "Next",
     "ProcessManager",
     "Projection",

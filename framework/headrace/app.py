@@ -5,10 +5,9 @@ Sits between: the user's aggregates, handlers, projections and process managers,
 run them. Nothing below this module knows it.
 """
 
-import asyncio
 import importlib
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -22,20 +21,20 @@ from headrace._commanding.handling import HandlerTable
 from headrace._commanding.middleware import Middleware, around, check_middleware
 from headrace._domain.aggregate import Aggregate
 from headrace._domain.decider import Decider
-from headrace._domain.message import Command, DomainEvent
+from headrace._domain.message import ApplicationMessage, Command, DomainEvent
 from headrace._domain.registry import Registry, Upcaster
+from headrace._eventing.message_runner import MessageHandler, MessageRunner, message_type_of
 from headrace._projecting.projection import Projection
 from headrace._projecting.workflows import ProcessManager
-from headrace.bus import CommandBus, CommandResult
+from headrace.bus import CommandBus
 from headrace.errors import DefinitionError, ProjectionNotFound
+from headrace.running import RunningApp
 from headrace.serialization import JsonSerializer
 from headrace.settings import Settings
 from headrace.transports.base import Transport
 
 if TYPE_CHECKING:  # the parts that run an application load a database driver: only when needed
-    from headrace._projecting.read_models import ProjectionReader, ReadModels
-    from headrace._projecting.runner import ProjectionRunner
-    from headrace.stores.base import EventStore
+    from headrace._projecting.read_models import ReadModels
     from headrace.waiting import Handling
 
 __all__ = ["App", "RunningApp", "load_app"]
@@ -46,7 +45,16 @@ Handler = TypeVar("Handler", bound=Callable[..., Awaitable[None]])
 R = TypeVar("R", bound=BaseModel)
 U = TypeVar("U", bound=Upcaster)
 M = TypeVar("M", bound=Middleware)
-Part = type[Aggregate] | Decider[Any] | type[DomainEvent] | Projection[Any] | ProcessManager
+H = TypeVar("H", bound=MessageHandler)
+MessageType = type[Command] | type[DomainEvent] | type[ApplicationMessage]
+Part = (
+    type[Aggregate]
+    | Decider[Any]
+    | type[DomainEvent]
+    | type[ApplicationMessage]
+    | Projection[Any]
+    | ProcessManager
+)
 
 
 class App:
@@ -67,14 +75,17 @@ class App:
         self._process_managers: dict[str, ProcessManager] = {}
         self._deciders: dict[str, Decider[Any]] = {}
         self._events: dict[type[DomainEvent], None] = {}
+        # Each with its handlers, which may be none.
+        self._messages: dict[type[ApplicationMessage], list[MessageHandler]] = {}
         self._handlers = HandlerTable()
         self._middleware: list[Middleware] = []
-        self._upcasters: list[tuple[type[Command] | type[DomainEvent], int, Upcaster]] = []
+        self._upcasters: list[tuple[MessageType, int, Upcaster]] = []
 
     def add(self, *parts: Part) -> None:
         """Binds aggregate classes, deciders, projections and process managers.
 
-        Event classes need binding only where the aggregate has a method for a base class of theirs.
+        Event classes need binding only where the aggregate has a method for a base class of theirs,
+        application messages where the application has no handler for them.
 
         Raises:
             DefinitionError: two parts of one kind have the same name.
@@ -91,6 +102,8 @@ class App:
                 _bind(self._aggregates, part.aggregate_name, part, "aggregates")
             elif isinstance(part, type) and issubclass(part, DomainEvent):
                 self._events[part] = None
+            elif isinstance(part, type) and issubclass(part, ApplicationMessage):
+                self._messages.setdefault(part, [])
             else:
                 raise DefinitionError(
                     f"{part!r} is no aggregate class, decider, event, projection or process manager"
@@ -105,6 +118,18 @@ class App:
             account.deposit(command.amount)
         """
         self._handlers.add(handler)
+        return handler
+
+    def on_message(self, handler: H) -> H:
+        """Registers a handler of an application message; a message may have several.
+
+        @app.on_message
+        async def ask_for_payment(message: PaymentDue, context: MessageContext) -> None:
+            await payments.ask(message.amount, key=context.message_id)
+
+        It is called at least once for every message, in the order of each aggregate.
+        """
+        self._messages.setdefault(message_type_of(handler), []).append(handler)
         return handler
 
     def middleware(self, function: M) -> M:
@@ -145,9 +170,7 @@ class App:
                 table.bind(command_type, around(handler, self._middleware))
         return table
 
-    def upcasts(
-        self, message_type: type[Command] | type[DomainEvent], version: int
-    ) -> Callable[[U], U]:
+    def upcasts(self, message_type: MessageType, version: int) -> Callable[[U], U]:
         """Registers how the stored fields of an old version become those of the next one.
 
         @app.upcasts(Deposited, 1)
@@ -196,8 +219,17 @@ class App:
                 events.add(event_type)
         for event_type in self._events:
             events.add(event_type)
+        messages: Registry[ApplicationMessage] = Registry("application message")
+        for told in self._messages:
+            messages.add(told)
         for message_type, version, function in self._upcasters:
-            known = commands if issubclass(message_type, Command) else events
+            known = (
+                commands
+                if issubclass(message_type, Command)
+                else messages
+                if issubclass(message_type, ApplicationMessage)
+                else events
+            )
             if not known.knows(message_type):
                 raise DefinitionError(
                     f"the upcaster of {message_type.__name__} version {version} leads nowhere:"
@@ -208,7 +240,7 @@ class App:
         events.check(every_version=True)
         commands.check(every_version=False)
         self._check_reactions(set(events), set(commands))
-        return JsonSerializer(commands, events)
+        return JsonSerializer(commands, events, messages)
 
     def _check_reactions(
         self, events: set[type[DomainEvent]], commands: set[type[Command]]
@@ -295,7 +327,7 @@ class App:
                 progress=self._handling(read_models, transport),
             )
             stack.push_async_callback(bus.aclose)
-            running = RunningApp(self, bus=bus, store=store, read_models=read_models)
+            running = RunningApp(self.projection, bus=bus, store=store, read_models=read_models)
             # Stopped in the reverse of this order: the command service last started, first ended.
             for name, run in self._runners(running, transport, serializer, settings):
                 running.start(name, run)
@@ -369,72 +401,16 @@ class App:
             serializer=serializer,
             settings=settings,
         )
-        return [*runners, ("command service", processor.run)]
-
-
-class RunningApp:
-    """An application at work in this process.
-
-    Attributes:
-        bus: sends commands to it.
-        store: its event store.
-        read_models: the tables of its projections.
-        projections: what keeps them up to date; each tells how it is doing in its `status`.
-    """
-
-    def __init__(
-        self, app: App, *, bus: CommandBus, store: "EventStore", read_models: "ReadModels"
-    ) -> None:
-        self._app = app
-        self.bus = bus
-        self.store = store
-        self.read_models = read_models
-        self.projections: Sequence[ProjectionRunner[Any]] = ()
-        self._tasks: list[asyncio.Task[None]] = []
-
-    def read(self, projection: Projection[R]) -> "ProjectionReader[R]":
-        """Returns a typed reader over a projection's live table."""
-        return self.read_models.reader(self._app.projection(projection.name))
-
-    async def seen(
-        self, projection: Projection[Any], result: CommandResult, *, timeout_ms: int = 10_000
-    ) -> None:
-        """Waits until a projection has folded what a command did: read your own writes.
-
-        Raises:
-            ProjectionError: it has not within `timeout_ms`.
-        """
-        if result.version is not None:
-            await self.read_models.wait_for_version(
-                projection, result.aggregate_id, result.version, timeout_ms=timeout_ms
+        if any(self._messages.values()):
+            messages = MessageRunner(
+                name=self.name,
+                handlers=self._messages,
+                transport=transport,
+                serializer=serializer,
+                settings=settings,
             )
-
-    async def failed(self) -> None:
-        """Waits, and raises as soon as one of the application's parts has failed for good."""
-        if not self._tasks:
-            await asyncio.Event().wait()
-        done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-
-    def start(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
-        """Starts one part as a named task; an error in it surfaces in `failed`."""
-
-        async def part() -> None:
-            await run()
-
-        self._tasks.append(asyncio.create_task(part(), name=name))
-
-    async def stop_last(self) -> None:
-        """Stops the part that was started last and waits for it."""
-        task = self._tasks.pop()
-        task.cancel()
-        try:
-            await task
-        except asyncio.CancelledError:
-            pass
-        except Exception:
-            log.exception("a part had failed before it was stopped", part=task.get_name())
+            runners.append(("message handlers", messages.run))
+        return [*runners, ("command service", processor.run)]
 
 
 def load_app(path: str) -> App:

@@ -8,6 +8,12 @@ The JSON of a stream, drawn once for the event store, the event topic and Spark:
      "items": {}, "events": [{"name": "Deposited", "version": 1, "data": {"amount": 5}}],
      "rejection": null}
 
+with `"messages"`, of the form of events, only where there are application messages. One of those on its
+way:
+
+    {"name": "PaymentDue", "version": 1, "message_id": "…", "aggregate_id": "a-1", "command_id": "…",
+     "correlation_id": "…", "recorded_at": "…", "items": {}, "data": {"amount": 5}}
+
 and of a command:
 
     {"name": "Deposit", "version": 1, "command_id": "…", "correlation_id": "…", "items": {},
@@ -24,7 +30,12 @@ from typing import Any, Protocol
 import msgspec
 from pydantic import ValidationError
 
-from headrace._domain.message import Command, DomainEvent
+from headrace._domain.message import (
+    ApplicationMessage,
+    Command,
+    DomainEvent,
+    MessageContext,
+)
 from headrace._domain.registry import Registry
 from headrace._domain.stream import EventStream, Rejection
 from headrace.errors import SerializationError, UnknownMessageType
@@ -72,6 +83,14 @@ class Serializer(Protocol):
 
     def decode_stream(self, data: bytes | str) -> EventStream:
         """Decodes what `encode_stream` made."""
+        ...
+
+    def encode_message(self, message: ApplicationMessage, context: MessageContext) -> bytes:
+        """Encodes an application message with its context."""
+        ...
+
+    def decode_message(self, data: bytes) -> tuple[ApplicationMessage, MessageContext]:
+        """Decodes what `encode_message` made."""
         ...
 
     def decode_published(self, data: bytes) -> EventStream:
@@ -124,10 +143,24 @@ class _WireStream(msgspec.Struct):
     items: dict[str, str] = {}
     events: list[_WireMessage] = []
     rejection: _WireRejection | None = None
+    messages: list[_WireMessage] | msgspec.UnsetType = msgspec.UNSET
+
+
+class _WireApplicationMessage(msgspec.Struct):
+    name: str
+    version: int
+    message_id: str
+    aggregate_id: str
+    command_id: str
+    correlation_id: str
+    recorded_at: datetime
+    data: dict[str, Any]
+    items: dict[str, str] = {}
 
 
 _encode = msgspec.json.Encoder().encode
 _decode_command = msgspec.json.Decoder(_WireCommand).decode
+_decode_message = msgspec.json.Decoder(_WireApplicationMessage).decode
 _decode_stream = msgspec.json.Decoder(_WireStream).decode
 _encode_value = msgspec.json.Encoder().encode
 _decode_value = msgspec.json.Decoder().decode
@@ -159,9 +192,16 @@ class JsonSerializer:
     Args:
         commands: the command types that may come in.
         events: the event types that may come in.
+        messages: the application messages that may come in; none by default.
     """
 
-    def __init__(self, commands: Registry[Command], events: Registry[DomainEvent]) -> None:
+    def __init__(
+        self,
+        commands: Registry[Command],
+        events: Registry[DomainEvent],
+        messages: Registry[ApplicationMessage] | None = None,
+    ) -> None:
+        self._messages = Registry("application message") if messages is None else messages
         self._commands = commands
         self._events = events
         # Both oldest first. Streams are known by identity, and kept so that it stays theirs.
@@ -220,6 +260,8 @@ class JsonSerializer:
                     f"no aggregate of the application applies {type(event).__name__};"
                     " add the one that does with app.add(…)"
                 )
+        for message in stream.messages:
+            self._check_known(message)
         data = _encode_stream(stream)
         if len(data) <= REMEMBERED_BYTES_MAX:
             self._encoded[id(stream)] = (stream, data)
@@ -243,10 +285,58 @@ class JsonSerializer:
                 _validate(*self._events.resolve(event.name, event.version, event.data))
                 for event in wire.events
             ),
+            messages=tuple(
+                _validate(*self._messages.resolve(message.name, message.version, message.data))
+                for message in wire.messages or ()
+            ),
             result=wire.result,
             items=wire.items,
             rejection=None if wire.rejection is None else self._rejection(wire.rejection),
         )
+
+    def encode_message(self, message: ApplicationMessage, context: MessageContext) -> bytes:
+        """Encodes an application message with its context.
+
+        Raises:
+            UnknownMessageType: nobody could decode it: its class is not part of the application.
+        """
+        self._check_known(message)
+        return _encode(
+            _WireApplicationMessage(
+                name=message.message_name,
+                version=message.message_version,
+                message_id=context.message_id,
+                aggregate_id=context.aggregate_id,
+                command_id=context.command_id,
+                correlation_id=context.correlation_id,
+                recorded_at=context.recorded_at,
+                data=message.model_dump(mode="json"),
+                items=context.items,
+            )
+        )
+
+    def decode_message(self, data: bytes) -> tuple[ApplicationMessage, MessageContext]:
+        """Decodes what `encode_message` made."""
+        try:
+            wire = _decode_message(data)
+        except msgspec.DecodeError as error:
+            raise SerializationError(f"an application message does not decode: {error}") from error
+        message = _validate(*self._messages.resolve(wire.name, wire.version, wire.data))
+        context = MessageContext(
+            message_id=wire.message_id,
+            aggregate_id=wire.aggregate_id,
+            command_id=wire.command_id,
+            correlation_id=wire.correlation_id,
+            recorded_at=wire.recorded_at.astimezone(UTC),
+            items=wire.items,
+        )
+        return message, context
+
+    def _check_known(self, message: ApplicationMessage) -> None:
+        if not self._messages.knows(type(message)):
+            raise UnknownMessageType(
+                f"{type(message).__name__} is not part of the application; bind it with app.add(…)"
+            )
 
     def _rejection(self, wire: _WireRejection) -> Rejection:
         version, data = wire.command_version, wire.command_data
@@ -285,12 +375,8 @@ def _encode_stream(stream: EventStream) -> bytes:
             recorded_at=stream.recorded_at,
             result=stream.result,
             items=dict(stream.items),
-            events=[
-                _WireMessage(
-                    event.message_name, event.message_version, event.model_dump(mode="json")
-                )
-                for event in stream.events
-            ],
+            events=list(map(_wire_message, stream.events)),
+            messages=list(map(_wire_message, stream.messages)) or msgspec.UNSET,
             rejection=None
             if rejection is None
             else _WireRejection(
@@ -301,6 +387,12 @@ def _encode_stream(stream: EventStream) -> bytes:
                 dict(rejection.command_data),
             ),
         )
+    )
+
+
+def _wire_message(message: DomainEvent | ApplicationMessage) -> _WireMessage:
+    return _WireMessage(
+        message.message_name, message.message_version, message.model_dump(mode="json")
     )
 
 

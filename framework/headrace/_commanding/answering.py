@@ -33,7 +33,7 @@ def dead_letter_topic(name: str) -> str:
     return f"{command_topic(name)}.dead"
 
 
-def result_of(stream: EventStream, place: Place) -> CommandResult:
+def result_of(stream: EventStream, place: Place | None) -> CommandResult:
     """The result of a command whose stream is stored and published, without its value."""
     rejection = stream.rejection
     return CommandResult(

@@ -149,30 +149,33 @@ class Decider:
         try:
             if error is not None:
                 return self._rejected(envelope, state, run, error)
-            return self._done(envelope, run)
+            return self._done(envelope, state, run)
         except Exception as raised:  # noqa: BLE001 - a user's event may hold anything; returned
             return Failed(
                 error="SerializationError", sentence=f"the decision does not encode: {raised}"
             )
 
-    def _done(self, envelope: CommandEnvelope, run: HandlerRun) -> Decision:
+    def _done(self, envelope: CommandEnvelope, state: Loader, run: HandlerRun) -> Decision:
         aggregate = run.aggregate
-        if aggregate is None or not aggregate.recorded:
+        changed = aggregate if aggregate is not None and aggregate.recorded else None
+        if changed is None and not run.messages:
             version = aggregate.version if aggregate is not None else None
             return Unchanged(result=run.result, version=version or None)
+        known = aggregate or state.accepted
         return self._encoded(
             EventStream(
-                aggregate_type=type(aggregate).aggregate_name,
-                aggregate_id=aggregate.id,
-                version=aggregate.version + 1,
+                aggregate_type="" if known is None else type(known).aggregate_name,
+                aggregate_id=envelope.command.aggregate_id,
+                version=None if changed is None else changed.version + 1,
                 command_id=envelope.command_id,
                 correlation_id=envelope.correlation_id,
                 recorded_at=self._clock.now(),
-                events=aggregate.recorded,
+                events=() if changed is None else changed.recorded,
+                messages=tuple(run.messages),
                 result=run.result,
                 items=envelope.items,
             ),
-            aggregate,
+            changed,
             dirty=False,
         )
 

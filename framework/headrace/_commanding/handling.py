@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar, get_type_hints
 from headrace._commanding.deadline import Deadline
 from headrace._domain.aggregate import Aggregate
 from headrace._domain.identity import id_text
-from headrace._domain.message import Command
+from headrace._domain.message import ApplicationMessage, Command
 from headrace.errors import (
     AggregateExists,
     AggregateNotFound,
@@ -53,6 +53,7 @@ class HandlerRun:
         aggregate: the one that was loaded or added.
         added: whether it is new.
         result: what was handed to `set_result`, as JSON text.
+        messages: what was handed to `publish`.
         misuse: how the handler broke the rules of the context; empty: it did not.
     """
 
@@ -60,6 +61,7 @@ class HandlerRun:
     aggregate: Aggregate | None = None
     added: bool = False
     result: str | None = None
+    messages: list[ApplicationMessage] = field(default_factory=list)
     misuse: str = ""
 
 
@@ -150,6 +152,14 @@ class CommandContext:
         except SerializationError as error:
             self._run.misuse = str(error)
             raise
+
+    def publish(self, message: ApplicationMessage) -> None:
+        """Publishes an application message if the command is not rejected.
+
+        It is stored with the command's events, if there are any, and published after them, at least
+        once; a duplicate of the command publishes it again under the same id.
+        """
+        self._run.messages.append(message)
 
     def _check(self, aggregate_id: str) -> None:
         own = self._envelope.command.aggregate_id

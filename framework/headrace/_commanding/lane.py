@@ -329,7 +329,7 @@ class Lane:
     def _publish(self, submission: Submission, stream: EventStream, body: bytes) -> None:
         answering, deliveries = self._parts.answering, submission.deliveries
 
-        def published(place: Place) -> None:
+        def published(place: Place | None) -> None:
             answering.answer(deliveries, result_of(stream, place), stream.result)
 
         self._parts.publisher.offer(stream, body, published)

@@ -22,7 +22,7 @@ from headrace._commanding.lane import Lane, LaneParts
 from headrace._commanding.submission import Delivery, Submission
 from headrace._domain.identity import check_id
 from headrace._eventing.committer import Committer
-from headrace._eventing.publisher import Publisher, event_topic
+from headrace._eventing.publisher import Publisher, event_topic, message_topic
 from headrace._loading.cache import AggregateCache
 from headrace._loading.repository import Repository
 from headrace._loading.snapshots import Snapshots
@@ -100,9 +100,7 @@ class CommandProcessor:
             repository=self._repository,
             snapshots=self._snapshots,
             committer=self._committer,
-            publisher=Publisher(
-                name=name, transport=transport, tasks=self._tasks, backoff=self._backoff
-            ),
+            publisher=self._publisher(serializer),
             answering=self._answering,
             serializer=serializer,
             tasks=self._tasks,
@@ -117,6 +115,15 @@ class CommandProcessor:
         self._in_flight = 0
         self._nothing_in_flight = asyncio.Event()
         self._nothing_in_flight.set()
+
+    def _publisher(self, serializer: Serializer) -> Publisher:
+        return Publisher(
+            name=self._name,
+            transport=self._transport,
+            serializer=serializer,
+            tasks=self._tasks,
+            backoff=self._backoff,
+        )
 
     async def run(self) -> None:
         """Works until cancelled; to be called once.
@@ -144,6 +151,7 @@ class CommandProcessor:
         settings = self._settings
         await ensure(command_topic(self._name), queues=settings.command_queues, forever=False)
         await ensure(event_topic(self._name), queues=settings.event_queues, forever=True)
+        await ensure(message_topic(self._name), queues=settings.event_queues, forever=False)
         await ensure(dead_letter_topic(self._name), queues=1, forever=True)
 
     async def _take(self) -> None:

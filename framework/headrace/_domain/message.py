@@ -14,7 +14,15 @@ from pydantic import BaseModel, ConfigDict
 from headrace._domain.identity import id_text
 from headrace.errors import DefinitionError
 
-__all__ = ["AggregateId", "AggregateIdOf", "Command", "DomainEvent", "EventContext"]
+__all__ = [
+    "AggregateId",
+    "AggregateIdOf",
+    "ApplicationMessage",
+    "Command",
+    "DomainEvent",
+    "EventContext",
+    "MessageContext",
+]
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,126}")
 
@@ -106,6 +114,36 @@ class DomainEvent(_Message):
     Subclass with the fields of the fact; the aggregate's id, the version and the time are in the
     `EventContext` that comes with it. Class arguments: `name` and `version`, as for commands.
     """
+
+
+class ApplicationMessage(_Message):
+    """What a command's handler tells the world, beside events or in place of them.
+
+    For facts that are no aggregate's: a check that was passed, a request to another system.
+    Subclass it with the fields; class arguments: `name` and `version`, as for commands.
+    """
+
+
+class MessageContext(BaseModel):
+    """What is known about an application message besides its own fields.
+
+    Args:
+        message_id: the same for every delivery of the message.
+        aggregate_id: of the command whose handler published it.
+        command_id: the command.
+        correlation_id: the first command of the chain.
+        recorded_at: when it was published, UTC.
+        items: text values handed on from the command.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    message_id: str
+    aggregate_id: str
+    command_id: str
+    correlation_id: str
+    recorded_at: datetime
+    items: dict[str, str] = {}
 
 
 class EventContext(BaseModel):

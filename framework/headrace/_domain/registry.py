@@ -7,12 +7,12 @@ Sits between: message classes and `serialization`. Pure.
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from headrace._domain.message import Command, DomainEvent
+from headrace._domain.message import ApplicationMessage, Command, DomainEvent
 from headrace.errors import DefinitionError, SerializationError, UnknownMessageType
 
 __all__ = ["Registry", "Upcaster"]
 
-M = TypeVar("M", Command, DomainEvent)
+M = TypeVar("M", Command, DomainEvent, ApplicationMessage)
 
 # Takes the fields of one version as JSON values, its own to change, and returns those of the next.
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
@@ -78,7 +78,9 @@ class Registry(Generic[M]):
         for name, version in sorted(met):
             self._end_of_chain(name, version)
 
-    def knows(self, message_type: type[Command] | type[DomainEvent]) -> bool:
+    def knows(
+        self, message_type: type[Command] | type[DomainEvent] | type[ApplicationMessage]
+    ) -> bool:
         """Whether exactly this class is registered."""
         key = (message_type.message_name, message_type.message_version)
         return self._types.get(key) is message_type

@@ -1,5 +1,5 @@
 """
-What one command did to one aggregate: a stream of events with one version, or a rejection.
+What one command did: events of one aggregate with one version, messages, or a rejection.
 
 Sits between: `_commanding`, which makes streams, and the stores and topics that keep them. Pure.
 """
@@ -8,7 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from headrace._domain.message import DomainEvent, EventContext
+from headrace._domain.message import (
+    ApplicationMessage,
+    DomainEvent,
+    EventContext,
+    MessageContext,
+)
 
 __all__ = ["EventStream", "Rejection"]
 
@@ -36,7 +41,8 @@ class Rejection:
 class EventStream:
     """The events that one command caused on one aggregate, to be stored whole or not at all.
 
-    A rejected command leaves a stream without events, whose `version` is None and whose
+    A command may publish application messages; without events they take no version either. A rejected
+    command leaves a stream without events, whose `version` is None and whose
     `rejection` says why: it takes no version, and a duplicate of the command finds it.
 
     Attributes:
@@ -46,7 +52,8 @@ class EventStream:
         command_id: what caused them; unique per aggregate.
         correlation_id: first command of the chain.
         recorded_at: when they were decided, UTC.
-        events: one or more, in order; none for a rejection.
+        events: in order; those with a version have one or more, others none.
+        messages: application messages, in order.
         result: what the handler handed to `set_result`, as JSON text; None if it did not.
         items: text values handed on from the command.
         rejection: why the command was rejected, or None.
@@ -59,15 +66,16 @@ class EventStream:
     correlation_id: str
     recorded_at: datetime
     events: tuple[DomainEvent, ...] = ()
+    messages: tuple[ApplicationMessage, ...] = ()
     result: str | None = None
     items: Mapping[str, str] = field(default_factory=dict)
     rejection: Rejection | None = None
 
     def __post_init__(self) -> None:
-        if (self.version is None) != (self.rejection is not None) or (self.version is None) != (
-            not self.events
-        ):
-            raise ValueError("a stream has a version and events, or a rejection and neither")
+        if (self.version is None) != (not self.events):
+            raise ValueError("a stream has a version and events, or neither")
+        if (self.rejection is not None) == bool(self.events or self.messages):
+            raise ValueError("a stream has events or messages, or a rejection and neither")
 
     def contexts(self) -> list[tuple[DomainEvent, EventContext]]:
         """Pairs each event with its context, in order."""
@@ -89,4 +97,21 @@ class EventStream:
                 ),
             )
             for sequence, event in enumerate(self.events, start=1)
+        ]
+
+    def message_contexts(self) -> list[tuple[ApplicationMessage, MessageContext]]:
+        """Pairs each application message with its context, in order."""
+        return [
+            (
+                message,
+                MessageContext(
+                    message_id=f"{self.aggregate_id}/{self.command_id}/{place}",
+                    aggregate_id=self.aggregate_id,
+                    command_id=self.command_id,
+                    correlation_id=self.correlation_id,
+                    recorded_at=self.recorded_at,
+                    items=dict(self.items),
+                ),
+            )
+            for place, message in enumerate(self.messages, start=1)
         ]

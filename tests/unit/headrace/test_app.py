@@ -1,5 +1,6 @@
 """The composition root: what it refuses at start, and what it runs."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,14 @@ from pydantic import BaseModel
 
 from headrace._commanding.handling import CommandContext
 from headrace._domain.aggregate import Aggregate, applies
-from headrace._domain.message import AggregateId, Command, DomainEvent, EventContext
+from headrace._domain.message import (
+    AggregateId,
+    ApplicationMessage,
+    Command,
+    DomainEvent,
+    EventContext,
+    MessageContext,
+)
 from headrace._projecting.projection import Projection
 from headrace._projecting.workflows import ProcessManager
 from headrace.app import App, load_app
@@ -199,3 +207,40 @@ def test_an_upcaster_of_a_message_that_is_not_part_of_the_application_is_refused
     app.upcasts(CountedTwice, 1)(dict)
     with pytest.raises(DefinitionError, match="leads nowhere: nothing of counters"):
         _ = app.serializer
+
+
+class Told(ApplicationMessage):
+    text: str
+
+
+async def test_a_published_message_reaches_its_handlers() -> None:
+    app = App("counters")
+    heard: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
+
+    @app.handles
+    async def tell(command: Tell, context: CommandContext) -> None:
+        context.publish(Told(text=command.counter_id))
+
+    @app.on_message
+    async def hear(message: Told, context: MessageContext) -> None:
+        heard.put_nowait((message.text, context.message_id))
+
+    async with app.run_local() as counters:
+        await counters.bus.execute(Tell(counter_id="c-1"), command_id="x")
+        assert await heard.get() == ("c-1", "c-1/x/1")
+
+
+async def test_a_message_that_is_not_part_of_the_application_fails_its_command() -> None:
+    app = App("counters")
+
+    @app.handles
+    async def tell(command: Tell, context: CommandContext) -> None:
+        context.publish(Told(text="unheard"))
+
+    async with app.run_local() as counters:
+        result = await counters.bus.execute(Tell(counter_id="c-1"))
+        assert (result.status, result.error) == ("failed", "SerializationError")
+        assert "Told is not part of the application" in result.sentence
+    app.add(Told)
+    async with app.run_local() as counters:
+        assert (await counters.bus.execute(Tell(counter_id="c-1"))).ok

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace import serialization
-from headrace._domain.message import AggregateId, Command, DomainEvent
+from headrace._domain.message import AggregateId, ApplicationMessage, Command, DomainEvent
 from headrace._domain.registry import Registry
 from headrace._domain.stream import EventStream, Rejection
 from headrace.errors import SerializationError, UnknownMessageType
@@ -340,3 +340,56 @@ def test_what_nobody_could_decode_is_not_encoded(serializer):
         serializer.encode_command(envelope)
     with pytest.raises(UnknownMessageType, match=r"no aggregate .* applies Unapplied"):
         serializer.encode_stream(stream(events=(Unapplied(),)))
+
+
+class Told(ApplicationMessage, name="told", version=2):
+    text: str
+
+
+def telling_serializer() -> JsonSerializer:
+    events: Registry[DomainEvent] = Registry("event")
+    events.add(Deposited)
+    messages: Registry[ApplicationMessage] = Registry("application message")
+    messages.add(Told)
+    messages.upcast("told", 1, lambda data: {"text": data["words"]})
+    return JsonSerializer(Registry("command"), events, messages)
+
+
+def test_a_stream_with_messages_is_read_back_whole_and_one_without_does_not_mention_them():
+    serializer = telling_serializer()
+    telling = stream(messages=(Told(text="one"), Told(text="two")))
+    alone = stream(version=None, events=(), messages=(Told(text="one"),))
+    for each in (telling, alone):
+        assert serializer.decode_stream(serializer.encode_stream(each)) == each
+    assert b"messages" not in serializer.encode_stream(stream())
+
+
+def test_a_message_on_its_way_is_as_it_is_drawn_and_upcast():
+    serializer = telling_serializer()
+    ((message, context),) = stream(messages=(Told(text="one"),)).message_contexts()
+    data = serializer.encode_message(message, context)
+    assert json.loads(data) == {
+        "name": "told",
+        "version": 2,
+        "message_id": "a-1/c-1/1",
+        "aggregate_id": "a-1",
+        "command_id": "c-1",
+        "correlation_id": "c-0",
+        "recorded_at": "2026-01-31T12:00:00Z",
+        "data": {"text": "one"},
+        "items": {},
+    }
+    assert serializer.decode_message(data) == (message, context)
+    old = data.replace(b'"version":2', b'"version":1').replace(b'"text"', b'"words"')
+    assert serializer.decode_message(old) == (message, context)
+
+
+def test_a_message_that_nobody_could_decode_is_not_encoded(serializer):
+    telling = stream(messages=(Told(text="one"),))
+    ((message, context),) = telling.message_contexts()
+    with pytest.raises(UnknownMessageType, match=r"Told is not part of the application"):
+        serializer.encode_stream(telling)
+    with pytest.raises(UnknownMessageType, match=r"Told is not part of the application"):
+        serializer.encode_message(message, context)
+    with pytest.raises(SerializationError, match="an application message does not decode"):
+        serializer.decode_message(b"{")

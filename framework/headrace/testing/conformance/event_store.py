@@ -13,13 +13,14 @@ Sits between: the port and its adapters' tests. Knows no adapter.
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta, timezone
 from random import Random
 
 from headrace._domain.stream import EventStream
 from headrace.stores.base import AppendOutcome, EventStore
 from headrace.testing.conformance.snapshots import SnapshotConformance
-from headrace.testing.conformance.streams import MOMENT, Noted, Recounted, rejected, stream
+from headrace.testing.conformance.streams import MOMENT, Noted, Recounted, Told, rejected, stream
 
 __all__ = ["EventStoreConformance"]
 
@@ -71,6 +72,17 @@ class EventStoreConformance(SnapshotConformance):
         assert await store.append([rejection]) == [APPENDED]
         assert await store.find_command("a", "c") == rejection
         assert [found.stream for found in await store.read_all()] == [rejection]
+
+    async def test_messages_without_events_are_read_back_whole_and_take_no_version(
+        self, store: EventStore
+    ) -> None:
+        """A stream of application messages is stored once per command, beside the versions."""
+        telling = replace(stream("a", 1, "c"), version=None, events=(), messages=(Told(text="x"),))
+        assert await store.append([telling, stream("a", 1)]) == [APPENDED] * 2
+        assert await store.append([telling]) == [DUPLICATE]
+        assert await store.find_command("a", "c") == telling
+        assert await store.read_stream("a") == [stream("a", 1)]
+        assert [found.stream for found in await store.read_all()] == [telling, stream("a", 1)]
 
     async def test_a_moment_in_another_zone_stays_the_same_moment(self, store: EventStore) -> None:
         """A stream recorded in another time zone is read back as the same moment."""

@@ -7,12 +7,20 @@ Sits between: the suites and adapters' tests.
 from datetime import UTC, datetime
 from typing import Final
 
-from headrace._domain.message import Command, DomainEvent
+from headrace._domain.message import ApplicationMessage, Command, DomainEvent
 from headrace._domain.registry import Registry
 from headrace._domain.stream import EventStream, Rejection
 from headrace.serialization import JsonSerializer, Serializer
 
-__all__ = ["MOMENT", "Noted", "Recounted", "conformance_serializer", "rejected", "stream"]
+__all__ = [
+    "MOMENT",
+    "Noted",
+    "Recounted",
+    "Told",
+    "conformance_serializer",
+    "rejected",
+    "stream",
+]
 
 # When every stream was recorded, to the microsecond.
 MOMENT: Final = datetime(2026, 1, 31, 12, 0, 0, 123_456, tzinfo=UTC)
@@ -30,12 +38,20 @@ class Recounted(DomainEvent, name="Recounted", version=2):
     count: int
 
 
+class Told(ApplicationMessage, name="Told"):
+    """An application message of the suite's own."""
+
+    text: str
+
+
 def conformance_serializer() -> Serializer:
     """Returns a serializer that knows the suite's events."""
     events: Registry[DomainEvent] = Registry("event")
     events.add(Noted)
     events.add(Recounted)
-    return JsonSerializer(Registry[Command]("command"), events)
+    messages: Registry[ApplicationMessage] = Registry("application message")
+    messages.add(Told)
+    return JsonSerializer(Registry[Command]("command"), events, messages)
 
 
 def stream(

@@ -14,6 +14,8 @@ GATES = {
     "before the publication": lambda world: world.transport.before_publish["events"],
     "after the publication": lambda world: world.transport.after_publish["events"],
     "before the reply": lambda world: world.transport.before_reply,
+    "before a message": lambda world: world.transport.before_publish["messages"],
+    "after a message": lambda world: world.transport.after_publish["messages"],
     "before a snapshot is saved": lambda world: world.store.before_save,
 }
 
@@ -38,6 +40,8 @@ async def test_after_a_crash_the_next_processor_finishes_everything_once(world, 
             ("w-1", bank.Withdraw(account_id=account_id, amount=100)),
             ("look", bank.Look(account_id=account_id)),
             ("w-2", bank.Withdraw(account_id=account_id, amount=2)),
+            ("tell", bank.Tell(account_id=account_id, text="hello", amount=1)),
+            ("say", bank.Tell(account_id=account_id, text="alone")),
         ):
             calls.append(asyncio.create_task(world.bus.execute(command, command_id=command_id)))
     await gate.reached.wait()
@@ -46,17 +50,79 @@ async def test_after_a_crash_the_next_processor_finishes_everything_once(world, 
     gate.open()
     world.start()
     results = await asyncio.gather(*calls)
-    expected = ["executed", "executed", "executed", "rejected", "unchanged", "executed"]
+    expected = ["executed"] * 3 + ["rejected", "unchanged"] + ["executed"] * 3
     assert [result.status for result in results] == expected * 3
     # The look leaves nothing behind to be remembered: it may see what came after it.
     deposits, withdrawal = results[1:3], results[5]
     assert [result.value["balance"] for result in (*deposits, withdrawal)] == [5, 11, 9]
     for number in range(3):
         account = await world.account(f"a-{number}")
-        assert (account.balance, account.version) == (9, 4)
+        assert (account.balance, account.version) == (10, 5)
+        assert told(world, f"a-{number}") == ["hello", "alone"]
         await world.check(f"a-{number}")
     await world.stop()
     assert await world.unfinished() == []
+
+
+def told(world, account_id: str) -> list[str]:
+    """What a reader of the message topic has heard, each message once."""
+    decoded = [
+        world.serializer.decode_message(message.body)
+        for message in world.transport.published["messages"]
+        if message.key == account_id
+    ]
+    return list({context.message_id: message.text for message, context in decoded}.values())
+
+
+async def test_a_message_without_events_is_stored_published_and_answered_once(world, bank):
+    world.start()
+    command = bank.Tell(account_id="a-1", text="hello")
+    first = await world.bus.execute(command, command_id="c-1")
+    assert (first.status, first.version, first.value) == ("executed", None, {"told": "hello"})
+    assert await world.bus.execute(command, command_id="c-1") == first
+    await world.stop()
+    world.start()
+    assert await world.bus.execute(command, command_id="c-1") == first
+    (stream,) = await world.stored("a-1")
+    assert (stream.events, stream.messages) == ((), (bank.Told(text="hello"),))
+    assert len(world.transport.published["messages"]) == 3
+    assert told(world, "a-1") == ["hello"]
+    # Readers of events hear nothing of it, and versions have no hole.
+    assert world.published("a-1") == []
+    assert (await world.bus.execute(bank.Open(account_id="a-1"))).version == 1
+
+
+async def test_events_and_messages_of_one_command_are_stored_together(world, bank):
+    world.start()
+    await world.bus.execute(bank.Open(account_id="a-1"))
+    result = await world.bus.execute(bank.Tell(account_id="a-1", text="hello", amount=5))
+    assert (result.version, result.value) == (2, {"told": "hello"})
+    stream = (await world.stored("a-1"))[-1]
+    assert (len(stream.events), stream.messages) == (1, (bank.Told(text="hello"),))
+    await world.check("a-1")
+
+
+async def test_a_rejected_command_publishes_no_message(world, bank):
+    world.start()
+    result = await world.bus.execute(bank.Tell(account_id="nobody", text="hello", amount=5))
+    assert result.status == "rejected"
+    assert world.transport.published["messages"] == []
+
+
+@pytest.mark.parametrize("error", [OSError("i/o"), RuntimeError("unknown")])
+async def test_a_topic_that_fails_to_take_messages_ten_times_loses_nothing(world, bank, error):
+    world.transport.failures["messages"] = [error] * 10
+    world.start()
+    await world.bus.execute(bank.Open(account_id="a-1"))
+    results = await asyncio.gather(
+        *(
+            world.bus.execute(bank.Tell(account_id="a-1", text=f"{number}", amount=number % 2))
+            for number in range(10)
+        )
+    )
+    assert {result.status for result in results} == {"executed"}
+    assert told(world, "a-1") == [str(number) for number in range(10)]
+    await world.check_readable("a-1")
 
 
 commands = st.tuples(

@@ -4,12 +4,16 @@ from datetime import UTC, datetime
 
 import pytest
 
-from headrace._domain.message import DomainEvent
+from headrace._domain.message import ApplicationMessage, DomainEvent
 from headrace._domain.stream import EventStream, Rejection
 
 
 class Counted(DomainEvent):
     by: int = 1
+
+
+class Told(ApplicationMessage):
+    pass
 
 
 REJECTION = Rejection(
@@ -54,8 +58,21 @@ def test_a_rejection_has_no_events_and_no_contexts():
         {"version": None, "events": ()},
         {"version": None, "rejection": REJECTION},
         {"events": (), "rejection": REJECTION},
+        {"version": None, "events": (), "messages": (Told(),), "rejection": REJECTION},
     ],
 )
 def test_anything_between_events_and_a_rejection_is_refused(changes):
-    with pytest.raises(ValueError, match="a version and events, or a rejection and neither"):
+    with pytest.raises(
+        ValueError, match=r"a version and events, or neither|a rejection and neither"
+    ):
         stream(**changes)
+
+
+def test_messages_stand_beside_events_or_alone_each_with_an_id_of_its_own():
+    both = stream(messages=(Told(), Told()))
+    alone = stream(version=None, events=(), messages=(Told(),))
+    ids = [context.message_id for _, context in both.message_contexts()]
+    assert ids == ["n-1/c-1/1", "n-1/c-1/2"]
+    assert alone.contexts() == []
+    ((message, context),) = alone.message_contexts()
+    assert (message, context.correlation_id, context.items) == (Told(), "c-0", {"trace": "t"})

@@ -1,11 +1,12 @@
 """Streams of a small domain."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
-from headrace._domain.message import DomainEvent
+from headrace._domain.message import ApplicationMessage, DomainEvent
 from headrace._domain.registry import Registry
 from headrace._domain.stream import EventStream, Rejection
 from headrace.serialization import JsonSerializer
@@ -13,6 +14,21 @@ from headrace.serialization import JsonSerializer
 
 class Happened(DomainEvent):
     number: int
+
+
+class Told(ApplicationMessage):
+    text: str
+
+
+@pytest.fixture
+def told() -> Callable[..., EventStream]:
+    """Gives a stream application messages; a rejection is no rejection any more then."""
+
+    def make(stream: EventStream, *texts: str) -> EventStream:
+        messages = tuple(Told(text=text) for text in texts)
+        return replace(stream, messages=messages, rejection=None)
+
+    return make
 
 
 @pytest.fixture
@@ -42,4 +58,6 @@ def serializer() -> JsonSerializer:
     """Knows the event of the streams."""
     events: Registry[DomainEvent] = Registry("event")
     events.add(Happened)
-    return JsonSerializer(Registry("command"), events)
+    messages: Registry[ApplicationMessage] = Registry("application message")
+    messages.add(Told)
+    return JsonSerializer(Registry("command"), events, messages)

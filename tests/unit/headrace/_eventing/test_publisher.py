@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from headrace._eventing.publisher import WAVE_MAX, Publisher, event_topic
+from headrace._eventing.publisher import WAVE_MAX, Publisher, event_topic, message_topic
 from headrace._runtime.backoff import Backoff
 from headrace._runtime.tasks import TaskSet
 from headrace.transports.base import Place
@@ -39,6 +39,7 @@ async def transport() -> AsyncIterator[WatchedTransport]:
     """A transport with the event topic."""
     transport = WatchedTransport()
     await transport.ensure_topic("app.events", queues=2, forever=True)
+    await transport.ensure_topic("app.messages", queues=2, forever=False)
     yield transport
     await transport.aclose()
 
@@ -48,7 +49,11 @@ async def publish(transport, serializer) -> AsyncIterator:
     """Publishes streams and returns, once all are, the command ids in the order of the calls."""
     tasks = TaskSet("test")
     publisher = Publisher(
-        name="app", transport=transport, tasks=tasks, backoff=Backoff(ms_min=1, ms_max=1)
+        name="app",
+        transport=transport,
+        serializer=serializer,
+        tasks=tasks,
+        backoff=Backoff(ms_min=1, ms_max=1),
     )
 
     async def publish(*streams) -> list[str]:
@@ -75,6 +80,7 @@ async def publish(transport, serializer) -> AsyncIterator:
 
 def test_the_event_topic_is_named_after_the_application():
     assert event_topic("bank") == "bank.events"
+    assert message_topic("bank") == "bank.messages"
 
 
 async def test_a_stream_becomes_a_message_of_its_aggregates_key(
@@ -123,3 +129,39 @@ async def test_other_aggregates_are_not_held_up_by_one_that_fails(publish, trans
     transport.failures = {"a-1": 3}
     done = await publish(stream("a", 1), stream("b", 1))
     assert done == ["b-1", "a-1"]
+
+
+async def test_application_messages_follow_the_events_of_their_command_in_a_topic_of_their_own(
+    publish, transport, serializer, stream, told
+):
+    both = told(stream("a", 1), "one", "two")
+    alone = told(stream("a", None, "c-2"), "three")
+    assert await publish(both, alone) == ["a-1", "c-2"]
+    assert [message.topic for message in transport.messages] == [
+        "app.events",
+        "app.messages",
+        "app.messages",
+        "app.messages",
+    ]
+    found = [serializer.decode_message(message.body) for message in transport.messages[1:]]
+    assert [(message.text, context.message_id) for message, context in found] == [
+        ("one", "a/a-1/1"),
+        ("two", "a/a-1/2"),
+        ("three", "a/c-2/1"),
+    ]
+    assert {(message.key, message.tag) for message in transport.messages[1:]} == {("a", "Told")}
+
+
+async def test_after_a_failure_messages_are_published_again_with_their_events(
+    publish, transport, stream, told
+):
+    transport.failures = {"a-1": 2}
+    assert await publish(told(stream("a", 1), "one"), told(stream("a", 2), "two")) == ["a-1", "a-2"]
+    topics = [(message.topic, message.headers["command"]) for message in transport.messages]
+    # Nothing is missing at the end, and what was sent too early came again.
+    assert topics[-4:] == [
+        ("app.events", "a-1"),
+        ("app.messages", "a-1"),
+        ("app.events", "a-2"),
+        ("app.messages", "a-2"),
+    ]

@@ -1,0 +1,96 @@
+"""
+An application at work in this process: its bus, its store, its parts as tasks.
+
+Sits between: `App`, which starts the parts, and the user, who sends commands and reads projections.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import structlog
+from pydantic import BaseModel
+
+from headrace._projecting.projection import Projection
+from headrace.bus import CommandBus, CommandResult
+
+if TYPE_CHECKING:  # both load a database driver: only when an application runs
+    from headrace._projecting.read_models import ProjectionReader, ReadModels
+    from headrace._projecting.runner import ProjectionRunner
+    from headrace.stores.base import EventStore
+
+__all__ = ["RunningApp"]
+
+log = structlog.get_logger(__name__)
+
+R = TypeVar("R", bound=BaseModel)
+
+
+class RunningApp:
+    """An application at work in this process.
+
+    Attributes:
+        bus: sends commands to it.
+        store: its event store.
+        read_models: the tables of its projections.
+        projections: what keeps them up to date; each tells how it is doing in its `status`.
+    """
+
+    def __init__(
+        self,
+        projection: Callable[[str], Projection[Any]],
+        *,
+        bus: CommandBus,
+        store: "EventStore",
+        read_models: "ReadModels",
+    ) -> None:
+        self._projection = projection
+        self.bus = bus
+        self.store = store
+        self.read_models = read_models
+        self.projections: Sequence[ProjectionRunner[Any]] = ()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def read(self, projection: Projection[R]) -> "ProjectionReader[R]":
+        """Returns a typed reader over a projection's live table."""
+        return self.read_models.reader(self._projection(projection.name))
+
+    async def seen(
+        self, projection: Projection[Any], result: CommandResult, *, timeout_ms: int = 10_000
+    ) -> None:
+        """Waits until a projection has folded what a command did: read your own writes.
+
+        Raises:
+            ProjectionError: it has not within `timeout_ms`.
+        """
+        if result.version is not None:
+            await self.read_models.wait_for_version(
+                projection, result.aggregate_id, result.version, timeout_ms=timeout_ms
+            )
+
+    async def failed(self) -> None:
+        """Waits, and raises as soon as one of the application's parts has failed for good."""
+        if not self._tasks:
+            await asyncio.Event().wait()
+        done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+
+    def start(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
+        """Starts one part as a named task; an error in it surfaces in `failed`."""
+
+        async def part() -> None:
+            await run()
+
+        self._tasks.append(asyncio.create_task(part(), name=name))
+
+    async def stop_last(self) -> None:
+        """Stops the part that was started last and waits for it."""
+        task = self._tasks.pop()
+        task.cancel()
+        try:
+            await task
+        except asyncio.CancelledError:
+            pass
+        except Exception:
+            log.exception("a part had failed before it was stopped", part=task.get_name())
