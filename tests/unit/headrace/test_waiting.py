@@ -61,6 +61,7 @@ def counters(*parts: Any) -> App:
         if command.by:
             counter.record(Counted(by=command.by))
             context.add(counter)
+            context.set_result({"by": command.by})
 
     return app
 
@@ -110,7 +111,7 @@ async def test_handled_means_that_projections_and_process_managers_have_seen_it(
     results = await asyncio.gather(
         *(running.bus.execute(Count(counter_id=f"c-{n}"), wait_for="handled") for n in range(20))
     )
-    assert all(result.ok for result in results)
+    assert [(result.status, result.value) for result in results] == [("executed", {"by": 1})] * 20
     assert sorted(watching.seen) == sorted(f"c-{n}" for n in range(20))
     assert len(await running.read(totals).where()) == 20
 

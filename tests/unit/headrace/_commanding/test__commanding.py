@@ -8,6 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from headrace._commanding.handling import CommandContext
+from headrace._domain.message import AggregateId, Command
+
 GATES = {
     "before the append": lambda world: world.store.before_append,
     "after the append": lambda world: world.store.after_append,
@@ -62,6 +65,141 @@ async def test_after_a_crash_the_next_processor_finishes_everything_once(world, 
         await world.check(f"a-{number}")
     await world.stop()
     assert await world.unfinished() == []
+
+
+class Break(Command):
+    account_id: AggregateId
+
+
+class BreakBadly(Break):
+    """Has a handler of its own."""
+
+
+LATER_GATES = {
+    "before a load": lambda world: world.store.before_read,
+    "before an outcome is looked up": lambda world: world.store.before_find,
+    "before a dead letter": lambda world: world.transport.before_publish["commands.dead"],
+    "after a dead letter": lambda world: world.transport.after_publish["commands.dead"],
+}
+
+
+@pytest.mark.parametrize("where", LATER_GATES)
+async def test_after_a_crash_on_the_rarer_ways_everything_is_finished_once(world, bank, where):
+    async def break_down(command: Break, context: CommandContext) -> None:
+        await context.get(bank.Account, command.account_id)
+        raise ValueError("broken")
+
+    world.settings = world.settings.model_copy(update={"error_retries_max": 1})
+    world.handle(break_down)
+    world.start()
+    for number in range(2):
+        await world.bus.execute(bank.Open(account_id=f"a-{number}"))
+        await world.bus.execute(bank.Deposit(account_id=f"a-{number}", amount=1), command_id="d-0")
+    await world.stop()
+    world.start()  # With nothing in memory.
+    gate = LATER_GATES[where](world)
+    gate.shut()
+    calls = [
+        asyncio.create_task(world.bus.execute(command, command_id=command_id))
+        for number in range(2)
+        for command_id, command in (
+            ("d-1", bank.Deposit(account_id=f"a-{number}", amount=5)),
+            ("b-1", Break(account_id=f"a-{number}")),
+            ("d-0", bank.Deposit(account_id=f"a-{number}", amount=1)),
+            ("look", bank.Look(account_id=f"a-{number}")),
+            ("d-2", bank.Deposit(account_id=f"a-{number}", amount=6)),
+        )
+    ]
+    await gate.reached.wait()
+    await world.settle()
+    await world.crash()
+    gate.open()
+    world.start()
+    results = await asyncio.gather(*calls)
+    expected = ["executed", "failed", "executed", "unchanged", "executed"]
+    assert [result.status for result in results] == expected * 2
+    assert [results[place].value for place in (0, 2, 4)] == [
+        {"balance": 6},
+        {"balance": 1},
+        {"balance": 12},
+    ]
+    letters = {
+        (letter.key, letter.headers["error"])
+        for letter in world.transport.published["commands.dead"]
+    }
+    assert letters == {("a-0", "ValueError"), ("a-1", "ValueError")}
+    for number in range(2):
+        account = await world.account(f"a-{number}")
+        assert (account.balance, account.version) == (12, 4)
+        await world.check(f"a-{number}")
+    await world.stop()
+    assert await world.unfinished() == []
+
+
+async def test_a_command_and_its_child_each_reach_the_handler_of_their_exact_type(world):
+    async def break_down(command: Break, context: CommandContext) -> None:
+        context.set_result("base")
+
+    async def break_badly(command: BreakBadly, context: CommandContext) -> None:
+        context.set_result("child")
+
+    world.handle(break_down, break_badly)
+    world.start()
+    base = await world.bus.execute(Break(account_id="a-1"))
+    child = await world.bus.execute(BreakBadly(account_id="a-1"))
+    assert [(each.status, each.value) for each in (base, child)] == [
+        ("unchanged", "base"),
+        ("unchanged", "child"),
+    ]
+
+
+async def test_an_aggregate_of_a_class_that_inherits_is_created_updated_and_loaded(world, bank):
+    class Savings(bank.Account):
+        """Has everything of an account, and a rule of its own."""
+
+        def withdraw(self, amount: int) -> None:
+            raise bank.Overdrawn("a savings account is only filled")
+
+    class OpenSavings(Command):
+        account_id: AggregateId
+
+    class Save(Command):
+        account_id: AggregateId
+        amount: int
+
+    class Take(Command):
+        account_id: AggregateId
+
+    async def open_savings(command: OpenSavings, context: CommandContext) -> None:
+        context.add(Savings.open(command.account_id, "Ann"))
+
+    async def save(command: Save, context: CommandContext) -> None:
+        savings = await context.get(Savings, command.account_id)
+        savings.deposit(command.amount)
+        context.set_result(savings.balance)
+
+    async def take(command: Take, context: CommandContext) -> None:
+        (await context.get(Savings, command.account_id)).withdraw(1)
+
+    world.handle(open_savings, save, take)
+    world.settings = world.settings.model_copy(update={"snapshot_events": 2})
+    for restart in range(3):
+        world.start()
+        if not restart:
+            created = await world.bus.execute(OpenSavings(account_id="s-1"))
+            assert (created.status, created.version) == ("executed", 1)
+        saved = await world.bus.execute(Save(account_id="s-1", amount=5))
+        assert (saved.status, saved.version, saved.value) == (
+            "executed",
+            restart + 2,
+            5 * (restart + 1),
+        )
+        assert (await world.bus.execute(Take(account_id="s-1"))).error == "overdrawn"
+        # Exactly the class: a load could not tell which one to make.
+        wrong = await world.bus.execute(bank.Deposit(account_id="s-1", amount=1))
+        assert (wrong.status, wrong.error) == ("rejected", "AggregateNotFound")
+        await world.stop()
+    assert {each.aggregate_type for each in await world.stored("s-1") if each.events} == {"Savings"}
 
 
 def told(world, account_id: str) -> list[str]:
