@@ -293,11 +293,12 @@ class CommandBus:
             self._progress.check(names)
         envelope = _envelope(command, command_id, None, items)
         wait_ms = self._timeout_ms if timeout_ms is None else timeout_ms
+        if not names:
+            return await self._result(envelope, wait_ms)
         deadline = asyncio.get_running_loop().time() + wait_ms / 1_000
         result = await self._result(envelope, wait_ms)
-        if names:
-            left_ms = max(0, int((deadline - asyncio.get_running_loop().time()) * 1_000))
-            await self._handled(result, names, left_ms)
+        left_ms = max(0, int((deadline - asyncio.get_running_loop().time()) * 1_000))
+        await self._handled(result, names, left_ms)
         return result
 
     async def _handled(self, result: CommandResult, names: Collection[str], left_ms: int) -> None:
@@ -338,7 +339,7 @@ class CommandBus:
                 question.answer.exception()
 
     async def _ask(self, envelope: CommandEnvelope) -> CommandResult:
-        key = (envelope.command.aggregate_id, envelope.command_id)
+        key = (envelope.aggregate_id, envelope.command_id)
         question = self._questions.get(key)
         if question is None:
             question = self._questions[key] = _Question(envelope)
@@ -363,7 +364,7 @@ class CommandBus:
             raise CommandRefused("the bus is closed")
         message = Outgoing(
             topic=self._topic,
-            key=envelope.command.aggregate_id,
+            key=envelope.aggregate_id,
             tag=envelope.command.message_name,
             headers=headers,
             body=self._serializer.encode_command(envelope),

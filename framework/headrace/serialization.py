@@ -47,8 +47,11 @@ __all__ = ["CommandEnvelope", "JsonSerializer", "Serializer", "decode_result", "
 class CommandEnvelope:
     """A command on its way, with what the framework knows about it.
 
+    Raises ValueError where the command's id of its aggregate is unusable.
+
     Attributes:
         command: the user's command.
+        aggregate_id: the id of the aggregate that it changes, as text: rendered here, once.
         command_id: unique per aggregate; the same id twice is the same command.
         correlation_id: first command of the chain; the command's own id at its start.
         items: text values handed on to events and to the commands they cause.
@@ -60,6 +63,10 @@ class CommandEnvelope:
     correlation_id: str
     items: Mapping[str, str] = field(default_factory=dict)
     due: datetime | None = None
+    aggregate_id: str = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "aggregate_id", self.command.aggregate_id)
 
 
 class Serializer(Protocol):

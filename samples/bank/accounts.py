@@ -113,9 +113,13 @@ class NotEmpty(DomainError):
 class Account(Aggregate):
     """An account decides in its methods and changes only in its `@applies` methods."""
 
+    balance: int
+    overdraft_limit: int | None
+    closed: bool
+
     def initial_state(self) -> None:
         self.balance = 0
-        self.overdraft_limit: int | None = 0
+        self.overdraft_limit = 0
         self.closed = False
 
     @classmethod

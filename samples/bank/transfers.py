@@ -60,6 +60,8 @@ class SameAccount(DomainError):
 class Transfer(Aggregate):
     """A transfer remembers how it ended: completed or cancelled."""
 
+    state: str
+
     def initial_state(self) -> None:
         self.state = "new"
 

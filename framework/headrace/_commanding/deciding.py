@@ -165,7 +165,7 @@ class Decider:
         return self._encoded(
             EventStream(
                 aggregate_type="" if known is None else type(known).aggregate_name,
-                aggregate_id=envelope.command.aggregate_id,
+                aggregate_id=envelope.aggregate_id,
                 version=None if changed is None else changed.version + 1,
                 command_id=envelope.command_id,
                 correlation_id=envelope.correlation_id,
@@ -187,7 +187,7 @@ class Decider:
         return self._encoded(
             EventStream(
                 aggregate_type="" if known is None else type(known).aggregate_name,
-                aggregate_id=command.aggregate_id,
+                aggregate_id=envelope.aggregate_id,
                 version=None,
                 command_id=envelope.command_id,
                 correlation_id=envelope.correlation_id,
@@ -224,7 +224,7 @@ async def _call(
     work = handler(envelope.command, CommandContext(envelope, state, run))
     await run.deadline.run(cast("Coroutine[Any, Any, None]", work))
     if run.added and await state.is_taken():
-        raise AggregateExists(f"{envelope.command.aggregate_id!r} exists already")
+        raise AggregateExists(f"{envelope.aggregate_id!r} exists already")
 
 
 def _is_cancelled() -> bool:

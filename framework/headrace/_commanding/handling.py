@@ -162,7 +162,7 @@ class CommandContext:
         self._run.messages.append(message)
 
     def _check(self, aggregate_id: str) -> None:
-        own = self._envelope.command.aggregate_id
+        own = self._envelope.aggregate_id
         if aggregate_id != own:
             self._misused(
                 f"{type(self._envelope.command).__name__} is for aggregate {own!r} and its handler"

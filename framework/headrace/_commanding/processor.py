@@ -200,7 +200,7 @@ class CommandProcessor:
                 command_id="",
             )
             return
-        aggregate_id = envelope.command.aggregate_id
+        aggregate_id = envelope.aggregate_id
         lane = self._lanes.get(aggregate_id)
         if lane is None:
             lane = self._lanes[aggregate_id] = Lane(aggregate_id, self._parts)
@@ -256,7 +256,6 @@ async def _bounded(wait: Callable[[], Awaitable[object]], ms_max: int) -> None:
 
 
 def _check_ids(envelope: CommandEnvelope) -> None:
-    """Raises ValueError for ids that the event store could not keep."""
-    check_id("an aggregate id", envelope.command.aggregate_id)
+    """Raises ValueError for ids that the event store could not keep; its aggregate's is checked."""
     check_id("a command id", envelope.command_id)
     check_id("a correlation id", envelope.correlation_id)

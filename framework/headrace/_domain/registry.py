@@ -28,6 +28,7 @@ class Registry(Generic[M]):
     def __init__(self, kind: str) -> None:
         self._kind = kind
         self._types: dict[tuple[str, int], type[M]] = {}
+        self._known: set[type] = set()
         self._upcasters: dict[tuple[str, int], Upcaster] = {}
 
     def add(self, message_type: type[M]) -> None:
@@ -44,6 +45,7 @@ class Registry(Generic[M]):
                 f" {other.__qualname__} and {message_type.__qualname__};"
                 " give one of them another name=… or version=…"
             )
+        self._known.add(message_type)
 
     def upcast(self, name: str, version: int, function: Upcaster) -> None:
         """Registers how the fields of a version become those of the next one.
@@ -82,8 +84,7 @@ class Registry(Generic[M]):
         self, message_type: type[Command] | type[DomainEvent] | type[ApplicationMessage]
     ) -> bool:
         """Whether exactly this class is registered."""
-        key = (message_type.message_name, message_type.message_version)
-        return self._types.get(key) is message_type
+        return message_type in self._known
 
     def find(self, name: str, version: int) -> type[M]:
         """Returns the class of a stored name and version.

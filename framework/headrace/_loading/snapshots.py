@@ -103,7 +103,7 @@ class Snapshots:
     def _say_once(self, aggregate_type: type[Aggregate], error: ValueError) -> None:
         if aggregate_type not in self._complained:
             self._complained.add(aggregate_type)
-            log.warning(
+            log.info(
                 "an aggregate of this class cannot be written as a snapshot",
                 aggregate_type=aggregate_type.aggregate_name,
                 why=str(error),

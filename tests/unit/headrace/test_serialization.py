@@ -110,7 +110,11 @@ events = st.builds(
 
 
 @given(
-    account_id=ids, command_id=ids, correlation_id=ids, items=items, amount=st.integers(0, 2**62)
+    account_id=ids.filter(lambda text: "\0" not in text),
+    command_id=ids,
+    correlation_id=ids,
+    items=items,
+    amount=st.integers(0, 2**62),
 )
 def test_a_command_comes_back_as_it_was(
     serializer, account_id, command_id, correlation_id, items, amount
@@ -393,3 +397,18 @@ def test_a_message_that_nobody_could_decode_is_not_encoded(serializer):
         serializer.encode_message(message, context)
     with pytest.raises(SerializationError, match="an application message does not decode"):
         serializer.decode_message(b"{")
+
+
+@pytest.mark.parametrize("account_id", ["", "x" * 256, "a\0"])
+def test_an_envelope_of_an_unusable_aggregate_id_is_not_made(account_id):
+    with pytest.raises(ValueError, match="an aggregate id has"):
+        CommandEnvelope(
+            command=Deposit(account_id=account_id, amount=1), command_id="c", correlation_id="c"
+        )
+
+
+def test_an_envelope_renders_the_aggregate_id_once_and_is_equal_without_it():
+    command = Deposit(account_id="a", amount=1)
+    envelope = CommandEnvelope(command=command, command_id="c", correlation_id="c")
+    assert envelope.aggregate_id == "a"
+    assert envelope == CommandEnvelope(command=command, command_id="c", correlation_id="c")
