@@ -4,6 +4,8 @@ Every setting of the framework with its default, its unit and its reason, valida
 Values only: nothing here reads the environment or a file; the command line does.
 """
 
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict, Field
 
 __all__ = ["Settings"]
@@ -44,6 +46,9 @@ class Settings(BaseModel):
     conflict_retries_max: int = Field(default=10, ge=0)
     # Runs of a command that meets an unexpected error before it is parked.
     error_retries_max: int = Field(default=5, ge=0)
+    # What becomes of an aggregate's later commands when one was parked: "go on" handles them; "hold"
+    # parks them as well, until the service starts again or its queue moves.
+    after_parked: Literal["go on", "hold"] = "go on"
     # First and longest pause between such runs; doubled in between, with jitter.
     retry_ms_min: int = Field(default=50, ge=1)
     retry_ms_max: int = Field(default=5_000, ge=1)

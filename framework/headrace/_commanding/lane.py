@@ -27,6 +27,7 @@ from headrace._commanding.deciding import (
     Recorded,
     Unchanged,
 )
+from headrace._commanding.holds import Holds
 from headrace._commanding.mailbox import Mailbox
 from headrace._commanding.submission import Submission
 from headrace._domain.aggregate import Aggregate
@@ -50,6 +51,10 @@ __all__ = ["Lane", "LaneParts"]
 # Commands run in a row before other aggregates get their turn on the event loop.
 RUNS_PER_TURN = 32
 
+# Failures that are no fault of the command.
+_BUSY = "Busy"
+_HELD = "Held"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneParts:
@@ -60,6 +65,7 @@ class LaneParts:
     """
 
     decider: Decider
+    holds: Holds
     repository: Repository
     snapshots: Snapshots
     committer: Committer
@@ -178,13 +184,28 @@ class Lane:
             self._current = None
             if self._mailbox.ran():
                 self._accept(submission, decision)
+                if isinstance(decision, Failed) and self._parts.holds.enabled:
+                    # Only then is it known whether the next ones stand behind a parked command.
+                    await self._until_all_decided_is_settled()
             runs += 1
             if runs % RUNS_PER_TURN == 0:
                 await asyncio.sleep(0)
         self._working = False
         self._leave_if_empty()
 
+    async def _until_all_decided_is_settled(self) -> None:
+        while self._mailbox.decided:
+            self._progress = asyncio.get_running_loop().create_future()
+            await self._progress
+
     async def _decide(self, submission: Submission) -> Decision:
+        holder = self._parts.holds.find(self._aggregate_id)
+        if holder is not None and not self.knows_command():
+            return Failed(
+                error=_HELD,
+                sentence=f"command {holder} of aggregate {self._aggregate_id!r} is parked, and its"
+                " later commands are parked behind it",
+            )
         while submission.failure is None:
             decision = await self._parts.decider.decide(submission.envelope, self)
             if not isinstance(decision, Crashed) or not self._mailbox.counts:
@@ -251,7 +272,7 @@ class Lane:
         submission.conflicts += 1
         if submission.conflicts > self._parts.settings.conflict_retries_max:
             submission.failure = Failed(
-                error="Busy",
+                error=_BUSY,
                 sentence=f"aggregate {self._aggregate_id!r} was changed by others during each of"
                 f" {submission.conflicts} runs; send the command again",
             )
@@ -302,6 +323,8 @@ class Lane:
             self._publish(submission, stored, self._parts.serializer.encode_stream(stored))
         elif isinstance(decision, Failed):
             self._mailbox.settle()
+            if decision.error not in {_BUSY, _HELD}:
+                self._parts.holds.hold(self._aggregate_id, submission.command_id)
             self._parts.answering.park(
                 submission.deliveries,
                 decision,

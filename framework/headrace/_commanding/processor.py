@@ -18,6 +18,7 @@ import structlog
 from headrace._commanding.answering import Answering, dead_letter_topic
 from headrace._commanding.deciding import Decider, Failed
 from headrace._commanding.handling import HandlerTable
+from headrace._commanding.holds import Holds
 from headrace._commanding.lane import Lane, LaneParts
 from headrace._commanding.submission import Delivery, Submission
 from headrace._domain.identity import check_id
@@ -81,6 +82,7 @@ class CommandProcessor:
             refusals_max=settings.error_retries_max,
             backoff=self._backoff,
         )
+        self._holds = Holds(enabled=settings.after_parked == "hold")
         self._snapshots = _snapshots(settings, store)
         self._repository = Repository(
             store=store,
@@ -97,6 +99,7 @@ class CommandProcessor:
         )
         self._parts = LaneParts(
             decider=Decider(handlers=handlers, serializer=serializer, clock=clock),
+            holds=self._holds,
             repository=self._repository,
             snapshots=self._snapshots,
             committer=self._committer,
@@ -216,6 +219,7 @@ class CommandProcessor:
         if message.offset != expected:
             log.info("queue was away", queue=message.queue, expected=expected, got=message.offset)
             self._repository.evict_all()
+            self._holds.release_all()
             for lane in self._lanes.values():
                 lane.distrust()
         self._next_offsets[message.queue] = message.offset + 1
