@@ -20,8 +20,10 @@ from headrace.transports.base import Transport
 
 __all__ = ["Handling"]
 
-# Between two looks at a group's offsets, which members report every second at least.
-_LOOK_MS: Final = 10
+# First and longest pause between two looks at a group's offsets: in this process they move at once,
+# over the broker every second.
+_LOOK_MS_MIN: Final = 5
+_LOOK_MS_MAX: Final = 160
 
 
 class Handling:
@@ -91,8 +93,10 @@ class Handling:
     async def _seen(self, group: str, place: tuple[int, int]) -> None:
         topic = f"{self._name}.events"
         number, offset = place
+        pause_ms = _LOOK_MS_MIN
         while True:
             offsets = await self._transport.committed(group, topic)
             if offsets.get(number, 0) > offset:
                 return
-            await asyncio.sleep(_LOOK_MS / 1_000)
+            await asyncio.sleep(pause_ms / 1_000)
+            pause_ms = min(2 * pause_ms, _LOOK_MS_MAX)

@@ -5,6 +5,7 @@ Sits between: the transport port and the queue's producer and consumer. Knows no
 events or projections.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 
@@ -54,6 +55,9 @@ class QueueTransport:
         consumer: ConsumerSettings | None = None,
     ) -> None:
         self._address = address
+        # Opened by the first who asks for offsets; guarded, so that there is one.
+        self._admin: AdminClient | None = None
+        self._asking = asyncio.Lock()
         self._producer = Producer(address, producer or ProducerSettings())
         self._consumer_settings = consumer or ConsumerSettings()
 
@@ -118,9 +122,12 @@ class QueueTransport:
 
     async def committed(self, group: str, topic: str) -> dict[int, int]:
         """Returns the next offset of a group in each queue where it has acknowledged anything."""
-        # Rare, and not worth a connection that is kept.
-        async with AdminClient(self._address) as admin:
-            offsets = await admin.offsets(group, [topic])
+        async with self._asking:
+            if self._admin is None:
+                admin = AdminClient(self._address)
+                await admin.start()
+                self._admin = admin
+        offsets = await self._admin.offsets(group, [topic])
         return {queue.queue_id: offset for queue, offset in offsets.items() if offset >= 0}
 
     async def reply(self, address: str, correlation: str, body: bytes) -> None:
@@ -142,7 +149,9 @@ class QueueTransport:
         self._producer.on_reply(receive)
 
     async def aclose(self) -> None:
-        """Flushes what was handed over and closes the connection."""
+        """Flushes what was handed over and closes the connections."""
+        if self._admin is not None:
+            await self._admin.aclose()
         await self._producer.aclose()
 
 
