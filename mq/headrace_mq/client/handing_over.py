@@ -68,7 +68,8 @@ class HandingOver:
                 self._wanted.set()
 
     async def _hand_over(self) -> None:
-        if self._shares.drained():
+        drained = self._shares.drained()
+        if drained:
             try:
                 await self._commit()
             except ConnectionLost:
@@ -76,10 +77,11 @@ class HandingOver:
             except MessageQueueError as error:
                 # The new owner starts at the last commit: records come again, none is lost.
                 _log.warning("handed over without a last commit", reason=str(error))
-        drained = self._shares.drained()
-        self._shares.part_with(drained)
-        # Some may be assigned again by now; those keep their locks, and start anew.
-        if self._shares.assigned.intersection(drained):
+        # What drained meanwhile has its commit before it. Some may be assigned again by now; those
+        # keep their locks, and start anew.
+        parted = set(drained).intersection(self._shares.drained())
+        self._shares.part_with(parted)
+        if self._shares.assigned.intersection(parted):
             self._on_back()
         queues = [queue for queue in self._locks.held if not self._shares.needs(queue)]
         if queues:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import random
 import signal
 from collections import defaultdict
 from contextlib import AsyncExitStack
@@ -25,6 +26,14 @@ def numbered(count: int, *, keys: int = 64, start: int = 0) -> list[Message]:
         Message(topic="t", key=f"key-{n % keys}", body=b"%d" % n)
         for n in range(start, start + count)
     ]
+
+
+def assert_in_order(handled: list[tuple[str, int]]) -> None:
+    """Of each key, every number that came for the first time is the largest so far."""
+    first: dict[str, list[int]] = defaultdict(list)
+    for key, number in dict.fromkeys(handled):
+        first[key].append(number)
+    assert all(numbers == sorted(numbers) for numbers in first.values())
 
 
 def is_divided(assigned: dict[int, set[int]], *, members: int, queues: int) -> bool:
@@ -78,6 +87,53 @@ async def test_one_of_eight_is_killed_and_only_its_queues_move(
         for task in listening:
             task.cancel()
         await asyncio.gather(*listening, return_exceptions=True)
+
+
+@pytest.mark.parametrize("handling", ["per_key", "per_queue"])
+async def test_while_members_come_and_go_each_queue_has_one_owner(
+    broker: Any, handling: Any
+) -> None:
+    count, chance = 2_000, random.Random(7)
+    settings = ConsumerSettings(heartbeat_ms=100, commit_interval_ms=50, handling=handling)
+    handled: list[tuple[str, int]] = []
+    at_work: dict[QueueRef, list[int]] = defaultdict(list)
+    members: dict[int, tuple[Consumer, asyncio.Task[None]]] = {}
+
+    async def join(number: int) -> None:
+        async def handle(record: Record) -> None:
+            at_work[record.queue].append(number)
+            for _ in range(chance.randrange(4)):
+                await asyncio.sleep(0)
+                assert set(at_work[record.queue]) == {number}, "two owners at work"
+            at_work[record.queue].remove(number)
+            handled.append((record.key, int(record.body)))
+
+        consumer = Consumer(broker.address, group="g", topics=["t"], settings=settings)
+        await consumer.start()
+        members[number] = (consumer, asyncio.create_task(consumer.run(handle)))
+
+    async def leave(number: int) -> None:
+        consumer, run = members.pop(number)
+        await consumer.aclose()
+        await run
+
+    async with Producer(broker.address) as producer:
+        await producer.create_topic("t", queues=8)
+        await join(0)
+        for turn in range(1, 21):
+            if len(members) > 1 and (len(members) == 5 or chance.random() < 0.5):
+                await leave(chance.choice(sorted(members)))
+            else:
+                await join(turn)
+            await producer.send_many(numbered(100, start=100 * (turn - 1)))
+        while len({number for _, number in handled}) < count:
+            await asyncio.sleep(0)
+        for number in sorted(members):
+            await leave(number)
+    # What was done behind a record that was not comes again; in order nothing is behind another.
+    if handling == "per_queue":
+        assert sorted(number for _, number in handled) == list(range(count))
+    assert_in_order(handled)
 
 
 # Takes two records, says so, and waits without reading from its connection; then it commits.
@@ -234,8 +290,4 @@ async def test_two_owners_keep_every_keys_order_while_the_broker_is_killed_and_s
             progress.clear()
             await progress.wait()
     await asyncio.gather(*runs)
-    first: dict[str, list[int]] = defaultdict(list)
-    for key, number in handled:
-        if number not in first[key]:
-            first[key].append(number)
-    assert all(numbers == sorted(numbers) for numbers in first.values())
+    assert_in_order(handled)

@@ -12,7 +12,9 @@ from headrace_mq.client.process_queue import WindowLimits
 from headrace_mq.client.shares import Shares
 from headrace_mq.errors import BrokerStopping, ConnectionLost, StaleLock
 from headrace_mq.message import QueueRef, Record
+from headrace_mq.protocol.bodies import decode
 from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.protocol.locks import UnlockQueues
 from headrace_mq.settings import ConsumerSettings
 
 A, B = QueueRef("t", 0), QueueRef("t", 1)
@@ -44,11 +46,14 @@ class Owner:
         )
         self.commits: list[dict[QueueRef, int]] = []
         self.errors: list[Exception] = []
+        self.meanwhile: Callable[[], None] | None = None
 
     async def _commit(self) -> None:
         if self.errors:
             raise self.errors.pop(0)
         self.commits.append(self.shares.to_commit())
+        if self.meanwhile is not None:
+            self.meanwhile()
 
 
 @pytest.fixture
@@ -91,6 +96,28 @@ async def test_the_lock_stays_until_what_is_being_handled_is_finished_and_commit
     owner.handing_over.soon()
     await until(lambda: broker.locks == {})
     assert owner.commits[-1] == {A: 1}
+
+
+async def test_what_is_finished_while_another_queue_is_committed_is_committed_too(
+    broker: Any, owner: Owner, until: Until
+) -> None:
+    owner.shares.begin(A, 0)
+    owner.shares.assign([])
+
+    def finish() -> None:
+        owner.meanwhile = None
+        owner.shares.end(A, 0, done=True)
+        owner.handing_over.soon()
+
+    owner.meanwhile = finish
+    broker.held = {UNLOCK}
+    owner.handing_over.soon()
+    request = await broker.next(UNLOCK)
+    assert [name.queue_id for name in decode(UnlockQueues, request.body).queues] == [1]
+    broker.serve(request)
+    broker.serve(await broker.next(UNLOCK))
+    assert broker.locks == {}
+    assert owner.commits == [{}, {A: 1}]
 
 
 async def test_a_queue_that_comes_back_meanwhile_keeps_its_lock(
