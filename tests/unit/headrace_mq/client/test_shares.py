@@ -206,6 +206,7 @@ def test_paused_queues_are_neither_fetched_nor_delivered_until_resumed_or_revoke
     assert {share.queue for share in shares.fetchable()} == {A, B}
     shares.pause([A])
     shares.assign([B])
+    shares.part_with([A])
     shares.assign([A, B])
     shares.start(A, 0, known=False, committed=-1)
     assert {share.queue for share in shares.fetchable()} == {A, B}
