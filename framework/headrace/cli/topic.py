@@ -1,11 +1,15 @@
 """`headrace topic`: the topics of a broker, what their queues hold, and the way queues end."""
 
-from typing import Annotated, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from headrace.cli.administering import AsJson, ask, per_second, print_json, print_table, when
 from headrace.cli.options import BrokerAddress
+
+if TYPE_CHECKING:  # loaded by the function: the help text must not wait for the queue
+    from headrace_mq.protocol.administration import Traffic
 
 __all__ = ["commands"]
 
@@ -21,21 +25,23 @@ Reading = Annotated[bool, typer.Option("--reading", help="No messages to consume
 
 @commands.command("list")
 def list_topics(*, as_json: AsJson = False, broker: BrokerAddress = "127.0.0.1:9876") -> None:
-    """List every topic with the number of its queues and of the messages they hold."""
+    """List every topic with its queues, the messages they hold, and how fast they come and go."""
 
     async def question(admin: Any) -> list[dict[str, Any]]:
         topics = await admin.topics()
-        held = dict.fromkeys((topic.topic for topic in topics), 0)
+        held: dict[str, list[Any]] = {topic.topic: [] for topic in topics}
         for queue in await admin.queues(topics):
-            held[queue.topic] += queue.end - queue.first
+            held[queue.topic].append(queue)
         return [
             {
                 "topic": topic.topic,
                 "queues": topic.queues,
                 "retention": topic.retention,
-                "messages": held[topic.topic],
+                "messages": sum(one.end - one.first for one in held[topic.topic]),
                 "unwritable": topic.unwritable,
                 "unreadable": topic.unreadable,
+                "produced": _total(one.produced for one in held[topic.topic]),
+                "fetched": _total(one.fetched for one in held[topic.topic]),
             }
             for topic in topics
         ]
@@ -45,8 +51,14 @@ def list_topics(*, as_json: AsJson = False, broker: BrokerAddress = "127.0.0.1:9
         print_json(topics)
         return
     print_table(
-        ("topic", "queues", "kept", "messages", "frozen"),
-        ((one["topic"], one["queues"], one["retention"], one["messages"], _frozen(one)) for one in topics),
+        ("topic", "queues", "kept", "messages", "in/s", "out/s", "frozen"),
+        (
+            (
+                one["topic"], one["queues"], one["retention"], one["messages"],
+                per_second(one["produced"])[0], per_second(one["fetched"])[0], _frozen(one),
+            )
+            for one in topics
+        ),
     )  # fmt: skip
 
 
@@ -172,6 +184,14 @@ def delete(
             )
         _say_deleted(name, keep, answer)
     raise typer.Exit(1 if any(queue.obstacles for queue in answer.queues) else 0)
+
+
+def _total(parts: "Iterable[Traffic]") -> "Traffic":
+    from headrace_mq.protocol.administration import Traffic
+
+    held = list(parts)
+    sums = (sum(getattr(part, name) for part in held) for name in Traffic.__struct_fields__)
+    return Traffic(*sums)
 
 
 def _say_deleted(name: str, keep: int, answer: Any) -> None:

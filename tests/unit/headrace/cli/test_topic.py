@@ -4,19 +4,21 @@ import pytest
 
 from headrace_mq.errors import InvalidArgument, TopicExists, TopicInUse, TopicNotFound
 
+NOTHING = {"messages_1s": 0, "bytes_1s": 0, "messages_10s": 0, "bytes_10s": 0}
+
 
 def test_a_topic_is_created_listed_and_grown(run, topic) -> None:
     assert run("topic", "create", topic, "--queues", "2", "--forever").output == (
         f"topic {topic} has 2 queues\n"
     )
     listed = run("topic", "list")
-    assert listed.rows[0] == ["topic", "queues", "kept", "messages", "frozen"]
-    assert [topic, "2", "forever", "0"] in listed.rows
+    assert listed.rows[0] == ["topic", "queues", "kept", "messages", "in/s", "out/s", "frozen"]
+    assert [topic, "2", "forever", "0", "0", "0"] in listed.rows
     assert run("topic", "add-queues", topic, "--to", "5").output == f"topic {topic} has 5 queues\n"
     (one,) = [one for one in run("topic", "list", "--json").json if one["topic"] == topic]
     assert one == {
         "topic": topic, "queues": 5, "retention": "forever", "messages": 0,
-        "unwritable": [], "unreadable": [],
+        "unwritable": [], "unreadable": [], "produced": NOTHING, "fetched": NOTHING,
     }  # fmt: skip
 
 
@@ -30,11 +32,10 @@ def test_the_queues_of_a_topic_are_shown(run, topic) -> None:
         [f"topic {topic} is kept transient"],
     ]
     told = run("topic", "show", topic, "--json").json
-    nothing = {"messages_1s": 0, "bytes_1s": 0, "messages_10s": 0, "bytes_10s": 0}
     assert (told["topic"], told["retention"]) == (topic, "transient")
     assert told["queues"][1] == {
         "topic": topic, "queue_id": 1, "first": 0, "end": 0, "writable": False, "readable": False,
-        "first_stored_at_ms": 0, "last_stored_at_ms": 0, "produced": nothing, "fetched": nothing,
+        "first_stored_at_ms": 0, "last_stored_at_ms": 0, "produced": NOTHING, "fetched": NOTHING,
     }  # fmt: skip
 
 
@@ -94,3 +95,20 @@ def test_settings_that_do_not_fit_are_mistakes(run, topic) -> None:
     run("topic", "create", topic)
     assert isinstance(run("topic", "create", topic, "--forever").error, TopicExists)
     assert isinstance(run("topic", "delete", topic, "--keep", "9").error, InvalidArgument)
+
+
+def test_what_comes_and_goes_is_counted_by_topic(run, topic) -> None:
+    run("topic", "create", topic, "--queues", "2")
+    run("message", "send", topic, "--lines", typed=b"a\nb\nc")
+
+    def counted() -> int:
+        (one,) = [one for one in run("topic", "list", "--json").json if one["topic"] == topic]
+        assert one["messages"] == 3
+        return one["produced"]["messages_10s"]
+
+    # It is told as soon as the second is over, for ten seconds.
+    while not counted():
+        pass
+    assert counted() == 3
+    (row,) = [row for row in run("topic", "list").rows if row[0] == topic]
+    assert row[3:5] == ["3", "1"]
