@@ -33,6 +33,7 @@ from headrace_mq.broker.server import Broker
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns, encode_batch
 from headrace_mq.settings import BrokerSettings, StoreSettings
+from headrace_mq.store.finding import Wanted
 from headrace_mq.store.message_store import MessageStore
 
 LOOKUPS = 2_000
@@ -45,6 +46,9 @@ GROUP = 500
 COMPARED = 200_000
 NEVER = 1 << 60
 MIB = 1 << 20
+KEYS_STEP_BYTES = 64 << 10
+# So long without work means that the last block of keys was written, too.
+IDLE_TURNS, IDLE_S = 20, 0.05
 # Just below a block of the index: the most that a start can have to walk again.
 UNINDEXED_BYTES = 15 * MIB
 
@@ -138,6 +142,38 @@ async def measured(directory: Path) -> dict[str, float]:
     return found
 
 
+async def find_measured(directory: Path, messages: int) -> dict[str, float]:
+    """Indexes the keys that are not indexed yet, then finds messages by key."""
+    store = opened(directory)
+    used = time.process_time()
+    idle = 0
+    while idle < IDLE_TURNS:
+        idle = 0 if store.index_keys(KEYS_STEP_BYTES) else idle + 1
+        await asyncio.sleep(IDLE_S if idle else 0)
+    indexed = time.process_time() - used
+    chance = random.Random(1)
+    calls = 0
+
+    def by_key() -> object:
+        nonlocal calls
+        cursor, found = None, 0
+        wanted = Wanted(TOPIC, f"key-{chance.randrange(messages)}")
+        while True:
+            answer = store.find(wanted, cursor)
+            calls, found, cursor = calls + 1, found + answer.messages, answer.cursor
+            if cursor is None:
+                return found
+
+    found = {
+        "index_cpu_seconds": round(indexed, 3),
+        "find_by_key_us_median": median_us(by_key, COLD_LOOKUPS),
+        "answers_per_find": calls / COLD_LOOKUPS,
+        "rss_mib": rss_mib(),
+    }
+    await store.aclose()
+    return found
+
+
 async def broker_measured(directory: Path) -> dict[str, float]:
     """Starts a whole broker over the store."""
     started = time.perf_counter()
@@ -148,8 +184,9 @@ async def broker_measured(directory: Path) -> dict[str, float]:
     return found
 
 
-def in_a_process(mode: str, directory: Path, records: int) -> dict[str, float]:
-    command = [sys.executable, __file__, str(directory), mode, "--records", str(records)]
+def in_a_process(mode: str, directory: Path, records: int, messages: int = 0) -> dict[str, float]:
+    command = [sys.executable, __file__, str(directory), mode]
+    command += ["--records", str(records), "--messages", str(messages)]
     done = subprocess.run(command, check=mode != "--die", capture_output=True, text=True)
     lines = done.stdout.splitlines()
     found: dict[str, float] = {} if mode == "--die" else json.loads(lines[-1])
@@ -192,6 +229,7 @@ def report(folder: Path, messages: int, queues: int, records: int) -> dict[str, 
             if cache == "cold":
                 chill(store)
             found[f"{state}_{cache}"] = in_a_process("--open", store, records)
+    found["find"] = in_a_process("--find", store, records, messages)
     found["broker"] = in_a_process("--broker", store, records)
     return found
 
@@ -203,11 +241,13 @@ def main() -> None:
     parser.add_argument("--queues", type=int, default=2)
     parser.add_argument("--records", type=int, default=1)
     parser.add_argument("--keep", action="store_true")
-    for mode in ("--open", "--die", "--broker"):
+    for mode in ("--open", "--die", "--find", "--broker"):
         parser.add_argument(mode, action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.open:
         print(json.dumps(asyncio.run(measured(asked.directory))))
+    elif asked.find:
+        print(json.dumps(asyncio.run(find_measured(asked.directory, asked.messages))))
     elif asked.broker:
         print(json.dumps(asyncio.run(broker_measured(asked.directory))))
     elif asked.die:
