@@ -118,7 +118,7 @@ class BatchReader:
         fetched: list[Batch | str] = [b"" if batch is None else batch for batch in cached]
         topic = queue.topic.encode()
         at = 0
-        for run in log.runs([entries[number].place for number in missing]):
+        for run in log.runs([entries[number] for number in missing]):
             data = self._read(log, run, wait=wait)
             if data is None:
                 return fetched[: missing[at]], run
@@ -212,10 +212,11 @@ def _read_from_disk(run: Run) -> bytes | bytearray:
         )
     data = bytearray(run.length)
     # One bad sector must not cost the batches beside it.
-    for position, length in run.places:
+    for place in run.places:
         with suppress(OSError):
-            batch = run.segment.read(position, length)
-            data[position - run.position : position - run.position + len(batch)] = batch
+            batch = run.segment.read(place.position, place.length)
+            at = place.position - run.position
+            data[at : at + len(batch)] = batch
     return data
 
 

@@ -6,9 +6,9 @@ and lengths; never a queue, an offset or who sent what.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import structlog
 
@@ -23,13 +23,12 @@ from headrace_mq.store.segment import (
     SEGMENT_HEADER_BYTES,
     SEGMENT_SUFFIX,
     UNFINISHED_SUFFIX,
-    Place,
     Segment,
     SegmentPlan,
 )
 from headrace_mq.store.segment_index import INDEX_SUFFIX
 
-__all__ = ["CommitLog", "Run", "SegmentInfo"]
+__all__ = ["CommitLog", "Placed", "Run", "SegmentInfo"]
 
 _log = structlog.get_logger(__name__)
 
@@ -57,13 +56,27 @@ class SegmentInfo(NamedTuple):
     next_offsets: Mapping[QueueRef, int]
 
 
+class Placed(Protocol):
+    """Whatever says where a whole batch stands."""
+
+    @property
+    def position(self) -> int:
+        """Log position of its first byte."""
+        ...
+
+    @property
+    def length(self) -> int:
+        """Its bytes."""
+        ...
+
+
 class Run(NamedTuple):
     """Batches of one segment that are read in one go, with what stands between them."""
 
     segment: Segment
     position: int
     length: int
-    places: list[Place]
+    places: Sequence[Placed]
 
 
 class CommitLog:
@@ -251,30 +264,25 @@ class CommitLog:
         """
         return Segment.create(self._files, plan)
 
-    def runs(self, places: list[Place]) -> list[Run]:
+    def runs(self, places: Sequence[Placed]) -> list[Run]:
         """Returns where batches stand, neighbours as one; in the order of their positions."""
         found: list[Run] = []
-        first = 0
-        while first < len(places):
-            last = self._last_neighbour(places, first)
-            start = places[first].position
-            end = places[last].position + places[last].length
-            segment = self.segments[bisect_right(self._bases, start) - 1]
-            found.append(Run(segment, start, end - start, places[first : last + 1]))
-            first = last + 1
+        first, limit, start, end = 0, -1, 0, 0
+        for number, place in enumerate(places):
+            position = place.position
+            if position >= limit or position - end > _BRIDGE_BYTES:
+                if number:
+                    found.append(self._run(places[first:number], start, end))
+                at = bisect_right(self._bases, position)
+                limit = self._bases[at] if at < len(self._bases) else self.end
+                first, start = number, position
+            end = position + place.length
+        if places:
+            found.append(self._run(places[first:], start, end))
         return found
 
-    def _last_neighbour(self, places: list[Place], first: int) -> int:
-        at = bisect_right(self._bases, places[first].position)
-        limit = self._bases[at] if at < len(self._bases) else self.end
-        last = first
-        while last + 1 < len(places):
-            end = places[last].position + places[last].length
-            following = places[last + 1].position
-            if following >= limit or following - end > _BRIDGE_BYTES:
-                break
-            last += 1
-        return last
+    def _run(self, places: Sequence[Placed], start: int, end: int) -> Run:
+        return Run(self.segment_at(start), start, end - start, places)
 
     def close(self) -> None:
         """Closes all segment files and their indexes."""
