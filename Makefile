@@ -61,7 +61,7 @@ COUNT ?= 300
 # As root it also cuts the power of a real file system; docs/testing.md tells what it prints.
 test-crash: export PYTHONSAFEPATH = 1
 test-crash: $(INSTALLED)
-	$(BIN)/python -m pytest tests/crash/store --count $(COUNT)
+	$(BIN)/python -m pytest tests/crash/store --count $(COUNT) -n auto
 
 SEEDS ?= 1000
 FROM ?= 0

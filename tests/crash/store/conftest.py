@@ -31,10 +31,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture
-def rounds(pytestconfig: pytest.Config) -> Callable[[int], int]:
-    """Returns how many rounds to run: what was asked for, or the number for every day."""
+def rounds(pytestconfig: pytest.Config) -> Callable[..., int]:
+    """Returns how many rounds to run: the number for every day, or what was asked for.
+
+    Of that a test takes its `share`: where a round is dear, so that all of them end in time, or
+    where several tests add up.
+    """
     asked = pytestconfig.getoption("--count", default=None)
-    return lambda quick: quick if asked is None else asked
+    return lambda quick, share=1.0: quick if asked is None else max(1, round(asked * share))
 
 
 @pytest.fixture
@@ -43,18 +47,31 @@ def thorough(pytestconfig: pytest.Config) -> bool:
     return pytestconfig.getoption("--count", default=None) is not None
 
 
-FIGURES = pytest.StashKey[list[dict[str, Any]]]()
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Gives the tests here an hour each where a count was asked for."""
+    if config.getoption("--count", default=None) is not None:
+        for item in items:
+            if item.path.is_relative_to(Path(__file__).parent):
+                item.add_marker(pytest.mark.timeout(3_600), append=False)
 
 
 @pytest.fixture
 def figures(request: pytest.FixtureRequest) -> Callable[..., None]:
     """Takes the figures of a test: `figures("kind", rounds=300, lost_acks=0)`."""
-    kept = request.config.stash.setdefault(FIGURES, [])
-    return lambda kind, **numbers: kept.append({"kind": kind} | numbers)
+    # Properties travel with the test's report, so that tests may run in several processes.
+    kept = request.node.user_properties
+    return lambda kind, **numbers: kept.append(("figures", {"kind": kind} | numbers))
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    kept = config.stash.get(FIGURES, [])
+    kept = [
+        line
+        for outcome in ("passed", "failed")
+        for report in terminalreporter.getreports(outcome)
+        if report.when == "call"
+        for name, line in report.user_properties
+        if name == "figures"
+    ]
     if config.getoption("--count", default=None) is None or not kept:
         return
     terminalreporter.section("figures")

@@ -65,12 +65,12 @@ async def test_a_disk_that_is_full_at_any_write_costs_nothing_but_time(
     tmp_path: Path,
     faulty_files: Any,
     ledger: Any,
-    rounds: Callable[[int], int],
+    rounds: Callable[..., int],
     figures: Callable[..., None],
 ) -> None:
     faults: Counter[str] = Counter()
     # The first change that needs room is the lock file's, and then the store does not open at all.
-    for at in range(2, rounds(QUICK) + 2):
+    for at in range(2, rounds(QUICK, share=1 / 3) + 2):
         full, promised = Full(at), ledger(at)
         files = faulty_files(full)
         files.torn_bytes = 50 * at
@@ -89,16 +89,16 @@ async def test_a_disk_that_is_full_at_any_write_costs_nothing_but_time(
         again.open()
         faults += promised.judge(again)
         await again.aclose()
-    figures("ENOSPC at the n-th write", full_disks=rounds(QUICK), **faults)
+    figures("ENOSPC at the n-th write", full_disks=rounds(QUICK, share=1 / 3), **faults)
     assert not faults
 
 
 @pytest.mark.timeout(3_600)
 async def test_a_restart_after_a_full_disk_loses_nothing(
-    tmp_path: Path, faulty_files: Any, ledger: Any, rounds: Callable[[int], int]
+    tmp_path: Path, faulty_files: Any, ledger: Any, rounds: Callable[..., int]
 ) -> None:
     faults: Counter[str] = Counter()
-    for at in range(2, rounds(QUICK) + 2):
+    for at in range(2, rounds(QUICK, share=1 / 3) + 2):
         full, promised = Full(at), ledger(at)
         files = faulty_files(full)
         files.torn_bytes = 50 * at
@@ -138,7 +138,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 async def test_sending_goes_on_by_itself_when_a_full_disk_has_room_again(
     small_disk: Path,
     ledger: Any,
-    rounds: Callable[[int], int],
+    rounds: Callable[..., int],
     figures: Callable[..., None],
     *,
     thorough: bool,

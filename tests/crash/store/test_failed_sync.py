@@ -95,7 +95,7 @@ async def test_no_failed_sync_is_ever_acknowledged_or_retried(
     tmp_path: Path,
     faulty_files: Any,
     ledger: Any,
-    rounds: Callable[[int], int],
+    rounds: Callable[..., int],
     figures: Callable[..., None],
     *,
     cache: int,
@@ -103,7 +103,7 @@ async def test_no_failed_sync_is_ever_acknowledged_or_retried(
 ) -> None:
     faults: Counter[str] = Counter()
     failures = 0
-    for at in range(1, rounds(QUICK) + 1):
+    for at in range(1, rounds(QUICK, share=2 / 3) + 1):
         failing = Failing(SYNCS, at, errno.EIO, sticky=sticky)
         promised = ledger(at)
         faults += await fail(tmp_path / str(at), faulty_files(failing), promised, cache)
@@ -112,7 +112,7 @@ async def test_no_failed_sync_is_ever_acknowledged_or_retried(
         f"EIO at the n-th sync, {'for good' if sticky else 'once'}, cache of {cache} bytes",
         failed_syncs=failures, **faults,
     )  # fmt: skip
-    assert failures == rounds(QUICK)
+    assert failures == rounds(QUICK, share=2 / 3)
     assert not faults
 
 
@@ -122,18 +122,22 @@ async def test_no_failed_write_is_ever_acknowledged_or_retried(
     tmp_path: Path,
     faulty_files: Any,
     ledger: Any,
-    rounds: Callable[[int], int],
+    rounds: Callable[..., int],
     figures: Callable[..., None],
     number: int,
 ) -> None:
     faults: Counter[str] = Counter()
     # The first writes are those of the two logs' first segments: a start may fail there.
-    for at in range(1, rounds(QUICK) + 1):
+    for at in range(1, rounds(QUICK, share=1 / 3) + 1):
         failing = Failing(frozenset({"write"}), at, number, sticky=number != errno.EINTR)
         files = faulty_files(failing)
         files.torn_bytes = 100 * at
         faults += await fail_write(tmp_path / str(at), files, ledger(at))
-    figures(f"{errno.errorcode[number]} at the n-th write", failed_writes=rounds(QUICK), **faults)
+    figures(
+        f"{errno.errorcode[number]} at the n-th write",
+        failed_writes=rounds(QUICK, share=1 / 3),
+        **faults,
+    )
     assert not faults
 
 

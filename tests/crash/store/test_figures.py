@@ -29,12 +29,13 @@ def test_a_count_prints_figures_and_their_total() -> None:
     done = subprocess.run(
         [
             sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--count", "2",
-            "tests/crash/store/test_disk_full.py", "tests/crash/store/test_clock.py",
+            "-n", "2", "tests/crash/store/test_disk_full.py", "tests/crash/store/test_clock.py",
         ],
         capture_output=True, text=True, check=True, cwd=ROOT,
     )  # fmt: skip
     figures = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     (total,) = [line for line in figures if line["kind"] == "total"]
-    assert {"kind": "ENOSPC at the n-th write", "full_disks": 2} in figures
+    # A third of the count, and at least one.
+    assert {"kind": "ENOSPC at the n-th write", "full_disks": 1} in figures
     assert total["full_disks"] == sum(line.get("full_disks", 0) for line in figures[:-1])
     assert "seconds_to_resume" in total

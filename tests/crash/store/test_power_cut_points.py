@@ -80,7 +80,7 @@ async def test_a_power_cut_during_any_change_loses_nothing_acknowledged(
     power_cut_files: Any,
     faulty_files: Any,
     ledger: Any,
-    rounds: Callable[[int], int],
+    rounds: Callable[..., int],
     figures: Callable[..., None],
 ) -> None:
     new = {"disk": power_cut_files, "files": faulty_files, "ledger": ledger}

@@ -23,14 +23,14 @@ def test_nothing_acknowledged_is_lost_when_the_process_is_killed_again_and_again
     tmp_path: Path,
     appender: Any,
     judge_acks: Callable[..., Counter[str]],
-    rounds: Callable[[int], int],
+    rounds: Callable[..., int],
     figures: Callable[..., None],
     flush: str,
 ) -> None:
     chosen = random.Random(20)
     faults: Counter[str] = Counter()
     acks: list[Any] = []
-    total, kills = 0, rounds(10)
+    total, kills = 0, rounds(10, share=1 / 3)
     for number in range(kills):
         if number % LIVES_PER_STORE == 0:
             total, acks = total + len(acks), []
@@ -53,7 +53,7 @@ def test_nothing_acknowledged_is_lost_when_the_process_is_killed_at_any_change_o
     tmp_path: Path,
     appender: Any,
     judge_acks: Callable[..., Counter[str]],
-    rounds: Callable[[int], int],
+    rounds: Callable[..., int],
     figures: Callable[..., None],
 ) -> None:
     faults: Counter[str] = Counter()

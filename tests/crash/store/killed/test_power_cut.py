@@ -130,12 +130,12 @@ def test_nothing_acknowledged_is_lost_when_the_power_goes_at_any_moment(
     disk: Disk,
     appender: Any,
     judge_acks: Callable[..., Counter[str]],
-    rounds: Callable[[int], int],
+    rounds: Callable[..., int],
     figures: Callable[..., None],
 ) -> None:
     chosen = random.Random(5)
     faults: Counter[str] = Counter()
-    checked, cuts = 0, rounds(6)
+    checked, cuts = 0, rounds(6, share=1 / 2)
     acks: list[Any] = []
     for number in range(cuts):
         if number % CUTS_PER_STORE == 0:
@@ -161,12 +161,12 @@ def test_nothing_acknowledged_is_lost_when_sectors_of_the_last_write_arrive_in_a
     tmp_path: Path,
     appender: Any,
     judge_acks: Callable[..., Counter[str]],
-    rounds: Callable[[int], int],
+    rounds: Callable[..., int],
     figures: Callable[..., None],
 ) -> None:
     faults: Counter[str] = Counter()
     chosen = random.Random(6)
-    torn, cuts = 0, rounds(4)
+    torn, cuts = 0, rounds(4, share=1 / 2)
     acks: list[Any] = []
     for number in range(cuts):
         if number % CUTS_PER_STORE == 0:
@@ -193,10 +193,10 @@ def test_nothing_acknowledged_is_lost_when_sectors_of_the_last_write_arrive_in_a
 
 
 async def test_a_file_system_that_turns_read_only_stops_acknowledgements_and_not_readers(
-    disk: Disk, ledger: Any, rounds: Callable[[int], int], figures: Callable[..., None]
+    disk: Disk, ledger: Any, rounds: Callable[..., int], figures: Callable[..., None]
 ) -> None:
     faults: Counter[str] = Counter()
-    failures = min(rounds(2), 40)
+    failures = min(rounds(2), 20)
     for number in range(failures):
         promised = ledger(number)
         settings = StoreSettings(
