@@ -1,4 +1,4 @@
-"""`headrace message`: single messages of a broker: send, look at, find, watch."""
+"""`headrace message`: single messages of a broker: send, look at, find, watch, resend."""
 
 import asyncio
 import base64
@@ -28,6 +28,7 @@ __all__ = ["commands"]
 commands = typer.Typer(help="Single messages.", no_args_is_help=True)
 
 Topic = Annotated[str, typer.Argument(help="The topic's name.")]
+Group = Annotated[str, typer.Argument(help="The consumer group's name.")]
 
 # What of a body a row of a table shows, in characters.
 _BODY_SHOWN = 60
@@ -177,6 +178,75 @@ def send(
     else:
         for one in ids:
             typer.echo(str(one))
+
+
+@commands.command()
+def dead(
+    group: Group,
+    *,
+    start: Annotated[int, typer.Option("--from", metavar="ID", help="The first id shown.")] = 0,
+    limit: Annotated[int, typer.Option(help="So many at most, up to 1,000.")] = 100,
+    as_json: AsJson = False,
+    broker: BrokerAddress = "127.0.0.1:9876",
+) -> None:
+    """List the messages that a group gave up: its dead letters."""
+    letters = ask(broker, lambda admin: admin.dead_letters(group, start=start, limit=limit))
+    if as_json:
+        import msgspec
+
+        found = [(one.id, msgspec.to_builtins(one.origin), one.record) for one in letters]
+        print_json([_described(record) | {"id": n, "origin": from_} for n, from_, record in found])
+        return
+    origins = [one.origin for one in letters]
+    print_table(
+        ("id", "from", "attempts", "reason", "body"),
+        (
+            (
+                str(one.id),
+                f"{origin.topic}:{origin.queue_id}:{origin.offset}" if origin else "",
+                str(origin.attempt) if origin else "",
+                _word(origin.reason) if origin else "",
+                _shortened(one.record.body),
+            )
+            for one, origin in zip(letters, origins, strict=True)
+        ),
+    )
+
+
+@commands.command()
+def resend(
+    group: Group,
+    ids: Annotated[
+        list[int] | None, typer.Argument(metavar="[ID]...", help="Dead letters, by id.")
+    ] = None,
+    *,
+    everything: Annotated[
+        bool, typer.Option("--all", help="All that were not sent again with --all before.")
+    ] = False,
+    as_json: AsJson = False,
+    broker: BrokerAddress = "127.0.0.1:9876",
+) -> None:
+    """Send dead letters of a group again. Exit status 1 if one could not be sent."""
+    if bool(ids) == everything:
+        raise typer.BadParameter("give ids, or --all", param_hint="ID")
+    resent = ask(
+        broker,
+        lambda admin: admin.resend_all(group) if everything else admin.resend(group, ids or ()),
+    )
+    rows = [
+        (one.id, f"{one.sent.queue.topic}:{one.sent.queue.queue_id}:{one.sent.offset}", "")
+        if one.sent is not None
+        else (one.id, "", one.error)
+        for one in resent
+    ]
+    if as_json:
+        print_json([{"id": n, "sent_as": sent_as, "error": error} for n, sent_as, error in rows])
+    else:
+        print_table(
+            ("id", "sent as", "error"), ((str(n), sent, _word(error)) for n, sent, error in rows)
+        )
+    if any(error for *_, error in rows):
+        raise typer.Exit(1)
 
 
 def _header(text: str) -> tuple[str, str]:
