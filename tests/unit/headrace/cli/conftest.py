@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import structlog
+from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
 import headrace.cli
@@ -37,6 +38,14 @@ class Done(NamedTuple):
 
 
 Run = Callable[..., Done]
+
+
+@pytest.fixture(autouse=True)
+def _logs_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Keeps a command from giving every logger of this process a stream that is closed soon."""
+    monkeypatch.setattr("headrace.cli.logs.configure_logs", lambda *_, **__: None)
+    with capture_logs():
+        yield
 
 
 @pytest.fixture(scope="session")
