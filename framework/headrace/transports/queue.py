@@ -99,7 +99,7 @@ class QueueTransport:
         at_ms = int(due.timestamp() * 1_000)
         try:
             await self._producer.schedule(_to_send(message), at_ms=at_ms)
-        except InvalidArgument as error:
+        except (InvalidArgument, ValueError) as error:
             # A wish that no attempt fulfils; to the bus any other refusal is an outage.
             raise HeadraceError(str(error)) from error
         except (SendTimeout, ConnectionLost) as error:

@@ -105,11 +105,10 @@ def test_a_command_for_later_keeps_its_moment_and_has_an_id_like_any_other(domai
     moment = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
     @reminding.on
-    def added(event: Any, context: Any) -> Any:
+    def added(event: domain.Added, context: Any) -> Iterable[Command | Later]:
         yield domain.Add(counter_id="now", amount=1)
         yield Later(domain.Add(counter_id="then", amount=1), at=moment)
 
-    reminding._on = {domain.Added: added}
     now, then = reminding.react(domain.stream("a", 1))
     assert (now.due, then.due) == (None, moment)
     assert now.command_id != then.command_id
