@@ -320,23 +320,17 @@ class Life(RuleBasedStateMachine):
         # What each queue may still deliver first, and what it delivered and did not finish.
         self.next: dict[QueueRef, int] = {}
         self.open: dict[QueueRef, set[int]] = {A: set(), B: set()}
-        # The same of revoked queues, until they are handed over.
-        self.left: dict[QueueRef, tuple[int, set[int]]] = {}
 
     @rule(assigned=st.sets(queues))
     def assign(self, assigned: set[QueueRef]) -> None:
-        before = self.shares.assigned
+        # One that comes back is started anew, also where it was not handed over in between.
         for queue in self.shares.assign(assigned):
-            if queue in self.next:
-                self.left[queue] = (self.next.pop(queue), self.open[queue])
-                self.open[queue] = set()
-        for queue in (assigned - before) & self.left.keys():
-            self.next[queue], self.open[queue] = self.left.pop(queue)
+            self.next.pop(queue, None)
+            self.open[queue].clear()
 
     @rule()
     def hand_over(self) -> None:
         self.shares.part_with(self.shares.drained())
-        self.left.clear()
 
     @rule(offset=st.integers(0, 30))
     def start(self, offset: int) -> None:
