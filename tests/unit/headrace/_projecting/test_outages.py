@@ -11,8 +11,8 @@ from sqlalchemy.exc import (
 )
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from headrace._projecting.outages import is_outage
-from headrace.errors import CommandRefused, CommandTimeout, ProjectionError
+from headrace._projecting.outages import blames_event, is_outage
+from headrace.errors import CommandRefused, CommandTimeout, ProjectionError, SchemaOutOfDate
 
 
 class DriverError(Exception):
@@ -56,3 +56,25 @@ def test_a_database_or_queue_that_is_away_is_an_outage(error: Exception) -> None
 )
 def test_values_that_do_not_fit_and_code_that_fails_are_no_outage(error: Exception) -> None:
     assert not is_outage(error)
+
+
+@pytest.mark.parametrize(
+    ("error", "blamed"),
+    [
+        (ProjectionError(), True),
+        (IntegrityError("statement", {}, DriverError("23502")), True),
+        (DBAPIError("statement", {}, DriverError("22003")), True),
+        (StatementError("no zone", "statement", {}, ValueError()), True),
+        (OverflowError(), True),
+        (UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed"), True),
+        (IntegrityError("statement", {}, DriverError(), connection_invalidated=True), False),
+        (ProgrammingError("statement", {}, DriverError("42P01")), False),
+        (OperationalError("statement", {}, DriverError()), False),
+        (SchemaOutOfDate(), False),
+        (KeyError(), False),
+    ],
+)
+def test_an_event_is_parked_for_its_values_and_not_for_tables_that_are_missing(
+    error: Exception, blamed: bool
+) -> None:
+    assert blames_event(error) is blamed
