@@ -41,11 +41,22 @@ Run = Callable[..., Done]
 
 
 @pytest.fixture(autouse=True)
-def _logs_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _logs_of_its_own(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
     """Keeps a command from giving every logger of this process a stream that is closed soon."""
+    if "real_logs" in request.fixturenames:
+        yield
+        structlog.reset_defaults()
+        return
     monkeypatch.setattr("headrace.cli.logs.configure_logs", lambda *_, **__: None)
     with capture_logs():
         yield
+
+
+@pytest.fixture
+def real_logs() -> None:
+    """For a test of the logs themselves: they are set up as a command does it."""
 
 
 @pytest.fixture(scope="session")
@@ -64,13 +75,6 @@ def broker_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             yield line.rsplit(" ", 1)[1].strip()
         finally:
             process.send_signal(signal.SIGTERM)
-
-
-@pytest.fixture(autouse=True)
-def logs_as_before() -> Iterator[None]:
-    """Takes back what a command that ran in this process did to the logs."""
-    yield
-    structlog.reset_defaults()
 
 
 @pytest.fixture

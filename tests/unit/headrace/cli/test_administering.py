@@ -23,7 +23,9 @@ def test_a_broker_that_is_not_there_is_an_error_of_the_queue() -> None:
         ask("127.0.0.1:1", never)
 
 
-def test_log_lines_do_not_stand_among_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_lines_do_not_stand_among_the_answer(
+    real_logs: None, capsys: pytest.CaptureFixture[str]
+) -> None:
     quiet()
     structlog.get_logger("any").warning("something is slow")
     shown = capsys.readouterr()
