@@ -9,8 +9,8 @@ one finds other offsets stored than it began with, writes nothing and goes where
     an event cannot be applied      found by halving its batch, tried again `error_retries_max`
                                     times, then its aggregate is parked (see `letters`) and
                                     everything else goes on
-    anything else, too many letters tried again as often, then FAILED: the projection stands
-                                    still and says so
+    anything else                   tried again as often, then FAILED: the projection stands
+                                    still and says so; also when too much is parked already
 
 Sits between: a subscription to the event topic and `applying`. Must never know a broker.
 """

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from headrace._eventing.publisher import event_topic
-from headrace._projecting.applying import Applied, apply_batch, decode_batch
 from headrace._projecting.read_models import ReadModels
 from headrace._runtime.clock import Clock, SystemClock
 from headrace.app import load_app
@@ -22,7 +21,7 @@ from headrace.errors import ProjectionError
 from headrace.rebuilding.building import Building, open_missing_reader, open_read_models
 from headrace.rebuilding.phases import Phases, Progress
 from headrace.rebuilding.report import RebuildReport
-from headrace.rebuilding.switch import Means, Outcome, Shadow, bring_live
+from headrace.rebuilding.switch import Means, Outcome, Shadow, advance, bring_live
 from headrace.rebuilding.topic import EventTopic
 from headrace.transports.base import QueueId
 
@@ -115,7 +114,7 @@ async def _replay(
 ) -> _Replayed:
     phases.begin("capture")
     ranges = await topic.ranges()
-    name, target = shadow.projection.name, read_models.target(shadow.projection, shadow.generation)
+    name = shadow.projection.name
     offsets = await read_models.offsets(name, shadow.generation)
     start = {queue: offsets.get(queue, 0) for queue in ranges}
     end = {queue: last for queue, (_, last) in ranges.items()}
@@ -126,21 +125,9 @@ async def _replay(
                 f" from {start[queue]} on are gone; a topic of events is kept for ever"
             )
     phases.begin("fold", sum(end[queue] - start[queue] for queue in ranges))
-    events = 0
-    for queue in ranges:
-        async for messages in topic.read(queue, start[queue], end[queue]):
-            batch = decode_batch(messages, offsets, means.serializer)
-            async with read_models.begin() as connection:
-                outcome = await apply_batch(connection, target, batch, missing=means.missing)
-            if not isinstance(outcome, Applied):
-                raise ProjectionError(
-                    f"projection {name}: generation {shadow.generation} is no longer the shadow"
-                    f" that {shadow.owner} builds; run the rebuild again"
-                )
-            offsets.update(batch.end)
-            events += sum(len(stream.events) for stream in batch.streams)
+    advanced = await advance(read_models, shadow, means, end)
     rows = await read_models.reader(shadow.projection, generation=shadow.generation).count()
-    return _Replayed(start=start, end=end, events=events, rows=rows)
+    return _Replayed(start=start, end=end, events=advanced.events, rows=rows)
 
 
 def _report(

@@ -32,7 +32,7 @@ from headrace.serialization import Serializer
 from headrace.stores.tables import projections
 from headrace.transports.base import Incoming, QueueId
 
-__all__ = ["Feed", "Outcome", "Shadow", "bring_live", "release"]
+__all__ = ["Advanced", "Feed", "Means", "Outcome", "Shadow", "advance", "bring_live", "release"]
 
 # Yields the messages of a queue from one offset up to another, exclusive, some at a time.
 Feed = Callable[[QueueId, int, int], AsyncIterator[Sequence[Incoming]]]
@@ -79,6 +79,14 @@ class Means:
     serializer: Serializer
     missing: MissingReader
     live_wait_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advanced:
+    """How much was applied; rejections count among the messages."""
+
+    messages: int
+    events: int
 
 
 async def bring_live(
@@ -138,13 +146,21 @@ async def release(connection: AsyncConnection, shadow: Shadow) -> None:
     )
 
 
-async def _catch_up(read_models: ReadModels, shadow: Shadow, means: Means) -> int:
+async def advance(
+    read_models: ReadModels, shadow: Shadow, means: Means, ends: Mapping[QueueId, int]
+) -> Advanced:
+    """Applies each queue's messages from where the shadow stands up to an offset, exclusive.
+
+    Every portion of the feed is a transaction with its offsets.
+
+    Raises:
+        ProjectionError: the shadow is no longer this owner's, or an event cannot be folded.
+    """
     name = shadow.projection.name
     target = read_models.target(shadow.projection, shadow.generation)
-    live = await read_models.offsets(name, await read_models.generation(name))
     ours = await read_models.offsets(name, shadow.generation)
-    applied = 0
-    for queue, end in _ahead(live, ours).items():
+    applied = events = 0
+    for queue, end in _ahead(ends, ours).items():
         async for messages in means.feed(queue, ours.get(queue, 0), end):
             batch = decode_batch(messages, ours, means.serializer)
             async with read_models.begin() as connection:
@@ -156,7 +172,14 @@ async def _catch_up(read_models: ReadModels, shadow: Shadow, means: Means) -> in
                 )
             ours.update(batch.end)
             applied += len(messages)
-    return applied
+            events += sum(len(stream.events) for stream in batch.streams)
+    return Advanced(messages=applied, events=events)
+
+
+async def _catch_up(read_models: ReadModels, shadow: Shadow, means: Means) -> int:
+    name = shadow.projection.name
+    live = await read_models.offsets(name, await read_models.generation(name))
+    return (await advance(read_models, shadow, means, live)).messages
 
 
 async def _wait_for_live(read_models: ReadModels, shadow: Shadow, means: Means) -> str:

@@ -8,7 +8,7 @@ from headrace._projecting.applying import apply_batch, decode_batch
 from headrace._projecting.read_models import ReadModels
 from headrace.errors import ProjectionError, RebuildRunning
 from headrace.rebuilding import building as building_module
-from headrace.rebuilding import replay as replay_module
+from headrace.rebuilding import switch as switch_module
 from headrace.rebuilding.replay import rebuild
 from headrace.rebuilding.topic import EventTopic
 
@@ -118,7 +118,7 @@ async def test_a_rebuild_that_was_killed_goes_on_where_it_stood(
         return await apply_batch(*arguments, **named)
 
     with monkeypatch.context() as patched:
-        patched.setattr(replay_module, "apply_batch", dying)
+        patched.setattr(switch_module, "apply_batch", dying)
         with pytest.raises(Killed):
             await replay()
     monkeypatch.setattr(building_module, "is_gone", lambda owner: True)
