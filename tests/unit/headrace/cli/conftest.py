@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import structlog
 from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
@@ -47,7 +46,6 @@ def _logs_of_its_own(
     """Keeps a command from giving every logger of this process a stream that is closed soon."""
     if "real_logs" in request.fixturenames:
         yield
-        structlog.reset_defaults()
         return
     monkeypatch.setattr("headrace.cli.logs.configure_logs", lambda *_, **__: None)
     with capture_logs():
