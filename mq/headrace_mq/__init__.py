@@ -9,6 +9,7 @@ Sits between: applications (or the `headrace` framework) and the disk of a broke
 """
 
 from headrace_mq.client.blocking_producer import BlockingProducer
+from headrace_mq.client.columns import RecordColumns
 from headrace_mq.client.consumer import Consumer
 from headrace_mq.client.producer import Producer
 from headrace_mq.client.pull_consumer import PullConsumer
@@ -28,6 +29,7 @@ __all__ = [
     "PullConsumer",
     "QueueRef",
     "Record",
+    "RecordColumns",
     "Requester",
     "RetrySettings",
     "RetryingConsumer",

@@ -21,6 +21,7 @@ from headrace_mq._runtime.clock import Clock, SystemClock
 from headrace_mq.client.allocation.strategy import Strategy
 from headrace_mq.client.attempts import BatchHandler
 from headrace_mq.client.audience import Audience
+from headrace_mq.client.columns import RecordColumns
 from headrace_mq.client.commits import Commits
 from headrace_mq.client.delivering import Delivering
 from headrace_mq.client.failures import FailurePolicy
@@ -255,6 +256,13 @@ class Consumer:
         """
         return await self._delivering.poll()
 
+    async def poll_columns(self) -> list[RecordColumns]:
+        """Like `poll`, with one list per field: at less than half of the processor time.
+
+        Each `RecordColumns` is a run of neighbours of one queue. Raises what `poll` raises.
+        """
+        return await self._delivering.poll_columns()
+
     def ack(self, record: Record) -> None:
         """Says that a record is done, in any order; ignored where the queue was revoked."""
         self.ack_offset(record.queue, record.offset)
@@ -262,6 +270,10 @@ class Consumer:
     def ack_all(self, records: Iterable[Record]) -> None:
         """Like `ack` for each of many records, at a fraction of its price."""
         self._delivering.ack_all(records)
+
+    def ack_columns(self, columns: RecordColumns) -> None:
+        """Like `ack` for all records of what `poll_columns` returned."""
+        self._delivering.ack_columns(columns)
 
     def ack_offset(self, queue: QueueRef, offset: int) -> None:
         """Like `ack`, for callers that kept only the record's place."""

@@ -8,15 +8,20 @@ through `handling`, which says when an attempt begins and ends.
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
+from typing import TypeVar
 
+from headrace_mq.client.columns import RecordColumns
 from headrace_mq.client.locks import QueueLocks
 from headrace_mq.client.shares import Shares
 from headrace_mq.errors import Closed
 from headrace_mq.message import QueueRef, Record
 
 __all__ = ["Delivering"]
+
+T = TypeVar("T")
 
 # Errors kept for `poll`; more than this say nothing new.
 ERRORS_MAX = 16
@@ -83,15 +88,21 @@ class Delivering:
             Closed: the consumer is not open.
             Exception: what `fail` was given.
         """
+        return await self._poll(partial(self._shares.deliver, records_max))
+
+    async def poll_columns(self) -> list[RecordColumns]:
+        """Like `poll`, with records as columns."""
+        return await self._poll(self._shares.deliver_columns)
+
+    async def _poll(self, deliver: Callable[[], list[T]]) -> list[T]:
         while True:
             if not self._open:
                 raise Closed("the consumer is not open")
             if self._errors:
                 raise self._errors.popleft()
             self._look_at_locks()
-            records = self._shares.deliver(records_max)
-            if records:
-                return records
+            if delivered := deliver():
+                return delivered
             self._news.clear()
             await self._news.wait()
 
@@ -105,6 +116,11 @@ class Delivering:
         for queue, run in groupby(records, key=attrgetter("queue")):
             if self._shares.finish_all(queue, [record.offset for record in run]):
                 self._on_room()
+
+    def ack_columns(self, columns: RecordColumns) -> None:
+        """Finishes all records of a run."""
+        if self._shares.finish_all(columns.queue, columns.offsets):
+            self._on_room()
 
     async def begin(self, record: Record) -> bool:
         """Announces an attempt; waits while it is not known whose the record's queue is.

@@ -17,6 +17,7 @@ import structlog
 
 from headrace_mq._net.link import Answer, Link
 from headrace_mq._runtime.clock import Clock
+from headrace_mq.client.columns import decode_record_columns
 from headrace_mq.client.shares import Share, Shares
 from headrace_mq.errors import (
     ConnectionLost,
@@ -193,16 +194,18 @@ class Pulling:
     def _take_batch(self, asked: dict[QueueRef, Share], batch: memoryview) -> int:
         # Both checksums first: nothing of a damaged batch can be trusted, not even its queue.
         check_head(batch)
+        if self._shares.in_columns:
+            columns = decode_record_columns(batch)
+            share = asked.get(columns.queue)
+            if share is None:
+                return 0
+            _tell_missing(share, columns.offset)
+            return self._shares.take_columns(share, columns)
         records = decode_records(batch)
         share = asked.get(records[0].queue)
         if share is None or records[-1].offset < share.window.end:
             return 0
-        if records[0].offset > share.window.end:
-            _log.warning(
-                "offsets are missing in the queue",
-                topic=share.queue.topic, queue_id=share.queue.queue_id,
-                first=share.window.end, next=records[0].offset,
-            )  # fmt: skip
+        _tell_missing(share, records[0].offset)
         return self._shares.take(share, records)
 
     def _isolate(self, shares: Sequence[Share], error: MessageQueueError) -> None:
@@ -239,6 +242,15 @@ class Pulling:
             self._shares.seek(share.queue, state.first if offset < state.first else state.end)
             return False
         return True
+
+
+def _tell_missing(share: Share, offset: int) -> None:
+    if offset > share.window.end:
+        _log.warning(
+            "offsets are missing in the queue",
+            topic=share.queue.topic, queue_id=share.queue.queue_id,
+            first=share.window.end, next=offset,
+        )  # fmt: skip
 
 
 def _unreadable(share: Share, error: MessageQueueError) -> MessageQueueError:

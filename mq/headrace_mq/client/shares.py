@@ -13,6 +13,7 @@ Sits between: `consumer` and its parts, which fetch, deliver, acknowledge and co
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from headrace_mq.client.columns import RecordColumns, from_records
 from headrace_mq.client.process_queue import ProcessQueue, WindowLimits
 from headrace_mq.message import QueueRef, Record
 from headrace_mq.settings import ConsumerSettings
@@ -34,6 +35,7 @@ class Share:
         queue: the queue.
         window: taken and unfinished offsets; its end is where reading goes on.
         ready: records taken and not yet delivered.
+        columns: the same where they are to be delivered as columns.
         asked: the number of the fetch that asks for this queue, or None.
         suspended: neither fetched nor delivered until `Shares.start`.
         sought: the application chose the offset; a loaded one must not overrule it.
@@ -46,6 +48,7 @@ class Share:
     __slots__ = (
         "alone",
         "asked",
+        "columns",
         "committed",
         "damaged",
         "full",
@@ -60,6 +63,7 @@ class Share:
         self.queue = queue
         self.window = ProcessQueue(offset)
         self.ready: list[Record] = []
+        self.columns: list[RecordColumns] = []
         self.asked: int | None = None
         self.suspended = False
         self.sought = False
@@ -74,6 +78,9 @@ class Shares:
 
     Args:
         limits: of the unfinished records of a queue, from which on it is not fetched.
+
+    Attributes:
+        in_columns: how records were delivered last, and so are buffered.
     """
 
     def __init__(self, limits: WindowLimits) -> None:
@@ -86,6 +93,7 @@ class Shares:
         # Attempts under way.
         self._busy: Counter[QueueRef] = Counter()
         self.assigned: frozenset[QueueRef] = frozenset()
+        self.in_columns = False
 
     def assign(self, queues: Collection[QueueRef]) -> frozenset[QueueRef]:
         """Takes the group's new allocation; returns the revoked queues.
@@ -198,8 +206,30 @@ class Shares:
         share.ready.extend(fresh)
         return len(fresh)
 
+    def take_columns(self, share: Share, columns: RecordColumns) -> int:
+        """Like `take`, for records that stand in columns."""
+        end = share.window.end
+        if self._shares.get(share.queue) is not share or columns.offsets.stop <= end:
+            return 0
+        fresh = columns.behind(end) if columns.offset < end else columns
+        share.window.take(fresh.offsets, map(len, fresh.bodies))
+        share.full = share.window.is_full(self._limits)
+        share.columns.append(fresh)
+        return len(fresh)
+
+    def deliver_columns(self) -> list[RecordColumns]:
+        """Hands out what is buffered as columns, in offset order per queue."""
+        self._turn(in_columns=True)
+        delivered: list[RecordColumns] = []
+        for share in self._shares.values():
+            if share.columns and not share.suspended and share.queue not in self._paused:
+                delivered += share.columns
+                share.columns = []
+        return delivered
+
     def deliver(self, records_max: int | None = None) -> list[Record]:
         """Hands out what is buffered, in offset order per queue; queues take turns at a limit."""
+        self._turn(in_columns=False)
         records: list[Record] = []
         served: list[QueueRef] = []
         for share in self._shares.values():
@@ -296,6 +326,17 @@ class Shares:
                 del self._left[queue]
             if queue in self._shares:
                 self._shares[queue].committed = offset
+
+    def _turn(self, *, in_columns: bool) -> None:
+        if self.in_columns == in_columns:
+            return
+        self.in_columns = in_columns
+        for share in self._shares.values():
+            if in_columns:
+                share.columns, share.ready = from_records(share.ready), []
+            else:
+                share.ready = [one for run in share.columns for one in run.records()]
+                share.columns = []
 
     def _leave(self, share: Share) -> None:
         if share.window.lowest_unfinished != share.committed and not share.suspended:

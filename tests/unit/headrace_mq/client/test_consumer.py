@@ -56,6 +56,24 @@ async def test_a_record_may_be_acknowledged_by_its_place(broker: Any, consumer: 
     assert broker.offsets["g", A] == 1
 
 
+async def test_records_are_polled_as_columns_and_acknowledged_together(
+    broker: Any, consumer: Consumer
+) -> None:
+    broker.append(A, [b"a", b"b"])
+    (first,) = await consumer.poll_columns()
+    assert (first.queue, list(first.offsets), list(first.bodies)) == (A, [0, 1], [b"a", b"b"])
+    broker.append(A, [b"c"])
+    (second,) = await consumer.poll_columns()
+    consumer.ack_columns(second)
+    await consumer.commit()
+    assert broker.offsets["g", A] == 0
+    consumer.ack_columns(first)
+    await consumer.commit()
+    assert broker.offsets["g", A] == 3
+    broker.append(A, [b"d"])
+    assert offsets(await consumer.poll()) == [(0, 3)]
+
+
 async def test_it_goes_on_where_the_group_committed(broker: Any, make: Make) -> None:
     broker.topics["t"] = 2
     broker.append(A, [b"x"] * 5)

@@ -3,6 +3,7 @@ import asyncio
 import pytest
 
 from headrace_mq._net.link import Link
+from headrace_mq.client.columns import from_records
 from headrace_mq.client.delivering import Delivering
 from headrace_mq.client.locks import QueueLocks
 from headrace_mq.client.process_queue import WindowLimits
@@ -176,3 +177,21 @@ async def test_what_was_begun_is_finished_even_if_the_queue_was_revoked(opened: 
     assert opened.shares.to_commit() == {A: 1}
     assert opened.shares.drained() == [A]
     assert opened.rooms == 1
+
+
+async def test_columns_are_polled_and_acknowledged_like_records(opened: Opened) -> None:
+    polling = asyncio.create_task(opened.delivering.poll_columns())
+    await asyncio.sleep(0)
+    assert not polling.done()
+    share = opened.shares.get(A)
+    assert share is not None
+    opened.shares.take_columns(share, *from_records([record(0), record(1)]))
+    opened.delivering.wake()
+    (run,) = await polling
+    assert run.records() == [record(0), record(1)]
+    opened.delivering.ack_columns(run)
+    assert opened.rooms == 1
+    assert opened.shares.to_commit() == {A: 2}
+    opened.delivering.close()
+    with pytest.raises(Closed):
+        await opened.delivering.poll_columns()

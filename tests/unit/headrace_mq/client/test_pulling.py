@@ -400,3 +400,30 @@ async def test_a_stopped_one_asks_for_nothing_and_takes_nothing(
     await link.request(RequestCode.DESCRIBE_TOPICS, b"\x91\x90", timeout_ms=5_000)
     assert watched.shares.deliver() == []
     assert broker.count(FETCH) == 1
+
+
+async def test_columns_are_checked_and_taken_where_the_queue_stands(
+    broker: Any, watched: Watched
+) -> None:
+    watched.shares.deliver_columns()
+    broker.append(A, [b"a", b"b", b"c"])
+    watched.start(A, offset=1)
+    while not (found := watched.shares.deliver_columns()):
+        watched.news.clear()
+        await watched.news.wait()
+    assert [(list(run.offsets), list(run.bodies)) for run in found] == [([1, 2], [b"b", b"c"])]
+
+
+async def test_a_damaged_batch_stops_its_queue_in_columns_too(
+    broker: Any, watched: Watched
+) -> None:
+    watched.shares.deliver_columns()
+    broker.held = {FETCH}
+    watched.start(A)
+    request = await broker.next(FETCH)
+    batch = bytearray(broker.append(A, [b"whole"]))
+    batch[-1] ^= 1
+    answer(request, bytes(batch))
+    await watched.news.wait()
+    (error,) = watched.errors
+    assert isinstance(error, DataCorrupt)

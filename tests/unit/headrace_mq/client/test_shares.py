@@ -2,6 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from headrace_mq.client.columns import RecordColumns, from_records
 from headrace_mq.client.process_queue import WindowLimits
 from headrace_mq.client.shares import Share, Shares, limits_of
 from headrace_mq.message import QueueRef, Record
@@ -19,6 +20,11 @@ def records(queue: QueueRef, first: int, end: int, body: bytes = b"") -> list[Re
         )
         for offset in range(first, end)
     ]  # fmt: skip
+
+
+def columns(queue: QueueRef, first: int, end: int) -> RecordColumns:
+    (run,) = from_records(records(queue, first, end))
+    return run
 
 
 def started(
@@ -65,6 +71,44 @@ def test_records_are_trimmed_to_what_was_not_seen_and_delivered_once() -> None:
     assert shares.take(share_of(shares, A), records(A, 8, 13)) == 1
     assert offsets(shares.deliver()) == [10, 11, 12]
     assert shares.deliver() == []
+
+
+def test_columns_are_trimmed_to_what_was_not_seen_and_delivered_once() -> None:
+    shares = started(A, offset=10)
+    assert shares.deliver_columns() == []
+    share = share_of(shares, A)
+    assert shares.take_columns(share, columns(A, 8, 12)) == 2
+    assert shares.take_columns(share, columns(A, 8, 12)) == 0
+    assert shares.take_columns(share, columns(A, 8, 13)) == 1
+    assert [list(run.offsets) for run in shares.deliver_columns()] == [[10, 11], [12]]
+    assert shares.deliver_columns() == []
+    shares.finish_all(A, range(10, 12))
+    assert shares.to_commit() == {A: 12}
+
+
+def test_what_is_buffered_can_be_delivered_either_way() -> None:
+    shares = started(A)
+    shares.take(share_of(shares, A), records(A, 0, 3))
+    assert shares.deliver_columns() == [columns(A, 0, 3)]
+    shares.take_columns(share_of(shares, A), columns(A, 3, 6))
+    assert shares.deliver(2) == records(A, 3, 5)
+    assert shares.deliver() == records(A, 5, 6)
+
+
+def test_columns_of_a_suspended_or_paused_queue_wait_and_those_of_a_replaced_share_do_not() -> None:
+    shares = started(A, B)
+    shares.deliver_columns()
+    shares.take_columns(share_of(shares, A), columns(A, 0, 2))
+    shares.pause([A])
+    assert shares.deliver_columns() == []
+    shares.resume([A])
+    shares.suspend()
+    assert shares.deliver_columns() == []
+    shares.start(A, 0, known=False, committed=-1)
+    assert shares.deliver_columns() == [columns(A, 0, 2)]
+    old = share_of(shares, A)
+    shares.seek(A, 0)
+    assert shares.take_columns(old, columns(A, 2, 4)) == 0
 
 
 def test_queues_that_stay_are_not_touched_by_a_new_assignment() -> None:
@@ -354,12 +398,19 @@ class Life(RuleBasedStateMachine):
     @rule(below=st.integers(0, 3), count=st.integers(1, 4))
     def fetch(self, below: int, count: int) -> None:
         for share in self.shares.fetchable():
-            first = max(share.window.end - below, 0)
-            self.shares.take(share, records(share.queue, first, share.window.end + count))
+            first, end = max(share.window.end - below, 0), share.window.end + count
+            if self.shares.in_columns:
+                self.shares.take_columns(share, columns(share.queue, first, end))
+            else:
+                self.shares.take(share, records(share.queue, first, end))
 
-    @rule()
-    def deliver(self) -> None:
-        for record in self.shares.deliver():
+    @rule(in_columns=st.booleans())
+    def deliver(self, in_columns: bool) -> None:
+        if in_columns:
+            delivered = [one for run in self.shares.deliver_columns() for one in run.records()]
+        else:
+            delivered = self.shares.deliver()
+        for record in delivered:
             assert record.offset == self.next[record.queue]
             self.next[record.queue] += 1
             self.open[record.queue].add(record.offset)
