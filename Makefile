@@ -77,7 +77,6 @@ format: $(INSTALLED)
 bench: $(INSTALLED)
 	@$(BIN)/python -m benchmarks.mq
 	@$(BIN)/python -m benchmarks.commands
-	@$(BIN)/python -m benchmarks.command_side
 
 bench-peers: $(INSTALLED)
 	@$(BIN)/python -m benchmarks.commands

@@ -16,8 +16,12 @@ import time
 from pathlib import Path
 from statistics import median
 
-from benchmarks.commands import ACCOUNTS, RUNS, WORKLOADS
 from benchmarks.machine import facts, fdatasync_per_second
+
+ACCOUNTS = 10_000
+RUNS = 3
+# (deposits in a transaction, deposits in a run): enough of each to run for a second or more.
+WORKLOADS = [(1, 500), (8, 4_000), (512, 20_000)]
 
 
 def connect(path: Path) -> sqlite3.Connection:
