@@ -30,6 +30,9 @@ commands = typer.Typer(help="Single messages.", no_args_is_help=True)
 Topic = Annotated[str, typer.Argument(help="The topic's name.")]
 Group = Annotated[str, typer.Argument(help="The consumer group's name.")]
 
+# Producers by their id.
+Senders = dict[int, Any]
+
 # What of a body a row of a table shows, in characters.
 _BODY_SHOWN = 60
 
@@ -42,16 +45,22 @@ def show(
     broker: BrokerAddress = "127.0.0.1:9876",
 ) -> None:
     """Show one message. Exit status 1 if it is not there, or no longer."""
+
+    async def question(admin: Any) -> tuple[Any, Senders]:
+        record = await admin.message(message_id)
+        return record, {} if record is None else await admin.producers([record])
+
     try:
-        record = ask(broker, lambda admin: admin.message(message_id))
+        record, senders = ask(broker, question)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="ID") from error
     if record is None:
         typer.echo(f"there is no message {message_id}, or it was deleted by age", err=True)
         raise typer.Exit(1)
     if as_json:
-        print_json(_described(record))
+        print_json(_described(record) | _sender(record, senders))
         return
+    sender = senders.get(record.producer_id)
     rows = [
         ("id", message_id),
         ("key", _word(record.key)),
@@ -59,6 +68,8 @@ def show(
         *((f"header {_word(name)}", _word(held)) for name, held in record.headers.items()),
         ("born (UTC)", when(record.born_at_ms)),
         ("stored (UTC)", when(record.stored_at_ms)),
+        ("sent from", sender.address if sender else ""),
+        ("sent by", f"{_word(sender.client_id)} ({_word(sender.software)})" if sender else ""),
         ("bytes", f"{len(record.body):,}"),
     ]
     print_table(("", ""), ((name, value) for name, value in rows if value))
@@ -84,11 +95,29 @@ def find(
     times: dict[str, int] = {"from_ms": milliseconds(since, "--from")}
     if until is not None:
         times["to_ms"] = milliseconds(until, "--to")
+
+    async def question(admin: Any) -> tuple[list[Any], Senders]:
+        records = await admin.find(topic, key, limit=limit, **times)
+        return records, await admin.producers(records)
+
     try:
-        records = ask(broker, lambda admin: admin.find(topic, key, limit=limit, **times))
+        records, senders = ask(broker, question)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--limit") from error
-    _show(records, as_json=as_json)
+    if as_json:
+        print_json([_described(record) | _sender(record, senders) for record in records])
+        return
+    print_table(
+        ("id", "stored (UTC)", "key", "tag", "sent from", "body"),
+        (
+            (
+                _id(one), when(one.stored_at_ms), *_words(one),
+                senders[one.producer_id].address if one.producer_id in senders else "",
+                _shortened(one.body),
+            )
+            for one in records
+        ),
+    )  # fmt: skip
 
 
 @commands.command()
@@ -113,7 +142,7 @@ def tail(
     async def question(admin: Any) -> None:
         end = await admin.tail(topic, last, queue or ())
         if not follow:
-            _show(end.records, as_json=as_json, lines=True)
+            _show(end.records, as_json=as_json)
             return
         _print_lines(end.records, as_json=as_json)
         async for record in admin.follow(end.behind):
@@ -256,11 +285,9 @@ def _header(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _show(records: "Iterable[Record]", *, as_json: bool, lines: bool = False) -> None:
-    if as_json and lines:
+def _show(records: "Iterable[Record]", *, as_json: bool) -> None:
+    if as_json:
         _print_lines(records, as_json=True)
-    elif as_json:
-        print_json([_described(record) for record in records])
     else:
         print_table(
             ("id", "stored (UTC)", "key", "tag", "body"),
@@ -298,6 +325,11 @@ def _described(record: "Record") -> dict[str, Any]:
         "body": _decoded(record.body),
         "body_base64": base64.b64encode(record.body).decode(),
     }
+
+
+def _sender(record: "Record", senders: Senders) -> dict[str, Any]:
+    """Who sent a message, for programs; `sender` is null where it is not known any more."""
+    return {"producer_id": record.producer_id, "sender": senders.get(record.producer_id)}
 
 
 def _words(record: "Record") -> tuple[str, str]:

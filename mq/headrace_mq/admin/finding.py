@@ -1,16 +1,23 @@
 """
-Finds single messages: by key, and by id.
+Finds single messages, by key and by id, and tells who sent them.
 
-Sits between: `client`, whose part it is, and the broker's FIND_MESSAGES and FETCH. Knows
+Sits between: `client`, whose part it is, and the broker's FIND_MESSAGES, FETCH and
+DESCRIBE_PRODUCERS. Knows
 the wire, nothing of the broker's insides.
 """
 
 import asyncio
+from collections.abc import Iterable
 
 from headrace_mq.admin.asking import Asking
 from headrace_mq.errors import RequestTimeout, ResponseCode, error_for
 from headrace_mq.message import Record
 from headrace_mq.message_id import MessageId
+from headrace_mq.protocol.administration import (
+    DescribeProducers,
+    ProducerDescription,
+    ProducersAnswer,
+)
 from headrace_mq.protocol.batch import decode_records, split_batches
 from headrace_mq.protocol.bodies import Fetch, FetchFrom, decode_fetch_answer, encode
 from headrace_mq.protocol.codes import RequestCode
@@ -24,6 +31,8 @@ FIND_LIMIT_MAX = 10_000
 _ANSWER_MESSAGES_MAX = 1_000
 _ANSWER_BYTES_MAX = 1 << 20
 _NEVER_MS = (1 << 63) - 1
+# The broker's limit for one request.
+_PRODUCERS_PER_REQUEST_MAX = 1_000
 
 
 class MessageSearch(Asking):
@@ -86,6 +95,20 @@ class MessageSearch(Asking):
                 raise error_for(state.code, state.sentence)
         records = (record for batch in split_batches(batches) for record in decode_records(batch))
         return next((record for record in records if record.offset == offset), None)
+
+    async def producers(self, records: Iterable[Record]) -> dict[int, ProducerDescription]:
+        """Who sent these records, by `Record.producer_id`, as far as the broker remembers.
+
+        It remembers the 10,000 producers that connected last. Messages without a producer id
+        (`send_oneway`) and those of the schedule have no entry.
+        """
+        ids = sorted({record.producer_id for record in records} - {0})
+        found: dict[int, ProducerDescription] = {}
+        for at in range(0, len(ids), _PRODUCERS_PER_REQUEST_MAX):
+            asked = DescribeProducers(ids[at : at + _PRODUCERS_PER_REQUEST_MAX])
+            answer = await self._ask(ProducersAnswer, RequestCode.DESCRIBE_PRODUCERS, asked)
+            found |= {one.producer_id: one for one in answer.producers}
+        return found
 
     async def _collect(self, wanted: FindMessages, limit: int) -> list[Record]:
         found: list[Record] = []

@@ -22,7 +22,7 @@ from headrace_mq.broker.handlers import (
     topics,
 )
 from headrace_mq.broker.handlers.fetch import fetch
-from headrace_mq.broker.handlers.finding import find_messages
+from headrace_mq.broker.handlers.finding import describe_producers, find_messages
 from headrace_mq.broker.handlers.produce import produce
 from headrace_mq.broker.refusals import refuse
 from headrace_mq.broker.state import BrokerState
@@ -69,6 +69,7 @@ HANDLERS: Mapping[int, Handler] = MappingProxyType(
         RequestCode.UNLOCK_QUEUES: locks.unlock_queues,
         RequestCode.CANCEL_SCHEDULED: scheduling.cancel_scheduled,
         RequestCode.DESCRIBE_SCHEDULE: scheduling.describe_schedule,
+        RequestCode.DESCRIBE_PRODUCERS: describe_producers,
         RequestCode.LIST_GROUPS: groups.list_groups,
         RequestCode.DESCRIBE_GROUP: groups.describe_group,
         RequestCode.DESCRIBE_LAG: groups.describe_lag,

@@ -15,6 +15,7 @@ from headrace_mq._runtime.files import Files
 from headrace_mq.broker.epoch import KeptBroker
 from headrace_mq.broker.metadata_file import MetadataFile
 from headrace_mq.broker.offsets import KeptOffsets
+from headrace_mq.broker.producers import KeptProducers
 from headrace_mq.broker.schedule import KeptSchedule
 from headrace_mq.broker.topics import KeptTopic, KeptTopics
 from headrace_mq.store.inspection import FoundQueue, MetadataKind
@@ -23,6 +24,7 @@ __all__ = [
     "METADATA",
     "broker_file",
     "offsets_file",
+    "producers_file",
     "schedule_file",
     "topics_file",
     "topics_from",
@@ -56,6 +58,9 @@ METADATA: Mapping[str, MetadataKind] = MappingProxyType(
         f"{METADATA_FOLDER}/offsets.json": MetadataKind(
             KeptOffsets, "every group then begins where its consumers' settings say"
         ),
+        f"{METADATA_FOLDER}/producers.json": MetadataKind(
+            KeptProducers, "where stored messages came from is then not told any more"
+        ),
         f"{METADATA_FOLDER}/schedule.json": MetadataKind(
             KeptSchedule, "the schedule is then read from its journal, which takes longer"
         ),
@@ -79,6 +84,12 @@ def offsets_file(store: Path, files: Files | None = None) -> MetadataFile[KeptOf
     """The file with the groups' committed offsets."""
     file = f"{METADATA_FOLDER}/offsets.json"
     return MetadataFile(store / file, KeptOffsets, repair=_repair(store, file), files=files)
+
+
+def producers_file(store: Path, files: Files | None = None) -> MetadataFile[KeptProducers]:
+    """The file with the producers whose ids stand in messages."""
+    file = f"{METADATA_FOLDER}/producers.json"
+    return MetadataFile(store / file, KeptProducers, repair=_repair(store, file), files=files)
 
 
 def schedule_file(store: Path, files: Files | None = None) -> MetadataFile[KeptSchedule]:

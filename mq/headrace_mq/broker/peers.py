@@ -14,16 +14,22 @@ class Peer:
     """One client, from its handshake to the end of its connection.
 
     Attributes:
+        client_id: what it calls its connection.
+        address: its host and port.
         software: what it calls itself.
         since_ms: when it shook hands.
         produced: messages that were taken from it.
         reads: whether it has ever fetched.
+        producer_id: under which it sent last; 0 for none.
     """
 
+    client_id: str = ""
+    address: str = ""
     software: str
     since_ms: int
     produced: int = 0
     reads: bool = False
+    producer_id: int = 0
 
     def roles(self, *, member: bool) -> list[str]:
         """What it is: a producer, a consumer (member of a group) or a reader without a group."""

@@ -31,8 +31,15 @@ from headrace_mq.broker.groups import Groups
 from headrace_mq.broker.handlers.fetch import answer_nothing, serve_parked
 from headrace_mq.broker.locks import Locks
 from headrace_mq.broker.long_poll import LongPoll
-from headrace_mq.broker.metadata import broker_file, offsets_file, schedule_file, topics_file
+from headrace_mq.broker.metadata import (
+    broker_file,
+    offsets_file,
+    producers_file,
+    schedule_file,
+    topics_file,
+)
 from headrace_mq.broker.offsets import Offsets
+from headrace_mq.broker.producers import Producers
 from headrace_mq.broker.scheduler import Scheduler
 from headrace_mq.broker.state import BrokerState
 from headrace_mq.broker.topics import Topics
@@ -121,6 +128,7 @@ class Broker:
         self._tasks = [
             self._every(expiry_s, self._expire_members, name="expire members"),
             self._every(flush_s, self._flush_offsets, name="flush offsets"),
+            self._every(flush_s, self._flush_producers, name="flush producers"),
             self._every(look_s, self._look_at_disk, name="look at the disk"),
             self._every(_KEYS_EVERY_MS / 1_000, self._index_keys, name="index keys"),
             # At once, before the first message: what the clock says of those before it counts.
@@ -144,6 +152,7 @@ class Broker:
             await state.server.aclose(_CLOSE_GRACE_MS)
             await asyncio.gather(*self._tasks)
             await self._flush_offsets()
+            await self._flush_producers()
         finally:
             await state.store.aclose()
         _log.info("broker stopped", address=state.address)
@@ -179,6 +188,8 @@ class Broker:
         offsets = Offsets(offsets_file(directory, self._files))
         queues = [queue for topic in topics.all() for queue in topics.queues_of(topic.topic)]
         offsets.load({queue: store.range(queue)[1] for queue in queues})
+        producers = Producers(producers_file(directory, self._files))
+        producers.load()
         locks = Locks[Connection](expiry_ms=settings.lock_expiry_ms, epoch=self._epoch)
         watermarks = self._watermarks(directory)
         state = BrokerState(
@@ -193,6 +204,7 @@ class Broker:
                 on_left=locks.release,
             ),
             locks=locks,
+            producers=producers,
             epoch=self._epoch,
             started_at_ms=clock.now_ms(),
             acknowledgements=Acknowledgements(store.durable),
@@ -296,6 +308,15 @@ class Broker:
             _log.exception("committed offsets could not be written; after a crash they are older")
         else:
             offsets.settle()
+
+    async def _flush_producers(self) -> None:
+        assert self._state is not None
+        producers = self._state.producers
+        if (changes := producers.take_changes()) is not None:
+            try:
+                await asyncio.to_thread(producers.write, changes)
+            except OSError:
+                _log.exception("new producers could not be written; a crash would forget them")
 
 
 def _connect(state: BrokerState) -> None:

@@ -17,6 +17,7 @@ from headrace_mq.broker.locks import Locks
 from headrace_mq.broker.long_poll import LongPoll
 from headrace_mq.broker.offsets import Offsets
 from headrace_mq.broker.peers import Peer
+from headrace_mq.broker.producers import Producers
 from headrace_mq.broker.scheduler import Scheduler
 from headrace_mq.broker.topics import Topics
 from headrace_mq.broker.traffic import Meters
@@ -56,6 +57,7 @@ class BrokerState:
     offsets: Offsets
     groups: Groups[Connection]
     locks: Locks[Connection]
+    producers: Producers
     epoch: int
     started_at_ms: int
     acknowledgements: Acknowledgements

@@ -20,6 +20,7 @@ __all__ = [
     "DeleteQueues",
     "DescribeGroup",
     "DescribeLag",
+    "DescribeProducers",
     "DescribeQueues",
     "DoomedQueue",
     "DoomedQueues",
@@ -35,6 +36,8 @@ __all__ = [
     "OffsetMove",
     "OffsetMoves",
     "OffsetsAt",
+    "ProducerDescription",
+    "ProducersAnswer",
     "QueueDescription",
     "QueueLag",
     "QueuesAnswer",
@@ -318,3 +321,25 @@ class BrokerStatus(Body, frozen=True):
     produced: Traffic
     fetched: Traffic
     logs: list[LogDescription]
+
+
+class DescribeProducers(Body, frozen=True):
+    """Asks who sends, or sent, under some ids; at most 1,000."""
+
+    producer_ids: list[int]
+
+
+class ProducerDescription(Body, frozen=True):
+    """A producer as of its newest connection, which was made at `since_ms`."""
+
+    producer_id: int
+    client_id: str
+    address: str
+    software: str
+    since_ms: int
+
+
+class ProducersAnswer(Body, frozen=True):
+    """The answer to DESCRIBE_PRODUCERS: those of them that are remembered."""
+
+    producers: list[ProducerDescription]

@@ -68,6 +68,8 @@ def _produce_batch(state: BrokerState, peer: Peer | None, batch: memoryview) -> 
         _log.exception("a batch could not be appended", topic=queue.topic, queue=queue.queue_id)
         sentence = "the broker failed on this batch and wrote the reason to its log; report it"
         return Produced(queue.topic, queue.queue_id, -1, ResponseCode.INTERNAL_ERROR, sentence)
+    if peer is not None and header.producer_id != peer.producer_id:
+        state.producers.meet(peer, header.producer_id)
     if not duplicate:
         state.note_produced(peer, header)
     return Produced(queue.topic, queue.queue_id, base_offset, duplicate=duplicate)

@@ -81,7 +81,12 @@ def hello(state: BrokerState, connection: Connection, frame: Frame) -> tuple[byt
     connection.greet(request.client_id, PROTOCOL_VERSION, limit)
     state.clients[request.client_id] = connection
     software = request.software.encode()[:NAME_BYTES_MAX].decode(errors="ignore")
-    state.peers[connection] = Peer(software=software, since_ms=state.clock.now_ms())
+    state.peers[connection] = Peer(
+        client_id=request.client_id,
+        address=connection.peer,
+        software=software,
+        since_ms=state.clock.now_ms(),
+    )
     return (encode(HelloAnswer(state.address, PROTOCOL_VERSION, state.epoch, limit)),)
 
 

@@ -23,7 +23,13 @@ def test_a_message_is_sent_and_shown(run, topic) -> None:
         ["id", f"{topic}:0:0"], ["key", "k"], ["tag", "a"], ["header n", "v=w"],
     ]  # fmt: skip
     assert shown.rows[-2:] == [["bytes", "6"], ["hällo"]]
+    assert [row[0] for row in shown.rows[6:8]] == ["sent from", "sent by"]
+    assert shown.rows[6][1].startswith("127.0.0.1:")
     told = run("message", "show", f"{topic}:0:0", "--json").json
+    sender = told.pop("sender")
+    assert sender.pop("producer_id") == told.pop("producer_id") > 1
+    assert sender["address"] == shown.rows[6][1]
+    assert shown.rows[7][1] == f"{sender['client_id']} ({sender['software']})"
     assert 0 < told.pop("born_at_ms") <= told.pop("stored_at_ms")
     assert told == {
         "id": f"{topic}:0:0", "topic": topic, "queue_id": 0, "offset": 0, "key": "k", "tag": "a",
@@ -56,10 +62,12 @@ def test_messages_are_found_by_key_and_time(run, topic) -> None:
     for number in range(4):
         run("message", "send", topic, str(number), "--key", f"k{number % 2}")
     found = run("message", "find", topic, "k1")
-    assert found.rows[0] == ["id", "stored (UTC)", "key", "tag", "body"]
+    assert found.rows[0] == ["id", "stored (UTC)", "key", "tag", "sent from", "body"]
     assert [row[-1] for row in found.rows[1:]] == ["1", "3"]
+    assert all(row[-2].startswith("127.0.0.1:") for row in found.rows[1:])
     told = run("message", "find", topic, "k0", "--limit", "1", "--json").json
     assert [one["body"] for one in told] == ["0"]
+    assert told[0]["sender"]["producer_id"] == told[0]["producer_id"]
     assert run("message", "find", topic, "k0", "--from", "2999-01-01", "--json").json == []
     assert run("message", "find", topic, "k0", "--to", "1", "--json").json == []
 

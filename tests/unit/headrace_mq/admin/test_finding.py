@@ -113,3 +113,20 @@ async def test_messages_of_a_deleted_queue_are_not_found_in_a_new_one_of_its_nam
         assert new.offset > old.offset
         assert [record.body for record in await admin.find("bills", "k")] == [b"new"]
         assert await admin.message(f"bills:0:{old.offset}") is None
+
+
+async def test_who_sent_records_is_told_by_their_producers(
+    broker: Broker, sent: list[SendResult]
+) -> None:
+    async with Producer(broker.address) as producer, AdminClient(broker.address) as admin:
+        await producer.send(Message(topic="orders", body=b"", key="later"))
+        found = await admin.find("orders", "k1") + await admin.find("orders", "later")
+        senders = await admin.producers(found)
+        assert senders.keys() == {record.producer_id for record in found}
+        assert len({sender.client_id for sender in senders.values()}) == 2
+        connected = await admin.connections("producer")
+        last = senders[found[-1].producer_id]
+        assert [(one.client_id, one.address) for one in connected] == [
+            (last.client_id, last.address)
+        ]
+        assert await admin.producers([]) == {}

@@ -11,11 +11,13 @@ from headrace_mq.broker.metadata import (
     METADATA,
     broker_file,
     offsets_file,
+    producers_file,
     schedule_file,
     topics_file,
     topics_from,
 )
 from headrace_mq.broker.offsets import KeptOffsets
+from headrace_mq.broker.producers import KeptProducers
 from headrace_mq.broker.schedule import KeptSchedule
 from headrace_mq.broker.topics import KeptTopic, KeptTopics
 from headrace_mq.errors import DataCorrupt
@@ -25,6 +27,7 @@ FILES = [
     (broker_file, "broker.json", KeptBroker(1)),
     (topics_file, "topics.json", KeptTopics({})),
     (offsets_file, "offsets.json", KeptOffsets({})),
+    (producers_file, "producers.json", KeptProducers([])),
     (schedule_file, "schedule.json", KeptSchedule(0, [], [], None)),
 ]
 

@@ -29,6 +29,7 @@ def test_no_number_ever_changes_its_meaning() -> None:
         "UNLOCK_QUEUES": 81,
         "CANCEL_SCHEDULED": 90,
         "DESCRIBE_SCHEDULE": 91,
+        "DESCRIBE_PRODUCERS": 96,
         "LIST_GROUPS": 61,
         "DESCRIBE_GROUP": 62,
         "DESCRIBE_LAG": 63,

@@ -6,7 +6,9 @@ import pytest
 
 from headrace_mq.errors import InvalidArgument, TopicNotFound
 from headrace_mq.message import QueueRef
+from headrace_mq.protocol.administration import DescribeProducers, ProducersAnswer
 from headrace_mq.protocol.batch import Columns, decode_records, encode_batch, split_batches
+from headrace_mq.protocol.bodies import decode
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.finding import FindMessages, decode_find_answer
 
@@ -71,3 +73,32 @@ async def test_a_position_that_no_answer_gave_finds_nothing_wrong(client: Any) -
     for position in (1, 200, 1 << 40, (1 << 63) - 1):
         for log in ("forever", "transient"):
             await client.ask(RequestCode.FIND_MESSAGES, asked(log=log, position=position))
+
+
+async def test_the_sender_of_a_message_is_told_across_connections_and_restarts(
+    start: Any, connect: Any, batch: Any
+) -> None:
+    broker = await start()
+    first = await connect(broker, "first")
+    await first.produce(batch(producer_id=7), batch(producer_id=8), batch())
+    second = await connect(broker, "second")
+    await second.produce(batch(producer_id=8, first_sequence=1))
+    port = second.writer.get_extra_info("sockname")[1]
+
+    async def told(client: Any) -> dict[int, tuple[str, str]]:
+        body = await client.ask(RequestCode.DESCRIBE_PRODUCERS, DescribeProducers([7, 8, 9]))
+        found = decode(ProducersAnswer, body).producers
+        return {one.producer_id: (one.client_id, one.address) for one in found}
+
+    before = await told(second)
+    assert before.keys() == {7, 8}
+    assert (before[7][0], before[8]) == ("first", ("second", f"127.0.0.1:{port}"))
+    await broker.aclose()
+    assert await told(await connect(await start())) == before
+
+
+async def test_more_producers_than_one_answer_may_hold_are_refused(client: Any) -> None:
+    asked_for = DescribeProducers(list(range(1_001)))
+    assert isinstance(
+        await client.refusal(RequestCode.DESCRIBE_PRODUCERS, asked_for), InvalidArgument
+    )
