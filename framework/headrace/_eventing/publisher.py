@@ -12,6 +12,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
 import structlog
@@ -20,7 +21,7 @@ from headrace._domain.stream import EventStream
 from headrace._runtime.backoff import Backoff
 from headrace._runtime.tasks import TaskSet
 from headrace.serialization import Serializer
-from headrace.transports.base import Outgoing, Place, Transport
+from headrace.transports.base import Outgoing, Place, Report, Transport
 
 __all__ = ["Publisher", "event_topic", "message_topic"]
 
@@ -48,6 +49,21 @@ class _Publication:
     published: Callable[[Place | None], None]
 
 
+class _Line:
+    """What an aggregate has to publish, and the wave of it that is under way."""
+
+    __slots__ = ("aggregate_id", "failures", "outcomes", "unknown", "waiting", "wave")
+
+    def __init__(self, aggregate_id: str) -> None:
+        self.aggregate_id = aggregate_id
+        self.waiting: deque[_Publication] = deque()
+        self.wave: list[_Publication] = []
+        # Of each message of the wave, once it is known.
+        self.outcomes: list[Place | BaseException | None] = []
+        self.unknown = 0
+        self.failures = 0
+
+
 class Publisher:
     """Publishes streams, each aggregate's in order and different aggregates' at the same time.
 
@@ -55,7 +71,7 @@ class Publisher:
         name: the application's name.
         transport: where the topics are.
         serializer: encodes application messages.
-        tasks: runs one task per aggregate that has something to publish.
+        tasks: runs what waits for the transport.
         backoff: how long to wait before a failed publication is repeated.
     """
 
@@ -74,8 +90,10 @@ class Publisher:
         self._serializer = serializer
         self._tasks = tasks
         self._backoff = backoff
-        # Waiting publications by aggregate; an aggregate is a key while its task runs.
-        self._waiting: dict[str, deque[_Publication]] = {}
+        # Aggregates that have something to publish.
+        self._lines: dict[str, _Line] = {}
+        # Those of them that begin with the next turn of the event loop, which may give them more.
+        self._beginning: list[_Line] = []
 
     def offer(
         self, stream: EventStream, body: bytes, published: Callable[[Place | None], None]
@@ -89,13 +107,13 @@ class Publisher:
         placed = bool(stream.events) or stream.rejection is not None
         if placed:
             messages = (self._message(stream, body), *messages)
-        publication = _Publication(messages, placed, published)
-        waiting = self._waiting.get(stream.aggregate_id)
-        if waiting is not None:
-            waiting.append(publication)
-            return
-        waiting = self._waiting[stream.aggregate_id] = deque([publication])
-        self._tasks.start("publish", self._publish(stream.aggregate_id, waiting))
+        line = self._lines.get(stream.aggregate_id)
+        if line is None:
+            line = self._lines[stream.aggregate_id] = _Line(stream.aggregate_id)
+            if not self._beginning:
+                asyncio.get_running_loop().call_soon(self._begin)
+            self._beginning.append(line)
+        line.waiting.append(_Publication(messages, placed, published))
 
     def _application_messages(self, stream: EventStream) -> Iterator[Outgoing]:
         for message, context in stream.message_contexts():
@@ -120,48 +138,79 @@ class Publisher:
             body=body,
         )
 
-    async def _publish(self, aggregate_id: str, waiting: deque[_Publication]) -> None:
-        failures = 0
-        while waiting:
-            places, error = await self._send(list(islice(waiting, WAVE_MAX)))
-            for place in places:
-                waiting.popleft().published(place)
-            if error is None:
-                failures = 0
-                continue
-            failures += 1
-            log.warning(
-                "will publish again", aggregate_id=aggregate_id, attempt=failures, error=repr(error)
-            )
-            await self._backoff.pause(failures)
-        del self._waiting[aggregate_id]
+    def _begin(self) -> None:
+        lines, self._beginning = self._beginning, []
+        if self._tasks.closing:
+            return
+        for line in lines:
+            self._send(line)
 
-    async def _send(
-        self, wave: list[_Publication]
-    ) -> tuple[list[Place | None], BaseException | None]:
-        """Sends a wave; returns the places of those from its front, and what stopped it.
+    def _send(self, line: _Line) -> None:
+        """Hands a wave of an aggregate's publications to the transport."""
+        line.wave = list(islice(line.waiting, WAVE_MAX))
+        messages = [message for each in line.wave for message in each.messages]
+        line.outcomes = [None] * len(messages)
+        line.unknown = len(messages)
+        room = True
+        for number, message in enumerate(messages):
+            told = partial(self._told, line, number)
+            # What follows one that waits for room waits behind it.
+            room = room and self._transport.publish_soon(message, told)
+            if not room:
+                self._tasks.start("publish", self._publish(message, told))
+
+    async def _publish(self, message: Outgoing, told: Report) -> None:
+        outcome: Place | BaseException
+        try:
+            outcome = await self._transport.publish(message)
+        except Exception as error:  # noqa: BLE001 - adapters may raise anything; sent again
+            outcome = error
+        told(outcome)
+
+    def _told(self, line: _Line, number: int, outcome: Place | BaseException) -> None:
+        line.outcomes[number] = outcome
+        line.unknown -= 1
+        if line.unknown or self._tasks.closing:
+            return
+        try:
+            self._go_on(line, self._settle(line))
+        except Exception as error:  # noqa: BLE001 - a defect, which must not pass in silence
+            self._tasks.fail("publish", error)
+
+    def _go_on(self, line: _Line, error: BaseException | None) -> None:
+        if error is not None:
+            line.failures += 1
+            log.warning(
+                "will publish again",
+                aggregate_id=line.aggregate_id,
+                attempt=line.failures,
+                error=repr(error),
+            )
+            self._tasks.start("publish again", self._send_again(line))
+            return
+        line.failures = 0
+        if line.waiting:
+            self._send(line)
+        else:
+            del self._lines[line.aggregate_id]
+
+    def _settle(self, line: _Line) -> BaseException | None:
+        """Reports the publications from a wave's front that are done; returns what stopped it.
 
         What was sent after a failed one is sent again after it, so that a reader who skips what it
         has seen and waits at a gap meets every version in order.
         """
-        if len(wave) == 1 and len(wave[0].messages) == 1:
-            try:
-                place = await self._transport.publish(wave[0].messages[0])
-            except Exception as error:  # noqa: BLE001 - adapters may raise anything; sent again
-                return [], error
-            return [place if wave[0].placed else None], None
-        sending = [
-            asyncio.ensure_future(self._transport.publish(message))
-            for publication in wave
-            for message in publication.messages
-        ]
-        outcomes = iter(await asyncio.gather(*sending, return_exceptions=True))
-        places: list[Place | None] = []
-        for publication in wave:
+        outcomes = iter(line.outcomes)
+        for publication in line.wave:
             own = [next(outcomes) for _ in publication.messages]
             for outcome in own:
                 if isinstance(outcome, BaseException):
-                    return places, outcome
-            first = own[0]
-            places.append(first if publication.placed and isinstance(first, Place) else None)
-        return places, None
+                    return outcome
+            line.waiting.popleft()
+            first = own[0] if publication.placed else None
+            publication.published(first if isinstance(first, Place) else None)
+        return None
+
+    async def _send_again(self, line: _Line) -> None:
+        await self._backoff.pause(line.failures)
+        self._send(line)

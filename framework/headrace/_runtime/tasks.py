@@ -41,6 +41,11 @@ class TaskSet:
     def __len__(self) -> int:
         return len(self._tasks)
 
+    @property
+    def closing(self) -> bool:
+        """Whether the owner stops: nothing may be started any more."""
+        return self._closing
+
     def start(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Starts work in the background; it leaves the set when it ends."""
         task = asyncio.get_running_loop().create_task(work, name=f"{self._owner}: {name}")
@@ -90,7 +95,11 @@ class TaskSet:
             error = task.exception()
         if error is None:
             return
-        log.error("background task failed", task=task.get_name(), error=repr(error))
+        self.fail(task.get_name(), error)
+
+    def fail(self, name: str, error: BaseException) -> None:
+        """Ends the owner's work with an error: of a task, or of what the event loop called."""
+        log.error("background task failed", task=name, error=repr(error))
         if self._failure is None:
             self._failure = error
             self._failed.set()

@@ -16,6 +16,7 @@ __all__ = [
     "Outgoing",
     "Place",
     "QueueId",
+    "Report",
     "Subscription",
     "Transport",
 ]
@@ -60,6 +61,10 @@ class Place(NamedTuple):
     offset: int
 
 
+# Hears what became of a message: its place, or why it has none that anybody knows.
+Report = Callable[[Place | BaseException], None]
+
+
 class Subscription(Protocol):
     """A group member's share of the queues of some topics."""
 
@@ -101,6 +106,15 @@ class Transport(Protocol):
 
         The message takes its place in the order before the first suspension, so that
         `create_task(publish(a)); create_task(publish(b))` keeps a before b.
+        """
+        ...
+
+    def publish_soon(self, message: Outgoing, told: Report) -> bool:
+        """Like `publish`, for those who do not wait; returns whether it took the message.
+
+        It takes its place in the order now. What `publish` would return or raise is told later,
+        never during the call. Where this returns False, nothing was done and nothing will be told:
+        there is no room now, and `publish` waits for some.
         """
         ...
 

@@ -16,7 +16,7 @@ import structlog
 
 from headrace._runtime.clock import Clock, SystemClock
 from headrace.errors import HeadraceError
-from headrace.transports.base import Incoming, OffsetLoader, Outgoing, Place, QueueId
+from headrace.transports.base import Incoming, OffsetLoader, Outgoing, Place, QueueId, Report
 
 __all__ = ["LocalSubscription", "LocalTransport"]
 
@@ -107,6 +107,16 @@ class LocalTransport:
         # One turn of the event loop, so that a publisher in a loop lets consumers work.
         await asyncio.sleep(0)
         return place
+
+    def publish_soon(self, message: Outgoing, told: Report) -> bool:
+        """Appends the message; what became of it is told in the next turn of the event loop."""
+        outcome: Place | HeadraceError
+        try:
+            outcome = self._append(message)
+        except HeadraceError as error:
+            outcome = error
+        asyncio.get_running_loop().call_soon(told, outcome)
+        return True
 
     async def schedule(self, message: Outgoing, due: datetime) -> None:
         """Keeps the message until it is due; like everything here, not beyond this process.

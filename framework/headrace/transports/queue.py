@@ -8,6 +8,7 @@ events or projections.
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 
 import structlog
 
@@ -18,6 +19,7 @@ from headrace.transports.base import (
     Outgoing,
     Place,
     QueueId,
+    Report,
     Subscription,
 )
 from headrace_mq.admin.client import AdminClient
@@ -25,12 +27,13 @@ from headrace_mq.client.consumer import Consumer
 from headrace_mq.client.producer import Producer
 from headrace_mq.errors import (
     BrokerError,
+    BufferFull,
     ConnectionLost,
     InvalidArgument,
     MessageQueueError,
     SendTimeout,
 )
-from headrace_mq.message import Message, QueueRef, Record
+from headrace_mq.message import Message, QueueRef, Record, SendResult
 from headrace_mq.settings import ConsumerSettings, ProducerSettings
 
 __all__ = ["QueueTransport"]
@@ -88,6 +91,18 @@ class QueueTransport:
         except (SendTimeout, ConnectionLost) as error:
             raise TimeoutError(str(error)) from error
         return Place(sent.queue.queue_id, sent.offset)
+
+    def publish_soon(self, message: Outgoing, told: Report) -> bool:
+        """Hands the message to the producer, unless its buffer is full."""
+        try:
+            sending = self._producer.send_soon(_to_send(message))
+        except BufferFull:
+            return False
+        except Exception as error:  # noqa: BLE001 - told, as everything that `publish` raises
+            asyncio.get_running_loop().call_soon(told, error)
+            return True
+        sending.add_done_callback(partial(_tell, told))
+        return True
 
     async def schedule(self, message: Outgoing, due: datetime) -> None:
         """Returns when the broker holds the message durably until it is due.
@@ -153,6 +168,20 @@ class QueueTransport:
         if self._admin is not None:
             await self._admin.aclose()
         await self._producer.aclose()
+
+
+def _tell(told: Report, sending: asyncio.Future[SendResult]) -> None:
+    """Passes on what became of a message."""
+    try:
+        sent = sending.result()
+    except (SendTimeout, ConnectionLost) as error:
+        timeout = TimeoutError(str(error))
+        timeout.__cause__ = error
+        told(timeout)
+    except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - for whoever published to judge
+        told(error)
+    else:
+        told(Place(sent.queue.queue_id, sent.offset))
 
 
 def _to_send(message: Outgoing) -> Message:

@@ -20,7 +20,7 @@ from headrace.settings import Settings
 from headrace.stores.base import AppendOutcome, Snapshot
 from headrace.stores.memory import MemoryEventStore
 from headrace.testing.fakes import FakeClock
-from headrace.transports.base import Incoming, Outgoing, Place
+from headrace.transports.base import Incoming, Outgoing, Place, Report
 from headrace.transports.local import LocalTransport
 
 
@@ -301,6 +301,10 @@ class FaultyTransport(LocalTransport):
         place = await super().publish(message)
         await self.after_publish[topic].come_through()
         return place
+
+    def publish_soon(self, message: Outgoing, told: Report) -> bool:
+        """Never has room, so that everything goes through `publish`."""
+        return False
 
     async def reply(self, address: str, correlation: str, body: bytes) -> None:
         await self.before_reply.come_through()

@@ -22,22 +22,39 @@ class WatchedTransport(LocalTransport):
         self.failures: dict[str, int] = {}
         self.go_on = asyncio.Event()
         self.go_on.set()
+        # How many messages it takes before it has no room any more.
+        self.rooms = 0
 
     async def publish(self, message) -> Place:
         await self.go_on.wait()
+        self._take(message)
+        return await super().publish(message)
+
+    def publish_soon(self, message, told) -> bool:
+        if not self.rooms:
+            return False
+        self.rooms -= 1
+        try:
+            self._take(message)
+        except OSError as error:
+            asyncio.get_running_loop().call_soon(told, error)
+            return True
+        return super().publish_soon(message, told)
+
+    def _take(self, message) -> None:
         command_id = message.headers["command"]
         if self.failures.get(command_id):
             self.failures[command_id] -= 1
             raise OSError("the broker is away")
         self.taken.append(command_id)
         self.messages.append(message)
-        return await super().publish(message)
 
 
-@pytest.fixture
-async def transport() -> AsyncIterator[WatchedTransport]:
-    """A transport with the event topic."""
+@pytest.fixture(params=[0, 10_000], ids=["full", "roomy"])
+async def transport(request) -> AsyncIterator[WatchedTransport]:
+    """A transport with the event topic, which has no room or much."""
     transport = WatchedTransport()
+    transport.rooms = request.param
     await transport.ensure_topic("app.events", queues=2, forever=True)
     await transport.ensure_topic("app.messages", queues=2, forever=False)
     yield transport
@@ -123,6 +140,58 @@ async def test_after_a_failure_everything_from_there_on_is_published_again_in_or
 async def test_a_stream_is_done_only_when_those_before_it_are(publish, transport, stream):
     transport.failures = {"a-1": 3}
     assert await publish(stream("a", 1), stream("a", 2)) == ["a-1", "a-2"]
+
+
+async def test_what_follows_a_message_without_room_waits_behind_it(publish, transport, stream):
+    transport.rooms = 2
+    transport.go_on.clear()
+    publishing = asyncio.ensure_future(publish(*(stream("a", version) for version in range(1, 6))))
+    while len(transport.taken) < 2:
+        await asyncio.sleep(0)
+    transport.rooms = 10_000
+    transport.go_on.set()
+    assert await publishing == [f"a-{version}" for version in range(1, 6)]
+    assert transport.taken == [f"a-{version}" for version in range(1, 6)]
+
+
+async def test_a_defect_in_what_hears_of_a_publication_ends_its_owner(
+    transport, serializer, stream
+):
+    tasks = TaskSet("test")
+    publisher = Publisher(
+        name="app",
+        transport=transport,
+        serializer=serializer,
+        tasks=tasks,
+        backoff=Backoff(ms_min=1, ms_max=1),
+    )
+
+    def published(place: Place | None) -> None:
+        raise AssertionError("a defect")
+
+    events = stream("a", 1)
+    publisher.offer(events, serializer.encode_stream(events), published)
+    with pytest.raises(AssertionError, match="a defect"):
+        await tasks.watch(asyncio.Event().wait())
+    await tasks.aclose()
+
+
+async def test_nothing_is_reported_once_the_owner_has_stopped(transport, serializer, stream):
+    tasks = TaskSet("test")
+    publisher = Publisher(
+        name="app",
+        transport=transport,
+        serializer=serializer,
+        tasks=tasks,
+        backoff=Backoff(ms_min=1, ms_max=1),
+    )
+    done = []
+    events = stream("a", 1)
+    publisher.offer(events, serializer.encode_stream(events), done.append)
+    await tasks.aclose()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert (done, len(tasks)) == ([], 0)
 
 
 async def test_other_aggregates_are_not_held_up_by_one_that_fails(publish, transport, stream):

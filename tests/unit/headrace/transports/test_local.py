@@ -322,3 +322,13 @@ async def test_a_scheduled_message_arrives_when_it_is_due_and_not_before():
 async def test_a_message_cannot_be_scheduled_for_a_topic_that_is_not_there(transport):
     with pytest.raises(HeadraceError, match="no topic"):
         await transport.schedule(message("k", topic="other"), FixedClock().now())
+
+
+async def test_who_does_not_wait_is_told_later_the_place_or_why_there_is_none(transport):
+    told = []
+    assert transport.publish_soon(Outgoing(topic="events", key="k", body=b"1"), told.append)
+    assert transport.publish_soon(Outgoing(topic="nowhere", key="k", body=b""), told.append)
+    assert told == []
+    await asyncio.sleep(0)
+    place, error = told
+    assert (place.offset, type(error)) == (0, HeadraceError)

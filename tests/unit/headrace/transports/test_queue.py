@@ -149,3 +149,40 @@ async def test_a_scheduled_message_arrives_by_the_broker_once_it_is_due(transpor
     await subscription.aclose()
     with pytest.raises(HeadraceError, match="ahead"):
         await transport.schedule(outgoing("k", b"never"), datetime(9000, 1, 1, tzinfo=UTC))
+
+
+async def test_who_does_not_wait_is_told_the_place_or_why_there_is_none(transport):
+    told: asyncio.Queue = asyncio.Queue()
+    assert transport.publish_soon(outgoing("k", b"1"), told.put_nowait)
+    place = await told.get()
+    assert place.offset == 0
+    assert transport.publish_soon(outgoing("k", "no bytes"), told.put_nowait)
+    assert isinstance(await told.get(), TypeError)
+
+
+async def test_a_broker_that_does_not_say_whether_it_took_a_message_is_a_timeout_told(tmp_path):
+    broker = Broker(
+        BrokerSettings(
+            store=StoreSettings(directory=tmp_path / "mq", segment_bytes=1 << 20), port=0
+        )
+    )
+    await broker.start()
+    transport = QueueTransport(broker.address, producer=ProducerSettings(send_timeout_ms=200))
+    await transport.start()
+    await transport.ensure_topic("t", queues=1, forever=True)
+    await broker.aclose()
+    told: asyncio.Queue = asyncio.Queue()
+    assert transport.publish_soon(outgoing("k", b"1"), told.put_nowait)
+    assert isinstance(await told.get(), TimeoutError)
+    await transport.aclose()
+
+
+async def test_a_producer_without_room_takes_nothing(broker):
+    transport = QueueTransport(broker.address, producer=ProducerSettings(buffer_bytes_max=1))
+    await transport.start()
+    await transport.ensure_topic("t", queues=1, forever=True)
+    told: asyncio.Queue = asyncio.Queue()
+    assert transport.publish_soon(outgoing("k", b"1"), told.put_nowait)
+    assert not transport.publish_soon(outgoing("k", b"2"), told.put_nowait)
+    assert (await told.get()).offset == 0
+    await transport.aclose()
