@@ -247,11 +247,15 @@ class App:
     ) -> None:
         """Finds what listens for messages that nobody sends, before anything runs."""
         for projection in self._projections.values():
-            for event_type in projection.event_types - events:
-                raise DefinitionError(
-                    f"projection {projection.name} folds {event_type.__name__}, which no aggregate"
-                    f" of {self.name} applies; add its aggregate with app.add(…)"
-                )
+            for event_type in projection.event_types:
+                met = [each for each in events if issubclass(each, event_type)]
+                if not met:
+                    raise DefinitionError(
+                        f"projection {projection.name} folds {event_type.__name__}, which no"
+                        f" aggregate of {self.name} applies; add its aggregate with app.add(…)"
+                    )
+                for each in met:
+                    projection.check(each)
         for manager in self._process_managers.values():
             for event_type in manager.event_types - events:
                 raise DefinitionError(

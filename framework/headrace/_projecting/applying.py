@@ -26,6 +26,7 @@ from headrace._domain.stream import EventStream
 from headrace._projecting.folding import find_touches, fold
 from headrace._projecting.gate import Gap, Verdict, VersionGate
 from headrace._projecting.generations import lock_state_now
+from headrace._projecting.handlers import call_handlers
 from headrace._projecting.projection import Projection
 from headrace._projecting.statements import (
     PARKED,
@@ -228,6 +229,7 @@ def _apply(
     rows = _read_rows(connection, target, {touch.key for touch in touches})
     changes = fold(target.projection, rows, touches)
     _write_rows(connection, target, changes)
+    call_handlers(connection, target.projection, streams)
     store_versions(connection, target, gate.moved)
     hold(connection, target, held)
     store_offsets(connection, target, batch.end)

@@ -1,14 +1,14 @@
 """
 Events to row changes: the one fold that runs live and on Spark's executors.
 
-    streams ──▶ find_touches ──▶ [(key, event, context)] ──▶ fold ──▶ {key: row, or None to delete}
+    streams ──▶ find_touches ──▶ [Touch] ──▶ fold ──▶ {key: row, or None to delete}
 
-Sits between: `Projection`, whose folds it calls, and whoever keeps the rows. Pure; must never know
+Sits between: `Projection`, whose rules it runs, and whoever keeps the rows. Pure; must never know
 a database, so that an executor can import it for nothing.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from pydantic import BaseModel
 
@@ -17,20 +17,25 @@ from headrace._domain.stream import EventStream
 from headrace._projecting.projection import Projection
 from headrace.errors import ProjectionError
 
-__all__ = ["KEY_CHARACTERS_MAX", "Touch", "find_touches", "fold", "fold_streams"]
+__all__ = ["Touch", "find_touches", "fold", "fold_streams", "poisoned"]
 
 R = TypeVar("R", bound=BaseModel)
 
-# What the key column holds; the same as an aggregate's id.
-KEY_CHARACTERS_MAX: Final = 255
-
 
 class Touch(NamedTuple):
-    """An event on its way to the row of one key."""
+    """An event on its way to the row of one key.
+
+    Attributes:
+        key: of the row.
+        event: what happened.
+        context: what is known about it.
+        rule: which of the projection's rules for this type of event.
+    """
 
     key: str
     event: DomainEvent
     context: EventContext
+    rule: int
 
 
 def fold_streams(
@@ -39,7 +44,7 @@ def fold_streams(
     """Returns what the streams make of the rows: the new row of each key touched.
 
     Args:
-        projection: whose folds run.
+        projection: whose rules run.
         rows: the current rows by key; a key that is left out has no row. Not changed.
         streams: in the order in which they happened, each version of an aggregate once;
             rejections touch nothing.
@@ -54,15 +59,23 @@ def fold_streams(
 
 
 def find_touches(projection: Projection[R], streams: Iterable[EventStream]) -> list[Touch]:
-    """Returns each event that touches a row, with the row's key, in order."""
-    folded = projection.event_types
+    """Returns each event that touches a row, once per row and rule, in order.
+
+    Raises:
+        ProjectionError: a key function raised, or made an unusable key; names the event.
+    """
+    rules_for = projection.rules_for
     touches: list[Touch] = []
     for stream in streams:
-        if folded.isdisjoint(map(type, stream.events)):
+        if not any(rules_for(type(event)) for event in stream.events):
             continue
         for event, context in stream.contexts():
-            if type(event) in folded:
-                touches.append(Touch(_find_key(projection, event, context), event, context))
+            for place, rule in enumerate(rules_for(type(event))):
+                try:
+                    keys = rule.keys(event, context)
+                except Exception as error:
+                    raise poisoned(projection, event, context, error) from error
+                touches += [Touch(key, event, context, place) for key in keys]
     return touches
 
 
@@ -72,30 +85,21 @@ def fold(
     """Folds what `find_touches` found; see `fold_streams`."""
     canonical = projection.shape.canonical
     changes: dict[str, R | None] = {}
-    for key, event, context in touches:
+    for key, event, context, place in touches:
         before = changes[key] if key in changes else rows.get(key)
         try:
-            after = projection.next_row(before, event, context)
+            rule = projection.rules_for(type(event))[place]
+            after = rule.next_row(before, event, context, key)
             changes[key] = None if after is None else canonical(after)
         except Exception as error:
-            raise _poisoned(projection, event, context, error) from error
+            raise poisoned(projection, event, context, error) from error
     return changes
 
 
-def _find_key(projection: Projection[R], event: DomainEvent, context: EventContext) -> str:
-    try:
-        key = projection.key_for(event, context)
-    except Exception as error:
-        raise _poisoned(projection, event, context, error) from error
-    if not isinstance(key, str) or len(key) > KEY_CHARACTERS_MAX:
-        unusable = ValueError(f"a key is a str of at most {KEY_CHARACTERS_MAX} characters: {key!r}")
-        raise _poisoned(projection, event, context, unusable)
-    return key
-
-
-def _poisoned(
+def poisoned(
     projection: Projection[R], event: DomainEvent, context: EventContext, error: Exception
 ) -> ProjectionError:
+    """Returns an error that names the event which caused another."""
     return ProjectionError(
         f"projection {projection.name} cannot fold {event.message_name} {context.event_id}:"
         f" {type(error).__name__}: {error}"

@@ -161,7 +161,13 @@ async def begin_shadow(
     Raises:
         RebuildRunning: another rebuild is under way and not stale.
         ProjectionNotFound: the projection was never set up.
+        ProjectionError: it has handlers, which would meet events a second time.
     """
+    if projection.has_handlers:
+        raise ProjectionError(
+            f"projection {projection.name} writes to tables of your own, which a rebuild would fill"
+            " twice; move what is to be rebuilt into a projection without @with_session"
+        )
     state = await lock_state(connection, projection.name)
     started_at = state.rebuild_started_at
     stale = timedelta(milliseconds=REBUILD_STALE_MS)

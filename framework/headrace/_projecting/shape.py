@@ -20,7 +20,7 @@ from pydantic import BaseModel, ValidationError
 
 from headrace.errors import DefinitionError
 
-__all__ = ["ColumnKind", "RowField", "RowShape"]
+__all__ = ["ColumnKind", "RowField", "RowShape", "kind_of"]
 
 R = TypeVar("R", bound=BaseModel)
 
@@ -161,8 +161,7 @@ class RowShape(Generic[R]):
 
 
 def _read_field(owner: str, model: type[BaseModel], name: str, annotation: Any) -> RowField:
-    plain, optional = _without_none(annotation)
-    kind = _KINDS.get(plain)
+    kind, optional = kind_of(annotation)
     if kind is None:
         raise DefinitionError(
             f"projection {owner}: field {model.__name__}.{name} is a {annotation!r}; a column is"
@@ -174,6 +173,12 @@ def _read_field(owner: str, model: type[BaseModel], name: str, annotation: Any) 
             f" {_COLUMN_NAME_BYTES_MAX} bytes"
         )
     return RowField(name=name, kind=kind, optional=optional)
+
+
+def kind_of(annotation: Any) -> tuple[ColumnKind | None, bool]:
+    """Returns which kind of column holds an annotated type, and whether the type admits None."""
+    plain, optional = _without_none(annotation)
+    return _KINDS.get(plain), optional
 
 
 def _without_none(annotation: Any) -> tuple[Any, bool]:

@@ -35,7 +35,7 @@ from sqlalchemy import (
 from sqlalchemy.sql.ddl import CreateView, DropView
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
-from headrace._projecting.folding import KEY_CHARACTERS_MAX
+from headrace._projecting.keys import KEY_CHARACTERS_MAX
 from headrace._projecting.projection import Projection
 from headrace._projecting.shape import ColumnKind
 from headrace.stores.tables import UtcDateTime

@@ -59,7 +59,7 @@ TALLY = "tally"  # what was counted, how many, -
 MISSING = "missing"  # aggregate id, -, a sentence
 BASE = "base"  # key of the row before the tail, -, its values
 STREAM = "stream"  # aggregate id, -, the stream's body
-TOUCH = "touch"  # key of the row, which event of the stream, the stream's body
+TOUCH = "touch"  # key of the row, which event of the stream and which rule, the stream's body
 
 RECORD_SCHEMA = (
     "kind string, key string, moment bigint, queue int, offset bigint, turn bigint,"
@@ -82,6 +82,10 @@ RECORD_ARROW_SCHEMA = pa.schema(
 _BATCH_RECORDS = 32_000
 # Events of one key folded in one go, so that a busy key does not have to fit into memory.
 _TOUCHES_AT_ONCE = 1_000
+
+# In the number of a touch: the event's place in its stream, then the rule's among those for it.
+_RULE_BITS = 16
+_RULE_MASK = (1 << _RULE_BITS) - 1
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -313,13 +317,15 @@ def _touches_out(work: _Work, gate: StreamGate, messages: Iterable[_Message]) ->
 
 
 def _touch_out(touch: Touch, place: Place, turn: int, body: bytes) -> Record:
-    return Record(TOUCH, touch.key, place._replace(turn=turn), touch.context.sequence, body)
+    number = touch.context.sequence << _RULE_BITS | touch.rule
+    return Record(TOUCH, touch.key, place._replace(turn=turn), number, body)
 
 
 def _touch_in(work: _Work, record: Record) -> Touch:
     stream = work.serializer.decode_stream(record.data)
-    event, context = stream.contexts()[record.number - 1]
-    return Touch(record.key, event, context)
+    sequence, rule = record.number >> _RULE_BITS, record.number & _RULE_MASK
+    event, context = stream.contexts()[sequence - 1]
+    return Touch(record.key, event, context, rule)
 
 
 def _rows_out(work: _Work, rows: Mapping[str, Any]) -> Iterator[Record]:

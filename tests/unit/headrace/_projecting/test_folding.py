@@ -51,8 +51,8 @@ def test_events_without_a_fold_and_rejections_touch_nothing(domain: Any, totals:
 
 def test_touches_name_key_event_and_context(domain: Any, totals: Any) -> None:
     stream = domain.stream("a", 1, domain.Noted(text="x"), domain.Added(amount=3))
-    ((key, event, context),) = find_touches(totals, [stream])
-    assert (key, event, context.event_id) == ("a", domain.Added(amount=3), "a/1/2")
+    ((key, event, context, rule),) = find_touches(totals, [stream])
+    assert (key, event, context.event_id, rule) == ("a", domain.Added(amount=3), "a/1/2", 0)
 
 
 def test_a_fold_that_raises_is_an_error_that_names_the_event(domain: Any, totals: Any) -> None:

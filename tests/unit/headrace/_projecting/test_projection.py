@@ -6,7 +6,9 @@ import pytest
 from pydantic import BaseModel
 
 from headrace._domain.message import EventContext
+from headrace._projecting.folding import fold_streams
 from headrace._projecting.projection import Projection
+from headrace._projecting.summaries import count, sum_
 from headrace.errors import DefinitionError
 
 
@@ -59,22 +61,62 @@ def test_a_fold_without_an_event_type_is_refused(totals: Any, function: Any) -> 
         totals.fold(function)
 
 
-def test_a_fold_must_return_a_row_of_its_key(domain: Any) -> None:
-    odd = Projection("odd", row=domain.Total, key="counter_id")
-
-    @odd.fold
-    def added(row: Any, event: domain.Added, context: EventContext) -> Any:
-        return domain.Total(counter_id="somebody else")
-
-    ((event, context),) = domain.stream("a", 1).contexts()
-    with pytest.raises(DefinitionError, match="must return a Total with counter_id='a'"):
-        odd.next_row(None, event, context)
-
-
 def test_keys_are_the_aggregates_unless_said_otherwise(domain: Any, totals: Any) -> None:
-    ((event, context),) = domain.stream("a", 1).contexts()
-    assert totals.key_for(event, context) == "a"
     assert totals.keyed_by_aggregate
     other = Projection("p", row=domain.Total, key="counter_id", key_of=lambda e, c: f"{c.version}")
-    assert other.key_for(event, context) == "1"
+    other.on(domain.Added, folded=count())
     assert not other.keyed_by_aggregate
+    totals.on(domain.Noted, key="text", folded=count())
+    assert not totals.keyed_by_aggregate
+
+
+def test_a_fold_for_several_event_types_serves_each(domain: Any) -> None:
+    both = Projection("both", row=domain.Total, key="counter_id")
+
+    @both.fold
+    def any_of(row: Any, event: domain.Added | domain.Noted, context: EventContext) -> Any:
+        return domain.Total(counter_id=context.aggregate_id)
+
+    assert both.event_types == {domain.Added, domain.Noted}
+    assert not both.folds(domain.Cleared())
+
+
+def test_a_base_class_serves_its_subclasses_that_have_nothing_of_their_own(domain: Any) -> None:
+    class AddedMore(domain.Added):  # type: ignore[name-defined]  # a class of the fixture
+        pass
+
+    class AddedMost(AddedMore):
+        pass
+
+    counts = Projection("counts", row=domain.Total, key="counter_id")
+    counts.on(domain.Added, folded=count())
+    counts.on(AddedMost, total=count())
+    streams = [
+        domain.stream("a", version, kind(amount=5))
+        for version, kind in enumerate((domain.Added, AddedMore, AddedMost), start=1)
+    ]
+    assert fold_streams(counts, {}, streams)["a"] == (
+        domain.Total(counter_id="a", folded=2, total=1)
+    )
+
+
+def test_a_projection_tells_what_was_declared_unless_a_fold_takes_part(
+    domain: Any, totals: Any
+) -> None:
+    counts = Projection("counts", row=domain.Total, key="counter_id")
+    counts.on(domain.Added, domain.Cleared, folded=count())
+    counts.on(domain.Added, total=sum_("amount"))
+    assert counts.summary_rules is not None
+    assert [set(rule.columns) for rule in counts.summary_rules] == [{"folded"}, {"total"}]
+    assert totals.summary_rules is None
+
+
+def test_a_handler_takes_session_event_and_context(domain: Any, totals: Any) -> None:
+    def handler(session: Any, event: domain.Added, context: EventContext) -> None:
+        raise AssertionError
+
+    assert totals.with_session(handler) is handler
+    assert totals.handlers_for(domain.Added) == [handler]
+    assert totals.handlers_for(domain.Noted) == ()
+    with pytest.raises(DefinitionError, match=r"handler .* takes \(session, event, context\)"):
+        totals.with_session(lambda event: None)

@@ -165,7 +165,7 @@ def test_routing_sends_each_event_to_the_key_it_touches(
     plan = make_plan("partners", topic.slices())
     batches = list(route_slices(plan, places(1)))
     touches = [one for batch in batches for one in batch.to_pylist() if one["kind"] == TOUCH]
-    assert [(one["key"], one["number"], one["offset"]) for one in touches] == [
+    assert [(one["key"], one["number"] >> 16, one["offset"]) for one in touches] == [
         ("p", 1, 0), ("p", 1, 1), ("q", 1, 2),
     ]  # fmt: skip
     moments = [one["moment"] for one in touches]

@@ -1,0 +1,233 @@
+"""
+The rules of a projection: which rows an event touches, and what it makes of each.
+
+    FoldRule      a function of the user's, called with row and event
+    SummaryRule   columns that keep summaries, compiled into one function per event type
+
+Sits between: `Projection`, which collects them, and `folding`, which runs what they compile to.
+Pure.
+"""
+
+import inspect
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import partial
+from types import MappingProxyType, UnionType
+from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel
+
+from headrace._domain.message import DomainEvent, EventContext
+from headrace._projecting.keys import Key, compile_key
+from headrace._projecting.shape import ColumnKind, RowShape
+from headrace._projecting.summaries import Step, Summary, compile_summary
+from headrace._projecting.terms import Term, bind
+from headrace.errors import DefinitionError
+
+__all__ = ["CompiledRule", "FoldRule", "Rule", "SummaryRule", "event_types_of"]
+
+R = TypeVar("R", bound=BaseModel)
+
+_TAKES_KEY = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledRule(Generic[R]):
+    """A rule for the events of one type.
+
+    Attributes:
+        keys: of the rows that an event touches.
+        next_row: given the row or None, the event, its context and the key, returns the row after
+            it, or None for no row.
+    """
+
+    keys: Callable[[Any, EventContext], tuple[str, ...]]
+    next_row: Callable[[R | None, Any, EventContext, str], R | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FoldRule(Generic[R]):
+    """A fold in Python."""
+
+    projection: str
+    row: type[R]
+    row_key: str
+    key: Key
+    fold: Callable[..., Any]
+
+    @property
+    def name(self) -> str:
+        """The function's name."""
+        return getattr(self.fold, "__name__", repr(self.fold))
+
+    def check(self, event_types: Iterable[type[DomainEvent]]) -> None:
+        """Raises DefinitionError where a declared key does not fit an event."""
+        for event_type in event_types:
+            _named(self.projection, partial(compile_key, self.key, event_type))
+
+    def compile(self, event_type: type[DomainEvent]) -> CompiledRule[R]:
+        """Returns the rule for events of one type."""
+        fold, takes_key = self.fold, len(inspect.signature(self.fold).parameters) == _TAKES_KEY
+        row_type, row_key = self.row, self.row_key
+
+        def next_row(row: R | None, event: Any, context: EventContext, key: str) -> R | None:
+            after = fold(row, event, context, key) if takes_key else fold(row, event, context)
+            if after is None:
+                return None
+            if not isinstance(after, row_type) or after.__dict__[row_key] != key:
+                raise DefinitionError(
+                    f"projection {self.projection}: the fold for {event_type.__name__} must return"
+                    f" a {row_type.__name__} with {row_key}={key!r}, or None"
+                )
+            return after
+
+        return CompiledRule(keys=compile_key(self.key, event_type), next_row=next_row)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SummaryRule(Generic[R]):
+    """Columns that keep summaries of the events for which a condition holds."""
+
+    projection: str
+    shape: RowShape[R]
+    row_key: str
+    key: Key
+    where: Term | None
+    columns: Mapping[str, Summary]
+
+    def check(self, event_types: Iterable[type[DomainEvent]]) -> None:
+        """Compiles for each event type.
+
+        Raises:
+            DefinitionError: the rule does not fit the row or an event.
+        """
+        owner = f"projection {self.projection}"
+        fields = {field.name for field in self.shape.fields}
+        unknown = sorted(self.columns.keys() - (fields - {self.row_key}))
+        if unknown:
+            raise DefinitionError(
+                f"{owner}: {self.shape.model.__name__} has no column {', '.join(unknown)} to keep"
+                f" something in (the key {self.row_key} is filled by itself)"
+            )
+        for name, summary in self.columns.items():
+            if not isinstance(summary, Summary):
+                raise DefinitionError(
+                    f"{owner}: {name}={summary!r} is no summary; use count, sum_, first, last,"
+                    " min_ or max_"
+                )
+        types = list(event_types)
+        for event_type in types:
+            if not (isinstance(event_type, type) and issubclass(event_type, DomainEvent)):
+                raise DefinitionError(
+                    f"{owner}: on takes event classes, not {event_type!r}; for a function there is"
+                    " @projection.fold"
+                )
+            self.compile(event_type)
+        if not types:
+            raise DefinitionError(f"{owner}: on takes one event class or several")
+
+    def start(self) -> dict[str, Any]:
+        """Returns the values of a new row, without its key.
+
+        Raises:
+            DefinitionError: a column has none.
+        """
+        values: dict[str, Any] = {}
+        for field in self.shape.fields:
+            info = self.shape.model.model_fields[field.name]
+            if field.name == self.row_key:
+                continue
+            if not info.is_required():
+                values[field.name] = info.get_default(call_default_factory=True)
+            elif field.optional:
+                values[field.name] = None
+            elif field.kind in _ZEROS:
+                values[field.name] = _ZEROS[field.kind]
+            else:
+                raise DefinitionError(
+                    f"projection {self.projection}: {self.shape.model.__name__}.{field.name} needs"
+                    " a default, or to admit None, for a row that an event makes"
+                )
+        return values
+
+    def compile(self, event_type: type[DomainEvent]) -> CompiledRule[R]:
+        """Returns the rule for events of one type.
+
+        Raises:
+            DefinitionError: the rule does not fit the row or the event.
+        """
+        return _named(self.projection, partial(self._compile, event_type))
+
+    def _compile(self, event_type: type[DomainEvent]) -> CompiledRule[R]:
+        fields = {field.name: field for field in self.shape.fields}
+        steps: list[tuple[str, Step]] = [
+            (name, compile_summary(summary, fields[name], event_type))
+            for name, summary in self.columns.items()
+        ]
+        start, row_key, model = self.start(), self.row_key, self.shape.model
+
+        def next_row(row: R | None, event: Any, context: EventContext, key: str) -> R:
+            values = {**start, row_key: key} if row is None else row.__dict__
+            changes = {name: step(values[name], event, context) for name, step in steps}
+            if row is None:
+                # Complete and of the right types: nothing would be found by validating it.
+                return model.model_construct(**{**values, **changes})
+            return row.model_copy(update=changes)
+
+        return CompiledRule(keys=self._compile_keys(event_type), next_row=next_row)
+
+    def _compile_keys(
+        self, event_type: type[DomainEvent]
+    ) -> Callable[[Any, EventContext], tuple[str, ...]]:
+        keys = compile_key(self.key, event_type)
+        if self.where is None:
+            return keys
+        bound = bind(self.where, event_type)
+        if bound.kind is not ColumnKind.BOOLEAN:
+            raise DefinitionError(f"where={self.where!r} is no condition")
+        holds = bound.read
+        return lambda event, context: keys(event, context) if holds(event, context) else ()
+
+
+Rule = FoldRule[R] | SummaryRule[R]
+T = TypeVar("T")
+_ZEROS = MappingProxyType(
+    {ColumnKind.INTEGER: 0, ColumnKind.FLOAT: 0.0, ColumnKind.DECIMAL: Decimal(0)}
+)
+
+
+def event_types_of(
+    projection: str, what: str, function: Callable[..., Any], arguments: Collection[int]
+) -> tuple[type[DomainEvent], ...]:
+    """Returns the event types that a function's second argument is annotated with.
+
+    Args:
+        projection: the name, for sentences.
+        what: a word for the function.
+        function: a fold or a handler.
+        arguments: how many it may take.
+
+    Raises:
+        DefinitionError: it takes others.
+    """
+    names = list(inspect.signature(function).parameters)
+    hint = get_type_hints(function).get(names[1]) if len(names) in arguments else None
+    members = get_args(hint) if get_origin(hint) in {Union, UnionType} else (hint,)
+    if not all(isinstance(each, type) and issubclass(each, DomainEvent) for each in members):
+        first = "row" if what == "fold" else "session"
+        raise DefinitionError(
+            f"projection {projection}: {what} {getattr(function, '__name__', function)} takes"
+            f" ({first}, event, context) and annotates event with a DomainEvent class"
+        )
+    return members
+
+
+def _named(projection: str, work: Callable[[], T]) -> T:
+    """Says in an error of a definition whose it is."""
+    try:
+        return work()
+    except DefinitionError as error:
+        sentence = str(error)
+        owner = f"projection {projection}: "
+        raise DefinitionError(owner + sentence.removeprefix(owner)) from error
