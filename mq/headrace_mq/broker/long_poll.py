@@ -1,14 +1,15 @@
 """
 Fetches that found nothing and wait for an append, the disk, or their time to run out.
 
-An append, or a read of the disk, wakes a fetch once per tick, however many of its queues grew. A fetch whose client does
-not read its answers stays parked until the client has caught up.
+An append, or a read of the disk, wakes a fetch once per tick, however many of its queues grew; only
+those that did are looked at. A fetch whose client does not read its answers stays parked until the
+client has caught up.
 
 Sits between: `handlers.fetch`, which parks and knows how to answer, and the store, which tells
 which queues have something to read. Must never know files or offsets.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Mapping
 from typing import Protocol, TypeVar
 
 from headrace_mq._net.server import Connection
@@ -43,17 +44,21 @@ class Timers(Protocol):
 
 
 class ParkedFetch:
-    """One fetch that waits."""
+    """One fetch that waits; `offsets` says from where it reads each of its queues."""
 
-    __slots__ = ("connection", "correlation", "queues", "request", "timer")
+    __slots__ = ("connection", "correlation", "offsets", "request", "timer")
 
     def __init__(
-        self, connection: Connection, correlation: int, request: Fetch, queues: Iterable[QueueRef]
+        self,
+        connection: Connection,
+        correlation: int,
+        request: Fetch,
+        offsets: Mapping[QueueRef, int],
     ) -> None:
         self.connection = connection
         self.correlation = correlation
         self.request = request
-        self.queues = tuple(dict.fromkeys(queues))
+        self.offsets = offsets
         self.timer: Cancellable
 
 
@@ -63,7 +68,8 @@ class LongPoll:
     Args:
         timers: the event loop.
         parked_max: fetches that may wait at a time.
-        serve: answers a fetch if there is something to read now, and says whether it did.
+        serve: answers a fetch if one of the given queues has something to read now, and says
+            whether it did.
         expire: answers a fetch with nothing.
     """
 
@@ -72,7 +78,7 @@ class LongPoll:
         timers: Timers,
         *,
         parked_max: int,
-        serve: Callable[[ParkedFetch], bool],
+        serve: Callable[[ParkedFetch, Collection[QueueRef]], bool],
         expire: Callable[[ParkedFetch], None],
     ) -> None:
         self._timers = timers
@@ -82,7 +88,7 @@ class LongPoll:
         # Dicts as ordered sets: who waited longest is served first.
         self._by_queue: dict[QueueRef, dict[ParkedFetch, None]] = {}
         self._by_connection: dict[Connection, dict[ParkedFetch, None]] = {}
-        self._dirty: dict[ParkedFetch, None] = {}
+        self._dirty: dict[ParkedFetch, dict[QueueRef, None]] = {}
         self._count = 0
 
     def __len__(self) -> int:
@@ -93,7 +99,7 @@ class LongPoll:
         if self._count >= self._parked_max:
             return False
         self._count += 1
-        for queue in fetch.queues:
+        for queue in fetch.offsets:
             self._by_queue.setdefault(queue, {})[fetch] = None
         self._by_connection.setdefault(fetch.connection, {})[fetch] = None
         fetch.timer = self._timers.call_later(wait_ms / 1_000, self._run_out, fetch)
@@ -104,13 +110,13 @@ class LongPoll:
         for queue in queues:
             waiting = self._by_queue.get(queue)
             if waiting:
-                self._mark(waiting)
+                for fetch in waiting:
+                    self._mark(fetch, (queue,))
 
     def wake_connection(self, connection: Connection) -> None:
         """Looks again at the fetches of a connection that can take answers again."""
-        waiting = self._by_connection.get(connection)
-        if waiting:
-            self._mark(waiting)
+        for fetch in self._by_connection.get(connection, ()):
+            self._mark(fetch, fetch.offsets)
 
     def drop(self, connection: Connection) -> None:
         """Forgets the fetches of a connection that is gone."""
@@ -124,16 +130,16 @@ class LongPoll:
             self._remove(fetch)
         return fetches
 
-    def _mark(self, fetches: Iterable[ParkedFetch]) -> None:
+    def _mark(self, fetch: ParkedFetch, queues: Collection[QueueRef]) -> None:
         if not self._dirty:
             self._timers.call_soon(self._serve_dirty)
-        self._dirty.update(dict.fromkeys(fetches))
+        self._dirty.setdefault(fetch, {}).update(dict.fromkeys(queues))
 
     def _serve_dirty(self) -> None:
         dirty, self._dirty = self._dirty, {}
-        for fetch in dirty:
+        for fetch, queues in dirty.items():
             waits = fetch in self._by_connection.get(fetch.connection, ())
-            if waits and not fetch.connection.congested and self._serve(fetch):
+            if waits and not fetch.connection.congested and self._serve(fetch, queues):
                 self._remove(fetch)
 
     def _run_out(self, fetch: ParkedFetch) -> None:
@@ -144,7 +150,7 @@ class LongPoll:
         self._count -= 1
         fetch.timer.cancel()
         self._dirty.pop(fetch, None)
-        for queue in fetch.queues:
+        for queue in fetch.offsets:
             _take(self._by_queue, queue, fetch)
         _take(self._by_connection, fetch.connection, fetch)
 

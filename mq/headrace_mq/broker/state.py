@@ -48,6 +48,9 @@ class BrokerState:
         fetched: what readers were given, by queue.
         fetched_by: what groups were given, by group and queue.
         stopping: whether new messages are refused.
+        body_bytes_max: the largest body of a frame after the handshake.
+        states_bytes_max: what the queue states of one FETCH answer may take.
+        batch_bytes_max: the largest batch that is taken, so that every FETCH answer can carry it.
     """
 
     settings: BrokerSettings
@@ -72,22 +75,17 @@ class BrokerState:
     fetched: Meters[QueueRef] = field(default_factory=Meters)
     fetched_by: Meters[tuple[str, QueueRef]] = field(default_factory=Meters)
     stopping: bool = False
+    body_bytes_max: int = field(init=False)
+    states_bytes_max: int = field(init=False)
+    batch_bytes_max: int = field(init=False)
     _turn: int = 0
 
-    @property
-    def body_bytes_max(self) -> int:
-        """The largest body of a frame after the handshake."""
-        return self.settings.frame_bytes_max - (FRAME_HEADER_BYTES - 4)
-
-    @property
-    def states_bytes_max(self) -> int:
-        """What the queue states of one FETCH answer may take."""
-        return min(_STATES_BYTES_MAX, self.settings.frame_bytes_max // 4)
-
-    @property
-    def batch_bytes_max(self) -> int:
-        """The largest batch that is taken, so that every FETCH answer can carry it."""
-        return self.body_bytes_max - self.states_bytes_max
+    def __post_init__(self) -> None:
+        # Asked for with every request, so not worked out again each time.
+        frame_bytes_max = self.settings.frame_bytes_max
+        self.body_bytes_max = frame_bytes_max - (FRAME_HEADER_BYTES - 4)
+        self.states_bytes_max = min(_STATES_BYTES_MAX, frame_bytes_max // 4)
+        self.batch_bytes_max = self.body_bytes_max - self.states_bytes_max
 
     def range(self, queue: QueueRef) -> tuple[int, int]:
         """The first offset of a queue that may be read, and the next one to become readable.

@@ -169,6 +169,17 @@ class Topics:
         """Whether a queue gives messages. Raises TopicNotFound, QueueNotFound."""
         return queue.queue_id not in self._of(queue).unreadable
 
+    def for_reading(self, queue: QueueRef) -> int | None:
+        """Returns what `start_of` does, or None for a queue that is frozen for reading.
+
+        Raises:
+            TopicNotFound, QueueNotFound: there is no such queue.
+        """
+        kept = self._of(queue)
+        if kept.unreadable and queue.queue_id in kept.unreadable:
+            return None
+        return _start(self._graves, queue) if self._graves else 0
+
     def start_of(self, queue: QueueRef) -> int:
         """Returns the offset below which the store's messages belong to a deleted queue."""
         return _start(self._graves, queue)

@@ -4,19 +4,19 @@ FETCH: whole batches of many queues in one answer, now or as soon as there are s
 Sits between: the dispatcher and the store. Batches are passed on as the store returns them.
 """
 
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from headrace_mq._net.server import Connection
 from headrace_mq.broker.long_poll import ParkedFetch
 from headrace_mq.broker.state import BrokerState
-from headrace_mq.errors import InvalidArgument, QueueNotFound, ResponseCode, TopicNotFound
+from headrace_mq.errors import BrokerError, InvalidArgument, ResponseCode
 from headrace_mq.message import QueueRef, check_topic
 from headrace_mq.protocol.batch import record_count
 from headrace_mq.protocol.bodies import (
     Fetch,
     FetchAnswer,
     FetchedQueue,
-    FetchFrom,
     decode,
     encode_fetch_answer,
 )
@@ -33,6 +33,8 @@ _STATE_BYTES = 48
 _DISK_WAIT_MS = 5_000
 
 Parts = tuple[bytes | memoryview, ...]
+
+_new = tuple.__new__
 
 
 class _Found(NamedTuple):
@@ -53,20 +55,21 @@ def fetch(state: BrokerState, connection: Connection, frame: Frame) -> Parts | N
     peer = state.peers.get(connection)
     if peer is not None:
         peer.reads = True
-    found, coming = _read(state, request)
+    # Of a queue that is named twice, the last place counts.
+    offsets = {_new(QueueRef, (item.topic, item.queue_id)): item.offset for item in request.queues}
+    found, coming = _read(state, request, offsets, offsets)
     wait_ms = min(request.wait_ms, state.settings.fetch_wait_ms_max)
     if coming:
         wait_ms = max(wait_ms, _DISK_WAIT_MS)
     if found or wait_ms == 0 or state.stopping or frame.is_oneway:
         return found or _nothing()
-    queues = [QueueRef(item.topic, item.queue_id) for item in request.queues]
-    parked = ParkedFetch(connection, frame.correlation, request, queues)
+    parked = ParkedFetch(connection, frame.correlation, request, offsets)
     return None if state.long_poll.park(parked, wait_ms) else _nothing()
 
 
-def serve_parked(state: BrokerState, parked: ParkedFetch) -> bool:
-    """Answers a woken fetch; returns False when there is still nothing to read."""
-    found, _ = _read(state, parked.request)
+def serve_parked(state: BrokerState, parked: ParkedFetch, queues: Collection[QueueRef]) -> bool:
+    """Answers a woken fetch from some of its queues; False: there is still nothing to read."""
+    found, _ = _read(state, parked.request, parked.offsets, queues)
     if found:
         parked.connection.answer(ResponseCode.OK, parked.correlation, *found)
     return bool(found)
@@ -89,24 +92,33 @@ def _check(state: BrokerState, request: Fetch) -> None:
         )
     if request.bytes_max < 1 or request.wait_ms < 0:
         raise InvalidArgument("bytes_max of a fetch is at least 1, and wait_ms is not negative")
-    for item in request.queues:
-        if item.topic not in state.topics:
+    for topic in {item.topic for item in request.queues}:
+        if topic not in state.topics:
             try:
-                check_topic(item.topic)
+                check_topic(topic)
             except ValueError as error:
                 raise InvalidArgument(str(error)) from error
 
 
-def _read(state: BrokerState, request: Fetch) -> _Found:
-    """Reads whole batches, at least one and at most about `bytes_max`, without waiting."""
+def _read(
+    state: BrokerState,
+    request: Fetch,
+    offsets: Mapping[QueueRef, int],
+    queues: Collection[QueueRef],
+) -> _Found:
+    """Reads whole batches, at least one and at most about `bytes_max`, without waiting.
+
+    `offsets` says from where, for every queue of the request; only `queues` are looked at.
+    """
     limit = state.batch_bytes_max
     budget = min(request.bytes_max, limit)
-    start = state.next_turn(len(request.queues))
     states: list[FetchedQueue] = []
     batches: list[bytes | memoryview] = []
     used, states_bytes, coming = 0, 0, False
-    for item in request.queues[start:] + request.queues[:start]:
-        status, found = _read_queue(state, item, budget - used, group=request.group)
+    for queue in _in_turn(state, queues):
+        status, found = _read_queue(
+            state, queue, offsets[queue], budget - used, group=request.group
+        )
         if found is None:
             coming = True
         if status is None or found is None:
@@ -120,9 +132,7 @@ def _read(state: BrokerState, request: Fetch) -> _Found:
         states.append(status)
         batches += found
         if found:
-            messages = sum(map(record_count, found))
-            queue = QueueRef(item.topic, item.queue_id)
-            state.note_fetched(request.group, queue, messages, size)
+            state.note_fetched(request.group, queue, sum(map(record_count, found)), size)
         used += size
         if used >= budget:
             break
@@ -130,32 +140,39 @@ def _read(state: BrokerState, request: Fetch) -> _Found:
     return _Found(answer, coming)
 
 
+def _in_turn(state: BrokerState, queues: Collection[QueueRef]) -> Collection[QueueRef]:
+    """The queues, beginning at another one each time: who comes first gets most of the answer."""
+    if len(queues) <= 1:
+        return queues
+    start, order = state.next_turn(len(queues)), list(queues)
+    return order[start:] + order[:start]
+
+
 def _read_queue(
-    state: BrokerState, item: FetchFrom, bytes_max: int, *, group: str
+    state: BrokerState, queue: QueueRef, offset: int, bytes_max: int, *, group: str
 ) -> tuple[FetchedQueue | None, list[bytes | memoryview] | None]:
     """Returns the queue's state, or None without anything to say, and its batches.
 
     None in their place while they come from the disk.
     """
-    queue = QueueRef(item.topic, item.queue_id)
     try:
-        readable = state.topics.is_readable(queue)
-    except (TopicNotFound, QueueNotFound) as error:
+        start = state.topics.for_reading(queue)
+    except BrokerError as error:
         return FetchedQueue(*queue, 0, 0, ResponseCode.QUEUE_NOT_FOUND, str(error)), []
-    first, end = state.range(queue)
-    if not readable:
-        # Consumers of a group wait, as if nothing came; whoever reads a range must not.
-        if group:
-            return None, []
-        sentence = f"queue {queue.topic}/{queue.queue_id} is frozen for reading; thaw it first"
-        return FetchedQueue(*queue, first, end, ResponseCode.QUEUE_FROZEN, sentence), []
-    if item.offset == end:
+    first, end = state.store.range(queue)
+    # Consumers of a group wait at a frozen queue, as if nothing came.
+    if (start is None and group) or (start is not None and offset == end):
         return None, []
-    if not first <= item.offset < end:
+    if start is None:
+        sentence = f"queue {queue.topic}/{queue.queue_id} is frozen for reading; thaw it first"
+        first, end = state.range(queue)
+        return FetchedQueue(*queue, first, end, ResponseCode.QUEUE_FROZEN, sentence), []
+    first = max(first, start)
+    if not first <= offset < end:
         sentence = (
             f"queue {queue.topic}/{queue.queue_id} can be read from offset {first} to {end}, not"
-            f" {item.offset}; continue at one of these"
+            f" {offset}; continue at one of these"
         )
         return FetchedQueue(*queue, first, end, ResponseCode.OFFSET_OUT_OF_RANGE, sentence), []
-    found = state.store.read_now(queue, item.offset, bytes_max)
+    found = state.store.read_now(queue, offset, bytes_max)
     return (FetchedQueue(*queue, first, end), found) if found else (None, found)

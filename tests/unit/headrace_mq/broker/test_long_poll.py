@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import pytest
 
@@ -50,14 +50,16 @@ class Subject:
         self.timers = FakeTimers()
         self.answers: list[tuple[str, int]] = []
         self.looked: list[int] = []
+        self.looked_at: list[list[QueueRef]] = []
         self.there: set[QueueRef] = set()
         self.poll = LongPoll(
             self.timers, parked_max=parked_max, serve=self.serve, expire=self.expire
         )
 
-    def serve(self, fetch: ParkedFetch) -> bool:
+    def serve(self, fetch: ParkedFetch, queues: Collection[QueueRef]) -> bool:
         self.looked.append(fetch.correlation)
-        if self.there.isdisjoint(fetch.queues):
+        self.looked_at.append(list(queues))
+        if self.there.isdisjoint(queues):
             return False
         self.answers.append(("served", fetch.correlation))
         return True
@@ -73,7 +75,8 @@ class Subject:
         wait_ms: int = 1_000,
     ) -> FakeConnection:
         connection = connection or FakeConnection()
-        assert self.poll.park(ParkedFetch(connection, number, Fetch([], 1, 1), queues), wait_ms)
+        offsets = dict.fromkeys(queues, 0)
+        assert self.poll.park(ParkedFetch(connection, number, Fetch([], 1, 1), offsets), wait_ms)
         return connection
 
 
@@ -174,10 +177,27 @@ def test_a_dropped_connection_takes_its_fetches_along(subject: Subject) -> None:
     assert len(subject.poll) == 0
 
 
+def test_only_the_queues_that_grew_are_looked_at(subject: Subject) -> None:
+    subject.park(1, A, B)
+    subject.poll.wake([B])
+    subject.timers.advance()
+    subject.poll.wake([A])
+    subject.poll.wake([B])
+    subject.timers.advance()
+    assert subject.looked_at == [[B], [A, B]]
+
+
+def test_all_queues_are_looked_at_for_a_client_that_has_caught_up(subject: Subject) -> None:
+    connection = subject.park(1, A, B)
+    subject.poll.wake_connection(connection)
+    subject.timers.advance()
+    assert subject.looked_at == [[A, B]]
+
+
 def test_no_more_wait_than_may(subject: Subject) -> None:
     subject = Subject(parked_max=1)
     subject.park(1, A)
-    late = ParkedFetch(FakeConnection(), 2, Fetch([], 1, 1), [A])
+    late = ParkedFetch(FakeConnection(), 2, Fetch([], 1, 1), {A: 0})
     assert not subject.poll.park(late, 1_000)
     subject.timers.advance(1)
     assert subject.poll.park(late, 1_000)
