@@ -47,6 +47,11 @@ def _require_pauses(name: str, first_ms: int, longest_ms: int) -> None:
     _require(1 <= first_ms <= longest_ms, f"{name}_min must be at least 1 and not above {name}_max")
 
 
+def _require_vanished(vanished_ms: int) -> None:
+    # The kernel's probes count in whole seconds.
+    _require(vanished_ms >= 4_000, "vanished_ms_max must be at least 4000")
+
+
 class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How the broker keeps messages on disk."""
 
@@ -117,6 +122,9 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     # How long one frame may take to arrive: the largest at 1.2 Mbit/s. A client that sends byte by
     # byte is turned away after twice that at the latest.
     frame_ms_max: int = 30_000
+    # A client that vanished without a word (power, cable) is noticed after half of this in silence,
+    # or after all of it while it takes nothing of what waits for it.
+    vanished_ms_max: int = 60_000
     # Answer bytes not yet read by a connection, above which no more is read from it.
     outgoing_bytes_max: int = 16 * MIB
     # Longest wait of a fetch that finds nothing (RocketMQ: 15 s).
@@ -144,6 +152,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         )
         _require(self.member_expiry_ms >= 1_000, "member_expiry_ms must be at least 1000")
         _require(self.frame_ms_max >= 1, "frame_ms_max must be at least 1")
+        _require_vanished(self.vanished_ms_max)
         _require(self.lock_expiry_ms >= 100, "lock_expiry_ms must be at least 100")
         _require(self.scheduled_max >= 0, "scheduled_max must not be negative")
 
@@ -163,6 +172,9 @@ class ProducerSettings(msgspec.Struct, frozen=True, kw_only=True):
     # First and longest pause between two connection attempts; doubled in between.
     reconnect_ms_min: int = 50
     reconnect_ms_max: int = 2_000
+    # A broker that vanished without a word is noticed after half of this in silence, or after all
+    # of it while it acknowledges nothing. Shorter also ends connections to one whose disk stalls.
+    vanished_ms_max: int = 10_000
 
     def __post_init__(self) -> None:
         _require(self.send_timeout_ms >= 1, "send_timeout_ms must be at least 1")
@@ -170,6 +182,7 @@ class ProducerSettings(msgspec.Struct, frozen=True, kw_only=True):
         _require(self.batch_bytes_max >= 1, "batch_bytes_max must be at least 1")
         _require(self.buffer_bytes_max >= 1, "buffer_bytes_max must be at least 1")
         _require_pauses("reconnect_ms", self.reconnect_ms_min, self.reconnect_ms_max)
+        _require_vanished(self.vanished_ms_max)
 
 
 class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -216,6 +229,9 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
     # First and longest pause between two connection attempts; doubled in between.
     reconnect_ms_min: int = 50
     reconnect_ms_max: int = 2_000
+    # A broker that vanished without a word is noticed after half of this in silence, or after all
+    # of it while it acknowledges nothing. Shorter also ends connections to one whose disk stalls.
+    vanished_ms_max: int = 10_000
 
     def __post_init__(self) -> None:
         for name in (
@@ -234,6 +250,7 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
         )
         _require_pauses("retry_ms", self.retry_ms_min, self.retry_ms_max)
         _require_pauses("reconnect_ms", self.reconnect_ms_min, self.reconnect_ms_max)
+        _require_vanished(self.vanished_ms_max)
 
 
 class RetrySettings(msgspec.Struct, frozen=True, kw_only=True):

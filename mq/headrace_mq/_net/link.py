@@ -12,12 +12,12 @@ the handshake, and of bodies only the error answer.
 
 import asyncio
 import random
-import socket
 from collections.abc import Callable
 from typing import TypeVar, cast
 
 import structlog
 
+from headrace_mq._net.vanishing import VANISHED_MS, notice_vanished
 from headrace_mq.errors import (
     BrokerError,
     Closed,
@@ -50,10 +50,6 @@ ANSWER_BYTES_BEFORE_HELLO_MAX = 64 << 10
 ANSWER_BYTES_MAX = 64 << 20
 # Requests of one link that wait for an answer before `request` waits too.
 PENDING_MAX = 16_384
-# A peer that vanished without a word is noticed after about 5 s of silence, or 10 s after bytes
-# were sent; shorter would also end connections to a broker whose disk stalls.
-KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_COUNT = 2, 1, 3
-UNACKNOWLEDGED_MS_MAX = 10_000
 
 Answer = memoryview | MessageQueueError
 B = TypeVar("B", bound=Body)
@@ -89,20 +85,6 @@ def hello_for(client_id: str) -> Hello:
     )
 
 
-def _notice_dead_peers(sock: socket.socket) -> None:
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    # Not every system has every one of these.
-    for name, value in (
-        ("TCP_KEEPIDLE", KEEPALIVE_IDLE_S),
-        ("TCP_KEEPINTVL", KEEPALIVE_INTERVAL_S),
-        ("TCP_KEEPCNT", KEEPALIVE_COUNT),
-        ("TCP_USER_TIMEOUT", UNACKNOWLEDGED_MS_MAX),
-    ):
-        option = getattr(socket, name, None)
-        if option is not None:
-            sock.setsockopt(socket.IPPROTO_TCP, option, value)
-
-
 def _ignore(*_: object) -> None:
     return None
 
@@ -122,8 +104,10 @@ class _Connection(asyncio.Protocol):
         on_push: Callable[[Frame], None],
         on_writable: Callable[[], None],
         on_end: Callable[["_Connection"], None],
+        vanished_ms: int,
     ) -> None:
         self._loop = asyncio.get_running_loop()
+        self._vanished_ms = vanished_ms
         self._on_push = on_push
         self._on_writable = on_writable
         self._on_end = on_end
@@ -142,7 +126,7 @@ class _Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         sock = transport.get_extra_info("socket")
         if sock is not None:
-            _notice_dead_peers(sock)
+            notice_vanished(sock, self._vanished_ms)
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -264,6 +248,7 @@ class Link:
         on_push: takes every frame that the broker sends unasked.
         on_ready: called when the link can be written to: connected, or writable again.
         on_down: called when an established connection ended.
+        vanished_ms: when a broker that acknowledges nothing is given up, in milliseconds.
     """
 
     def __init__(
@@ -275,7 +260,9 @@ class Link:
         on_push: Callable[[Frame], None] = _ignore,
         on_ready: Callable[[], None] = _ignore,
         on_down: Callable[[], None] = _ignore,
+        vanished_ms: int = VANISHED_MS,
     ) -> None:
+        self._vanished_ms = vanished_ms
         self._host, self._port = parse_address(address)
         self.address = address
         self.client_id = client_id
@@ -449,7 +436,9 @@ class Link:
     async def _connect(self) -> _Connection:
         loop = asyncio.get_running_loop()
         _, connection = await loop.create_connection(
-            lambda: _Connection(self._on_push, self._on_ready, self._ended), self._host, self._port
+            lambda: _Connection(self._on_push, self._on_ready, self._ended, self._vanished_ms),
+            self._host,
+            self._port,
         )
         try:
             hello = encode(hello_for(self.client_id))

@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol, cast
 
+from headrace_mq._net.vanishing import notice_vanished
 from headrace_mq.errors import (
     BrokerError,
     MalformedRequest,
@@ -36,11 +37,6 @@ Part = bytes | bytearray | memoryview
 
 # Connections the kernel completes while the loop is busy; usual for servers on Linux.
 _BACKLOG = 1_024
-# A peer that vanished without a word (power, cable) is noticed after 30 s + 3 * 10 s of silence, or
-# after 60 s (in ms here) in which it took nothing of what waits for it.
-_KEEPALIVE = {
-    "TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 60_000,
-}  # fmt: skip
 # What a closed connection may take to read its last answers.
 _LINGER_S = 5.0
 # Joining small parts costs less than the kernel's work for a vector of them.
@@ -60,6 +56,7 @@ class ServerLimits:
         hello_ms: how long a new connection may stay silent, in milliseconds.
         frame_ms: how long one frame may take to arrive, in milliseconds; noticed after twice that
             at the latest.
+        vanished_ms: when a client that acknowledges nothing is given up, in milliseconds.
     """
 
     connections_max: int
@@ -67,6 +64,7 @@ class ServerLimits:
     outgoing_bytes_max: int
     hello_ms: int
     frame_ms: int
+    vanished_ms: int
 
 
 class FrameHandler(Protocol):
@@ -380,7 +378,8 @@ class FrameServer:
                 f"cannot listen on {host}:{port} ({_reason(error)}); stop what uses the"
                 " port, or choose another one"
             ) from error
-        _notice_dead_peers(self._listener)
+        for listener in self._listener.sockets:
+            notice_vanished(listener, self.limits.vanished_ms)
         self._look_soon()
         bound_host, bound_port = self._listener.sockets[0].getsockname()[:2]
         return f"[{bound_host}]:{bound_port}" if ":" in bound_host else f"{bound_host}:{bound_port}"
@@ -449,15 +448,6 @@ class FrameServer:
         if not self.connections:
             self._all_lost.set()
         self.handler.on_lost(connection)
-
-
-def _notice_dead_peers(server: asyncio.Server) -> None:
-    # Accepted sockets inherit these.
-    for listener in server.sockets:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for name, value in _KEEPALIVE.items():
-            if hasattr(socket, name):
-                listener.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def _reason(error: OSError) -> str:

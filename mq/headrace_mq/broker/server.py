@@ -329,6 +329,7 @@ def _connect(state: BrokerState) -> None:
         # Whoever says nothing at all is treated like a member that fell silent.
         hello_ms=settings.member_expiry_ms,
         frame_ms=settings.frame_ms_max,
+        vanished_ms=settings.vanished_ms_max,
     )
     state.server = FrameServer(limits, Dispatcher(state))
     state.long_poll = LongPoll(

@@ -107,6 +107,7 @@ class Consumer:
             address,
             client_id=str(uuid.uuid4()),
             reconnect_ms=(self._settings.reconnect_ms_min, self._settings.reconnect_ms_max),
+            vanished_ms=self._settings.vanished_ms_max,
             on_push=self._pushed,
             on_ready=self._ready,
             on_down=self._down,

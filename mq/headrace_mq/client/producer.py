@@ -82,6 +82,7 @@ class Producer:
             address,
             client_id=self._client_id,
             reconnect_ms=(self._settings.reconnect_ms_min, self._settings.reconnect_ms_max),
+            vanished_ms=self._settings.vanished_ms_max,
             on_push=self._pushed,
             on_ready=self._ready,
         )

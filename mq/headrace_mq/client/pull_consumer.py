@@ -52,6 +52,7 @@ class PullConsumer:
             address,
             client_id=str(uuid.uuid4()),
             reconnect_ms=(self._settings.reconnect_ms_min, self._settings.reconnect_ms_max),
+            vanished_ms=self._settings.vanished_ms_max,
             on_ready=self._pull_soon,
         )
         self._shares = Shares(limits_of(self._settings))

@@ -258,7 +258,7 @@ async def test_half_open_connections_are_noticed_by_the_kernel(broker: Broker) -
     (connection,) = state.server.connections
     sock = connection._transport.get_extra_info("socket")
     assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
-    assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 30
+    assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 15
     assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 60_000
     assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
     raw.hang_up()

@@ -43,12 +43,14 @@ def test_the_defaults_are_valid() -> None:
         (BrokerSettings, "frame_bytes_max", (64 << 10) - 1),
         (BrokerSettings, "member_expiry_ms", 999),
         (BrokerSettings, "lock_expiry_ms", 99),
+        (BrokerSettings, "vanished_ms_max", 3_999),
         (ProducerSettings, "send_timeout_ms", 0),
         (ProducerSettings, "batch_messages_max", 0),
         (ProducerSettings, "batch_bytes_max", 0),
         (ProducerSettings, "buffer_bytes_max", 0),
         (ProducerSettings, "reconnect_ms_min", 0),
         (ProducerSettings, "reconnect_ms_max", 49),
+        (ProducerSettings, "vanished_ms_max", 3_999),
         (ConsumerSettings, "heartbeat_ms", 0),
         (ConsumerSettings, "topics_refresh_ms", 0),
         (ConsumerSettings, "fetch_wait_ms", 0),
@@ -65,6 +67,7 @@ def test_the_defaults_are_valid() -> None:
         (ConsumerSettings, "retry_ms_max", 99),
         (ConsumerSettings, "request_timeout_ms", 0),
         (ConsumerSettings, "reconnect_ms_min", 2_001),
+        (ConsumerSettings, "vanished_ms_max", 3_999),
     ],
 )
 def test_a_value_out_of_range_is_refused_by_its_name(settings: Any, field: str, value: int) -> None:

@@ -25,6 +25,7 @@ def limits(**changed: int) -> ServerLimits:
         "outgoing_bytes_max": MIB,
         "hello_ms": 30_000,
         "frame_ms": 30_000,
+        "vanished_ms": 60_000,
     }
     return ServerLimits(**(values | changed))
 
