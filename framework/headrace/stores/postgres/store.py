@@ -8,7 +8,7 @@ means.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from operator import attrgetter
 from typing import Any
 
@@ -23,6 +23,7 @@ from headrace.stores.base import AppendOutcome, Snapshot, StoredStream
 from headrace.stores.deciding import decide, expected_heads
 from headrace.stores.engines import EngineLimits, autocommit, create_engine
 from headrace.stores.postgres.errors import outcome_of
+from headrace.stores.postgres.writer import Writer
 from headrace.stores.statements import load_statement
 
 __all__ = ["PostgresEventStore"]
@@ -37,7 +38,7 @@ class PostgresEventStore:
     Args:
         url: `postgresql://USER@HOST/DATABASE`.
         serializer: makes the stored bodies and reads them.
-        limits: the bounds of its connections and statements.
+        limits: the bounds of its statements and connections; there is one that writes besides.
 
     Raises:
         DefinitionError: the URL is not one of a database that Headrace knows.
@@ -49,7 +50,11 @@ class PostgresEventStore:
         self._serializer = serializer
         self._engine = create_engine(url, limits)
         self._single = autocommit(self._engine)
-        self._append_sql = text(load_statement("headrace.stores.postgres", "append"))
+        append = load_statement("headrace.stores.postgres", "append")
+        self._append_sql = text(append)
+        alone = replace(limits or EngineLimits(), connections_max=1)
+        self._writing = create_engine(url, alone)
+        self._writer = Writer(autocommit(self._writing), append)
         self._save_snapshot_sql = text(load_statement("headrace.stores", "save_snapshot"))
         self._turn_sql = text(load_statement("headrace.stores.postgres", "turn"))
         self._heads_sql = text(load_statement("headrace.stores.postgres", "heads"))
@@ -110,12 +115,17 @@ class PostgresEventStore:
 
     async def aclose(self) -> None:
         """Closes the connections."""
+        await self._writer.aclose()
+        await self._writing.dispose()
         await self._engine.dispose()
 
     async def _append_whole(self, streams: Sequence[EventStream], bodies: Sequence[str]) -> bool:
         heads = expected_heads(streams)
         if heads is None:
             return False
+        inserted = await self._writer.insert(_binds(streams, bodies, heads))
+        if inserted is not None:
+            return inserted == len(streams)
         try:
             async with self._single.connect() as connection:
                 return await self._insert(connection, streams, bodies, heads)
@@ -151,19 +161,10 @@ class PostgresEventStore:
         bodies: Sequence[str],
         heads: Mapping[str, int],
     ) -> bool:
-        binds: dict[str, Any] = {
-            "turn": _TURN,
-            "head_ids": list(heads.keys()),
-            "head_versions": list(heads.values()),
-            "aggregate_ids": [stream.aggregate_id for stream in streams],
-            "aggregate_types": [stream.aggregate_type for stream in streams],
-            "versions": [stream.version for stream in streams],
-            "command_ids": [stream.command_id for stream in streams],
-            "recorded_ats": [stream.recorded_at for stream in streams],
-            "bodies": list(bodies),
-        }
         result = await connection.execute(
-            self._append_sql, binds, execution_options={"preserve_rowcount": True}
+            self._append_sql,
+            _binds(streams, bodies, heads),
+            execution_options={"preserve_rowcount": True},
         )
         return result.rowcount == len(streams)
 
@@ -180,3 +181,19 @@ class PostgresEventStore:
             {aggregate_id: version or 0 for aggregate_id, version in heads},
             {(aggregate_id, command_id) for aggregate_id, command_id in commands},
         )
+
+
+def _binds(
+    streams: Sequence[EventStream], bodies: Sequence[str], heads: Mapping[str, int]
+) -> dict[str, Any]:
+    return {
+        "turn": _TURN,
+        "head_ids": list(heads.keys()),
+        "head_versions": list(heads.values()),
+        "aggregate_ids": [stream.aggregate_id for stream in streams],
+        "aggregate_types": [stream.aggregate_type for stream in streams],
+        "versions": [stream.version for stream in streams],
+        "command_ids": [stream.command_id for stream in streams],
+        "recorded_ats": [stream.recorded_at for stream in streams],
+        "bodies": list(bodies),
+    }
