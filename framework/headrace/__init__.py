@@ -24,6 +24,7 @@ from headrace._domain.message import (
 )
 from headrace._domain.stream import EventStream, Rejection
 from headrace._domain.value import ValueObject
+from headrace._projecting.process import Compensate, End, Process, Undo
 from headrace._projecting.projection import Projection
 from headrace._projecting.workflows import Later, ProcessManager
 from headrace.app import App
@@ -42,9 +43,11 @@ __all__ = [
     "CommandBus",
     "CommandContext",
     "CommandResult",
+    "Compensate",
     "Decider",
     "DomainError",
     "DomainEvent",
+    "End",
     "EventContext",
     "EventStore",
     "EventStream",
@@ -52,10 +55,12 @@ __all__ = [
     "Later",
     "MessageContext",
     "Next",
+    "Process",
     "ProcessManager",
     "Projection",
     "Rejection",
     "Settings",
+    "Undo",
     "ValueObject",
     "applies",
 ]

@@ -24,10 +24,11 @@ from headrace._domain.decider import Decider
 from headrace._domain.message import ApplicationMessage, Command, DomainEvent
 from headrace._domain.registry import Registry, Upcaster
 from headrace._eventing.message_runner import MessageHandler, MessageRunner, message_type_of
+from headrace._projecting.process import Process
 from headrace._projecting.projection import Projection
 from headrace._projecting.workflows import ProcessManager
 from headrace.bus import CommandBus
-from headrace.errors import DefinitionError, ProjectionNotFound
+from headrace.errors import DefinitionError, ProcessError, ProjectionNotFound
 from headrace.running import RunningApp
 from headrace.serialization import JsonSerializer
 from headrace.settings import Settings
@@ -54,6 +55,7 @@ Part = (
     | type[ApplicationMessage]
     | Projection[Any]
     | ProcessManager
+    | Process[Any]
 )
 
 
@@ -72,7 +74,7 @@ class App:
         self.name = name
         self._aggregates: dict[str, type[Aggregate]] = {}
         self._projections: dict[str, Projection[Any]] = {}
-        self._process_managers: dict[str, ProcessManager] = {}
+        self._process_managers: dict[str, ProcessManager | Process[Any]] = {}
         self._deciders: dict[str, Decider[Any]] = {}
         self._events: dict[type[DomainEvent], None] = {}
         # Each with its handlers, which may be none.
@@ -82,7 +84,7 @@ class App:
         self._upcasters: list[tuple[MessageType, int, Upcaster]] = []
 
     def add(self, *parts: Part) -> None:
-        """Binds aggregate classes, deciders, projections and process managers.
+        """Binds aggregate classes, deciders, projections, process managers and processes.
 
         Event classes need binding only where the aggregate has a method for a base class of theirs,
         application messages where the application has no handler for them.
@@ -93,7 +95,7 @@ class App:
         for part in parts:
             if isinstance(part, Projection):
                 _bind(self._projections, part.name, part, "projections")
-            elif isinstance(part, ProcessManager):
+            elif isinstance(part, ProcessManager | Process):
                 _bind(self._process_managers, part.name, part, "process managers")
             elif isinstance(part, Decider):
                 _bind(self._aggregates, part.name, part.aggregate_type, "aggregates")
@@ -206,6 +208,17 @@ class App:
             raise ProjectionNotFound(
                 f"{self.name} has no projection {name!r}; it has: {known}"
             ) from None
+
+    def process(self, name: str) -> Process[Any]:
+        """Returns a process; raises `ProcessError`, naming those there are."""
+        found = self._process_managers.get(name)
+        if not isinstance(found, Process):
+            processes = [
+                one.name for one in self._process_managers.values() if isinstance(one, Process)
+            ]
+            known = ", ".join(sorted(processes)) or "none"
+            raise ProcessError(f"{self.name} has no process {name!r} with a state; it has: {known}")
+        return found
 
     @property
     def serializer(self) -> JsonSerializer:
@@ -365,7 +378,6 @@ class App:
         settings: Settings,
     ) -> list[tuple[str, Callable[[], Awaitable[None]]]]:
         from headrace._commanding.processor import CommandProcessor
-        from headrace._projecting.process_runner import ProcessManagerRunner
         from headrace._projecting.runner import ProjectionRunner
 
         running.projections = [
@@ -383,20 +395,9 @@ class App:
         runners: list[tuple[str, Callable[[], Awaitable[None]]]] = [
             (f"projection {each.name}", each.run) for each in running.projections
         ]
-        runners += [
-            (
-                f"process manager {manager.name}",
-                ProcessManagerRunner(
-                    manager=manager,
-                    app_name=self.name,
-                    transport=transport,
-                    bus=running.bus,
-                    serializer=serializer,
-                    settings=settings,
-                ).run,
-            )
-            for manager in self._process_managers.values()
-        ]
+        for manager in self._process_managers.values():
+            run = self._reaction(manager, running, transport, serializer, settings)
+            runners.append((f"process manager {manager.name}", run))
         processor = CommandProcessor(
             name=self.name,
             handlers=self.handlers,
@@ -415,6 +416,30 @@ class App:
             )
             runners.append(("message handlers", messages.run))
         return [*runners, ("command service", processor.run)]
+
+    def _reaction(
+        self,
+        manager: ProcessManager | Process[Any],
+        running: "RunningApp",
+        transport: Transport,
+        serializer: JsonSerializer,
+        settings: Settings,
+    ) -> Callable[[], Awaitable[None]]:
+        from headrace._projecting.instance_runner import ProcessRunner
+        from headrace._projecting.process_runner import ProcessManagerRunner
+
+        parts: dict[str, Any] = {
+            "app_name": self.name,
+            "transport": transport,
+            "bus": running.bus,
+            "serializer": serializer,
+            "settings": settings,
+        }
+        if isinstance(manager, ProcessManager):
+            return ProcessManagerRunner(manager=manager, **parts).run
+        return ProcessRunner(
+            process=manager, read_models=running.read_models, store=running.store, **parts
+        ).run
 
 
 def load_app(path: str) -> App:

@@ -16,6 +16,8 @@ Every error that the framework raises on purpose.
     │   ├── ProjectionNotFound      no projection of that name
     │   ├── LetterNotFound          the projection has not parked that aggregate
     │   └── RebuildRunning          another rebuild of the projection is under way
+    ├── ProcessError                an instance of a process cannot be taken up again
+    │   └── InstanceNotFound        the process has no such instance, or it is not parked
     └── ExtraMissing                an optional dependency is not installed; says which extra
 
 Programmer errors (`TypeError`, `ValueError`) are not in the family.
@@ -32,8 +34,10 @@ __all__ = [
     "DomainError",
     "ExtraMissing",
     "HeadraceError",
+    "InstanceNotFound",
     "LetterNotFound",
     "NotYetHandled",
+    "ProcessError",
     "ProjectionError",
     "ProjectionNotFound",
     "RebuildRunning",
@@ -116,6 +120,14 @@ class LetterNotFound(ProjectionError):
 
 class RebuildRunning(ProjectionError):
     """Another rebuild of the same projection is under way."""
+
+
+class ProcessError(HeadraceError):
+    """An instance of a process cannot be taken up again."""
+
+
+class InstanceNotFound(ProcessError):
+    """The process has no such instance, or it is not parked."""
 
 
 class ExtraMissing(HeadraceError):

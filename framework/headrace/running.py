@@ -15,6 +15,7 @@ from headrace._projecting.projection import Projection
 from headrace.bus import CommandBus, CommandResult
 
 if TYPE_CHECKING:  # both load a database driver: only when an application runs
+    from headrace._projecting.processes import Processes
     from headrace._projecting.read_models import ProjectionReader, ReadModels
     from headrace._projecting.runner import ProjectionRunner
     from headrace.stores.base import EventStore
@@ -54,6 +55,13 @@ class RunningApp:
     def read(self, projection: Projection[R]) -> "ProjectionReader[R]":
         """Returns a typed reader over a projection's live table."""
         return self.read_models.reader(self._projection(projection.name))
+
+    @property
+    def processes(self) -> "Processes":
+        """A reader of the instances of its processes."""
+        from headrace._projecting.processes import Processes
+
+        return Processes(self.read_models)
 
     async def seen(
         self, projection: Projection[Any], result: CommandResult, *, timeout_ms: int = 10_000

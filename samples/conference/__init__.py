@@ -1,5 +1,5 @@
 """
-Seats of a conference, reserved until they are paid: a process manager with a timeout.
+Seats of a conference, reserved until they are paid: a process with a timeout and a compensation.
 
     orders         an order: placed, reserved, then paid, refused or expired
     seats          the seats of a conference: never more promised than there are

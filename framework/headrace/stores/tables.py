@@ -6,6 +6,11 @@ The tables of Headrace, the same on SQLite and PostgreSQL.
     projections          which generation of each projection is read, and who rebuilds it
     projection_offsets   how far each projection generation has read each queue
     projection_versions  the last version of each aggregate that a projection generation has folded
+    projection_letters   what a projection generation could not apply
+    process_instances    where each instance of a process stands: made from its journal, no truth
+    process_journal      what each instance has seen, in order
+    process_commands     what each instance has sent, or is about to
+    processes            a row to lock for each process
 
 Sits between: the migrations, whose sum must equal this (a test says so), and the code that reads
 and writes the tables. Knows no engine and no event.
@@ -15,9 +20,11 @@ from datetime import UTC, datetime
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     Column,
     DateTime,
     Dialect,
+    Index,
     Integer,
     MetaData,
     PrimaryKeyConstraint,
@@ -34,6 +41,10 @@ __all__ = [
     "UtcDateTime",
     "event_streams",
     "metadata",
+    "process_commands",
+    "process_instances",
+    "process_journal",
+    "processes",
     "projection_letters",
     "projection_offsets",
     "projection_versions",
@@ -152,4 +163,63 @@ projection_letters = Table(
     Column("retries", Integer, nullable=False),
     Column("error", Text, nullable=False),
     PrimaryKeyConstraint("name", "generation", "aggregate_id"),
+)
+
+# Locked by every transaction that changes instances of the process.
+processes = Table("processes", metadata, Column("name", String(127), primary_key=True))
+
+process_instances = Table(
+    "process_instances",
+    metadata,
+    Column("process", String(127), nullable=False),
+    Column("instance", String(255), nullable=False),
+    Column("state", Text),  # NULL: its first event could not be handled
+    Column("state_version", Integer, nullable=False),
+    Column("undo", Text, nullable=False),
+    Column("ended", Boolean, nullable=False),
+    Column("began_at", UtcDateTime, nullable=False),
+    Column("changed_at", UtcDateTime, nullable=False),
+    Column("last_event", String(127), nullable=False),
+    Column("last_aggregate_id", String(255), nullable=False),
+    Column("seen", BigInteger, nullable=False),
+    Column("sent", BigInteger, nullable=False),
+    # Set: it is parked, and what comes for it waits.
+    Column("error", Text),
+    Column("parked_at", UtcDateTime),
+    Column("retries", Integer, nullable=False),
+    PrimaryKeyConstraint("process", "instance"),
+)
+
+process_journal = Table(
+    "process_journal",
+    metadata,
+    Column("process", String(127), nullable=False),
+    Column("instance", String(255), nullable=False),
+    Column("number", BigInteger, nullable=False),
+    Column("aggregate_id", String(255), nullable=False),
+    Column("command_id", String(255), nullable=False),
+    Column("outcome", String(8), nullable=False),  # done, waits, skipped
+    PrimaryKeyConstraint("process", "instance", "number"),
+    UniqueConstraint(
+        "process", "instance", "aggregate_id", "command_id", name="uq_process_journal_cause"
+    ),
+)
+
+process_commands = Table(
+    "process_commands",
+    metadata,
+    Column("process", String(127), nullable=False),
+    Column("command_id", String(36), nullable=False),
+    Column("instance", String(255), nullable=False),
+    Column("number", BigInteger, nullable=False),
+    Column("name", String(127), nullable=False),
+    Column("aggregate_id", String(255), nullable=False),
+    Column("body", Text, nullable=False),
+    Column("due", UtcDateTime),
+    Column("made_at", UtcDateTime, nullable=False),
+    Column("sent", Boolean, nullable=False),
+    Column("refused", Text),  # why it was rejected, and no handler was there for that
+    PrimaryKeyConstraint("process", "command_id"),
+    Index("ix_process_commands_instance", "process", "instance", "number"),
+    Index("ix_process_commands_unsent", "process", "sent"),
 )

@@ -1,7 +1,7 @@
 """A small domain, databases and a scripted transport for the tests of the event side."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,11 +15,14 @@ from headrace._domain.message import AggregateId, Command, DomainEvent, EventCon
 from headrace._domain.registry import Registry
 from headrace._domain.stream import EventStream, Rejection
 from headrace._projecting.letters import Letters
+from headrace._projecting.process import Compensate, End, Process, Undo
 from headrace._projecting.projection import Projection
 from headrace._projecting.read_models import ReadModels
+from headrace._projecting.workflows import Later
 from headrace.serialization import JsonSerializer
 from headrace.settings import Settings
 from headrace.stores.schema import upgrade
+from headrace.testing.fakes import FakeClock
 from headrace.transports.base import Incoming, OffsetLoader, Outgoing, QueueId
 
 TOPIC = "shop.events"
@@ -191,6 +194,12 @@ class FakeStore:
             and after_version < stream.version <= (to_version or stream.version)
         ]
 
+    async def find_command(self, aggregate_id: str, command_id: str) -> EventStream | None:
+        for stream in self.streams:
+            if (stream.aggregate_id, stream.command_id) == (aggregate_id, command_id):
+                return stream
+        return None
+
 
 @pytest.fixture
 def store() -> FakeStore:
@@ -319,3 +328,58 @@ def make_parts(
 ) -> Callable[[], tuple[Projection[Total], FakeStore, FakeTransport]]:
     """Makes a projection, a store and a topic for each example of a property."""
     return lambda: (make_totals(), FakeStore(), FakeTransport(serializer))
+
+
+class Copying(BaseModel):
+    """What an instance of `make_copies` remembers."""
+
+    sum: int = 0
+    trouble: str = ""
+
+
+def make_copies(
+    refuses: Iterable[int] = (), *, state_version: int = 1, factor: int = 1
+) -> Process[Copying]:
+    """A process that adds what is added to another counter, until it is cleared.
+
+    It counts what it has seen, so that a second reaction shows; it raises at what it `refuses`.
+    """
+    copies = Process("copies", state=Copying, state_version=state_version)
+    unbearable = set(refuses)
+
+    @copies.on
+    def added(state: Copying | None, event: Added, context: EventContext) -> Iterator[Any]:
+        if event.amount in unbearable:
+            raise RuntimeError(f"{event.amount} is not bearable")
+        state = state or Copying()
+        total = state.sum + event.amount * factor
+        yield state.model_copy(update={"sum": total})
+        yield Add(counter_id=f"{context.aggregate_id}-copy", amount=total)
+        yield Undo(Add(counter_id=f"{context.aggregate_id}-copy", amount=-event.amount))
+
+    @copies.on(key="text")
+    def noted(state: Copying, event: Noted, context: EventContext) -> Iterator[Any]:
+        yield Later(Add(counter_id="reminders", amount=1), at=context.recorded_at)
+        yield Compensate()
+
+    @copies.on
+    def cleared(state: Copying, event: Cleared, context: EventContext) -> Iterator[Any]:
+        yield Add(counter_id=f"{context.aggregate_id}-copy", amount=-state.sum)
+        yield End()
+
+    @copies.on_rejection
+    def refused(state: Copying, command: Add, rejection: Rejection) -> Iterator[Any]:
+        yield state.model_copy(update={"trouble": f"{command.amount}: {rejection.sentence}"})
+        yield Compensate()
+
+    return copies
+
+
+@pytest.fixture
+def make_process() -> Callable[..., Process[Copying]]:
+    return make_copies
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()

@@ -1,0 +1,284 @@
+"""
+The loop of one process: a batch of events into its instances, then their commands into the queue.
+
+    poll ─▶ one transaction: states, journal, commands ─▶ send ─▶ note that they are sent ─▶ ack
+
+A crash anywhere repeats what is left with the same ids: before the commit nothing has happened,
+after it the commands are in the database, and whoever runs the process next sends them.
+
+    a database or the queue is away   waited out
+    a handler raises                  found by going one by one, tried again `error_retries_max`
+                                      times, then its instance is PARKED: what comes for it waits in
+                                      the database for `headrace process retry`, the others go on
+    a stream does not decode, or has  HELD: it and its aggregate's later ones wait, unacknowledged,
+    no usable key                     for a restart with repaired code
+
+Sits between: a subscription to the event topic, and `instances` and the command bus. Must never know
+a broker.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+from functools import partial
+from typing import Any, Final
+
+import structlog
+
+from headrace._domain.stream import EventStream
+from headrace._projecting.instances import (
+    Outdated,
+    ReactionFailed,
+    Taken,
+    find_unsent,
+    mark_sent,
+    take,
+)
+from headrace._projecting.outages import is_outage
+from headrace._projecting.process import Process
+from headrace._projecting.process_runner import EnvelopeSender
+from headrace._projecting.read_models import ReadModels
+from headrace._projecting.stuck import StuckInstances
+from headrace._runtime.backoff import Backoff
+from headrace._runtime.clock import Clock, SystemClock
+from headrace.serialization import CommandEnvelope, Serializer
+from headrace.settings import Settings
+from headrace.stores.base import EventStore
+from headrace.transports.base import Incoming, Subscription, Transport
+
+__all__ = ["ProcessRunner"]
+
+log = structlog.get_logger(__name__)
+
+# Streams per transaction: they share its flush, and a handler that raises costs so many again.
+_BATCH_MAX: Final = 256
+# How often commands are looked for that nobody has sent, and how old those are: one whose sender is
+# at work is sent within a fraction of that, and sending it twice would do no harm.
+_SWEEP_MS: Final = 1_000
+_UNSENT_MS: Final = 5_000
+
+
+class ProcessRunner:
+    """Feeds one process; any number of them may, each on its queues.
+
+    Args:
+        process: what reacts.
+        app_name: names the event topic and the consumer group.
+        read_models: the database that keeps its instances.
+        store: has what instances have seen, where their state is made anew.
+        transport: brings the events.
+        bus: takes the commands.
+        serializer: decodes the events.
+        settings: attempts and pauses.
+        clock: dates instances.
+        sweep_ms: how often it looks for commands that nobody has sent.
+    """
+
+    def __init__(  # noqa: PLR0913 - the parts it is put together from, all by name
+        self,
+        *,
+        process: Process[Any],
+        app_name: str,
+        read_models: ReadModels,
+        store: EventStore,
+        transport: Transport,
+        bus: EnvelopeSender,
+        serializer: Serializer,
+        settings: Settings,
+        clock: Clock | None = None,
+        sweep_ms: int = _SWEEP_MS,
+    ) -> None:
+        self._process = process
+        self._topic = f"{app_name}.events"
+        self._group = f"{app_name}.process.{process.name}"
+        self._read_models = read_models
+        self._stuck = StuckInstances(process, read_models, store, serializer, clock=clock)
+        self._transport = transport
+        self._bus = bus
+        self._serializer = serializer
+        self._faults_max = settings.error_retries_max
+        self._backoff = Backoff(ms_min=settings.retry_ms_min, ms_max=settings.retry_ms_max)
+        self._clock = clock or SystemClock()
+        self._sweep_ms = sweep_ms
+        self._held: set[str] = set()
+        self._lapses = 0
+
+    @property
+    def held(self) -> frozenset[str]:
+        """The aggregates whose events wait because one of them cannot be read."""
+        return frozenset(self._held)
+
+    async def run(self) -> None:
+        """Works until cancelled; whatever breaks is begun anew after a pause."""
+        while True:
+            try:
+                subscription = await self._transport.subscribe(self._group, [self._topic])
+                try:
+                    await self._follow(subscription)
+                finally:
+                    await subscription.aclose()
+            except Exception as error:  # noqa: BLE001 - adapters raise what they like; logged, repeated
+                self._lapses += 1
+                log.warning(
+                    "process will subscribe again",
+                    process=self._process.name,
+                    attempt=self._lapses,
+                    error=repr(error),
+                )
+            await self._backoff.pause(max(1, self._lapses))
+
+    async def _follow(self, subscription: Subscription) -> None:
+        # Whatever was held is delivered again to a new subscription.
+        self._held.clear()
+        while True:
+            messages = await self._poll(subscription)
+            self._lapses = 0
+            for first in range(0, len(messages), _BATCH_MAX):
+                await self._handle(subscription, messages[first : first + _BATCH_MAX])
+
+    async def _poll(self, subscription: Subscription) -> list[Incoming]:
+        """Polls; sends what nobody has sent before, and whenever nothing comes."""
+        poll = asyncio.ensure_future(subscription.poll())
+        try:
+            await self._sweep()
+            while not (await asyncio.wait({poll}, timeout=self._sweep_ms / 1_000))[0]:
+                await self._sweep()
+            return poll.result()
+        finally:
+            if not poll.done():
+                poll.cancel()
+                await asyncio.gather(poll, return_exceptions=True)
+
+    async def _sweep(self) -> None:
+        unsent = await self._read_models.transact(
+            partial(
+                find_unsent,
+                process=self._process.name,
+                made_before=self._clock.now() - timedelta(milliseconds=_UNSENT_MS),
+                serializer=self._serializer,
+            )
+        )
+        await self._send(unsent)
+
+    async def _handle(self, subscription: Subscription, messages: Sequence[Incoming]) -> None:
+        streams: list[EventStream] = []
+        done: list[Incoming] = []
+        for message in messages:
+            if message.key in self._held:
+                continue
+            try:
+                stream = self._serializer.decode_published(message.body)
+                self._process.keys_of(stream)
+            except Exception as error:  # noqa: BLE001 - bytes and user code may raise anything; held
+                self._hold(message, error)
+                continue
+            done.append(message)
+            if self._process.concerns(stream):
+                streams.append(stream)
+        if streams:
+            await self._react(streams)
+        for message in done:
+            subscription.ack(message)
+
+    async def _react(self, streams: Sequence[EventStream]) -> None:
+        try:
+            await self._send(await self._take(streams))
+        except ReactionFailed:
+            for stream in streams:
+                await self._react_alone(stream)
+
+    async def _react_alone(self, stream: EventStream) -> None:
+        faults = 0
+        while True:
+            try:
+                park = faults >= self._faults_max
+                await self._send(await self._take([stream], park=park))
+            except ReactionFailed as error:
+                faults += 1
+                log.warning(
+                    "process will try again",
+                    process=self._process.name,
+                    instance=error.key,
+                    attempt=faults,
+                    error=str(error),
+                )
+                await self._backoff.pause(faults)
+            else:
+                return
+
+    async def _take(self, streams: Sequence[EventStream], *, park: bool = False) -> Any:
+        """Returns the commands that follow from streams, which are kept by now."""
+        while True:
+            outcome: Taken | Outdated = await self._persist(
+                partial(self._read_models.transact, partial(self._transact, streams, park)),
+                "keep the instances",
+            )
+            if isinstance(outcome, Taken):
+                return outcome.commands
+            for key in sorted(outcome.keys):
+                await self._persist(partial(self._stuck.refold, key), "make a state anew")
+
+    def _transact(self, streams: Sequence[EventStream], park: bool, connection: Any) -> Any:
+        return take(
+            connection,
+            process=self._process,
+            streams=streams,
+            serializer=self._serializer,
+            now=self._clock.now(),
+            park=park,
+        )
+
+    async def _send(self, commands: Sequence[CommandEnvelope]) -> None:
+        """Sends commands, those to one aggregate one after another, and notes that."""
+        if not commands:
+            return
+        lanes: dict[str, list[CommandEnvelope]] = {}
+        for envelope in commands:
+            lanes.setdefault(envelope.aggregate_id, []).append(envelope)
+        async with asyncio.TaskGroup() as sending:
+            for lane in lanes.values():
+                sending.create_task(self._send_in_order(lane))
+        ids = [envelope.command_id for envelope in commands]
+        await self._persist(
+            partial(
+                self._read_models.transact,
+                partial(mark_sent, process=self._process.name, command_ids=ids),
+            ),
+            "note what was sent",
+        )
+
+    async def _send_in_order(self, lane: Sequence[CommandEnvelope]) -> None:
+        for envelope in lane:
+            await self._persist(partial(self._bus.send_envelope, envelope), "send a command")
+
+    async def _persist(self, action: Any, what: str) -> Any:
+        """Waits an outage out; anything else is raised."""
+        attempt = 0
+        while True:
+            try:
+                return await action()
+            except Exception as error:
+                if not is_outage(error):
+                    raise
+                attempt += 1
+                # At 1, 2, 4, 8, …: in an outage hundreds of commands try again side by side.
+                if attempt & (attempt - 1) == 0:
+                    log.warning(
+                        "process waits",
+                        process=self._process.name,
+                        what=what,
+                        attempt=attempt,
+                        error=repr(error),
+                    )
+            await self._backoff.pause(attempt)
+
+    def _hold(self, message: Incoming, error: Exception) -> None:
+        self._held.add(message.key)
+        log.error(
+            "process holds the events of an aggregate; repair it and restart",
+            process=self._process.name,
+            aggregate_id=message.key,
+            queue=message.queue,
+            offset=message.offset,
+            error=repr(error),
+        )

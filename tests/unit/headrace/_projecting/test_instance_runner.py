@@ -1,0 +1,272 @@
+"""A process's loop: exactly once into instances, every command sent with the same id."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from headrace._projecting.instance_runner import ProcessRunner
+from headrace._projecting.read_models import ReadModels
+from headrace.errors import CommandRefused
+from headrace.serialization import CommandEnvelope
+
+
+class Crash(BaseException):
+    """The end of a process, at the worst moment."""
+
+
+class FakeBus:
+    """Takes commands; fails or dies when told to."""
+
+    def __init__(self) -> None:
+        self.sent: list[CommandEnvelope] = []
+        self.errors: list[BaseException] = []
+
+    async def send_envelope(self, envelope: CommandEnvelope) -> None:
+        if self.errors:
+            raise self.errors.pop(0)
+        self.sent.append(envelope)
+
+    @property
+    def amounts(self) -> list[int]:
+        return [one.command.model_dump()["amount"] for one in self.sent]
+
+    @property
+    def ids(self) -> set[tuple[str, str, str]]:
+        return {
+            (one.aggregate_id, one.command_id, one.command.model_dump_json()) for one in self.sent
+        }
+
+
+@pytest.fixture
+def bus() -> FakeBus:
+    return FakeBus()
+
+
+@pytest.fixture
+def make_runner(
+    transport: Any, bus: FakeBus, serializer: Any, settings: Any, store: Any, clock: Any
+) -> Callable[..., ProcessRunner]:
+    def make(process: Any, models: ReadModels) -> ProcessRunner:
+        return ProcessRunner(
+            process=process,
+            app_name="shop",
+            read_models=models,
+            store=store,
+            transport=transport,
+            bus=bus,
+            serializer=serializer,
+            settings=settings,
+            clock=clock,
+            sweep_ms=1,
+        )
+
+    return make
+
+
+@asynccontextmanager
+async def running(runner: ProcessRunner) -> AsyncIterator[None]:
+    task = asyncio.create_task(runner.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    """Lets the others run until the condition holds; the test's own timeout is the bound."""
+    while not condition():
+        await asyncio.sleep(0)
+
+
+def acked(transport: Any) -> int:
+    return sum(len(subscription.acked) for subscription in transport.subscriptions)
+
+
+async def test_commands_are_sent_in_order_and_then_their_events_are_acknowledged(
+    make_runner: Any, make_process: Any, read_models: Any, transport: Any, domain: Any, bus: FakeBus
+) -> None:
+    for version in (1, 2, 3):
+        transport.put(domain.stream("a", version))
+    transport.put(domain.stream("b", 1, domain.Noted(text="nobody there")))
+    async with running(make_runner(make_process(), read_models)):
+        await until(lambda: acked(transport) == 4)
+    assert transport.groups == ["shop.process.copies"]
+    assert bus.amounts == [1, 3, 6]
+
+
+async def test_events_that_come_again_send_nothing_again(
+    make_runner: Any, make_process: Any, sqlite_models: Any, transport: Any, domain: Any, bus: Any
+) -> None:
+    for version in (1, 2):
+        transport.put(domain.stream("a", version))
+        transport.put(domain.stream("a", version))
+    for _ in range(2):  # the second one starts over from the beginning
+        before = acked(transport)
+        async with running(make_runner(make_process(), sqlite_models)):
+            await until(lambda: acked(transport) == before + 4)  # noqa: B023 - awaited here
+    assert bus.amounts == [1, 3]
+
+
+async def test_two_members_on_the_same_queues_move_each_instance_once(
+    make_runner: Any, make_process: Any, read_models: Any, transport: Any, domain: Any, bus: Any
+) -> None:
+    for version in range(1, 21):
+        transport.put(domain.stream("a", version))
+        transport.put(domain.stream("b", version))
+    async with (
+        running(make_runner(make_process(), read_models)),
+        running(make_runner(make_process(), read_models)),
+    ):
+        await until(lambda: acked(transport) == 80)
+    sums = [version * (version + 1) // 2 for version in range(1, 21)]
+    assert Counter(bus.amounts) == Counter(sums * 2)
+
+
+async def test_a_queue_that_is_away_is_waited_out(
+    make_runner: Any, make_process: Any, sqlite_models: Any, transport: Any, domain: Any, bus: Any
+) -> None:
+    bus.errors = [CommandRefused("away")] * 9
+    transport.put(domain.stream("a", 1))
+    async with running(make_runner(make_process(), sqlite_models)):
+        await until(lambda: acked(transport) == 1)
+    assert bus.amounts == [1]
+
+
+async def test_a_handler_that_fails_parks_its_instance_and_no_other(
+    make_runner: Any, make_process: Any, sqlite_models: Any, transport: Any, domain: Any, bus: Any
+) -> None:
+    for version in (1, 2, 3):
+        transport.put(domain.stream("a", version))
+        transport.put(domain.stream("b", version, domain.Added(amount=10 * version)))
+    async with running(make_runner(make_process([2]), sqlite_models)):
+        await until(lambda: acked(transport) == 6)
+    assert Counter(bus.amounts) == Counter([1, 10, 30, 60])
+
+
+async def test_a_handler_that_fails_less_often_than_it_is_tried_parks_nothing(
+    make_runner: Any, make_process: Any, sqlite_models: Any, transport: Any, domain: Any, bus: Any
+) -> None:
+    process = make_process()
+    handle, failures = process._on[domain.Added].handle, [1, 2]
+
+    def failing(*arguments: Any) -> Any:
+        if failures:
+            failures.pop()
+            raise RuntimeError("not now")
+        return handle(*arguments)
+
+    object.__setattr__(process._on[domain.Added], "handle", failing)
+    transport.put(domain.stream("a", 1))
+    async with running(make_runner(process, sqlite_models)):
+        await until(lambda: acked(transport) == 1)
+    assert bus.amounts == [1]
+
+
+async def test_what_does_not_decode_holds_its_aggregate_until_a_restart(
+    make_runner: Any, make_process: Any, sqlite_models: Any, transport: Any, domain: Any, bus: Any
+) -> None:
+    bad = transport.put_raw((domain.topic, 0), "a", b"no json")
+    transport.put(domain.stream("a", 1), queue=0)
+    transport.put(domain.stream("b", 1), queue=0)
+    runner = make_runner(make_process(), sqlite_models)
+    async with running(runner):
+        await until(lambda: acked(transport) == 1)
+        assert runner.held == {"a"}
+    assert transport.subscriptions[0].acked == [(bad.queue, 2)]
+
+
+async def test_a_new_state_version_makes_states_anew_and_goes_on(
+    make_runner: Any,
+    make_process: Any,
+    sqlite_models: Any,
+    transport: Any,
+    domain: Any,
+    bus: Any,
+    store: Any,
+) -> None:
+    store.streams = [domain.stream("a", version) for version in (1, 2)]
+    for stream in store.streams:
+        transport.put(stream)
+    async with running(make_runner(make_process(), sqlite_models)):
+        await until(lambda: acked(transport) == 2)
+    transport.put(domain.stream("a", 3))
+    async with running(make_runner(make_process(state_version=2, factor=10), sqlite_models)):
+        await until(lambda: acked(transport) == 5)
+    # Seen were 1 and 2, which the new code makes 30 of; then came 3.
+    assert bus.amounts == [1, 3, 60]
+
+
+async def test_commands_of_one_who_died_are_sent_by_the_next_one_even_without_a_redelivery(
+    make_runner: Any,
+    make_process: Any,
+    sqlite_models: Any,
+    transport: Any,
+    domain: Any,
+    bus: Any,
+    clock: Any,
+) -> None:
+    transport.put(domain.stream("a", 1))
+    bus.errors = [Crash()]
+    with pytest.raises(BaseExceptionGroup):
+        await make_runner(make_process(), sqlite_models).run()
+    transport.logs = {queue: [] for queue in transport.logs}
+    async with running(make_runner(make_process(), sqlite_models)):
+        await transport.parked.wait()
+        assert bus.amounts == []  # its sender may still be at work
+        clock.advance(10_000)
+        await until(lambda: bus.amounts == [1])
+
+
+@pytest.mark.parametrize("moment", range(1, 12))
+async def test_a_crash_at_any_moment_ends_in_the_same_commands_with_the_same_ids(
+    make_runner: Any,
+    make_process: Any,
+    sqlite_models: Any,
+    transport: Any,
+    domain: Any,
+    bus: Any,
+    clock: Any,
+    moment: int,
+) -> None:
+    for version in (1, 2):
+        transport.put(domain.stream("a", version))
+        transport.put(domain.stream("b", version))
+    transport.put(domain.stream("a", 3, domain.Cleared()))
+    transport.poll_max = 2
+    runner = make_runner(make_process(), sqlite_models)
+    transact, left = sqlite_models.transact, [moment]
+
+    async def dying(work: Any) -> Any:
+        # Odd moments come before a commit, even ones after it.
+        left[0] -= 1
+        if left[0] == 0:
+            raise Crash
+        done = await transact(work)
+        left[0] -= 1
+        if left[0] == 0:
+            raise Crash
+        return done
+
+    sqlite_models.transact = dying
+    died = asyncio.create_task(runner.run())
+    with pytest.raises(Crash):
+        await died
+    sqlite_models.transact = transact
+    clock.advance(10_000)
+    before = acked(transport)
+    async with running(make_runner(make_process(), sqlite_models)):
+        await until(lambda: acked(transport) == before + 5)
+    expected = {
+        ("a-copy", '{"counter_id":"a-copy","amount":1}'),
+        ("a-copy", '{"counter_id":"a-copy","amount":3}'),
+        ("a-copy", '{"counter_id":"a-copy","amount":-3}'),
+        ("b-copy", '{"counter_id":"b-copy","amount":1}'),
+        ("b-copy", '{"counter_id":"b-copy","amount":3}'),
+    }
+    assert {(aggregate, command) for aggregate, _, command in bus.ids} == expected
+    assert len({command_id for _, command_id, _ in bus.ids}) == len(expected)
