@@ -2,7 +2,7 @@
 A consumer's membership in its group, and the queues that follow from it.
 
 Joins, sends heartbeats, joins again when the connection or the membership was lost, and watches
-the topics for new queues. From the group's view and the topics' sizes it computes the member's own
+the topics for new and frozen queues. From the group's view and the topics' sizes it computes the member's own
 queues, as every other member does.
 
 Sits between: the broker's group and `consumer`, which is told of every change.
@@ -109,6 +109,8 @@ class Membership:
         self._held: frozenset[QueueRef] = frozenset()
         self._members: list[GroupMember] = []
         self._queues: dict[str, int] = {}
+        # Those that are frozen for reading: whoever had them would only wait for them.
+        self._frozen: frozenset[QueueRef] = frozenset()
         self._described_at_ms: int | None = None
         self._disturbed = asyncio.Event()
         self._joined = False
@@ -196,8 +198,8 @@ class Membership:
         sent_at_ms = self._clock.monotonic_ms()
         answer = decode(GroupAnswer, await self._request(RequestCode.HEARTBEAT, encode(beat)))
         self._listeners.on_beat(sent_at_ms)
-        grown = self._is_stale() and await self._describe()
-        if self._joined and (self._hear(answer.generation, answer.members) or grown):
+        changed = self._is_stale() and await self._describe()
+        if self._joined and (self._hear(answer.generation, answer.members) or changed):
             self._allocate()
 
     def _is_stale(self) -> bool:
@@ -207,10 +209,13 @@ class Membership:
         return age_ms >= self._settings.topics_refresh_ms
 
     async def _describe(self) -> bool:
-        """Asks for the topics' queues; returns whether they changed."""
+        """Asks for the topics' queues; returns whether they, or those frozen, changed."""
         body = encode(DescribeTopics(topics=self._topics))
         answer = decode(TopicsAnswer, await self._request(RequestCode.DESCRIBE_TOPICS, body))
         queues = {topic.topic: topic.queues for topic in answer.topics}
+        frozen = frozenset(
+            QueueRef(topic.topic, number) for topic in answer.topics for number in topic.unreadable
+        )
         if self._described_at_ms is None:
             self.first_seen = frozenset(
                 QueueRef(topic, number)
@@ -218,8 +223,9 @@ class Membership:
                 for number in range(count)
             )
         self._described_at_ms = self._clock.monotonic_ms()
-        grown, self._queues = queues != self._queues, queues
-        return grown
+        changed = (queues, frozen) != (self._queues, self._frozen)
+        self._queues, self._frozen = queues, frozen
+        return changed
 
     def _hear(self, generation: int, members: list[GroupMember]) -> bool:
         if generation <= self.generation:
@@ -236,6 +242,7 @@ class Membership:
                 queues=self._queues,
                 strategy=self._strategy,
                 held={member.member: _queues(member.held) for member in self._members},
+                frozen=self._frozen,
             )
         except Exception as error:  # noqa: BLE001 - the strategy may be the application's
             _log.exception("the allocation strategy failed", group=self._group)

@@ -38,6 +38,7 @@ def allocate(
     queues: Mapping[str, int],
     strategy: Strategy = average,
     held: Mapping[str, Collection[QueueRef]] = _NOTHING,
+    frozen: Collection[QueueRef] = (),
 ) -> frozenset[QueueRef]:
     """A member's queues over all its topics.
 
@@ -47,6 +48,7 @@ def allocate(
         queues: each topic that exists and its number of queues.
         strategy: how one topic is divided.
         held: what each member held before, for the strategy that moves the fewest.
+        frozen: queues that give no messages; nobody gets them.
 
     Raises:
         ValueError: the strategy gave what it was not given.
@@ -58,7 +60,10 @@ def allocate(
     for topic in members.get(member, ()):
         if queues.get(topic, 0) > 0:
             subscribed = sorted(name for name, topics in members.items() if topic in topics)
-            everything = [QueueRef(topic, number) for number in range(queues[topic])]
+            numbered = [QueueRef(topic, number) for number in range(queues[topic])]
+            everything = [queue for queue in numbered if queue not in frozen]
+            if not everything:
+                continue
             given = frozenset(strategy(member, subscribed, everything))
             if not given.issubset(everything):
                 raise ValueError(

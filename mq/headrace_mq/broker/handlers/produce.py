@@ -9,6 +9,7 @@ import structlog
 
 from headrace_mq._net.server import Connection
 from headrace_mq.broker.peers import Peer
+from headrace_mq.broker.schedule_delivery import PRODUCER_ID
 from headrace_mq.broker.state import BrokerState
 from headrace_mq.errors import (
     BrokerError,
@@ -80,6 +81,11 @@ def _append(state: BrokerState, header: BatchHeader, batch: memoryview) -> tuple
         raise InvalidArgument(
             f"a record batch has at most {state.batch_bytes_max} bytes here, this one has"
             f" {len(batch)}; send smaller batches"
+        )
+    if header.producer_id == PRODUCER_ID:
+        raise InvalidArgument(
+            f"producer id {PRODUCER_ID} is the broker's own, for scheduled messages; take a random"
+            " one of 63 bits"
         )
     state.watermarks.check()
     topic = header.queue.topic

@@ -130,6 +130,7 @@ class FakeBroker:
         self.creates_topics = True
         self.topics: dict[str, int] = {}
         self.frozen: set[QueueRef] = set()
+        self.unreadable: set[QueueRef] = set()
         self.batches: dict[QueueRef, list[bytes]] = defaultdict(list)
         self.first: dict[QueueRef, int] = defaultdict(int)
         self.offsets: dict[tuple[str, QueueRef], int] = {}
@@ -254,6 +255,7 @@ class FakeBroker:
                     self.topics[n],
                     "transient",
                     [q.queue_id for q in self.frozen if q.topic == n],
+                    [q.queue_id for q in self.unreadable if q.topic == n],
                 )
                 for n in names
                 if n in self.topics

@@ -235,6 +235,20 @@ async def test_added_queues_are_found_at_the_next_refresh(
     assert watched.membership.first_seen == queues(*range(4))
 
 
+async def test_queues_that_are_frozen_for_reading_are_nobodys_until_they_are_thawed(
+    broker: Any, watched: Watched, clock: Any, until: Until
+) -> None:
+    broker.unreadable = {QueueRef("t", 1)}
+    clock.time_ms += ConsumerSettings().topics_refresh_ms
+    await until(lambda: len(watched.changes) == 2)
+    assert watched.changes[-1] == queues(0, 2, 3)
+    assert watched.membership.first_seen == queues(0, 1, 2, 3)
+    broker.unreadable = set()
+    clock.time_ms += ConsumerSettings().topics_refresh_ms
+    await until(lambda: len(watched.changes) == 3)
+    assert watched.changes[-1] == queues(0, 1, 2, 3)
+
+
 async def test_leaving_needs_no_expiry(broker: Any, link: Link, clock: Any) -> None:
     watched = Watched(link, clock)
     await watched.membership.leave()

@@ -108,3 +108,23 @@ def test_an_applications_own_strategy_divides() -> None:
 def test_a_strategy_that_gives_what_is_not_there_is_a_mistake() -> None:
     with pytest.raises(ValueError, match="none of the 2 queues of topic 't'"):
         allocate("a", members={"a": ["t"]}, queues={"t": 2}, strategy=lambda *_: [QueueRef("t", 2)])
+
+
+@given(
+    group=subscriptions,
+    frozen=st.frozensets(st.builds(QueueRef, st.just("a"), st.integers(0, 7))),
+    name=st.sampled_from(sorted(STRATEGIES)),
+)
+def test_frozen_queues_are_left_out_and_the_others_are_divided_as_if_they_were_all(
+    group: dict[str, list[str]], frozen: frozenset[QueueRef], name: str
+) -> None:
+    strategy = STRATEGIES[name]
+    open_ones = [queue for queue in queues(6, "a") if queue not in frozen]
+    subscribed = sorted(member for member, topics in group.items() if "a" in topics)
+    for member in group:
+        share = allocate(
+            member, members=group, queues={"a": 6}, strategy=strategy, frozen=frozen,
+            held=dict.fromkeys(group, frozen),
+        )  # fmt: skip
+        divided = open_ones and member in subscribed
+        assert share == set(strategy(member, subscribed, open_ones) if divided else ())

@@ -231,3 +231,9 @@ async def test_a_broker_that_starts_on_a_full_disk_refuses_from_the_first_messag
     disk.percent = 99.0
     client = await connect(await start(disk=disk))
     assert (await client.produce(batch("t", 0))).results[0].code == ResponseCode.STORE_FULL
+
+
+async def test_the_brokers_own_producer_id_is_refused(client, batch) -> None:
+    answer = await client.produce(batch(producer_id=1), batch(producer_id=2))
+    assert [result.code for result in answer.results] == [ResponseCode.INVALID_ARGUMENT, 0]
+    assert "producer id 1" in answer.results[0].sentence
