@@ -29,6 +29,7 @@ from headrace._projecting.projection import Projection
 from headrace._projecting.workflows import ProcessManager
 from headrace.bus import CommandBus
 from headrace.errors import DefinitionError, ProcessError, ProjectionNotFound
+from headrace.letters import CommandLetters
 from headrace.running import RunningApp
 from headrace.serialization import JsonSerializer
 from headrace.settings import Settings
@@ -305,6 +306,19 @@ class App:
             stack.push_async_callback(bus.aclose)
             yield bus
 
+    @asynccontextmanager
+    async def command_letters(self, settings: Settings) -> AsyncIterator[CommandLetters]:
+        """Opens the commands that were put aside; without a broker they can only be looked at."""
+        from headrace.stores.opening import open_command_letters
+
+        async with AsyncExitStack() as stack:
+            letters = await open_command_letters(settings.event_store)
+            stack.push_async_callback(letters.aclose)
+            transport = None
+            if settings.broker is not None:
+                transport = await stack.enter_async_context(_transport(settings))
+            yield CommandLetters(self.name, letters, transport)
+
     def _handling(self, read_models: "ReadModels", transport: Transport) -> "Handling":
         from headrace.waiting import Handling
 
@@ -324,12 +338,14 @@ class App:
         published, process managers, projections, connections.
         """
         from headrace._projecting.read_models import ReadModels
-        from headrace.stores.opening import open_event_store
+        from headrace.stores.opening import open_command_letters, open_event_store
 
         serializer = self.serializer
         async with AsyncExitStack() as stack:
             store = await open_event_store(settings.event_store, serializer)
             stack.push_async_callback(store.aclose)
+            letters = await open_command_letters(settings.event_store)
+            stack.push_async_callback(letters.aclose)
             read_models = ReadModels(settings.read_models)
             stack.push_async_callback(read_models.aclose)
             for projection in self._projections.values():
@@ -344,7 +360,13 @@ class App:
                 progress=self._handling(read_models, transport),
             )
             stack.push_async_callback(bus.aclose)
-            running = RunningApp(self.projection, bus=bus, store=store, read_models=read_models)
+            running = RunningApp(
+                self.projection,
+                bus=bus,
+                store=store,
+                read_models=read_models,
+                letters=CommandLetters(self.name, letters, transport),
+            )
             # Stopped in the reverse of this order: the command service last started, first ended.
             for name, run in self._runners(running, transport, serializer, settings):
                 running.start(name, run)
@@ -402,6 +424,7 @@ class App:
             name=self.name,
             handlers=self.handlers,
             store=running.store,
+            letters=running.letters.store,
             transport=transport,
             serializer=serializer,
             settings=settings,

@@ -115,7 +115,7 @@ class ProjectionNotFound(ProjectionError):
 
 
 class LetterNotFound(ProjectionError):
-    """The projection has not parked that aggregate."""
+    """There is no such letter: the projection has not parked it, or the command is done."""
 
 
 class RebuildRunning(ProjectionError):

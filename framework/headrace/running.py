@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from headrace._projecting.projection import Projection
 from headrace.bus import CommandBus, CommandResult
+from headrace.letters import CommandLetters
 
 if TYPE_CHECKING:  # both load a database driver: only when an application runs
     from headrace._projecting.processes import Processes
@@ -34,6 +35,7 @@ class RunningApp:
         bus: sends commands to it.
         store: its event store.
         read_models: the tables of its projections.
+        letters: commands that were parked, and those held behind them.
         projections: what keeps them up to date; each tells how it is doing in its `status`.
     """
 
@@ -44,11 +46,13 @@ class RunningApp:
         bus: CommandBus,
         store: "EventStore",
         read_models: "ReadModels",
+        letters: CommandLetters,
     ) -> None:
         self._projection = projection
         self.bus = bus
         self.store = store
         self.read_models = read_models
+        self.letters = letters
         self.projections: Sequence[ProjectionRunner[Any]] = ()
         self._tasks: list[asyncio.Task[None]] = []
 

@@ -47,8 +47,11 @@ class Settings(BaseModel):
     # Runs of a command that meets an unexpected error before it is parked.
     error_retries_max: int = Field(default=5, ge=0)
     # What becomes of an aggregate's later commands when one was parked: "go on" handles them; "hold"
-    # parks them as well, until the service starts again or its queue moves.
+    # holds them behind it, in their order, until it is retried or skipped.
     after_parked: Literal["go on", "hold"] = "go on"
+    # Commands parked and held before the command side stands still: as many are no accident but a
+    # release that is broken.
+    command_letters_max: int = Field(default=10_000, ge=1)
     # First and longest pause between such runs; doubled in between, with jitter.
     retry_ms_min: int = Field(default=50, ge=1)
     retry_ms_max: int = Field(default=5_000, ge=1)

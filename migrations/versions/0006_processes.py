@@ -1,14 +1,14 @@
 """
 Instances of processes: where they stand, what they have seen, what they have sent.
 
-Revision 0006, after 0003.
+Revision 0006, after 0004.
 """
 
 import sqlalchemy as sa
 from alembic import op
 
 revision = "0006"
-down_revision = "0003"
+down_revision = "0004"
 branch_labels = None
 depends_on = None
 

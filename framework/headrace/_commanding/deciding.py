@@ -73,10 +73,14 @@ class Failed:
     Attributes:
         error: for a machine.
         sentence: for a person.
+        holds: whether the aggregate's later commands are held behind it, where that is the policy.
+        held: whether it was not run at all, because it is held itself.
     """
 
     error: str
     sentence: str
+    holds: bool = True
+    held: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,19 +1,26 @@
 """
-Aggregates whose later commands are parked behind one that was: an order that is kept by refusing.
+Aggregates whose later commands are held behind one that was parked.
 
-Held in memory on purpose: a hold ends when the service starts again, with repaired code, or when
-another process takes the aggregate's queue over. Sits between: the lanes and a dictionary. Pure.
+In memory a picture of the letters, which are what lasts: it must be as new as the queue that brings
+the commands. Sits between: the lanes, which ask for every command, and `parking`. Pure.
 """
 
-__all__ = ["Holds"]
+from dataclasses import dataclass
 
-# Aggregates held at a time, at about 200 bytes each; more of them are a broken release, not a few
-# broken commands. The oldest hold makes way.
-HOLDS_MAX = 10_000
+__all__ = ["Hold", "Holds"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """Why an aggregate is held: the command that could not be handled, and what was wrong."""
+
+    command_id: str
+    error: str
+    sentence: str
 
 
 class Holds:
-    """Remembers which aggregates are held.
+    """Remembers which aggregates are held; as many as there may be letters.
 
     Attributes:
         enabled: whether anything is held at all.
@@ -21,20 +28,21 @@ class Holds:
 
     def __init__(self, *, enabled: bool) -> None:
         self.enabled = enabled
-        # Oldest first; by aggregate the parked command that the others stand behind.
-        self._held: dict[str, str] = {}
+        self._held: dict[str, Hold] = {}
 
-    def hold(self, aggregate_id: str, command_id: str) -> None:
-        """Begins a hold, unless the aggregate is held already."""
+    def hold(self, aggregate_id: str, hold: Hold) -> None:
+        """Begins a hold; one that is there already gets its newest reason."""
         if self.enabled:
-            self._held.setdefault(aggregate_id, command_id)
-            if len(self._held) > HOLDS_MAX:
-                del self._held[next(iter(self._held))]
+            self._held[aggregate_id] = hold
 
-    def find(self, aggregate_id: str) -> str | None:
-        """Returns the command that an aggregate is held by, or None."""
+    def find(self, aggregate_id: str) -> Hold | None:
+        """Returns what an aggregate is held by, or None."""
         return self._held.get(aggregate_id)
 
-    def release_all(self) -> None:
-        """Ends every hold: somebody else may have handled what was parked."""
+    def release(self, aggregate_id: str) -> None:
+        """Ends a hold, if there is one."""
+        self._held.pop(aggregate_id, None)
+
+    def clear(self) -> None:
+        """Forgets every hold, to be told anew."""
         self._held.clear()

@@ -10,7 +10,7 @@ is decided on top of it. Answers leave in order from the front of the mailbox:
     Recorded    the committer says what became of the stream (its table `NEXT_STEP`)
     Repeated    answered with what the store holds of the command
     Unchanged   the same, if the store holds anything; else answered as "unchanged"
-    Failed      the same, if the store holds anything; else parked
+    Failed      the same, if the store holds anything; else parked as a letter
 """
 
 import asyncio
@@ -27,8 +27,9 @@ from headrace._commanding.deciding import (
     Recorded,
     Unchanged,
 )
-from headrace._commanding.holds import Holds
+from headrace._commanding.holds import Hold, Holds
 from headrace._commanding.mailbox import Mailbox
+from headrace._commanding.parking import Parking
 from headrace._commanding.submission import Submission
 from headrace._domain.aggregate import Aggregate
 from headrace._domain.stream import EventStream
@@ -51,10 +52,6 @@ __all__ = ["Lane", "LaneParts"]
 # Commands run in a row before other aggregates get their turn on the event loop.
 RUNS_PER_TURN = 32
 
-# Failures that are no fault of the command.
-_BUSY = "Busy"
-_HELD = "Held"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneParts:
@@ -71,6 +68,7 @@ class LaneParts:
     committer: Committer
     publisher: Publisher
     answering: Answering
+    parking: Parking
     serializer: Serializer
     tasks: TaskSet
     backoff: Backoff
@@ -199,13 +197,9 @@ class Lane:
             await self._progress
 
     async def _decide(self, submission: Submission) -> Decision:
-        holder = self._parts.holds.find(self._aggregate_id)
-        if holder is not None and not self.knows_command():
-            return Failed(
-                error=_HELD,
-                sentence=f"command {holder} of aggregate {self._aggregate_id!r} is parked, and its"
-                " later commands are parked behind it",
-            )
+        hold = self._parts.holds.find(self._aggregate_id)
+        if hold is not None and not submission.is_letter and not self.knows_command():
+            return self._held(submission, hold)
         while submission.failure is None:
             decision = await self._parts.decider.decide(submission.envelope, self)
             if not isinstance(decision, Crashed) or not self._mailbox.counts:
@@ -217,6 +211,17 @@ class Lane:
                 return Failed(error=type(decision.error).__name__, sentence=str(decision.error))
             await self._parts.backoff.pause(submission.crashes)
         return submission.failure
+
+    def _held(self, submission: Submission, hold: Hold) -> Failed:
+        if submission.command_id == hold.command_id:
+            return Failed(error=hold.error, sentence=hold.sentence, held=True)
+        return Failed(
+            error="Held",
+            sentence=f"command {hold.command_id} of aggregate {self._aggregate_id!r} is parked, and"
+            " its later commands are held behind it; it is carried out when that one was retried"
+            " or skipped, and may be asked for by the same id",
+            held=True,
+        )
 
     def _accept(self, submission: Submission, decision: Decision) -> None:
         submission.decided(decision)
@@ -272,9 +277,10 @@ class Lane:
         submission.conflicts += 1
         if submission.conflicts > self._parts.settings.conflict_retries_max:
             submission.failure = Failed(
-                error=_BUSY,
+                error="Busy",
                 sentence=f"aggregate {self._aggregate_id!r} was changed by others during each of"
                 f" {submission.conflicts} runs; send the command again",
+                holds=False,
             )
         else:
             # The first rerun meets a fresh state and usually succeeds: only later ones wait.
@@ -322,10 +328,12 @@ class Lane:
             self._mailbox.settle()
             self._publish(submission, stored, self._parts.serializer.encode_stream(stored))
         elif isinstance(decision, Failed):
+            if decision.held and self._parts.holds.find(self._aggregate_id) is None:
+                # What it was held behind was done with meanwhile.
+                self._rewind(submission)
+                return
             self._mailbox.settle()
-            if decision.error not in {_BUSY, _HELD}:
-                self._parts.holds.hold(self._aggregate_id, submission.command_id)
-            self._parts.answering.park(
+            self._parts.parking.park(
                 submission.deliveries,
                 decision,
                 aggregate_id=self._aggregate_id,

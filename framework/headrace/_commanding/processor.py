@@ -15,11 +15,11 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from headrace._commanding.answering import Answering, dead_letter_topic
+from headrace._commanding.answering import Answering
 from headrace._commanding.deciding import Decider, Failed
 from headrace._commanding.handling import HandlerTable
-from headrace._commanding.holds import Holds
 from headrace._commanding.lane import Lane, LaneParts
+from headrace._commanding.parking import Parking
 from headrace._commanding.submission import Delivery, Submission
 from headrace._domain.identity import check_id
 from headrace._eventing.committer import Committer
@@ -31,9 +31,10 @@ from headrace._runtime.backoff import Backoff
 from headrace._runtime.clock import Clock, SystemClock
 from headrace._runtime.tasks import TaskSet
 from headrace.bus import command_topic
+from headrace.letters import RESUME
 from headrace.serialization import CommandEnvelope, Serializer
 from headrace.settings import Settings
-from headrace.stores.base import EventStore
+from headrace.stores.base import CommandLetterStore, EventStore
 from headrace.transports.base import Incoming, QueueId, Subscription, Transport
 
 __all__ = ["CommandProcessor"]
@@ -52,18 +53,20 @@ class CommandProcessor:
         name: the application's name; part of the topics' and the consumer group's names.
         handlers: which function handles which command.
         store: the event store, opened.
+        letters: where commands are kept that cannot be handled, opened.
         transport: the queue, started.
         serializer: knows the application's commands and events.
         settings: of the application.
         clock: tells the time.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of a service, each by its name
         self,
         *,
         name: str,
         handlers: HandlerTable,
         store: EventStore,
+        letters: CommandLetterStore,
         transport: Transport,
         serializer: Serializer,
         settings: Settings,
@@ -76,13 +79,7 @@ class CommandProcessor:
         self._settings = settings
         self._tasks = TaskSet(f"{name} commands")
         self._backoff = Backoff(ms_min=settings.retry_ms_min, ms_max=settings.retry_ms_max)
-        self._committer = Committer(
-            store=store,
-            streams_max=settings.commit_streams_max,
-            refusals_max=settings.error_retries_max,
-            backoff=self._backoff,
-        )
-        self._holds = Holds(enabled=settings.after_parked == "hold")
+        self._committer = _committer(settings, store, self._backoff)
         self._snapshots = _snapshots(settings, store)
         self._repository = Repository(
             store=store,
@@ -90,21 +87,25 @@ class CommandProcessor:
             cache=_cache(settings, clock),
             backoff=self._backoff,
         )
-        self._answering = Answering(
-            name=name,
-            transport=transport,
+        self._answering = Answering(transport=transport, tasks=self._tasks, finished=self.leave)
+        self._parking = Parking(
+            letters=letters,
+            answering=self._answering,
+            desk=self,
             tasks=self._tasks,
             backoff=self._backoff,
-            finished=self._finished,
+            clock=clock,
+            settings=settings,
         )
         self._parts = LaneParts(
             decider=Decider(handlers=handlers, serializer=serializer, clock=clock),
-            holds=self._holds,
+            holds=self._parking.holds,
             repository=self._repository,
             snapshots=self._snapshots,
             committer=self._committer,
             publisher=self._publisher(serializer),
             answering=self._answering,
+            parking=self._parking,
             serializer=serializer,
             tasks=self._tasks,
             backoff=self._backoff,
@@ -113,6 +114,7 @@ class CommandProcessor:
         )
         self._lanes: dict[str, Lane] = {}
         self._subscription: Subscription | None = None
+        self._failures = 0  # of subscriptions, in a row
         self._next_offsets: dict[QueueId, int] = {}
         self._room = asyncio.Semaphore(settings.commands_in_flight_max)
         self._in_flight = 0
@@ -155,24 +157,27 @@ class CommandProcessor:
         await ensure(command_topic(self._name), queues=settings.command_queues, forever=False)
         await ensure(event_topic(self._name), queues=settings.event_queues, forever=True)
         await ensure(message_topic(self._name), queues=settings.event_queues, forever=False)
-        await ensure(dead_letter_topic(self._name), queues=1, forever=True)
 
     async def _take(self) -> None:
         """Polls for ever; a subscription that fails is replaced."""
-        failures = 0
         while True:
             try:
                 self._subscription = await self._subscribe()
-                while True:
-                    for message in await self._subscription.poll():
-                        await self._room.acquire()
-                        self._accept(Delivery(message=message, subscription=self._subscription))
-                    failures = 0
+                await self._take_from(self._subscription)
             except Exception as error:  # noqa: BLE001 - adapters may raise anything; logged, repeated
-                failures += 1
-                log.warning("will subscribe again", attempt=failures, error=repr(error))
+                self._failures += 1
+                log.warning("will subscribe again", attempt=self._failures, error=repr(error))
             await self._unsubscribe()
-            await self._backoff.pause(failures)
+            await self._backoff.pause(self._failures)
+
+    async def _take_from(self, subscription: Subscription) -> None:
+        while True:
+            for message in await subscription.poll():
+                await self._room.acquire()
+                if self._note_offset(message):
+                    await self._parking.load()
+                self.take(Delivery(message=message, subscription=subscription))
+            self._failures = 0
 
     async def _subscribe(self) -> Subscription:
         topic = command_topic(self._name)
@@ -187,16 +192,23 @@ class CommandProcessor:
         except Exception as error:  # noqa: BLE001 - it is of no use any more; unacknowledged comes again
             log.warning("subscription did not close", error=repr(error))
 
-    def _accept(self, delivery: Delivery) -> None:
+    async def admit(self) -> None:
+        """Waits for room for one more delivery, and takes it."""
+        await self._room.acquire()
+
+    def take(self, delivery: Delivery) -> None:
+        """Takes a delivery in that has its room: hands it to its aggregate's lane."""
         self._in_flight += 1
         self._nothing_in_flight.clear()
         message = delivery.message
-        self._note_offset(message)
         try:
             envelope = self._serializer.decode_command(message.body)
             _check_ids(envelope)
         except Exception as error:  # noqa: BLE001 - a user's validator may raise anything; parked
-            self._answering.park(
+            if RESUME in message.headers:
+                self._parking.resume(delivery)
+                return
+            self._parking.park(
                 [delivery],
                 Failed(error=type(error).__name__, sentence=str(error)),
                 aggregate_id=message.key,
@@ -209,25 +221,28 @@ class CommandProcessor:
             lane = self._lanes[aggregate_id] = Lane(aggregate_id, self._parts)
         lane.offer(Submission(envelope, delivery))
 
-    def _note_offset(self, message: Incoming) -> None:
-        """Notices that a queue was someone else's for a while.
+    def _note_offset(self, message: Incoming) -> bool:
+        """Notices that a queue is new here, or was someone else's for a while.
 
         They may have changed aggregates that are in memory here. A stale one costs an event a
         conflict, but a rejection decided on it would stand.
         """
-        expected = self._next_offsets.get(message.queue, message.offset)
-        if message.offset != expected:
+        expected = self._next_offsets.get(message.queue)
+        self._next_offsets[message.queue] = message.offset + 1
+        if message.offset == expected:
+            return False
+        if expected is not None:
             log.info("queue was away", queue=message.queue, expected=expected, got=message.offset)
             self._repository.evict_all()
-            self._holds.release_all()
             for lane in self._lanes.values():
                 lane.distrust()
-        self._next_offsets[message.queue] = message.offset + 1
+        return True
 
     def _emptied(self, aggregate_id: str) -> None:
         self._lanes.pop(aggregate_id, None)
 
-    def _finished(self) -> None:
+    def leave(self) -> None:
+        """Gives the room of one delivery back."""
         self._room.release()
         self._in_flight -= 1
         if not self._in_flight:
@@ -243,6 +258,15 @@ class CommandProcessor:
 def _snapshots(settings: Settings, store: EventStore) -> Snapshots:
     return Snapshots(
         store=store, events=settings.snapshot_events, waiting_max=settings.snapshots_waiting_max
+    )
+
+
+def _committer(settings: Settings, store: EventStore, backoff: Backoff) -> Committer:
+    return Committer(
+        store=store,
+        streams_max=settings.commit_streams_max,
+        refusals_max=settings.error_retries_max,
+        backoff=backoff,
     )
 
 

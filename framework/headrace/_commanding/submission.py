@@ -6,21 +6,31 @@ to its answer.
 """
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from headrace._commanding.deciding import Decision, Failed
 from headrace.serialization import CommandEnvelope
-from headrace.stores.base import Snapshot
-from headrace.transports.base import Incoming, Subscription
+from headrace.stores.base import CommandLetter, Snapshot
+from headrace.transports.base import Incoming
 
 __all__ = ["Delivery", "Submission"]
 
 
+class _Acknowledged(Protocol):
+    def ack(self, message: Incoming) -> None: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """A message, and the subscription that wants to hear when it is done."""
+    """A message, and the subscription that wants to hear when it is done.
+
+    Attributes:
+        letter: what it was taken up from; None: it came through the queue.
+    """
 
     message: Incoming
-    subscription: Subscription
+    subscription: _Acknowledged
+    letter: CommandLetter | None = None
 
 
 class Submission:
@@ -67,6 +77,11 @@ class Submission:
     def command_id(self) -> str:
         """The command's id."""
         return self.envelope.command_id
+
+    @property
+    def is_letter(self) -> bool:
+        """Whether it was put aside before, and is now to be run."""
+        return any(delivery.letter is not None for delivery in self.deliveries)
 
     def decided(self, decision: Decision) -> None:
         """Notes what a run decided, in place of what earlier runs did."""

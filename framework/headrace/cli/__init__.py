@@ -12,6 +12,7 @@ import typer
 
 from headrace.cli import (
     broker,
+    command,
     db,
     group,
     message,
@@ -40,6 +41,7 @@ def _command_line() -> typer.Typer:
     )
     command_line.add_typer(broker.commands, name="broker")
     command_line.command("run")(run.run)
+    command_line.add_typer(command.commands, name="command")
     command_line.add_typer(projection.commands, name="projection")
     command_line.add_typer(db.commands, name="db")
     command_line.add_typer(topic.commands, name="topic")

@@ -41,6 +41,14 @@ def run(
             help="Serve HTTP there too, in this process; port 0 takes a free one.",
         ),
     ] = "",
+    after_parked: Annotated[
+        str,
+        typer.Option(
+            envvar="HEADRACE_AFTER_PARKED",
+            help="An aggregate's commands after a parked one: 'go on', or 'hold' until it is dealt"
+            " with.",
+        ),
+    ] = "go on",
     log_format: LogFormat = "console",
 ) -> None:
     """Run an application against a broker. Prints `headrace run ready`; stop it with SIGTERM.
@@ -54,7 +62,14 @@ def run(
     from headrace.settings import Settings
 
     configure_logs(log_format)
-    settings = Settings(broker=broker, event_store=event_store, read_models=read_models)
+    if after_parked not in {"go on", "hold"}:
+        raise typer.BadParameter("use 'go on' or 'hold'", param_hint="--after-parked")
+    settings = Settings(
+        broker=broker,
+        event_store=event_store,
+        read_models=read_models,
+        after_parked="hold" if after_parked == "hold" else "go on",
+    )
     gateway = _gateway_settings(http) if http else None
     uvloop.run(_serve(load_app(app_path), settings, gateway))
 

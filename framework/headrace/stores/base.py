@@ -1,19 +1,28 @@
 """
-The event store's port: what every adapter promises.
+The ports of the event store and of the commands put aside: what every adapter promises.
 
 Sits between: `_eventing` and `_loading`, which call it, and the adapters for memory, SQLite and
 PostgreSQL beside it. The public conformance suite in `headrace.testing.conformance` holds every
 adapter to these words.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
+from datetime import datetime
+from enum import Enum, StrEnum
 from typing import Protocol
 
 from headrace._domain.stream import EventStream
 
-__all__ = ["AppendOutcome", "EventStore", "Snapshot", "StoredStream"]
+__all__ = [
+    "AppendOutcome",
+    "CommandLetter",
+    "CommandLetterStore",
+    "EventStore",
+    "LetterState",
+    "Snapshot",
+    "StoredStream",
+]
 
 
 class AppendOutcome(Enum):
@@ -108,4 +117,95 @@ class EventStore(Protocol):
 
     async def aclose(self) -> None:
         """Closes connections; the store is unusable afterwards."""
+        ...
+
+
+class LetterState(StrEnum):
+    """What a letter means to the later commands of its aggregate."""
+
+    # They go on.
+    PARKED = "parked"
+    # They are held behind it.
+    HOLDING = "holding"
+    # It is one of them.
+    HELD = "held"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandLetter:
+    """A command that was put aside: it could not be handled, or one before it could not.
+
+    Attributes:
+        number: its place in the order of parking; given by the store.
+        aggregate_id: whose command; of a message that cannot be read its key, as far as it can be
+            stored.
+        command_id: its id; of a message that cannot be read its place in the queue.
+        name: of the command, as the message says.
+        state: what it means to the later commands of its aggregate.
+        parked_at: when it was parked first.
+        attempts: how often it was parked; a store counts from 1.
+        error: for a machine.
+        sentence: for a person.
+        key: of the message.
+        headers: of the message.
+        body: of the message, as it came.
+    """
+
+    number: int = 0
+    aggregate_id: str
+    command_id: str
+    name: str
+    state: LetterState
+    parked_at: datetime
+    attempts: int = 1
+    error: str
+    sentence: str
+    key: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class CommandLetterStore(Protocol):
+    """Keeps letters until an operator has their commands retried or skipped.
+
+    Failures of the database itself are raised as they are, and every method may be repeated.
+    """
+
+    async def park(self, letters: Sequence[CommandLetter]) -> None:
+        """Keeps letters in their order, all or none; durable on return.
+
+        A command that has a letter keeps its place and its first message: its attempts are counted,
+        and unless it is only held now, its state, error and sentence are the new ones.
+        """
+        ...
+
+    async def read(self, *, after: int = 0, limit: int = 1_000) -> list[CommandLetter]:
+        """Returns letters in the order of parking, those with numbers above `after`."""
+        ...
+
+    async def find(self, number: int) -> CommandLetter | None:
+        """Returns a letter, or None."""
+        ...
+
+    async def first_in_line(self, aggregate_id: str) -> CommandLetter | None:
+        """Returns an aggregate's first letter that is holding or held, or None."""
+        ...
+
+    async def lines(self) -> list[CommandLetter]:
+        """Returns the first in line of every aggregate that has a line."""
+        ...
+
+    async def finish(self, letter: CommandLetter) -> bool:
+        """Takes a letter out unless its command was parked again since it was read.
+
+        Returns whether it was there and is gone.
+        """
+        ...
+
+    async def count(self) -> int:
+        """Returns how many letters there are."""
+        ...
+
+    async def aclose(self) -> None:
+        """Closes connections; unusable afterwards."""
         ...

@@ -1,5 +1,5 @@
 """
-An event store by URL.
+An event store by URL, and the letters beside it.
 
 Sits between: the composition root, which has a setting, and the adapters.
 """
@@ -9,12 +9,13 @@ import sqlite3
 import structlog
 
 from headrace.serialization import Serializer
-from headrace.stores.base import EventStore
+from headrace.stores.base import CommandLetterStore, EventStore
 from headrace.stores.engines import create_engine, database_url
 from headrace.stores.memory import MemoryEventStore
+from headrace.stores.memory_letters import MemoryCommandLetters
 from headrace.stores.schema import prepare
 
-__all__ = ["open_event_store"]
+__all__ = ["open_command_letters", "open_event_store"]
 
 _log = structlog.get_logger(__name__)
 
@@ -49,6 +50,30 @@ async def open_event_store(url: str, serializer: Serializer) -> EventStore:
     finally:
         await engine.dispose()
     return store
+
+
+async def open_command_letters(url: str) -> CommandLetterStore:
+    """Opens the letters of commands in the database of an event store.
+
+    Args:
+        url: as for `open_event_store`.
+
+    Raises:
+        DefinitionError: the URL is none of these.
+        SchemaOutOfDate: the schema is behind; the sentence says the command to run.
+        sqlalchemy.exc.SQLAlchemyError, OSError: the database cannot be reached.
+    """
+    if url == "memory://":
+        return MemoryCommandLetters()
+    from headrace.stores.letters import DatabaseCommandLetters
+
+    engine = create_engine(url)
+    try:
+        await prepare(engine)
+    except BaseException:
+        await engine.dispose()
+        raise
+    return DatabaseCommandLetters(engine)
 
 
 def _sqlite(url: str, serializer: Serializer) -> EventStore:

@@ -3,6 +3,7 @@ The tables of Headrace, the same on SQLite and PostgreSQL.
 
     event_streams        every stream of events and every rejection: the truth
     snapshots            the newest snapshot of each aggregate that has one
+    command_letters      commands that were put aside, and those held behind them
     projections          which generation of each projection is read, and who rebuilds it
     projection_offsets   how far each projection generation has read each queue
     projection_versions  the last version of each aggregate that a projection generation has folded
@@ -26,6 +27,7 @@ from sqlalchemy import (
     Dialect,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     PrimaryKeyConstraint,
     String,
@@ -39,6 +41,7 @@ __all__ = [
     "COMMAND_CONSTRAINT",
     "VERSION_CONSTRAINT",
     "UtcDateTime",
+    "command_letters",
     "event_streams",
     "metadata",
     "process_commands",
@@ -113,6 +116,29 @@ snapshots = Table(
     Column("version", BigInteger, nullable=False),
     Column("state_version", Integer, nullable=False),
     Column("body", Text, nullable=False),
+)
+
+command_letters = Table(
+    "command_letters",
+    metadata,
+    Column(
+        "number",
+        BigInteger().with_variant(Integer, "sqlite"),
+        primary_key=True,
+        autoincrement=True,
+    ),
+    Column("aggregate_id", String(255), nullable=False),
+    Column("command_id", String(255), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("state", String(7), nullable=False),
+    Column("parked_at", UtcDateTime, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("error", Text, nullable=False),
+    Column("sentence", Text, nullable=False),
+    Column("message", LargeBinary, nullable=False),  # what no text column could hold is in here
+    UniqueConstraint("aggregate_id", "command_id", name="uq_command_letters_command"),
+    # A number that an operator has noted down never names another letter.
+    sqlite_autoincrement=True,
 )
 
 projections = Table(

@@ -13,7 +13,11 @@ from samples.bank import app
 
 def running() -> RunningApp:
     return RunningApp(
-        app.projection, bus=None, store=None, read_models=SimpleNamespace(reader=None)
+        app.projection,
+        bus=None,
+        store=None,
+        read_models=SimpleNamespace(reader=None),
+        letters=None,
     )
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from types import SimpleNamespace
 
 import pytest
@@ -15,10 +15,12 @@ from headrace._domain.registry import Registry
 from headrace._domain.stream import EventStream
 from headrace.bus import CommandBus
 from headrace.errors import DomainError
+from headrace.letters import CommandLetters
 from headrace.serialization import JsonSerializer
 from headrace.settings import Settings
-from headrace.stores.base import AppendOutcome, Snapshot
+from headrace.stores.base import AppendOutcome, CommandLetter, Snapshot
 from headrace.stores.memory import MemoryEventStore
+from headrace.stores.memory_letters import MemoryCommandLetters
 from headrace.testing.fakes import FakeClock
 from headrace.transports.base import Incoming, Outgoing, Place, Report
 from headrace.transports.local import LocalTransport
@@ -43,10 +45,8 @@ class Look(Command):
     account_id: AggregateId
 
 
-class Close(Command):
+class Close(Look):
     """Changes nothing the second time."""
-
-    account_id: AggregateId
 
 
 class DepositTwice(Command):
@@ -182,23 +182,11 @@ HANDLERS = (open_account, deposit, withdraw, look, close, deposit_twice, tell)
 @pytest.fixture
 def bank() -> SimpleNamespace:
     """The bank's classes by name."""
-    return SimpleNamespace(
-        Open=Open,
-        Deposit=Deposit,
-        Withdraw=Withdraw,
-        Look=Look,
-        Close=Close,
-        DepositTwice=DepositTwice,
-        Tell=Tell,
-        Told=Told,
-        Opened=Opened,
-        Deposited=Deposited,
-        Withdrawn=Withdrawn,
-        Closed=Closed,
-        Overdrawn=Overdrawn,
-        Account=Account,
-        handlers=HANDLERS,
+    classes = (
+        *(Open, Deposit, Withdraw, Look, Close, DepositTwice, Tell, Told),
+        *(Opened, Deposited, Withdrawn, Closed, Overdrawn, Account),
     )
+    return SimpleNamespace(handlers=HANDLERS, **{each.__name__: each for each in classes})
 
 
 class Gate:
@@ -275,6 +263,31 @@ class FaultyStore(MemoryEventStore):
         )
 
 
+class FaultyLetters:
+    """Letters in memory that fail and wait on demand, by method."""
+
+    def __init__(self) -> None:
+        self._kept = MemoryCommandLetters()
+        self.failures: dict[str, list[Exception]] = defaultdict(list)
+        self.before: dict[str, Gate] = defaultdict(Gate)
+        self.after: dict[str, Gate] = defaultdict(Gate)
+
+    @property
+    def all(self) -> list[CommandLetter]:
+        return list(self._kept._letters.values())
+
+    def __getattr__(self, method: str) -> Callable[..., Awaitable[object]]:
+        async def faulty(*arguments: object, **named: object) -> object:
+            await self.before[method].come_through()
+            if self.failures[method]:
+                raise self.failures[method].pop(0)
+            done = await getattr(self._kept, method)(*arguments, **named)
+            await self.after[method].come_through()
+            return done
+
+        return faulty
+
+
 class FaultyTransport(LocalTransport):
     """Fails and waits on demand; `published` holds what topics took, by topic."""
 
@@ -318,7 +331,9 @@ class World:
 
     def __init__(self) -> None:
         self.store = FaultyStore()
+        self.letters = FaultyLetters()
         self.transport = FaultyTransport()
+        self.operator = CommandLetters("bank", self.letters, self.transport)
         self.clock = FakeClock()
         self.settings = Settings(retry_ms_min=1, retry_ms_max=2, conflict_retries_max=20)
         self.handlers = HandlerTable()
@@ -340,12 +355,8 @@ class World:
 
     async def begin(self) -> "World":
         await self.transport.ensure_topic("bank.commands", queues=2, forever=False)
-        self.bus = CommandBus(
-            name="bank",
-            transport=self.transport,
-            serializer=self.serializer,
-            settings=self.settings,
-        )
+        named = {"name": "bank", "serializer": self.serializer, "settings": self.settings}
+        self.bus = CommandBus(transport=self.transport, **named)
         return self
 
     def start(self) -> asyncio.Task[None]:
@@ -353,6 +364,7 @@ class World:
             name="bank",
             handlers=self.handlers,
             store=self.store,
+            letters=self.letters,
             transport=self.transport,
             serializer=self.serializer,
             settings=self.settings,
@@ -371,12 +383,9 @@ class World:
 
     async def crash(self) -> None:
         """Ends the newest processor at once, whatever it has under way."""
-        task = self.processors.pop()
-        task.cancel()
+        self.processors[-1].cancel()
         await self.settle()
-        task.cancel()
-        await asyncio.wait({task})
-        assert task.cancelled(), task.exception()
+        await self.stop()
 
     async def settle(self, turns: int = 50) -> None:
         """Lets everything that can go on without waiting go on."""

@@ -78,8 +78,8 @@ class BreakBadly(Break):
 LATER_GATES = {
     "before a load": lambda world: world.store.before_read,
     "before an outcome is looked up": lambda world: world.store.before_find,
-    "before a dead letter": lambda world: world.transport.before_publish["commands.dead"],
-    "after a dead letter": lambda world: world.transport.after_publish["commands.dead"],
+    "before a dead letter": lambda world: world.letters.before["park"],
+    "after a dead letter": lambda world: world.letters.after["park"],
 }
 
 
@@ -123,10 +123,7 @@ async def test_after_a_crash_on_the_rarer_ways_everything_is_finished_once(world
         {"balance": 1},
         {"balance": 12},
     ]
-    letters = {
-        (letter.key, letter.headers["error"])
-        for letter in world.transport.published["commands.dead"]
-    }
+    letters = {(letter.key, letter.error) for letter in world.letters.all}
     assert letters == {("a-0", "ValueError"), ("a-1", "ValueError")}
     for number in range(2):
         account = await world.account(f"a-{number}")

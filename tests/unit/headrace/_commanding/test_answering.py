@@ -89,15 +89,15 @@ async def test_a_message_that_does_not_decode_is_parked_and_answered_and_holds_n
     opened = await world.bus.execute(bank.Open(account_id="a-1"))
     assert opened.status == "executed"
     await world.settle()
-    letters = world.transport.published["commands.dead"]
-    assert [letter.headers["error"] for letter in letters] == [
+    letters = world.letters.all
+    assert [letter.error for letter in letters] == [
         "SerializationError",
         "UnknownMessageType",
         "SerializationError",
     ]
     assert letters[0].body == b"not json"
-    assert (letters[0].key, letters[0].tag, letters[0].headers["h"]) == ("a-1", "x", "1")
-    assert "amount" in letters[2].headers["why"]
+    assert (letters[0].key, letters[0].name, letters[0].headers["h"]) == ("a-1", "x", "1")
+    assert "amount" in letters[2].sentence
     await world.stop()
     assert await world.unfinished() == []
 
@@ -121,33 +121,24 @@ async def test_ids_that_no_store_could_keep_are_parked_before_the_mailbox(
     ).encode()
     await world.transport.publish(Outgoing(topic="bank.commands", key="k", body=body))
     await world.settle()
-    (letter,) = world.transport.published["commands.dead"]
-    assert letter.headers["error"] == "ValueError"
-    assert " id has " in letter.headers["why"]
+    (letter,) = world.letters.all
+    assert letter.error == "ValueError"
+    assert " id has " in letter.sentence
     assert await world.store.last_position() == 0
 
 
 async def test_a_dead_letter_is_published_before_its_command_is_acknowledged(world):
     world.start()
-    world.transport.failures["commands.dead"] = [RuntimeError("x")] * 5 + [OSError("y")] * 5
-    gate = world.transport.before_publish["commands.dead"]
+    world.letters.failures["park"] = [RuntimeError("x")] * 5 + [OSError("y")] * 5
+    gate = world.letters.before["park"]
     gate.shut()
     await world.transport.publish(Outgoing(topic="bank.commands", key="k", body=b"nonsense"))
     await gate.reached.wait()
     assert world.transport._groups["bank.commands"].offsets == {}
     gate.open()
     await world.stop()
-    assert len(world.transport.published["commands.dead"]) == 1
+    assert len(world.letters.all) == 1
     assert await world.unfinished() == []
-
-
-async def test_the_reason_in_a_dead_letter_is_short_enough_for_a_header(world, monkeypatch):
-    monkeypatch.setattr(answering, "REASON_CHARACTERS_MAX", 10)
-    world.start()
-    await world.transport.publish(Outgoing(topic="bank.commands", key="k", body=b"nonsense"))
-    await world.settle()
-    (letter,) = world.transport.published["commands.dead"]
-    assert len(letter.headers["why"]) == 10
 
 
 def test_the_result_of_a_stream_says_executed_or_rejected(world, bank):

@@ -218,8 +218,8 @@ async def test_an_unexpected_error_is_retried_then_parked_and_later_commands_go_
     # Each run began with a clean aggregate.
     assert runs == [1_000, 1_000, 1_000]
     assert later.value == {"balance": 1}
-    (letter,) = world.transport.published["commands.dead"]
-    assert (letter.headers["error"], letter.tag) == ("KeyError", "Explode")
+    (letter,) = world.letters.all
+    assert (letter.error, letter.name) == ("KeyError", "Explode")
     assert world.serializer.decode_command(letter.body).command_id == "x"
     await world.stop()
     assert await world.unfinished() == []
@@ -262,7 +262,7 @@ async def test_a_stored_command_is_published_and_answered_though_its_handler_now
     gate.open()
     world.start()
     assert ((await call).status, (await call).version) == ("executed", 1)
-    assert world.transport.published["commands.dead"] == []
+    assert world.letters.all == []
     await world.check("a-1")
 
 
@@ -279,7 +279,7 @@ async def test_an_unexpected_error_that_passes_leaves_no_trace(world, bank):
     world.start()
     await world.bus.execute(bank.Open(account_id="a-1"))
     assert (await world.bus.execute(Explode(account_id="a-1"))).status == "executed"
-    assert world.transport.published["commands.dead"] == []
+    assert world.letters.all == []
 
 
 async def test_a_handler_that_is_cancelled_from_within_is_an_unexpected_error(world, bank):

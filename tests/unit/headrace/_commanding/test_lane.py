@@ -304,8 +304,8 @@ async def test_a_command_that_meets_a_conflict_every_time_fails_as_busy_and_is_k
     assert pauses == [1, 2]
     # Later commands go on, and the message is not lost.
     assert results[1].status == "executed"
-    (letter,) = world.transport.published["commands.dead"]
-    assert letter.headers["error"] == "Busy"
+    (letter,) = world.letters.all
+    assert letter.error == "Busy"
 
 
 # Pipelining.

@@ -242,8 +242,8 @@ async def test_a_command_whose_events_the_store_always_refuses_is_parked_and_the
     assert (poison.status, poison.error) == ("failed", "StoreRefused")
     assert "value too long" in poison.sentence
     assert (before.value, after.value, other.status) == ({"balance": 1}, {"balance": 5}, "executed")
-    (letter,) = world.transport.published["commands.dead"]
-    assert letter.headers["error"] == "StoreRefused"
+    (letter,) = world.letters.all
+    assert letter.error == "StoreRefused"
     await world.check("a-1")
     await world.stop()
     assert await world.unfinished() == []

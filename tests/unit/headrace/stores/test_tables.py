@@ -11,6 +11,7 @@ MOMENT = datetime(2026, 1, 31, 12, 0, 0, 5, tzinfo=UTC)
 
 def test_the_tables_are_these() -> None:
     assert sorted(metadata.tables) == [
+        "command_letters",
         "event_streams",
         "projection_letters",
         "projection_offsets",
