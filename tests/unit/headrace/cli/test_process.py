@@ -1,0 +1,150 @@
+"""`headrace process` on a shop whose process cannot pack one of its parcels."""
+
+import asyncio
+import importlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import headrace.cli
+from headrace import Settings
+from headrace.errors import InstanceNotFound, ProcessError
+
+SHOP = """
+import os
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+from headrace import (
+    Aggregate, AggregateId, App, Command, CommandContext, DomainEvent, EventContext, Later, Process,
+    applies,
+)
+from pydantic import BaseModel
+
+
+class Order(Command):
+    parcel_id: AggregateId
+
+
+class Ordered(DomainEvent):
+    pass
+
+
+class Parcel(Aggregate):
+    def initial_state(self) -> None: ...
+
+    @applies
+    def _ordered(self, event: Ordered) -> None: ...
+
+
+class Delivery(BaseModel):
+    steps: int = 0
+
+
+MENDED: list[bool] = []
+app = App("shop")
+deliveries = Process("deliveries", state=Delivery)
+app.add(Parcel, deliveries)
+
+
+@app.handles
+async def order(command: Order, context: CommandContext) -> None:
+    parcel = Parcel(command.parcel_id)
+    parcel.record(Ordered())
+    context.add(parcel)
+
+
+@deliveries.on
+def ordered(state: Delivery | None, event: Ordered, context: EventContext) -> Iterable[Any]:
+    if "bad" in context.aggregate_id and not MENDED:
+        raise ValueError("cannot be packed")
+    yield Delivery(steps=1)
+    yield Later(Order(parcel_id="reminder"), at=context.recorded_at + timedelta(days=1))
+"""
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The shop's module; three parcels are ordered, and two cannot be packed."""
+    (tmp_path / "parcel_shop.py").write_text(SHOP, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    module: Any = importlib.import_module("parcel_shop")
+    settings = Settings(
+        event_store=f"sqlite:///{tmp_path / 'events.db'}",
+        read_models=f"sqlite:///{tmp_path / 'read.db'}",
+        error_retries_max=0,
+    )
+
+    async def orders() -> None:
+        async with module.app.run_local(settings) as running:
+            for parcel_id in ("bad-1", "bad-2", "good"):
+                await running.bus.execute(module.Order(parcel_id=parcel_id), wait_for="handled")
+
+    asyncio.run(orders())
+    yield module
+    del sys.modules["parcel_shop"]
+
+
+@pytest.fixture
+def ask(tmp_path: Path) -> Callable[..., tuple[int, str]]:
+    environment = {
+        "HEADRACE_EVENT_STORE": f"sqlite:///{tmp_path / 'events.db'}",
+        "HEADRACE_READ_MODELS": f"sqlite:///{tmp_path / 'read.db'}",
+        "HEADRACE_APP": "parcel_shop:app",
+        "TERM": "dumb",
+        "COLUMNS": "200",
+    }
+
+    def run(*arguments: str) -> tuple[int, str]:
+        done = CliRunner().invoke(
+            headrace.cli._command_line(), ["process", *arguments], env=environment
+        )
+        if done.exception and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        return done.exit_code, done.output
+
+    return run
+
+
+def test_instances_are_listed_and_shown_with_what_makes_them_stand_still(
+    shop: Any, ask: Any
+) -> None:
+    status, listed = ask("list")
+    assert status == 0
+    assert [line.split()[1] for line in listed.splitlines()[1:]] == ["bad-1", "bad-2", "good"]
+    assert "parked" in listed
+    _, lines = ask("list", "--stuck", "--json")
+    first, second = map(json.loads, lines.splitlines())
+    assert (first["key"], first["waiting"], second["key"]) == ("bad-1", 1, "bad-2")
+    assert "cannot be packed" in first["stuck"][0]["sentence"]
+    _, shown = ask("show", "deliveries", "good")
+    assert 'state     {"steps": 1}' in shown
+    assert "last      Ordered of good at " in shown
+    assert "pending   Order to reminder, due " in shown
+    assert "parked    Ordered of bad-1" in ask("show", "deliveries", "bad-1")[1]
+    assert json.loads(ask("show", "deliveries", "good", "--json")[1])["stuck"] == []
+    assert ask("list", "others")[1] == "no such instances\n"
+
+
+def test_parked_instances_are_retried_and_skipped(shop: Any, ask: Any) -> None:
+    status, said = ask("retry", "deliveries")
+    assert status == 1
+    assert "0 of 2 instances of deliveries go on" in said
+    assert "bad-2: ValueError('cannot be packed')" in said
+    assert ask("skip", "deliveries", "bad-1") == (0, "bad-1 goes on without it\n")
+    shop.MENDED.append(True)
+    assert ask("retry", "deliveries") == (0, "1 of 1 instances of deliveries go on\n")
+    assert ask("list", "--stuck")[1] == "no such instances\n"
+
+
+def test_mistakes_are_told(shop: Any, ask: Any) -> None:
+    with pytest.raises(ProcessError, match="shop has no process 'others' with a state"):
+        ask("retry", "others")
+    with pytest.raises(InstanceNotFound, match="'good' of process deliveries is not parked"):
+        ask("skip", "deliveries", "good")
