@@ -17,8 +17,8 @@ help:
 	@echo "make test-crash COUNT=300         the store's crash tests for long: power cuts, kills, flips, figures"
 	@echo "make test-sim SEEDS=5000 FROM=0   simulated deployments under faults, one per seed"
 	@echo "make format                       format and mend what can be mended by itself"
-	@echo "make bench                        messages and commands per second, end to end and in one process"
-	@echo "make bench-peers                  the same beside plain SQLite, bare drivers and the bare disk"
+	@echo "make bench                        messages, commands and projected events per second, end to end and in one process"
+	@echo "make bench-peers                  the same beside plain SQLite, bare drivers, the bare disk and another framework"
 	@echo "make clean                        remove demo data, caches and builds"
 	@echo "make distclean                    remove .venv as well"
 	@echo
@@ -77,6 +77,7 @@ format: $(INSTALLED)
 bench: $(INSTALLED)
 	@$(BIN)/python -m benchmarks.mq
 	@$(BIN)/python -m benchmarks.commands
+	@$(BIN)/python -m benchmarks.projections live lag rebuild
 
 bench-peers: $(INSTALLED)
 	@$(BIN)/python -m benchmarks.commands
@@ -84,6 +85,8 @@ bench-peers: $(INSTALLED)
 	@$(BIN)/python -m benchmarks.event_store
 	@$(BIN)/python -m benchmarks.store_append
 	@$(BIN)/python -m benchmarks.store_read
+	@$(PIP) install --quiet --constraint constraints.txt 'eventsourcing[postgres]' 'psycopg[binary]'
+	@$(BIN)/python -m benchmarks.projections live peer --only postgresql
 
 clean:
 	rm -rf var dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -84,16 +84,17 @@ class EventStream:
         return [
             (
                 event,
-                # Its parts were checked when the stream was made; a projection makes one per event.
-                EventContext.model_construct(
-                    aggregate_type=self.aggregate_type,
-                    aggregate_id=self.aggregate_id,
-                    version=self.version,
-                    sequence=sequence,
-                    command_id=self.command_id,
-                    correlation_id=self.correlation_id,
-                    recorded_at=self.recorded_at,
-                    items=dict(self.items),
+                EventContext.trusted(
+                    {
+                        "aggregate_type": self.aggregate_type,
+                        "aggregate_id": self.aggregate_id,
+                        "version": self.version,
+                        "sequence": sequence,
+                        "command_id": self.command_id,
+                        "correlation_id": self.correlation_id,
+                        "recorded_at": self.recorded_at,
+                        "items": dict(self.items),
+                    }
                 ),
             )
             for sequence, event in enumerate(self.events, start=1)

@@ -30,6 +30,7 @@ from headrace._projecting.handlers import call_handlers
 from headrace._projecting.projection import Projection
 from headrace._projecting.statements import (
     PARKED,
+    columns_of,
     delete_by,
     listed,
     offsets_of,
@@ -383,9 +384,10 @@ def _write_rows(connection: Connection, target: Target[R], changes: Mapping[str,
         connection.execute(delete_by(target.table, target.projection.key), gone)
 
 
-def _upsert(connection: Connection, table: Table, values: list[dict[str, Any]]) -> None:
+def _upsert(connection: Connection, table: Table, values: Sequence[Mapping[str, Any]]) -> None:
     if values:
-        connection.execute(upsert_into(table, connection.dialect), values)
+        dialect = connection.dialect
+        connection.execute(upsert_into(table, dialect), columns_of(table, dialect, values))
 
 
 def _place_of(target: Target[Any]) -> dict[str, Any]:

@@ -1,5 +1,5 @@
 """
-The SQL of a batch, built once per table: upserts, and lookups that take any number of values.
+The SQL of a batch, built once per table: upserts and lookups, each for any number of values.
 
 SQLAlchemy compiles a statement once and finds it again, but building one costs more than running
 it on a small batch. Sits between: `applying`, which runs the statements, and SQLAlchemy Core. Must
@@ -7,15 +7,17 @@ never know a projection or an event.
 """
 
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, TypeVar, cast
 
 from sqlalchemy import (
+    Column,
     ColumnElement,
     CompoundSelect,
     Dialect,
     Executable,
     Select,
+    String,
     Table,
     Text,
     any_,
@@ -32,6 +34,7 @@ from headrace.stores.tables import projection_letters, projection_offsets, proje
 
 __all__ = [
     "PARKED",
+    "columns_of",
     "delete_by",
     "listed",
     "offsets_of",
@@ -55,8 +58,19 @@ def listed(dialect: Dialect, values: Collection[str]) -> dict[str, Any]:
 
 
 def upsert_into(table: Table, dialect: Dialect) -> Executable:
-    """Returns the statement that writes rows in place of those with the same primary key."""
+    """Returns the statement that writes rows in place of those with the same primary key.
+
+    Its arguments are what `columns_of` makes. No two rows may have the same key.
+    """
     return _once(table, f"upsert {dialect.name}", lambda: _upsert(table, dialect))
+
+
+def columns_of(table: Table, dialect: Dialect, rows: Sequence[Mapping[str, Any]]) -> Any:
+    """Returns rows, by column name, as the arguments that `upsert_into` takes."""
+    if dialect.name == "sqlite":
+        return rows
+    names = [column.name for column in table.columns]
+    return {name: [row[name] for row in rows] for name in names}
 
 
 def delete_by(table: Table, key: str) -> Executable:
@@ -116,7 +130,14 @@ def _once(table: Table, use: str, build: Callable[[], S]) -> S:
 
 
 def _upsert(table: Table, dialect: Dialect) -> Executable:
-    statement: Any = (sqlite if dialect.name == "sqlite" else postgresql).insert(table)
+    statement: Any
+    if dialect.name == "sqlite":
+        statement = sqlite.insert(table)
+    else:
+        # One statement for all rows, a list per column: a statement per row costs the server, and
+        # the driver, several times as much.
+        lists = [func.unnest(bindparam(each.name, type_=_list_of(each))) for each in table.columns]
+        statement = postgresql.insert(table).from_select(table.columns.keys(), select(*lists))
     key = list(table.primary_key.columns)
     others = {
         column.name: statement.excluded[column.name]
@@ -129,6 +150,12 @@ def _upsert(table: Table, dialect: Dialect) -> Executable:
         else statement.on_conflict_do_nothing(index_elements=key)
     )
     return written
+
+
+def _list_of(column: Column[Any]) -> postgresql.ARRAY[Any]:
+    # A cast to an array of VARCHAR(n) would cut what is too long instead of refusing it.
+    item = Text() if isinstance(column.type, String) else column.type
+    return postgresql.ARRAY(item, dimensions=1)
 
 
 def _is_among(column: ColumnElement[str], dialect: Dialect) -> ColumnElement[bool]:

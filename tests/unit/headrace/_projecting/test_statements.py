@@ -19,6 +19,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from headrace._projecting.statements import (
     PARKED,
+    columns_of,
     delete_by,
     listed,
     offsets_of,
@@ -67,6 +68,18 @@ def test_a_lookup_on_postgresql_has_one_argument_for_any_number_of_values(table:
     sql = str(rows_among(table, "id", dialect).compile(dialect=dialect))
     assert "= ANY (%(among)s" in sql
     assert listed(dialect, ("a", "b")) == {"among": ["a", "b"]}
+
+
+def test_an_upsert_on_postgresql_has_one_list_per_column_and_never_cuts_a_text(
+    table: Table,
+) -> None:
+    dialect = postgresql.dialect()
+    sql = str(upsert_into(table, dialect).compile(dialect=dialect))
+    assert sql.count("unnest(") == len(table.columns)
+    assert "VARCHAR" not in sql
+    rows = [{"id": "a", "total": 1}, {"id": "b", "total": 2}]
+    assert columns_of(table, dialect, rows) == {"id": ["a", "b"], "total": [1, 2]}
+    assert columns_of(table, sqlite.dialect(), rows) is rows
 
 
 def test_rows_are_written_in_place_found_among_many_and_deleted(
