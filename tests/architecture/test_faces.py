@@ -64,8 +64,25 @@ def loaded_by(code: str, root: Path) -> set[str]:
     return set(shown.stdout.split())
 
 
+def test_a_name_of_the_framework_is_loaded_from_where_type_checkers_find_it(modules: Any) -> None:
+    (face,) = (module for module in modules if module.name == "headrace")
+    (imports,) = (node.body for node in face.tree.body if isinstance(node, ast.If))
+    homes = {name.name: node.module for node in imports for name in node.names}
+    module = importlib.import_module("headrace")
+    assert dict(module._HOMES) == homes
+    assert sorted(homes) == sorted(module.__all__)
+    assert set(module.__all__) <= set(dir(module))
+    with pytest.raises(AttributeError, match="no attribute 'Aggregat'"):
+        _ = module.Aggregat
+
+
+def test_the_help_text_waits_for_nothing_but_the_command_line(root: Path) -> None:
+    loaded = loaded_by("import headrace.cli; headrace.cli._command_line()", root)
+    assert loaded & {"pydantic", "headrace.app", "headrace_mq", "msgspec", "structlog"} == set()
+
+
 def test_importing_headrace_loads_no_spark_queue_or_database(root: Path) -> None:
-    loaded = loaded_by("import headrace", root)
+    loaded = loaded_by("from headrace import *", root)
     assert {"headrace.app", "headrace.errors"} <= loaded
     assert (
         loaded & {"pyspark", "pyarrow", "headrace_mq", "sqlalchemy", "alembic", "uvloop"} == set()
