@@ -34,6 +34,7 @@ from headrace.running import RunningApp
 from headrace.serialization import JsonSerializer
 from headrace.settings import Settings
 from headrace.transports.base import Transport
+from headrace.transports.opening import open_transport
 
 if TYPE_CHECKING:  # the parts that run an application load a database driver: only when needed
     from headrace._projecting.read_models import ReadModels
@@ -292,7 +293,7 @@ class App:
 
         serializer = self.serializer
         async with AsyncExitStack() as stack:
-            transport = await stack.enter_async_context(_transport(settings))
+            transport = await stack.enter_async_context(open_transport(settings.broker))
             # Opened at the first use only.
             read_models = ReadModels(settings.read_models)
             stack.push_async_callback(read_models.aclose)
@@ -316,7 +317,7 @@ class App:
             stack.push_async_callback(letters.aclose)
             transport = None
             if settings.broker is not None:
-                transport = await stack.enter_async_context(_transport(settings))
+                transport = await stack.enter_async_context(open_transport(settings.broker))
             yield CommandLetters(self.name, letters, transport)
 
     def _handling(self, read_models: "ReadModels", transport: Transport) -> "Handling":
@@ -350,7 +351,7 @@ class App:
             stack.push_async_callback(read_models.aclose)
             for projection in self._projections.values():
                 await read_models.ensure(projection)
-            transport = await stack.enter_async_context(_transport(settings))
+            transport = await stack.enter_async_context(open_transport(settings.broker))
             await self._ensure_topics(transport, settings)
             bus = CommandBus(
                 name=self.name,
@@ -492,21 +493,3 @@ def load_app(path: str) -> App:
 def _bind(table: dict[str, Any], name: str, part: Any, kind: str) -> None:
     if table.setdefault(name, part) is not part:
         raise DefinitionError(f"two {kind} are named {name!r}; give one of them another name")
-
-
-@asynccontextmanager
-async def _transport(settings: Settings) -> AsyncIterator[Transport]:
-    if settings.broker is None:
-        from headrace.transports.local import LocalTransport
-
-        transport: Transport = LocalTransport()
-    else:
-        from headrace.transports.queue import QueueTransport
-
-        queue = QueueTransport(settings.broker)
-        await queue.start()
-        transport = queue
-    try:
-        yield transport
-    finally:
-        await transport.aclose()

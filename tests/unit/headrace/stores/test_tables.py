@@ -13,6 +13,10 @@ def test_the_tables_are_these() -> None:
     assert sorted(metadata.tables) == [
         "command_letters",
         "event_streams",
+        "process_commands",
+        "process_instances",
+        "process_journal",
+        "processes",
         "projection_letters",
         "projection_offsets",
         "projection_versions",

@@ -1,0 +1,38 @@
+"""
+A transport by its setting.
+
+Sits between: the composition root, which has a setting, and the adapters.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from headrace.transports.base import Transport
+
+__all__ = ["open_transport"]
+
+
+@asynccontextmanager
+async def open_transport(broker: str | None) -> AsyncIterator[Transport]:
+    """Opens the transport over a broker, or one within this process; closed with the block.
+
+    Args:
+        broker: its `host:port`; None: messages stay in this process.
+
+    Raises:
+        MessageQueueError: the broker cannot be reached.
+    """
+    if broker is None:
+        from headrace.transports.local import LocalTransport
+
+        transport: Transport = LocalTransport()
+    else:
+        from headrace.transports.queue import QueueTransport
+
+        queue = QueueTransport(broker)
+        await queue.start()
+        transport = queue
+    try:
+        yield transport
+    finally:
+        await transport.aclose()
