@@ -3,16 +3,22 @@ How fast the store appends, beside what the disk itself does with the same bytes
 
     python -m benchmarks.store_append [DIRECTORY] [--rounds 15]
 
-One line of JSON per case: batches of 1 and of 100 messages of 100 bytes, 1 and 64 waiters that
-each append a batch and wait until it is durable; with fdatasync and from the page cache, on the
-event loop and with the garbage collector's thresholds that a broker runs with. Two raw loops write
-the same number of bytes with every call as the store did just before, with fdatasync where the
-store has it: `of_raw` into a file that was reserved with posix_fallocate, which is how a log that
-grows is written at best, and `of_reused` over a file that was written before, which only a log
-can have that recycles its files. All three take turns in short rounds, so that other programs
-disturb them alike. Times are those of the median group of all rounds, in microseconds, and as
-`best` of the group that only a tenth were faster than: what remains where other programs keep the
-machine busy. `*_cpu_us` is CPU time for each group, the median of the rounds.
+One line of JSON per case: batches of 1 and of 100 messages of 100 bytes, 1 to 64 waiters that each
+append a batch and wait until it is durable; with fdatasync and from the page cache, on the event
+loop and with the garbage collector's thresholds that a broker runs with. A waiter is told as the
+broker's are: one callback for each group appends for all who waited for it. `tasks_of_raw` is the
+same with a task for each waiter. Before it is timed, the store has taken as much as its cache of
+recent batches holds, so that it does not ask the system for new memory, as in a broker that has run
+for a while.
+
+Three raw loops write the same number of bytes with every call as the store did just before, with
+fdatasync where the store has it: `of_raw` into a file that was reserved with posix_fallocate, which
+is how a log that grows is written at best; `of_growing` into a file that was not; and `of_reused`
+over a file that was written before, which only a log can have that recycles its files. All of them
+take turns in short rounds, so that other programs disturb them alike. Times are those of the median
+group of all rounds, in microseconds, and as `best` of the group that only a tenth were faster than:
+what remains where other programs keep the machine busy. `mean_of_raw` compares all groups together.
+`*_cpu_us` is CPU time for each group, the median of the rounds.
 """
 
 import argparse
@@ -24,6 +30,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise, repeat
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -34,7 +41,7 @@ import uvloop
 from benchmarks.machine import facts
 from headrace_mq._runtime.files import SystemFiles
 from headrace_mq.message import QueueRef
-from headrace_mq.protocol.batch import Columns, encode_batch
+from headrace_mq.protocol.batch import Columns, encode_batch, read_header
 from headrace_mq.settings import StoreSettings
 from headrace_mq.store.message_store import MessageStore
 
@@ -92,18 +99,19 @@ class RawFile:
     """A file that is written with pwrite and nothing else.
 
     Args:
-        path: where.
-        reused: whether its blocks are written already, and again once its end is reached.
+        path: where; "reserved" has its blocks, those of "reused" were written before and are again
+            once its end is reached, "growing" has none.
         sync: whether every write is followed by fdatasync.
     """
 
-    def __init__(self, path: Path, *, reused: bool, sync: bool) -> None:
+    def __init__(self, path: Path, *, sync: bool) -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         self._sync = sync
-        self._limit = REUSED_BYTES if reused else SEGMENT_BYTES
+        self._limit = REUSED_BYTES if path.name == "reused" else SEGMENT_BYTES
         self._at = 0
-        os.posix_fallocate(self._fd, 0, self._limit)
-        if reused:
+        if path.name != "growing":
+            os.posix_fallocate(self._fd, 0, self._limit)
+        if path.name == "reused":
             zeros = bytes(1 << 20)
             for at in range(0, self._limit, len(zeros)):
                 os.pwrite(self._fd, zeros, at)
@@ -132,49 +140,110 @@ def template(records: int) -> bytearray:
     return encode_batch(QueueRef("bench", 0), columns, born_first_ms=1_700_000_000_000)
 
 
-async def keep_appending(
-    store: MessageStore, batch: bytearray, times: int, lap: Callable[[], None] | None = None
-) -> None:
-    for _ in range(times):
-        store.append(batch, retention="forever")
-        await store.durable()
-        if lap is not None:
-            lap()
+class Waiters:
+    """Who waits for batches as the broker's `Acknowledgements` do, and appends each again.
+
+    Args:
+        store: where to.
+        batches: one for each waiter.
+    """
+
+    def __init__(self, store: MessageStore, batches: list[bytearray]) -> None:
+        self._store = store
+        self._batches = batches
+        self._left = 0
+        self._group: asyncio.Future[None] | None = None
+        self._waiting: list[bytearray] = []
+
+    async def run(self, times: int, lap: Callable[[], None]) -> None:
+        """Appends every batch so many times; `lap` is called when a group is durable."""
+        self._left = times * len(self._batches)
+        self._lap = lap
+        self._done = asyncio.get_running_loop().create_future()
+        self._append(self._batches)
+        await self._done
+
+    def _append(self, batches: list[bytearray]) -> None:
+        for batch in batches:
+            self._store.append(batch, retention="forever", header=read_header(batch))
+            group = self._store.durable()
+            if group is not self._group:
+                self._group, self._waiting = group, []
+                group.add_done_callback(partial(self._flushed, self._waiting))
+            self._waiting.append(batch)
+
+    def _flushed(self, waiting: list[bytearray], group: asyncio.Future[None]) -> None:
+        group.result()
+        self._lap()
+        self._left -= len(waiting)
+        if self._left:
+            self._append(waiting)
+        else:
+            self._done.set_result(None)
+
+
+class TaskWaiters:
+    """The same with a task for each waiter."""
+
+    def __init__(self, store: MessageStore, batches: list[bytearray]) -> None:
+        self._store = store
+        self._batches = batches
+
+    async def run(self, times: int, lap: Callable[[], None]) -> None:
+        """Appends every batch so many times; `lap` is called when a group is durable."""
+        # All of them are told of a group in one turn of the loop, the last one last.
+        laps = [None] * (len(self._batches) - 1) + [lap]
+        await asyncio.gather(*map(self._keep_appending, self._batches, repeat(times), laps))
+
+    async def _keep_appending(
+        self, batch: bytearray, times: int, lap: Callable[[], None] | None
+    ) -> None:
+        for _ in range(times):
+            self._store.append(batch, retention="forever", header=read_header(batch))
+            await self._store.durable()
+            if lap is not None:
+                lap()
 
 
 async def take_turns(
     folder: Path, records: int, waiters: int, flush: Literal["always", "interval"], rounds: int
-) -> list[tuple[Taken, Taken, Taken]]:
-    """Returns what the store, the reserved file and the reused file took in each round."""
+) -> dict[str, list[Taken]]:
+    """Returns what each of those who take turns took in each round."""
     files = CountingFiles()
     settings = StoreSettings(directory=folder / "store", flush=flush, segment_bytes=SEGMENT_BYTES)
     store = MessageStore(settings, files=files)
     store.open()
-    sync = flush == "always"
-    raws = [
-        RawFile(folder / f"raw{reused:d}", reused=reused, sync=sync) for reused in (False, True)
-    ]
+    raws = {
+        name: RawFile(folder / name, sync=flush == "always")
+        for name in ("reserved", "reused", "growing")
+    }
     batches = [template(records) for _ in range(waiters)]
+    stores = {"store": Waiters(store, batches), "tasks": TaskWaiters(store, batches)}
     groups = max(20, min(GROUPS_MAX, BYTES_MAX // (len(batches[0]) * waiters)))
-    await asyncio.gather(*(keep_appending(store, batch, WARM_UP) for batch in batches))
-    for raw in raws:
-        raw.write(files.sizes)
-    found = []
+    await fill_cache(store, settings.tail_cache_bytes, waiters)
+    await stores["tasks"].run(WARM_UP, lambda: None)
+    found: dict[str, list[Taken]] = {name: [] for name in (*stores, *raws)}
     for _ in range(rounds):
-        files.sizes.clear()
-        watch = Stopwatch()
-        # All of them are told of a group in one turn of the loop, the last one last.
-        laps = [None] * (waiters - 1) + [watch.lap]
-        await asyncio.gather(
-            *(keep_appending(store, *each) for each in zip(batches, repeat(groups), laps))
-        )
-        taken = watch.taken()
-        reserved, reused = (raw.write(files.sizes) for raw in raws)
-        found.append((taken, reserved, reused))
-    for raw in raws:
+        for name, driven in stores.items():
+            files.sizes.clear()
+            watch = Stopwatch()
+            await driven.run(groups, watch.lap)
+            found[name].append(watch.taken())
+        for name, raw in raws.items():
+            found[name].append(raw.write(files.sizes))
+    for raw in raws.values():
         raw.close()
     await store.aclose()
     return found
+
+
+async def fill_cache(store: MessageStore, size: int, waiters: int) -> None:
+    """Appends as much as the cache of recent batches holds, in groups of batches of 11 KiB."""
+    batch = template(100)
+    for _ in range(size // (len(batch) * waiters) + 1):
+        for _ in range(waiters):
+            store.append(batch, retention="forever")
+        await store.durable()
 
 
 def compare(
@@ -183,41 +252,46 @@ def compare(
     """Lets the store and the raw loops take turns; returns the medians."""
     with tempfile.TemporaryDirectory(dir=folder) as place:
         found = uvloop.run(take_turns(Path(place), records, waiters, flush, rounds))
-    stores, reserved, reused = (
-        [took for taken in kind for took in taken.group_us] for kind in zip(*found, strict=True)
-    )
-    middle = statistics.median
+    times = {
+        name: [us for took in rounds for us in took.group_us] for name, rounds in found.items()
+    }
+    middle = {name: statistics.median(groups) for name, groups in times.items()}
+    best = {name: statistics.quantiles(groups, n=10)[0] for name, groups in times.items()}
+    cpu = {
+        name: statistics.median(took.cpu_us for took in rounds) for name, rounds in found.items()
+    }
     return {
         "flush": flush,
         "messages_per_batch": records,
         "waiters": waiters,
-        "messages_per_second": round(records * waiters / middle(stores) * 1e6),
-        "store_us": round(middle(stores)),
-        "of_raw": round(middle(reserved) / middle(stores), 3),
-        "of_reused": round(middle(reused) / middle(stores), 3),
-        "best_store_us": round(best(stores)),
-        "best_of_raw": round(best(reserved) / best(stores), 3),
-        "best_of_reused": round(best(reused) / best(stores), 3),
-        "store_cpu_us": round(middle(store.cpu_us for store, _, _ in found)),
-        "raw_cpu_us": round(middle(raw.cpu_us for _, raw, _ in found)),
+        "messages_per_second": round(records * waiters / middle["store"] * 1e6),
+        "store_us": round(middle["store"]),
+        "of_raw": round(middle["reserved"] / middle["store"], 3),
+        "best_of_raw": round(best["reserved"] / best["store"], 3),
+        "mean_of_raw": round(sum(times["reserved"]) / sum(times["store"]), 3),
+        "tasks_of_raw": round(middle["reserved"] / middle["tasks"], 3),
+        "best_tasks_of_raw": round(best["reserved"] / best["tasks"], 3),
+        "of_growing": round(middle["growing"] / middle["store"], 3),
+        "of_reused": round(middle["reused"] / middle["store"], 3),
+        "best_store_us": round(best["store"]),
+        "best_raw_us": round(best["reserved"]),
+        "store_cpu_us": round(cpu["store"]),
+        "raw_cpu_us": round(cpu["reserved"]),
+        "cpu_us_per_batch": round(cpu["store"] / waiters, 1),
     }
-
-
-def best(times: Sequence[float]) -> float:
-    """Returns the time that a tenth were faster than."""
-    return statistics.quantiles(times, n=10)[0]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="append rate of the store")
     parser.add_argument("directory", nargs="?", type=Path)
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--synced-only", action="store_true", help="nothing from the page cache")
     asked = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
     gc.set_threshold(50_000, 20, 100)
     gc.freeze()
     print(json.dumps({"benchmark": "store_append", "rounds": asked.rounds} | facts()))
-    for flush in ("always", "interval"):
+    for flush in ("always",) if asked.synced_only else ("always", "interval"):
         for records, waiters in ((1, 1), (1, 64), (100, 1), (100, 16), (100, 64)):
             found = compare(asked.directory, records, waiters, flush, asked.rounds)
             print(json.dumps(found), flush=True)

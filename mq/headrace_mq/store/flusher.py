@@ -21,10 +21,10 @@ import structlog
 from headrace_mq.errors import MessageQueueError, StoreFull, StoreReadOnly
 from headrace_mq.message import QueueRef
 from headrace_mq.store.commit_log import CommitLog
+from headrace_mq.store.index_page import Entry
 from headrace_mq.store.segment import (
     MARK_BYTES,
     Mark,
-    Place,
     Segment,
     SegmentPlan,
     encode_mark,
@@ -52,12 +52,9 @@ class Staged(NamedTuple):
     """One batch that waits to be written; `undo` takes its sequence back."""
 
     queue: QueueRef
-    base_offset: int
-    records: int
-    place: Place
+    entry: Entry
     batch: bytes
     undo: Undo | None
-    at_ms: int
 
 
 class Group:
@@ -142,10 +139,10 @@ class Flusher:
 
     def stage(self, group: Group, staged: Staged) -> None:
         """Adds a batch to the group that `group_for` returned for it."""
+        length = staged.entry.length
         group.staged.append(staged)
-        group.end += len(staged.batch)
-        group.log.tail = group.end
-        self.staged_bytes += len(staged.batch)
+        group.log.tail = group.end = group.end + length
+        self.staged_bytes += length
         if not self._scheduled and not self._running:
             self._schedule()
 

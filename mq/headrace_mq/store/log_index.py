@@ -8,7 +8,7 @@ for every batch is what stands behind the last block; of the rest a row per page
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import structlog
@@ -84,13 +84,15 @@ class LogIndex:
 
     # What is committed, or found by a start, in log order.
 
-    def note(self, ref: QueueRef, index: QueueIndex, key: Key | None, sent: Sent | None) -> None:
-        """Notes one batch that the queue's index has just taken, or left out as damaged."""
-        self._touched[ref] = index
-        if key is not None and sent is not None:
-            # The order of the keys tells later who has been silent longest.
-            earlier = self._senders.pop(key, ())
-            self._senders[key] = (*earlier[1 - BATCHES_REMEMBERED :], sent)
+    def note(self, touched: Mapping[QueueRef, QueueIndex]) -> None:
+        """Notes queues whose index has just taken batches, or left some out as damaged."""
+        self._touched.update(touched)
+
+    def note_sent(self, key: Key, sent: Sent) -> None:
+        """Notes who sent a batch."""
+        # The order of the keys tells later who has been silent longest.
+        earlier = self._senders.pop(key, ())
+        self._senders[key] = (*earlier[1 - BATCHES_REMEMBERED :], sent)
 
     def note_damage(self, damage: Damage) -> None:
         """Notes bytes that hold nothing, so that later starts can tell of them too."""

@@ -45,7 +45,7 @@ from headrace_mq.store.log_walk import Damage
 from headrace_mq.store.queue_index import QueueIndex
 from headrace_mq.store.queues import Queues
 from headrace_mq.store.recovery import recover
-from headrace_mq.store.segment import Place, SyncFailed
+from headrace_mq.store.segment import MARK_BYTES, SyncFailed
 from headrace_mq.store.tail_cache import TailCache
 
 __all__ = ["LOCK_NAME", "RETENTIONS", "Appended", "Damage", "MessageStore", "SegmentInfo"]
@@ -112,7 +112,7 @@ class MessageStore:
         self._queues = Queues(self._logs)
         self.find = Finder(self._logs, self._queues).find
         self._cache = TailCache(settings.tail_cache_bytes)
-        self._reader = BatchReader(self._cache, self._tell)
+        self._reader = BatchReader(self._cache, self._arrived)
         self._flusher = Flusher(
             flush=settings.flush,
             interval_ms=settings.flush_interval_ms,
@@ -215,22 +215,23 @@ class MessageStore:
             StoreReadOnly: the disk failed, or the store is closed.
             ValueError: no such retention.
         """
-        if self._closed or self._flusher.read_only is not None:
-            raise StoreReadOnly(self._flusher.read_only or "the store is closed")
+        flusher, queues = self._flusher, self._queues
+        if self._closed or flusher.read_only is not None:
+            raise StoreReadOnly(flusher.read_only or "the store is closed")
         header = _checked_header(batch, header)
-        queue = self._queues.for_append(header.queue, retention)
-        repeats = self._queues.duplicate_of(header)
+        length = header.length
+        queue = queues.for_append(header.queue, retention)
+        repeats = queues.duplicate_of(header)
         if repeats is not None:
             return Appended(repeats, duplicate=True)
-        flusher = self._flusher
-        if flusher.staged_bytes + header.length > STAGED_BYTES_MAX:
+        if flusher.staged_bytes + length > STAGED_BYTES_MAX:
             raise StoreFull(
                 f"{flusher.staged_bytes} bytes wait for the disk; it is slower than its producers:"
                 " try again soon"
             )
         now_ms = self._clock.now_ms()
         base = queue.index.tail
-        group = flusher.group_for(queue.log, header.length, now_ms)
+        group = flusher.group_for(queue.log, length, now_ms)
         position = group.end
         assign(
             batch,
@@ -239,11 +240,10 @@ class MessageStore:
             appended_at_ms=now_ms,
             epoch=self.epoch,
         )
-        undo = self._queues.stage(queue, header)
+        undo = queues.stage(queue, header)
         # Named tuples built as tuples: half the time of calling them.
-        place = _new(Place, (position, header.length))
-        entry = (header.queue, base, header.count, place, bytes(batch), undo, now_ms)
-        flusher.stage(group, _new(Staged, entry))
+        entry = _new(Entry, (position, length, base, header.count, now_ms))
+        flusher.stage(group, _new(Staged, (header.queue, entry, bytes(batch), undo)))
         return _new(Appended, (base, False))
 
     def durable(self) -> asyncio.Future[None]:
@@ -407,23 +407,25 @@ class MessageStore:
             self._release()
 
     def _committed(self, groups: Sequence[Group]) -> None:
-        visible: set[QueueRef] = set()
+        # In the order of the logs, so that who waits is served in one order in every process.
+        visible: dict[QueueRef, None] = {}
         for group in groups:
             index = group.log.index
             if group.plan is not None:
                 index.cut(group.start)
-            visible |= self._queues.commit(group)
+            visible |= dict.fromkeys(self._queues.commit(group))
             index.grown(group.end)
             self._cache.put(
                 group.log.name,
-                {place.position: batch for _, _, _, place, batch, _, _ in group.staged},
+                {entry[0]: batch for _, entry, batch, _ in group.staged},
+                group.end - group.start - MARK_BYTES,
             )
         self._writer.step()
-        self._tell(visible)
-
-    def _tell(self, queues: Collection[QueueRef]) -> None:
         if self.on_visible is not None:
-            # Sorted, so that who waits is served in one order in every process.
+            self.on_visible(visible.keys())
+
+    def _arrived(self, queues: Collection[QueueRef]) -> None:
+        if self.on_visible is not None:
             self.on_visible(sorted(queues))
 
     def _leave_out(self, log: CommitLog, index: QueueIndex, entry: Entry, reason: str) -> None:

@@ -23,6 +23,10 @@ from headrace_mq.store.index_page import Entry, Page
 
 __all__ = ["PageRef", "PageSource", "QueueIndex", "Row"]
 
+# Batches that are kept as they came before they go into a page: together they cost a fifth of the
+# time. About 6 KiB for a queue.
+FRESH_MAX = 32
+
 
 class PageRef(NamedTuple):
     """Where a page stands, in which segment's index file, and which offsets it is about."""
@@ -68,6 +72,7 @@ class QueueIndex:
         "_entries",
         "_first",
         "_firsts",
+        "_fresh",
         "_frozen",
         "_maxes",
         "_own_maxes",
@@ -90,6 +95,8 @@ class QueueIndex:
         self._segments = array("q")
         self._entries = array("H")
         self._pages: list[Page] = []
+        # What was added last and is in no page yet; `_held` puts it there.
+        self._fresh: list[Entry] = []
         self._frozen = 0
         self._dropped: set[int] = set()
         self._first: int | None = None
@@ -103,18 +110,32 @@ class QueueIndex:
 
     def add(self, entry: Entry) -> None:
         """Appends a batch; its base must not be below `end`."""
-        base = entry.base
+        _, _, base, records, _ = entry
         if base < self.end:
             raise ValueError(f"offset {base} is below the queue's end {self.end}")
-        pages = self._pages
-        if len(pages) == self._frozen or not pages[-1].add(entry):
-            pages.append(Page(base, entry.position, entry.at_ms))
-            pages[-1].add(entry)
+        fresh = self._fresh
+        fresh.append(entry)
         if self._first is None:
             self._first = base
-        self.end = end = base + entry.records
+        self.end = end = base + records
         if end > self.tail:
             self.tail = end
+        if len(fresh) >= FRESH_MAX:
+            self._held()
+
+    def _held(self) -> list[Page]:
+        """The pages in memory, with all that was added in them."""
+        pages = self._pages
+        fresh = self._fresh
+        if fresh:
+            self._fresh = []
+        while fresh:
+            taken = pages[-1].extend(fresh) if len(pages) > self._frozen else 0
+            fresh = fresh[taken:]
+            if fresh:
+                position, _, base, _, at_ms = fresh[0]
+                pages.append(Page(base, position, at_ms))
+        return pages
 
     def skip_to(self, end: int) -> None:
         """Leaves a gap up to `end`, so that offsets of lost messages are never given again."""
@@ -146,7 +167,7 @@ class QueueIndex:
             found = None if page is None else page.since(time_ms)
             if found is not None:
                 return max(found, self.first)
-        for page in self._pages:
+        for page in self._held():
             found = page.since(time_ms)
             if found is not None:
                 return max(found, self.first)
@@ -159,13 +180,13 @@ class QueueIndex:
 
     def freeze(self) -> list[Page]:
         """Ends the open pages; returns them. What is added from now on goes into new ones."""
-        pages = self._pages[self._frozen :]
+        pages = self._held()[self._frozen :]
         self._frozen = len(self._pages)
         return pages
 
     def open_pages(self) -> list[Page]:
         """Returns the pages behind the last `freeze`."""
-        return self._pages[self._frozen :]
+        return self._held()[self._frozen :]
 
     def publish(self, segment: int, pages: list[Page], rows: list[Row]) -> None:
         """Takes rows for the oldest pages in memory; they can be read from the file now."""
@@ -192,7 +213,7 @@ class QueueIndex:
         for column in (self._firsts, self._own_maxes, self._ats, self._segments, self._entries):
             del column[:rows]
         self._maxes = array("q", accumulate(self._own_maxes, max))
-        pages = sum(page.position < position for page in self._pages)
+        pages = sum(page.position < position for page in self._held())
         del self._pages[:pages]
         self._frozen = max(0, self._frozen - pages)
         self._dropped = {at for at in self._dropped if at >= position}
@@ -200,7 +221,8 @@ class QueueIndex:
 
     def page_of(self, entry: Entry) -> PageRef | None:
         """Returns where an entry that `find` returned was read, or None if it was in memory."""
-        if not self._firsts or (self._pages and entry.base >= self._pages[0].first):
+        pages = self._held()
+        if not self._firsts or (pages and entry.base >= pages[0].first):
             return None
         return self._ref(self._row_of(entry.base))
 
@@ -217,8 +239,8 @@ class QueueIndex:
         if not self._dropped:
             if self._firsts:
                 self._first = self._firsts[0]
-            elif self._pages:
-                self._first = self._pages[0].first
+            elif pages := self._held():
+                self._first = pages[0].first
         elif found := self.find(0, 0):
             self._first = found[0].base
 
@@ -229,7 +251,8 @@ class QueueIndex:
         if row + 1 < len(self._firsts):
             until = self._firsts[row + 1]
         else:
-            until = self._pages[0].first if self._pages else self.end
+            pages = self._held()
+            until = pages[0].first if pages else self.end
         return PageRef(
             self._segments[row], self._ats[row], self._entries[row], self._queue,
             self._firsts[row], until,
@@ -240,7 +263,7 @@ class QueueIndex:
         return self._source.page(self._ref(row))
 
     def _pages_from(self, offset: int) -> Iterator[Page]:
-        pages = self._pages
+        pages = self._held()
         if not pages or offset < pages[0].first:
             for row in range(self._row_of(offset), len(self._firsts)):
                 page = self._page(row)

@@ -6,7 +6,7 @@ between: `message_store` and `recovery` above, the index and the sequences below
 no I/O.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace_mq.errors import InvalidArgument
@@ -98,20 +98,20 @@ class Queues:
         self._queues.setdefault(header.queue, queue)
         return self._remember(header, base)
 
-    def commit(self, group: Group) -> set[QueueRef]:
-        """Makes a group's batches visible; returns their queues."""
-        visible: set[QueueRef] = set()
-        note = group.log.index.note
-        for ref, base, records, (position, length), _, undo, at_ms in group.staged:
-            index = self._queues[ref].index
-            index.add(Entry(position, length, base, records, at_ms))
-            if undo is None:
-                note(ref, index, None, None)
-            else:
-                note(ref, index, undo.key, undo.sent)
-            visible.add(ref)
+    def commit(self, group: Group) -> Collection[QueueRef]:
+        """Makes a group's batches visible; returns their queues in the order of the log."""
+        touched: dict[QueueRef, QueueIndex] = {}
+        note_sent = group.log.index.note_sent
+        for ref, entry, _, undo in group.staged:
+            index = touched.get(ref)
+            if index is None:
+                index = touched[ref] = self._queues[ref].index
+            index.add(entry)
+            if undo is not None:
+                note_sent(undo.key, undo.sent)
+        group.log.index.note(touched)
         self._sequences.forget_surplus()
-        return visible
+        return touched.keys()
 
     def withdraw(self, groups: Sequence[Group]) -> None:
         """Takes back everything that groups staged; the latest group comes first."""
@@ -176,7 +176,7 @@ class Queues:
         for ref, end in self._missed_ends.items():
             queue = self._queues[ref]
             queue.index.skip_to(end)
-            queue.log.index.note(ref, queue.index, None, None)
+            queue.log.index.note({ref: queue.index})
         self._missed_ends.clear()
 
     def adopt(self, log: str, segment: int, directory: Directory) -> str | None:
@@ -213,8 +213,9 @@ class Queues:
 
     def _note(self, queue: Queue, header: BatchHeader) -> None:
         undo = self._remember(header, header.base_offset)
-        key, sent = (None, None) if undo is None else (undo.key, undo.sent)
-        queue.log.index.note(header.queue, queue.index, key, sent)
+        queue.log.index.note({header.queue: queue.index})
+        if undo is not None:
+            queue.log.index.note_sent(undo.key, undo.sent)
 
     def _remember(self, header: BatchHeader, base: int) -> Undo | None:
         if not header.producer_id:

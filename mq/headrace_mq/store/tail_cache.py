@@ -29,10 +29,9 @@ class TailCache:
         """The size of what is held now."""
         return self._bytes
 
-    def put(self, log: str, group: Mapping[int, bytes]) -> None:
-        """Adds batches by position; they must be newer than all others of their log."""
+    def put(self, log: str, group: Mapping[int, bytes], size: int) -> None:
+        """Adds batches of `size` bytes by position, newer than all others of their log."""
         batches = self._batches.setdefault(log, {})
-        size = sum(map(len, group.values()))
         batches.update(group)
         self._groups.append((batches, tuple(group), size))
         self._bytes += size

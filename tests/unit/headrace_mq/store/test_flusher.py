@@ -18,6 +18,7 @@ from headrace_mq.store.flusher import (
     Group,
     Staged,
 )
+from headrace_mq.store.index_page import Entry
 from headrace_mq.store.segment import MARK_BYTES, SEGMENT_HEADER_BYTES, Place
 
 SEGMENT_BYTES = 64 * 1024
@@ -55,7 +56,7 @@ class Desk:
     def stage(self, data: bytes, log: str = "forever") -> Place:
         group = self.flusher.group_for(self.logs[log], len(data), 0)
         place = Place(group.end, len(data))
-        self.flusher.stage(group, Staged(QUEUE, 0, 1, place, data, None, 0))
+        self.flusher.stage(group, Staged(QUEUE, Entry(*place, 0, 1, 0), data, None))
         return place
 
     def read(self, place: Place, log: str = "forever") -> bytes:

@@ -74,7 +74,35 @@ def test_what_is_too_far_from_the_first_batch_needs_a_page_of_its_own(entry: Ent
     assert len(page) == 1
 
 
+@given(batches=BATCHES, sizes=st.lists(st.integers(1, 9), min_size=30, max_size=30))
+def test_batches_may_come_by_the_handful(
+    batches: list[tuple[int, int, int, int, int]], sizes: list[int]
+) -> None:
+    one_by_one, entries = built(batches)
+    page = Page(entries[0].base, entries[0].position, entries[0].at_ms)
+    rest = entries
+    for size in sizes:
+        assert page.extend(rest[:size]) == len(rest[:size])
+        rest = rest[size:]
+    assert page.encode() == one_by_one.encode()
+    assert (page.min_ms, page.max_ms) == (one_by_one.min_ms, one_by_one.max_ms)
+
+
+@pytest.mark.parametrize("far", range(4))
+def test_of_a_handful_those_in_front_of_one_too_far_away_are_taken(far: int) -> None:
+    page = Page(0, 0, 0)
+    entries = [Entry(n * 200, 150, n, 1, 0) for n in range(4)]
+    entries[far] = entries[far]._replace(at_ms=1 << 31)
+    assert page.extend(entries) == far
+    assert [page.entry(number) for number in range(len(page))] == entries[:far]
+
+
 def test_a_full_page_takes_nothing() -> None:
     page = Page(0, 0, 0)
     taken = [page.add(Entry(n * 200, 150, n, 1, n)) for n in range(ENTRIES_MAX + 1)]
     assert taken == [True] * ENTRIES_MAX + [False]
+    fresh = Page(0, 0, 0)
+    assert (
+        fresh.extend([Entry(n * 200, 150, n, 1, n) for n in range(ENTRIES_MAX + 9)]) == ENTRIES_MAX
+    )
+    assert fresh.encode() == page.encode()

@@ -95,7 +95,7 @@ async def test_nothing_is_visible_before_it_is_durable(
     assert store.queues() == []
     assert seen == []
     await store.durable()
-    assert seen == [[ORDERS, QueueRef("orders", 1)]]
+    assert list(map(list, seen)) == [[ORDERS, QueueRef("orders", 1)]]
     assert store.range(ORDERS) == (0, 1)
     assert sorted(store.queues()) == [(ORDERS, "forever"), (QueueRef("orders", 1), "transient")]
 

@@ -11,8 +11,8 @@ from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import BATCH_RECORDS_MAX, BatchHeader, assign, read_header
 from headrace_mq.store.commit_log import CommitLog
 from headrace_mq.store.flusher import Group, Staged
+from headrace_mq.store.index_page import Entry
 from headrace_mq.store.queues import Queues
-from headrace_mq.store.segment import Place
 
 ORDERS = QueueRef("orders", 0)
 
@@ -45,8 +45,8 @@ def staged(queues: Queues, group: Group, header: BatchHeader) -> int:
     assert queues.duplicate_of(header) is None
     base = queue.index.tail
     undo = queues.stage(queue, header)
-    place = Place(group.end, header.length)
-    group.staged.append(Staged(header.queue, base, header.count, place, b"", undo, 0))
+    entry = Entry(group.end, header.length, base, header.count, 0)
+    group.staged.append(Staged(header.queue, entry, b"", undo))
     group.end += header.length
     return base
 
@@ -62,7 +62,7 @@ def test_staged_batches_get_offsets_in_order_and_become_visible_together(
     bases = [staged(queues, group, header(n, queue=q)) for n, q in [(3, 0), (2, 1), (4, 0)]]
     assert bases == [0, 0, 3]
     assert ends(queues) == {ORDERS: (0, 7), QueueRef("orders", 1): (0, 2)}
-    assert queues.commit(group) == {ORDERS, QueueRef("orders", 1)}
+    assert list(queues.commit(group)) == [ORDERS, QueueRef("orders", 1)]
     assert ends(queues) == {ORDERS: (7, 7), QueueRef("orders", 1): (2, 2)}
 
 

@@ -15,7 +15,8 @@ def test_the_newest_groups_that_fit_are_held_and_no_others(
 ) -> None:
     cache = TailCache(bytes_max)
     for number, lengths in enumerate(groups):
-        cache.put("forever", {number * 10 + at: bytes(size) for at, size in enumerate(lengths)})
+        group = {number * 10 + at: bytes(size) for at, size in enumerate(lengths)}
+        cache.put("forever", group, sum(lengths))
     room, fits = bytes_max, True
     for number, lengths in reversed(list(enumerate(groups))):
         room -= sum(lengths)
@@ -27,8 +28,8 @@ def test_the_newest_groups_that_fit_are_held_and_no_others(
 
 def test_logs_are_told_apart() -> None:
     cache = TailCache(100)
-    cache.put("forever", {0: b"a"})
-    cache.put("transient", {0: b"b"})
+    cache.put("forever", {0: b"a"}, 1)
+    cache.put("transient", {0: b"b"}, 1)
     assert cache.get("forever", 0) == b"a"
     assert cache.get("transient", 0) == b"b"
     assert cache.get("transient", 1) is None
