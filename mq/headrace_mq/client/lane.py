@@ -182,9 +182,12 @@ class Batch:
 
     def _take(self, part: Part) -> None:
         number, count = len(self._bodies), len(part)
-        _extend(self._keys, part.keys, number, count, "")
-        _extend(self._tags, part.tags, number, count, "")
-        _extend(self._headers, part.headers, number, count, {})
+        if part.keys or self._keys:
+            _extend(self._keys, part.keys, number, count, "")
+        if part.tags or self._tags:
+            _extend(self._tags, part.tags, number, count, "")
+        if part.headers or self._headers:
+            _extend(self._headers, part.headers, number, count, {})
         self._bodies += part.bodies
 
     def _settle(self) -> None:

@@ -95,25 +95,41 @@ class Part:
 
     def pick(self, places: Sequence[int] | range) -> "Part":
         """The messages at some places, in that order; there is at least one place."""
-        if isinstance(places, range):
-            cut = slice(places.start, places.stop, places.step)
-            return Part(self.bodies[cut], self.keys[cut], self.tags[cut], self.headers[cut])
         if len(places) == 1:
-            return self.pick(range(places[0], places[0] + 1))
-        take = itemgetter(*places)
-        return Part(
-            take(self.bodies),
-            take(self.keys) if self.keys else (),
-            take(self.tags) if self.tags else (),
-            take(self.headers) if self.headers else (),
+            places = range(places[0], places[0] + 1)
+        take = (
+            itemgetter(slice(places.start, places.stop, places.step))
+            if isinstance(places, range)
+            else itemgetter(*places)
         )
+        if self.tags or self.headers:
+            return Part(
+                take(self.bodies),
+                take(self.keys) if self.keys else (),
+                take(self.tags) if self.tags else (),
+                take(self.headers) if self.headers else (),
+            )
+        # What most parts are, without the checks that the whole has passed.
+        part = Part.__new__(Part)
+        part.tags = part.headers = ()
+        part.bodies = take(self.bodies)
+        part.size = sum(map(len, part.bodies)) + MESSAGE_OVERHEAD_BYTES * len(part.bodies)
+        keys = take(self.keys) if self.keys else ()
+        part.keys = keys if any(keys) else ()
+        if keys:
+            part.size += text_bytes(keys)
+        return part
 
     def surely_fits(self, message_bytes_max: int) -> bool:
         """Whether every message is certain to be within all limits; if not, look at each one."""
         return (
             not self.headers
             and set(map(type, self.bodies)) == {bytes}
-            and max(map(len, self.bodies)) + _SURELY_BYTES_MAX <= message_bytes_max
+            # Where all of them together are small enough, each one is.
+            and (
+                self.size + _SURELY_BYTES_MAX <= message_bytes_max
+                or max(map(len, self.bodies)) + _SURELY_BYTES_MAX <= message_bytes_max
+            )
             and max(map(len, self.keys), default=0) <= KEY_SURELY_SHORT
             and max(map(len, self.tags), default=0) <= TAG_SURELY_SHORT
         )

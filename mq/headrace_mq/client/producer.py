@@ -21,7 +21,7 @@ from headrace_mq.client.part import Part
 from headrace_mq.client.results import SendResults
 from headrace_mq.client.routing import Selector
 from headrace_mq.client.scheduling import Scheduled, When, envelope
-from headrace_mq.client.settling import all_placed, report, settled
+from headrace_mq.client.settling import all_placed, cancellations, report, settled
 from headrace_mq.errors import Closed, MessageQueueError, RequestTimeout, TopicNotFound
 from headrace_mq.message import Message, QueueRef, SendResult
 from headrace_mq.protocol.batch import Columns, encode_batch
@@ -167,8 +167,18 @@ class Producer:
         outbox = self._open_outbox()
         place = outbox.place(message)
         batch, number = place if isinstance(place, tuple) else await place
-        if not batch.settled:
+        waiter = batch.waiter
+        if waiter is None:
             await settled(batch, outbox.loop)
+        else:
+            # As `settled` does, without a coroutine of its own for each sender.
+            before = cancellations(outbox.loop)
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                if cancellations(outbox.loop) > before:
+                    raise
+                await settled(batch, outbox.loop)
         return batch.result(number)
 
     def send_soon(self, message: Message) -> asyncio.Future[SendResult]:
