@@ -1,0 +1,19 @@
+"""
+What every deployment of the broker must do, promise by promise.
+
+    class TestMyBroker(QueueConformance):
+        @pytest.fixture
+        async def deployment(self): ...    # a `Deployment`; one may serve all tests
+
+Sits between: the parts of the suite and the tests of deployments. Knows no deployment.
+"""
+
+from headrace_mq.testing.conformance.administering import AdministeringConformance
+from headrace_mq.testing.conformance.consuming import ConsumingConformance
+from headrace_mq.testing.conformance.sending import SendingConformance
+
+__all__ = ["QueueConformance"]
+
+
+class QueueConformance(SendingConformance, ConsumingConformance, AdministeringConformance):
+    """The suite; subclass it with the fixture `deployment`."""
