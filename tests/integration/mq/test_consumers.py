@@ -204,48 +204,88 @@ def key_of(queue_id: int) -> str:
     return next(key for key in "abcdef" if queue_for_key(key, 2) == queue_id)
 
 
-async def test_a_slow_consumer_among_many_holds_up_its_own_queue_only(broker: Any) -> None:
-    gate = asyncio.Event()
-    handled: dict[int, list[int]] = defaultdict(list)
-    done = asyncio.Event()
+# 25 members in one process. Says when each has one queue, and every record that it has handled; those of
+# queue 7 wait for "open". Tells by "look" how much of queue 7 is held.
+QUARTER = """
+import asyncio, sys
+from headrace_mq.client.consumer import Consumer
+from headrace_mq.message import QueueRef
+from headrace_mq.settings import ConsumerSettings
+
+SLOW = QueueRef("t", 7)
+
+async def main(address):
     settings = ConsumerSettings(in_flight_max=10, fetch_bytes_max=1, heartbeat_ms=5_000)
-    async with AsyncExitStack() as stack:
-        producer = await stack.enter_async_context(Producer(broker.address))
-        await producer.create_topic("t", queues=20)
+    gate = asyncio.Event()
 
-        async def handle(record: Record) -> None:
-            if record.queue.queue_id == 7:
-                await gate.wait()
-            handled[record.queue.queue_id].append(int(record.body))
-            done.set()
+    async def handle(record):
+        if record.queue == SLOW:
+            await gate.wait()
+        print("said", record.queue.queue_id, int(record.body), flush=True)
 
-        consumers = [
-            Consumer(broker.address, group="g", topics=["t"], settings=settings) for _ in range(20)
-        ]
-        for consumer in consumers:
-            await stack.enter_async_context(consumer)
-        while sorted(len(consumer.assignment) for consumer in consumers) != [1] * 20:
-            await asyncio.sleep(0)
-        runs = [asyncio.create_task(consumer.run(handle)) for consumer in consumers]
-        slow_sent = []
-        for at in range(0, 2_000, 100):
-            results = await producer.send_many(numbered(100, keys=2_000, start=at))
-            slow_sent.append([result.queue.queue_id for result in results].count(7))
-        while sum(map(len, handled.values())) < 2_000 - sum(slow_sent):
-            done.clear()
-            await done.wait()
-        assert 7 not in handled
-        (slow,) = [one for one in consumers if one.assignment == {QueueRef("t", 7)}]
-        share = slow._shares.get(QueueRef("t", 7))
-        assert share is not None
-        # A fetch brings whole batches, and the last one may exceed the limit.
-        assert 10 <= len(share.window) < 10 + max(slow_sent) < sum(slow_sent)
-        gate.set()
-        while len(handled[7]) < sum(slow_sent):
-            done.clear()
-            await done.wait()
-        assert all(len(set(numbers)) == len(numbers) for numbers in handled.values())
+    members = [Consumer(address, group="g", topics=["t"], settings=settings) for _ in range(25)]
+    await asyncio.gather(*(member.start() for member in members))
+    runs = [asyncio.create_task(member.run(handle)) for member in members]
+    while not all(len(member.assignment) == 1 for member in members):
+        await asyncio.sleep(0.01)
+    print("settled 1", flush=True)
+    while line := (await asyncio.to_thread(sys.stdin.readline)).strip():
+        if line == "open":
+            gate.set()
+        else:
+            held = [len(share.window) for member in members if (share := member._shares.get(SLOW))]
+            print("holds", sum(held), flush=True)
+    await asyncio.gather(*(member.aclose() for member in members))
     await asyncio.gather(*runs)
+
+asyncio.run(main(sys.argv[1]))
+"""
+
+
+@pytest.mark.slow
+async def test_a_slow_consumer_among_a_hundred_holds_up_its_own_queue_only(
+    broker: Any, start_child: Any
+) -> None:
+    handled: dict[int, list[int]] = defaultdict(list)
+    news = asyncio.Event()
+
+    async def listen(quarter: Any) -> None:
+        while True:
+            queue_id, number = (await quarter.heard("said")).split()
+            handled[int(queue_id)].append(int(number))
+            news.set()
+
+    async with Producer(broker.address) as producer, AdminClient(broker.address) as admin:
+        await producer.create_topic("t", queues=100)
+        quarters = [await start_child(QUARTER, broker.address) for _ in range(4)]
+        for quarter in quarters:
+            await quarter.heard("settled")
+        assert len((await admin.group("g")).members) == 100
+        # One for each queue at a time, so that a fetch brings one.
+        for at in range(40):
+            bodies = [Message(topic="t", body=b"%d" % at)] * 100
+            await producer.send_many(bodies)
+        listening = [asyncio.create_task(listen(quarter)) for quarter in quarters]
+        while sum(map(len, handled.values())) < 99 * 40:
+            news.clear()
+            await news.wait()
+        assert 7 not in handled
+        for task in listening:
+            task.cancel()
+        await asyncio.gather(*listening, return_exceptions=True)
+        for quarter in quarters:
+            await quarter.tell("look")
+        assert sum([int(await quarter.heard("holds")) for quarter in quarters]) == 10
+        listening = [asyncio.create_task(listen(quarter)) for quarter in quarters]
+        for quarter in quarters:
+            await quarter.tell("open")
+        while len(handled[7]) < 40:
+            news.clear()
+            await news.wait()
+        assert all(sorted(numbers) == list(range(40)) for numbers in handled.values())
+        for task in listening:
+            task.cancel()
+        await asyncio.gather(*listening, return_exceptions=True)
 
 
 async def test_two_owners_keep_every_keys_order_while_the_broker_is_killed_and_started_again(
