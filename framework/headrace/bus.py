@@ -1,11 +1,7 @@
 """
 The command bus: hands commands to the queue and brings their results back.
 
-Headers of a command message: `reply-to` and `reply-correlation`, both absent when nobody waits. A
-reply is the JSON of a `CommandResult`:
-
-    {"status": "executed", "aggregate_id": "a-1", "command_id": "…", "version": 3,
-     "value": {"balance": 5}, "error": "", "sentence": "", "place": [2, 17]}
+Headers of a command message: `reply-to` and `reply-correlation`, both absent when nobody waits.
 
 Sits between: callers and process managers on one side and the transport on the other. Never runs
 a handler and never reads the store.
@@ -13,26 +9,28 @@ a handler and never reads the store.
 
 import asyncio
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Protocol
+from functools import partial
+from typing import Final, Literal, Protocol
 
 import msgspec
 import structlog
 
 from headrace._domain.identity import check_id
 from headrace._domain.message import Command
+from headrace._runtime.deadlines import Deadlines
 from headrace._runtime.ids import new_id
+from headrace.asking import Question
 from headrace.errors import (
     CommandRefused,
     CommandTimeout,
     DefinitionError,
-    DomainError,
     HeadraceError,
     NotYetHandled,
 )
+from headrace.results import CommandResult, decode_reply, encode_reply
 from headrace.serialization import CommandEnvelope, Serializer
 from headrace.settings import Settings
-from headrace.transports.base import Outgoing, Transport
+from headrace.transports.base import Outgoing, Place, Transport
 
 __all__ = [
     "EXECUTED",
@@ -69,91 +67,10 @@ class Named(Protocol):
 
 WaitFor = Literal["executed", "handled"] | Collection[Named]
 
-Status = Literal["executed", "unchanged", "rejected", "failed"]
-
 
 def command_topic(name: str) -> str:
     """The topic of an application's commands."""
     return f"{name}.commands"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandResult:
-    """What became of a command; a duplicate of the command gets the same result.
-
-    Attributes:
-        status: "executed": its events are stored. "unchanged": it had nothing to change.
-            "rejected": a business rule said no. "failed": it could not be handled, and was parked.
-        aggregate_id: which aggregate it was for.
-        command_id: its id; empty when the command could not even be read.
-        version: the aggregate's version after it, where that is known.
-        value: what the handler handed to `set_result`, decoded from JSON.
-        error: for a machine: a domain error's code or class name, or why it failed.
-        sentence: for a person.
-        place: queue and offset of what it did in the event topic, where that was published; of a
-            duplicate the place of the newest copy, and the only part that differs.
-    """
-
-    status: Status
-    aggregate_id: str
-    command_id: str
-    version: int | None = None
-    value: Any = None
-    error: str = ""
-    sentence: str = ""
-    place: tuple[int, int] | None = field(default=None, compare=False)
-
-    @property
-    def ok(self) -> bool:
-        """Whether the command had its way: executed, or nothing to change."""
-        return self.status in {"executed", "unchanged"}
-
-    def raise_for_rejection(self) -> None:
-        """Does nothing for a command that had its way.
-
-        Raises:
-            DomainError: it was rejected; the error's `code` is the result's `error`.
-            HeadraceError: it failed.
-        """
-        if self.ok:
-            return
-        if self.status == "failed":
-            raise HeadraceError(f"command {self.command_id} failed: {self.sentence}")
-        rejection = DomainError(self.sentence)
-        rejection.code = self.error
-        raise rejection
-
-
-class _Reply(msgspec.Struct):
-    status: Status
-    aggregate_id: str
-    command_id: str
-    version: int | None
-    value: msgspec.Raw
-    error: str
-    sentence: str
-    place: tuple[int, int] | None
-
-
-_decode_result = msgspec.json.Decoder(CommandResult).decode
-_encode_reply = msgspec.json.Encoder().encode
-
-
-def encode_reply(result: CommandResult, *, value_json: str | None = None) -> bytes:
-    """Encodes a result as a reply; `value_json` stands in for its value, as stored."""
-    value = msgspec.json.encode(result.value) if value_json is None else value_json.encode()
-    return _encode_reply(
-        _Reply(
-            status=result.status,
-            aggregate_id=result.aggregate_id,
-            command_id=result.command_id,
-            version=result.version,
-            value=msgspec.Raw(value),
-            error=result.error,
-            sentence=result.sentence,
-            place=result.place,
-        )
-    )
 
 
 class Progress(Protocol):
@@ -166,23 +83,6 @@ class Progress(Protocol):
     async def wait(self, result: CommandResult, names: Collection[str], *, timeout_ms: int) -> None:
         """Returns when these have handled what a command did; raises when they have not in time."""
         ...
-
-
-class _Question:
-    """One command whose result somebody waits for; several callers may share it."""
-
-    __slots__ = ("answer", "askers", "correlation", "envelope", "overdue", "sending", "sent")
-
-    def __init__(self, envelope: CommandEnvelope) -> None:
-        self.envelope = envelope
-        self.correlation = new_id()
-        # Set by one look of the bus, so that the next one sends again.
-        self.overdue = False
-        self.answer: asyncio.Future[CommandResult] = asyncio.get_running_loop().create_future()
-        self.askers = 0
-        self.sent = False
-        # Guards `sent`: when the caller who sends gives up, the next one sends in its place.
-        self.sending = asyncio.Lock()
 
 
 class CommandBus:
@@ -215,8 +115,9 @@ class CommandBus:
         self._timeout_ms = settings.result_timeout_ms
         # First come, first served: a semaphore of asyncio keeps its waiters in order.
         self._room = asyncio.Semaphore(settings.bus_in_flight_max)
-        self._questions: dict[tuple[str, str], _Question] = {}
-        self._by_correlation: dict[str, _Question] = {}
+        self._questions: dict[tuple[str, str], Question] = {}
+        self._by_correlation: dict[str, Question] = {}
+        self._deadlines = Deadlines()
         self._closed = False
         self._resend_ms = settings.result_resend_ms
         self._resending: asyncio.TimerHandle | None = None
@@ -314,9 +215,17 @@ class CommandBus:
             ) from error
 
     async def _result(self, envelope: CommandEnvelope, wait_ms: int) -> CommandResult:
+        end = asyncio.get_running_loop().time() + wait_ms / 1_000
         try:
-            async with asyncio.timeout(wait_ms / 1_000), self._room:
-                return await self._ask(envelope)
+            if self._room.locked():
+                async with asyncio.timeout_at(end):
+                    await self._room.acquire()
+            else:
+                await self._room.acquire()
+            try:
+                return await self._ask(envelope, end)
+            finally:
+                self._room.release()
         except TimeoutError as error:
             raise CommandTimeout(
                 f"no result of command {envelope.command_id} within {wait_ms} ms; its outcome is"
@@ -330,63 +239,79 @@ class CommandBus:
             self._resending.cancel()
         for resend in self._resends:
             resend.cancel()
+        self._deadlines.close()
         for question in list(self._questions.values()):
-            if not question.answer.done():
-                question.answer.set_exception(
-                    CommandTimeout("the bus was closed before a result came; outcome unknown")
-                )
-                # Looked at, so that asyncio does not report it when every caller has gone.
-                question.answer.exception()
+            question.answer(
+                CommandTimeout("the bus was closed before a result came; outcome unknown")
+            )
 
-    async def _ask(self, envelope: CommandEnvelope) -> CommandResult:
+    async def _ask(self, envelope: CommandEnvelope, end: float) -> CommandResult:
         key = (envelope.aggregate_id, envelope.command_id)
         question = self._questions.get(key)
         if question is None:
-            question = self._questions[key] = _Question(envelope)
+            question = self._questions[key] = Question(envelope)
             self._by_correlation[question.correlation] = question
-        question.askers += 1
+        asker = question.ask()
         self._watch_overdue()
         try:
-            async with question.sending:
-                if not question.sent:
-                    await self._publish(envelope, self._reply_headers(question))
-                    question.sent = True
-            # Shielded, because the answer belongs to all who ask.
-            return await asyncio.shield(question.answer)
+            if not question.sent and not self._sent_at_once(question):
+                async with asyncio.timeout_at(end):
+                    await self._send_when_there_is_room(question)
+            self._deadlines.add(asker, end)
+            return await asker
         finally:
-            question.askers -= 1
-            if not question.askers:
+            self._deadlines.discard(asker)
+            if question.leave(asker):
                 del self._questions[key]
                 del self._by_correlation[question.correlation]
 
+    def _sent_at_once(self, question: Question) -> bool:
+        if question.sending is not None:
+            return False
+        message = self._message(question.envelope, self._reply_headers(question))
+        question.sent = question.envelope.due is None and self._transport.publish_soon(
+            message, partial(self._told, question)
+        )
+        return question.sent
+
+    def _told(self, question: Question, outcome: Place | BaseException) -> None:
+        """Hears what the queue says of a command that was sent at once."""
+        if isinstance(outcome, BaseException):
+            question.answer(_not_sent(question.envelope, outcome))
+
+    async def _send_when_there_is_room(self, question: Question) -> None:
+        if question.sending is None:
+            question.sending = asyncio.Lock()
+        async with question.sending:
+            if not question.sent:
+                await self._publish(question.envelope, self._reply_headers(question))
+                question.sent = True
+
     async def _publish(self, envelope: CommandEnvelope, headers: Mapping[str, str]) -> None:
+        message = self._message(envelope, headers)
+        try:
+            if envelope.due is None:
+                await self._transport.publish(message)
+            else:
+                await self._transport.schedule(message, envelope.due)
+        except Exception as error:
+            refusal = _not_sent(envelope, error)
+            if refusal is error:
+                raise
+            raise refusal from error
+
+    def _message(self, envelope: CommandEnvelope, headers: Mapping[str, str]) -> Outgoing:
         if self._closed:
             raise CommandRefused("the bus is closed")
-        message = Outgoing(
+        return Outgoing(
             topic=self._topic,
             key=envelope.aggregate_id,
             tag=envelope.command.message_name,
             headers=headers,
             body=self._serializer.encode_command(envelope),
         )
-        try:
-            if envelope.due is None:
-                await self._transport.publish(message)
-            else:
-                await self._transport.schedule(message, envelope.due)
-        except TimeoutError as error:
-            raise CommandTimeout(
-                f"the queue did not confirm command {envelope.command_id} in time; its outcome is"
-                " unknown, and sending it again with the same command_id is safe"
-            ) from error
-        except HeadraceError:
-            raise
-        except Exception as error:
-            raise CommandRefused(
-                f"command {envelope.command_id} was not handed over: {error}"
-            ) from error
 
-    def _reply_headers(self, question: _Question) -> Mapping[str, str]:
+    def _reply_headers(self, question: Question) -> Mapping[str, str]:
         return {
             REPLY_TO: self._transport.reply_address,
             REPLY_CORRELATION: question.correlation,
@@ -406,7 +331,7 @@ class CommandBus:
         """
         self._resending = None
         for question in list(self._questions.values()):
-            if not question.sent or question.answer.done():
+            if not question.sent or question.outcome is not None:
                 continue
             if question.overdue:
                 resend = asyncio.get_running_loop().create_task(self._resend(question))
@@ -416,7 +341,7 @@ class CommandBus:
         if self._questions:
             self._watch_overdue()
 
-    async def _resend(self, question: _Question) -> None:
+    async def _resend(self, question: Question) -> None:
         log.debug("result overdue, command sent again", command_id=question.envelope.command_id)
         try:
             await self._publish(question.envelope, self._reply_headers(question))
@@ -426,13 +351,31 @@ class CommandBus:
 
     def _receive(self, correlation: str, body: bytes) -> None:
         question = self._by_correlation.get(correlation)
-        if question is None or question.answer.done():
+        if question is None or question.outcome is not None:
             log.debug("late reply", correlation=correlation)
             return
         try:
-            question.answer.set_result(_decode_result(body))
+            result = decode_reply(body)
         except msgspec.MsgspecError as error:
             log.warning("unreadable reply", correlation=correlation, error=str(error))
+        else:
+            question.answer(result)
+
+
+def _not_sent(envelope: CommandEnvelope, error: BaseException) -> Exception:
+    """What those who sent a command hear when the queue did not take it, or did not say so."""
+    if isinstance(error, HeadraceError):
+        return error
+    found: Exception
+    if isinstance(error, TimeoutError):
+        found = CommandTimeout(
+            f"the queue did not confirm command {envelope.command_id} in time; its outcome is"
+            " unknown, and sending it again with the same command_id is safe"
+        )
+    else:
+        found = CommandRefused(f"command {envelope.command_id} was not handed over: {error}")
+    found.__cause__ = error
+    return found
 
 
 def _names(wait_for: WaitFor) -> tuple[str, ...]:

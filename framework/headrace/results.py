@@ -1,0 +1,100 @@
+"""
+What becomes of a command, and its form on the way back to the caller.
+
+A reply is the JSON of a `CommandResult`:
+
+    {"status": "executed", "aggregate_id": "a-1", "command_id": "…", "version": 3,
+     "value": {"balance": 5}, "error": "", "sentence": "", "place": [2, 17]}
+
+Sits between: the command service, which answers, and the bus, which hands answers on. Pure.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import msgspec
+
+from headrace.errors import DomainError, HeadraceError
+
+__all__ = ["CommandResult", "decode_reply", "encode_reply"]
+
+Status = Literal["executed", "unchanged", "rejected", "failed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandResult:
+    """What became of a command; a duplicate of the command gets the same result.
+
+    Attributes:
+        status: "executed": its events are stored. "unchanged": it had nothing to change.
+            "rejected": a business rule said no. "failed": it could not be handled, and was parked.
+        aggregate_id: which aggregate it was for.
+        command_id: its id; empty when the command could not even be read.
+        version: the aggregate's version after it, where that is known.
+        value: what the handler handed to `set_result`, decoded from JSON.
+        error: for a machine: a domain error's code or class name, or why it failed.
+        sentence: for a person.
+        place: queue and offset of what it did in the event topic, where that was published; of a
+            duplicate the place of the newest copy, and the only part that differs.
+    """
+
+    status: Status
+    aggregate_id: str
+    command_id: str
+    version: int | None = None
+    value: Any = None
+    error: str = ""
+    sentence: str = ""
+    place: tuple[int, int] | None = field(default=None, compare=False)
+
+    @property
+    def ok(self) -> bool:
+        """Whether the command had its way: executed, or nothing to change."""
+        return self.status in {"executed", "unchanged"}
+
+    def raise_for_rejection(self) -> None:
+        """Does nothing for a command that had its way.
+
+        Raises:
+            DomainError: it was rejected; the error's `code` is the result's `error`.
+            HeadraceError: it failed.
+        """
+        if self.ok:
+            return
+        if self.status == "failed":
+            raise HeadraceError(f"command {self.command_id} failed: {self.sentence}")
+        rejection = DomainError(self.sentence)
+        rejection.code = self.error
+        raise rejection
+
+
+class _Reply(msgspec.Struct):
+    status: Status
+    aggregate_id: str
+    command_id: str
+    version: int | None
+    value: msgspec.Raw
+    error: str
+    sentence: str
+    place: tuple[int, int] | None
+
+
+decode_reply = msgspec.json.Decoder(CommandResult).decode
+_encode_reply = msgspec.json.Encoder().encode
+
+
+def encode_reply(result: CommandResult, *, value_json: str | None = None) -> bytes:
+    """Encodes a result as a reply; `value_json` stands in for its value, as stored."""
+    value = msgspec.json.encode(result.value) if value_json is None else value_json.encode()
+    return _encode_reply(
+        _Reply(
+            status=result.status,
+            aggregate_id=result.aggregate_id,
+            command_id=result.command_id,
+            version=result.version,
+            value=msgspec.Raw(value),
+            error=result.error,
+            sentence=result.sentence,
+            place=result.place,
+        )
+    )
