@@ -218,6 +218,11 @@ class JsonSerializer:
         self._encoded: OrderedDict[int, tuple[EventStream, bytes]] = OrderedDict()
         self._published: OrderedDict[bytes, EventStream] = OrderedDict()
 
+    @property
+    def events(self) -> Registry[DomainEvent]:
+        """The event types that may come in."""
+        return self._events
+
     def encode_command(self, envelope: CommandEnvelope) -> bytes:
         """Encodes a command with its envelope.
 

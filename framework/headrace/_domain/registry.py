@@ -4,7 +4,8 @@ Stable type names to classes and back, and old versions to newer ones; no import
 Sits between: message classes and `serialization`. Pure.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 from headrace._domain.message import ApplicationMessage, Command, DomainEvent
@@ -85,6 +86,15 @@ class Registry(Generic[M]):
     ) -> bool:
         """Whether exactly this class is registered."""
         return message_type in self._known
+
+    @property
+    def types(self) -> Mapping[tuple[str, int], type[M]]:
+        """The registered types by name and version."""
+        return MappingProxyType(self._types)
+
+    def can_read(self, name: str, version: int) -> bool:
+        """Whether a stored version has a class, or an upcaster that leads on."""
+        return (name, version) in self._types or (name, version) in self._upcasters
 
     def find(self, name: str, version: int) -> type[M]:
         """Returns the class of a stored name and version.

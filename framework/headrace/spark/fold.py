@@ -42,13 +42,18 @@ __all__ = [
     "TALLY",
     "VERSION",
     "Record",
+    "TopicMessage",
+    "batched",
+    "find_in_store",
     "fold_aggregates",
     "fold_keys",
     "fold_slices",
+    "read_messages",
     "read_slices",
     "records_to_arrow",
     "route_aggregates",
     "route_slices",
+    "slices_of",
 ]
 
 # Kinds of records, and what their key, number and data are.
@@ -123,7 +128,7 @@ class Record(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Message:
+class TopicMessage:
     """A message of the event topic with events in it; its key is the aggregate's id."""
 
     place: Place
@@ -140,29 +145,15 @@ class _Work:
         self.serializer = app.serializer
         self.codec: RowCodec[Any] = RowCodec(self.projection)
         self._plan = plan
-        self._find = _find_in_store(plan.event_store, self.serializer)
+        self._find = find_in_store(plan.event_store, self.serializer)
 
     def gate(self, versions: Mapping[str, int]) -> StreamGate:
         return StreamGate(versions, find=self._find)
 
-    def messages(self, piece: QueueSlice) -> Iterator[list[_Message]]:
-        """Yields the messages of a slice, those of one wire batch at a time."""
-        moment = 0
-        for header, columns, first, last in read_columns(self._plan.broker, piece):
-            moment = max(moment, header.appended_at_ms)
-            headers: Sequence[Mapping[str, str]] = columns.headers or [{}] * header.count
-            keys = columns.keys or [""] * header.count
-            yield [
-                _Message(
-                    place=Place(moment, piece.queue.queue_id, header.base_offset + index),
-                    key=keys[index],
-                    body=columns.bodies[index],
-                )
-                for index in range(first, last)
-                if headers[index].get("kind") != "rejection"
-            ]
+    def messages(self, piece: QueueSlice) -> Iterator[list[TopicMessage]]:
+        return read_messages(self._plan, piece)
 
-    def decode(self, message: _Message) -> EventStream:
+    def decode(self, message: TopicMessage) -> EventStream:
         try:
             return self.serializer.decode_stream(message.body)
         except (SerializationError, UnknownMessageType) as error:
@@ -173,36 +164,54 @@ class _Work:
             ) from error
 
 
+def read_messages(plan: FoldPlan, piece: QueueSlice) -> Iterator[list[TopicMessage]]:
+    """Yields the messages of a slice, without rejections, those of one wire batch at a time."""
+    moment = 0
+    for header, columns, first, last in read_columns(plan.broker, piece):
+        moment = max(moment, header.appended_at_ms)
+        headers: Sequence[Mapping[str, str]] = columns.headers or [{}] * header.count
+        keys = columns.keys or [""] * header.count
+        yield [
+            TopicMessage(
+                place=Place(moment, piece.queue.queue_id, header.base_offset + index),
+                key=keys[index],
+                body=columns.bodies[index],
+            )
+            for index in range(first, last)
+            if headers[index].get("kind") != "rejection"
+        ]
+
+
 def fold_slices(plan: FoldPlan, batches: Batches) -> Batches:
     """Reads slices and folds each whole; yields rows, versions and tallies.
 
     Right where a row's events are all of one aggregate, and so in one queue.
     """
     work = _Work(plan)
-    for piece in _slices(plan, batches):
+    for piece in slices_of(plan, batches):
         gate = work.gate({})
         rows: dict[str, Any] = {}
         for messages in work.messages(piece):
             streams = gate.admit(work.decode(message) for message in messages)
             rows.update(fold_streams(work.projection, rows, streams))
         rows.update(fold_streams(work.projection, rows, gate.finish()))
-        yield from _batched(_rows_out(work, rows), _gate_out(gate))
+        yield from batched(_rows_out(work, rows), _gate_out(gate))
 
 
 def route_slices(plan: FoldPlan, batches: Batches) -> Batches:
     """Reads slices and yields each event for the key of the row it touches, and versions."""
     work = _Work(plan)
-    for piece in _slices(plan, batches):
+    for piece in slices_of(plan, batches):
         gate = work.gate({})
         messages = (message for some in work.messages(piece) for message in some)
-        yield from _batched(_touches_out(work, gate, messages), _gate_out(gate))
+        yield from batched(_touches_out(work, gate, messages), _gate_out(gate))
 
 
 def read_slices(plan: FoldPlan, batches: Batches) -> Batches:
     """Reads slices and yields each stream for its aggregate, undecoded."""
     work = _Work(plan)
-    for piece in _slices(plan, batches):
-        yield from _batched(
+    for piece in slices_of(plan, batches):
+        yield from batched(
             Record(STREAM, message.key, message.place, 0, message.body)
             for messages in work.messages(piece)
             for message in messages
@@ -222,7 +231,7 @@ def fold_aggregates(plan: FoldPlan, batches: Batches) -> Batches:
             yield from _rows_out(work, changes)
             yield from _gate_out(gate)
 
-    yield from _batched(folded())
+    yield from batched(folded())
 
 
 def route_aggregates(plan: FoldPlan, batches: Batches) -> Batches:
@@ -236,7 +245,7 @@ def route_aggregates(plan: FoldPlan, batches: Batches) -> Batches:
             yield from _touches_out(work, gate, own.messages)
             yield from _gate_out(gate)
 
-    yield from _batched(routed())
+    yield from batched(routed())
 
 
 def fold_keys(plan: FoldPlan, batches: Batches) -> Batches:
@@ -264,7 +273,7 @@ def fold_keys(plan: FoldPlan, batches: Batches) -> Batches:
             changes |= fold(work.projection, rows | changes, touches)
             yield from _rows_out(work, changes)
 
-    yield from _batched(folded())
+    yield from batched(folded())
 
 
 class _AggregateRecords:
@@ -286,19 +295,22 @@ class _AggregateRecords:
                 break
 
     @property
-    def messages(self) -> Iterator[_Message]:
+    def messages(self) -> Iterator[TopicMessage]:
         following = [] if self._following is None else [self._following]
         for record in chain(following, self._records):
-            yield _Message(place=record.place, key=record.key, body=record.data)
+            yield TopicMessage(place=record.place, key=record.key, body=record.data)
 
 
-def _slices(plan: FoldPlan, batches: Batches) -> Iterator[QueueSlice]:
+def slices_of(plan: FoldPlan, batches: Batches) -> Iterator[QueueSlice]:
+    """Yields the slices whose places in the plan's list come in."""
     for batch in batches:
         for place in batch.column(0).to_pylist():
             yield plan.slices[place]
 
 
-def _touches_out(work: _Work, gate: StreamGate, messages: Iterable[_Message]) -> Iterator[Record]:
+def _touches_out(
+    work: _Work, gate: StreamGate, messages: Iterable[TopicMessage]
+) -> Iterator[Record]:
     turn = 0
     last = FIRST
     for message in messages:
@@ -355,7 +367,7 @@ def _records_in(batches: Batches) -> Iterator[Record]:
             yield Record(kind, key, Place(*place), number, data)
 
 
-def _batched(*records: Iterable[Record]) -> Batches:
+def batched(*records: Iterable[Record]) -> Batches:
     """Turns records into Arrow batches, from the first source to the last."""
     waiting = chain.from_iterable(records)
     while some := list(islice(waiting, _BATCH_RECORDS)):
@@ -375,7 +387,8 @@ def records_to_arrow(records: Sequence[Record]) -> pa.RecordBatch:
     )
 
 
-def _find_in_store(url: str | None, serializer: Serializer) -> FindStreams | None:
+def find_in_store(url: str | None, serializer: Serializer) -> FindStreams | None:
+    """Returns what reads missing streams from the event store; None without one."""
     if url is None:
         return None
 

@@ -14,7 +14,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql.functions import expr
 
 from headrace.errors import ProjectionError
 from headrace.spark.fold import (
@@ -33,7 +34,9 @@ from headrace.spark.fold import (
     route_aggregates,
     route_slices,
 )
+from headrace.spark.native import NativeFold, finish_rows
 from headrace.spark.plan import FoldPlan
+from headrace.spark.reading import EVENT, read_typed
 from headrace_mq.spark.reader import rarely_collecting
 
 __all__ = ["Folded", "run_fold"]
@@ -70,7 +73,12 @@ class Folded:
 
 
 def run_fold(
-    spark: SparkSession, plan: FoldPlan, *, keyed_by_aggregate: bool, base: pa.Table | None
+    spark: SparkSession,
+    plan: FoldPlan,
+    *,
+    keyed_by_aggregate: bool,
+    base: pa.Table | None,
+    native: NativeFold | None = None,
 ) -> Folded:
     """Runs the job and brings its result here; blocks.
 
@@ -79,6 +87,7 @@ def run_fold(
         plan: what to read and fold.
         keyed_by_aggregate: whether a row's events are all of one aggregate.
         base: rows and versions from before the plan's slices, as records; None to start from zero.
+        native: the projection as SQL, used from zero where Spark refuses sums that are too large.
 
     Raises:
         ProjectionError: a fold failed, versions are missing, or an executor could not do its part;
@@ -86,8 +95,11 @@ def run_fold(
     """
     if not plan.slices:
         return Folded(rows=pa.chunked_array([], pa.binary()), deleted=[], versions={})
-    frame = _frame(spark, plan, keyed_by_aggregate=keyed_by_aggregate, base=base)
     try:
+        if native is not None and base is None and _refuses_overflow(spark):
+            frame = _native_frame(spark, plan, native)
+        else:
+            frame = _frame(spark, plan, keyed_by_aggregate=keyed_by_aggregate, base=base)
         records = frame.select("kind", "key", "number", "data").toArrow()
     except PySparkException as error:
         raise ProjectionError(
@@ -112,6 +124,52 @@ def _frame(
     versions = known.where(known["kind"] == VERSION)
     routed = _map(_by_key(streams.union(versions)), route_aggregates, plan)
     return _map(_by_key(routed.union(known.where(known["kind"] == BASE))), fold_keys, plan)
+
+
+def _refuses_overflow(spark: SparkSession) -> bool:
+    # Without this setting a sum wraps around, and nobody is told.
+    return spark.conf.get("spark.sql.ansi.enabled") == "true"
+
+
+def _native_frame(spark: SparkSession, plan: FoldPlan, native: NativeFold) -> DataFrame:
+    def read(batches: Batches) -> Batches:
+        with rarely_collecting():
+            yield from read_typed(plan, native.reading, batches)
+
+    def finish(batches: Batches) -> Batches:
+        with rarely_collecting():
+            yield from finish_rows(plan, native, batches)
+
+    count = len(plan.slices)
+    events = spark.range(0, count, 1, count).mapInArrow(read, native.reading.schema)
+    if len(native.keys) == 1:
+        touched = events.selectExpr("*", "0 as place", f"coalesce(key, {native.keys[0]}) as `to`")
+    else:
+        places = ", ".join(
+            f"named_struct('place', {place}, 'to', {key})" for place, key in enumerate(native.keys)
+        )
+        own = "array(named_struct('place', 0, 'to', key))"
+        each = f"inline(if(kind = '{EVENT}', array({places}), {own}))"
+        touched = events.selectExpr("*", each)
+    groups = (
+        touched.where(f"`to` is not null and (kind <> '{EVENT}' or {native.touches})")
+        .selectExpr(
+            "kind",
+            "`to` as key",
+            # What the gate tells of a slice stays apart from what it tells of another one.
+            f"if(kind = '{EVENT}', null, part) as told_by",
+            "number",
+            *(f"{text} as {name}" for name, text in native.values.items()),
+        )
+        .groupBy("kind", "key", "told_by")
+        .agg(expr("max(number) as number"), *map(_named, native.aggregates.items()))
+    )
+    return groups.mapInArrow(finish, RECORD_SCHEMA)
+
+
+def _named(aggregate: tuple[str, str]) -> Column:
+    name, text = aggregate
+    return expr(f"{text} as {name}")
 
 
 def _map(frame: DataFrame, step: Step, plan: FoldPlan) -> DataFrame:
@@ -164,6 +222,6 @@ def _pairs(records: pa.Table) -> Iterator[tuple[str, Any]]:
 
 def _reason(error: PySparkException) -> str:
     """Returns the last line of the executor's traceback: the exception and its sentence."""
-    lines = [line.strip() for line in str(error).splitlines()]
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     raised = [line for line in lines if _RAISED.match(line)]
     return raised[-1] if raised else next(iter(lines), type(error).__name__)

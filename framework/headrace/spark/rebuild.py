@@ -33,6 +33,7 @@ from headrace.rebuilding.report import RebuildReport
 from headrace.rebuilding.switch import Means, Outcome, Shadow, bring_live
 from headrace.spark.job import Folded, run_fold
 from headrace.spark.loading import copy_generation, load_fresh, load_onto, read_base
+from headrace.spark.native import NativeFold, plan_native
 from headrace.spark.plan import FoldPlan, module_folder
 from headrace.spark.rows import RowCodec
 from headrace.spark.session import local_session
@@ -122,6 +123,7 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
             session=session,
             plan=plan,
             projection=projection,
+            native=plan_native(serializer, projection),
             topic=event_topic(application.name),
             read_models=read_models,
             building=Building(read_models, projection),
@@ -149,6 +151,7 @@ class _Work:
     session: SparkSession
     plan: FoldPlan
     projection: Projection[Any]
+    native: NativeFold | None
     topic: str
     read_models: ReadModels
     building: Building
@@ -178,6 +181,7 @@ class _Work:
                 plan,
                 keyed_by_aggregate=self.projection.keyed_by_aggregate,
                 base=base,
+                native=self.native,
             ),
         )
         end = {(piece.queue.topic, piece.queue.queue_id): piece.end for piece in slices}

@@ -1,0 +1,383 @@
+"""
+A projection of declared folds as one Spark SQL aggregation; no Python per event but the reading.
+
+    read_typed ─▶ the rows that each event touches ─▶ group by key, aggregate ─▶ finish_rows
+
+What the gate found travels along as groups of its own. A group yields per column the sums, the
+smallest and largest, the first and last values of its events; `finish_rows` adds what a row begins
+with and makes the records of `fold`, so that all that follows is the same as for folds in Python.
+
+Not here, but folded in Python: folds that are functions, keys that are functions, columns that mix
+sums with something else, and sums of floats, which depend on the order of adding.
+
+Sits between: `job`, which has a session, and the rules of a projection. Pure, but for `finish_rows`,
+which runs on executors.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from decimal import Context, Decimal, Inexact, InvalidOperation
+from functools import reduce
+from typing import Any, Final
+
+from headrace._domain.message import DomainEvent
+from headrace._projecting.keys import KEY_CHARACTERS_MAX
+from headrace._projecting.projection import Projection
+from headrace._projecting.rules import SummaryRule
+from headrace._projecting.shape import ColumnKind
+from headrace._projecting.summaries import DECIMAL_DIGITS_MAX, Operation
+from headrace._projecting.terms import CONTEXT, Term
+from headrace.errors import ProjectionError
+from headrace.serialization import JsonSerializer
+from headrace.spark.decoding import EventField, fields_of
+from headrace.spark.fold import MISSING, ROW, Batches, Record, batched
+from headrace.spark.plan import FoldPlan, load_application
+from headrace.spark.reading import EVENT, ChosenType, Reading
+from headrace.spark.rows import RowCodec
+from headrace.spark.sql import fields_in, number, to_sql
+
+__all__ = ["Kept", "NativeFold", "finish_rows", "plan_native"]
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """How a column of the read model comes from what a group yields.
+
+    Attributes:
+        name: of the column.
+        kind: of the column.
+        start: what a row begins with.
+        operation: what the column keeps of events; None: what it began with.
+        parts: per part of the column the names of its aggregates: the value; of a sum of decimals
+            also how many places it has, of a last value also how many events there were.
+    """
+
+    name: str
+    kind: ColumnKind
+    start: Any
+    operation: Operation | None = None
+    parts: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NativeFold:
+    """A projection as SQL.
+
+    Attributes:
+        reading: what to read of the events.
+        keys: expressions for the keys that an event may touch.
+        touches: a condition over an event and `place`, the place of a key among them.
+        values: by name, expressions over such a row; null where an event has no part in them.
+        aggregates: by name, expressions over the values of a group.
+        columns: of the read model, in order.
+    """
+
+    reading: Reading
+    keys: tuple[str, ...]
+    touches: str
+    values: Mapping[str, str]
+    aggregates: Mapping[str, str]
+    columns: tuple[Kept, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Branch:
+    """What one rule does with events of some types, between which SQL sees no difference."""
+
+    types: frozenset[int]
+    place: int
+    key: str
+    where: str
+    values: Mapping[str, str]
+
+    @property
+    def condition(self) -> str:
+        types = ", ".join(map(str, sorted(self.types)))
+        return f"(place = {self.place} and type in ({types}) and {self.where})"
+
+    def excludes(self, other: "_Branch") -> bool:
+        """Whether no row is in both."""
+        return self.place != other.place or self.types.isdisjoint(other.types)
+
+
+def plan_native(serializer: JsonSerializer, projection: Projection[Any]) -> NativeFold | None:
+    """Returns a projection as SQL; None where it has to be folded in Python."""
+    rules = projection.summary_rules
+    operations = _operations(projection, rules or ())
+    if not rules or operations is None:
+        return None
+    types = [each for each in serializer.events.types.values() if projection.declared_for(each)]
+    keys = list(dict.fromkeys(repr(rule.key) for rule in rules))
+    branches = [branch for rule in rules for branch in _branches(projection, rule, types, keys)]
+    query = _Query(by_aggregate=projection.keyed_by_aggregate)
+    start = rules[0].start()
+    columns: list[Kept] = []
+    for field in projection.shape.fields:
+        kept = Kept(name=field.name, kind=field.kind, start=start.get(field.name))
+        operation = operations.get(field.name)
+        of = [branch for branch in branches if field.name in branch.values]
+        if operation is not None and of:
+            kept = replace(kept, operation=operation, parts=tuple(query.add(kept, operation, of)))
+        columns.append(kept)
+    return NativeFold(
+        reading=_reading(projection, rules, types),
+        keys=tuple(_key(branches, place) for place in range(len(keys))),
+        touches=" or ".join(branch.condition for branch in branches),
+        values=query.values,
+        aggregates=query.aggregates,
+        columns=tuple(columns),
+    )
+
+
+def finish_rows(plan: FoldPlan, native: NativeFold, batches: Batches) -> Batches:
+    """Makes records of groups.
+
+    Raises:
+        ProjectionError: a key is too long.
+    """
+    projection = load_application(plan.app, plan.folder).projection(plan.projection)
+    codec: RowCodec[Any] = RowCodec(projection)
+
+    def records() -> Iterator[Record]:
+        for batch in batches:
+            groups = batch.to_pydict()
+            columns = [
+                groups["key"] if kept.name == projection.key else _column(kept, groups)
+                for kept in native.columns
+            ]
+            for kind, key, told, *values in zip(
+                groups["kind"], groups["key"], groups["number"], *columns, strict=True
+            ):
+                if kind != EVENT:
+                    data = key.encode() if kind == MISSING else b""
+                    yield Record.known(kind, key, number=told or 0, data=data)
+                elif len(key) > KEY_CHARACTERS_MAX:
+                    raise ProjectionError(
+                        f"projection {plan.projection}: a key is a str of at most"
+                        f" {KEY_CHARACTERS_MAX} characters: {key!r}"
+                    )
+                else:
+                    yield Record.known(ROW, key, data=codec.encode_values(values))
+
+    yield from batched(records())
+
+
+def _operations(
+    projection: Projection[Any], rules: Sequence[SummaryRule[Any]]
+) -> dict[str, Operation] | None:
+    """Returns what each column keeps; None where SQL cannot say it."""
+    kinds = {field.name: field.kind for field in projection.shape.fields}
+    found: dict[str, Operation] = {}
+    for rule in rules:
+        if not isinstance(rule.key, Term):
+            return None
+        for name, summary in rule.columns.items():
+            if found.setdefault(name, summary.operation) is not summary.operation:
+                return None
+            if summary.operation is Operation.SUM and kinds[name] is ColumnKind.FLOAT:
+                return None
+    return found
+
+
+def _branches(
+    projection: Projection[Any],
+    rule: SummaryRule[Any],
+    types: Sequence[type[DomainEvent]],
+    keys: Sequence[str],
+) -> Iterator[_Branch]:
+    alike: dict[tuple[str, ...], set[int]] = {}
+    for place, event_type in enumerate(types):
+        if rule in projection.declared_for(event_type):
+            terms = [rule.key, *(summary.term for summary in rule.columns.values())]
+            texts = [to_sql(term, event_type).text for term in terms if isinstance(term, Term)]
+            where = "true" if rule.where is None else to_sql(rule.where, event_type).text
+            alike.setdefault((where, *texts), set()).add(place)
+    for (where, key, *values), places in alike.items():
+        yield _Branch(
+            types=frozenset(places),
+            place=keys.index(repr(rule.key)),
+            key=key,
+            where=where,
+            values=dict(zip(rule.columns, values, strict=True)),
+        )
+
+
+def _key(branches: Sequence[_Branch], place: int) -> str:
+    texts = dict.fromkeys(
+        f"when type in ({', '.join(map(str, sorted(branch.types)))}) then {branch.key}"
+        for branch in branches
+        if branch.place == place
+    )
+    return f"case {' '.join(texts)} end"
+
+
+def _reading(
+    projection: Projection[Any],
+    rules: Sequence[SummaryRule[Any]],
+    types: Sequence[type[DomainEvent]],
+) -> Reading:
+    context: set[str] = set()
+    chosen: list[ChosenType] = []
+    for event_type in types:
+        paths: set[str] = set()
+        for rule in rules:
+            if rule in projection.declared_for(event_type):
+                terms = [rule.key, rule.where, *(each.term for each in rule.columns.values())]
+                paths |= set().union(*(fields_in(term) for term in terms if isinstance(term, Term)))
+        context |= {path.removeprefix(CONTEXT) for path in paths if path.startswith(CONTEXT)}
+        fields: list[EventField] = [each for each in fields_of(event_type) if each.name in paths]
+        chosen.append(
+            ChosenType(
+                name=event_type.message_name,
+                version=event_type.message_version,
+                fields=tuple(fields),
+            )
+        )
+    return Reading(types=tuple(chosen), context=tuple(sorted(context)))
+
+
+class _Query:
+    """The values and aggregates of a query, as columns are added to it.
+
+    Args:
+        by_aggregate: whether the events of a row are all of one queue.
+    """
+
+    def __init__(self, *, by_aggregate: bool) -> None:
+        self.values: dict[str, str] = {}
+        self.aggregates: dict[str, str] = {}
+        # A number is compared and kept at less cost than a struct.
+        self._order = "turn" if by_aggregate else "struct(moment, part, turn)"
+        self._back = "(- turn)" if by_aggregate else "struct(- moment, - part, - turn)"
+
+    def add(
+        self, kept: Kept, operation: Operation, branches: Sequence[_Branch]
+    ) -> Iterator[tuple[str, ...]]:
+        """Adds a column; yields its parts."""
+        if operation is Operation.LAST:
+            yield self._last(kept.name, branches)
+        elif operation is Operation.FIRST:
+            yield self._first(kept.name, branches)
+        else:
+            for some in _exclusive(branches):
+                name = self._value(_choice(some, kept.name))
+                if kept.kind is ColumnKind.DECIMAL:
+                    yield self._decimals(name, operation)
+                else:
+                    yield (self._aggregate(f"{_WORDS[operation]}({name})"),)
+
+    def _last(self, column: str, branches: Sequence[_Branch]) -> tuple[str, ...]:
+        touched = " or ".join(branch.condition for branch in branches)
+        order = self._value(f"case when {touched} then {self._order} end")
+        # Of an event's own rules the last one decides.
+        value = self._value(_choice(branches[::-1], column))
+        return self._aggregate(f"max_by({value}, {order})"), self._aggregate(f"count({order})")
+
+    def _first(self, column: str, branches: Sequence[_Branch]) -> tuple[str, ...]:
+        value = self._value(f"coalesce({', '.join(_choice([each], column) for each in branches)})")
+        order = self._value(self._order)
+        return (self._aggregate(f"min_by({value}, if({value} is null, null, {order}))"),)
+
+    def _decimals(self, name: str, operation: Operation) -> tuple[str, ...]:
+        if operation is Operation.SUM:
+            # A sum has as many places as the number with the most of them; none is lost or added.
+            places = f"length(split_part({name}, '.', 2))"
+            return self._aggregate(f"sum({number(name)})"), self._aggregate(f"max({places})")
+        # Of equal ones, which may differ in their places, the first is kept.
+        order = self._value(self._order if operation is Operation.MIN else self._back)
+        by = f"if({name} is null, null, struct({number(name)}, {order}))"
+        return (self._aggregate(f"{_WORDS[operation]}_by({name}, {by})"),)
+
+    def _value(self, text: str) -> str:
+        name = f"v{len(self.values)}"
+        self.values[name] = text
+        return name
+
+    def _aggregate(self, text: str) -> str:
+        name = f"a{len(self.aggregates)}"
+        self.aggregates[name] = text
+        return name
+
+
+_WORDS: Final = {Operation.SUM: "sum", Operation.MIN: "min", Operation.MAX: "max"}
+
+
+def _choice(branches: Sequence[_Branch], column: str) -> str:
+    whens = " ".join(f"when {each.condition} then {each.values[column]}" for each in branches)
+    return f"case {whens} end"
+
+
+def _exclusive(branches: Sequence[_Branch]) -> list[list[_Branch]]:
+    """Returns the branches in groups, within each of which no event is in two of them."""
+    groups: list[list[_Branch]] = []
+    for branch in branches:
+        for group in groups:
+            if all(branch.excludes(each) for each in group):
+                group.append(branch)
+                break
+        else:
+            groups.append([branch])
+    return groups
+
+
+def _column(kept: Kept, groups: Mapping[str, Sequence[Any]]) -> Sequence[Any]:
+    """Returns the values of a column, one per group."""
+    start, kind = kept.start, kept.kind
+    count = len(groups["key"])
+    if kept.operation is None or (kept.operation is Operation.FIRST and start is not None):
+        return [start] * count
+    if kept.operation is Operation.LAST:
+        values, seen = (groups[name] for name in kept.parts[0])
+        return [
+            _restored(kind, value) if events else start
+            for value, events in zip(values, seen, strict=True)
+        ]
+    choose = _CHOOSERS[kept.operation]
+    parts = [_part(kind, [groups[name] for name in names]) for names in kept.parts]
+    return [
+        reduce(choose, [each for each in (start, *found) if each is not None], None)
+        for found in zip(*parts, strict=True)
+    ]
+
+
+def _part(kind: ColumnKind, columns: Sequence[Sequence[Any]]) -> Sequence[Any]:
+    if len(columns) == 1:
+        return [_restored(kind, value) for value in columns[0]]
+    return [
+        None if total is None else total.quantize(Decimal(1).scaleb(-places), context=_EXACT)
+        for total, places in zip(*columns, strict=True)
+    ]
+
+
+def _restored(kind: ColumnKind, value: Any) -> Any:
+    """Returns what a plain value stands for."""
+    if value is None:
+        return None
+    match kind:
+        case ColumnKind.DECIMAL:
+            exact = Decimal(value)
+            return exact.copy_abs() if exact.is_zero() else exact
+        case ColumnKind.DATE:
+            return date.fromordinal(value + _EPOCH_DAY)
+        case ColumnKind.TIMESTAMP:
+            return _EPOCH + timedelta(microseconds=value)
+    return value
+
+
+def _added(one: Any, other: Any) -> Any:
+    if one is None:
+        return other
+    return _EXACT.add(one, other) if isinstance(one, Decimal) else one + other
+
+
+_EXACT: Final = Context(prec=DECIMAL_DIGITS_MAX, traps=[Inexact, InvalidOperation])
+_CHOOSERS: Final[Mapping[Operation, Callable[[Any, Any], Any]]] = {
+    Operation.SUM: _added,
+    Operation.FIRST: lambda one, other: other if one is None else one,
+    Operation.MIN: lambda one, other: other if one is None or other < one else one,
+    Operation.MAX: lambda one, other: other if one is None or other > one else one,
+}
