@@ -129,7 +129,7 @@ class Moved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Switched:
-    """Nothing was written: this generation is live now, not the batch's."""
+    """Nothing was written: this generation is live, and not the batch's, or it is paused."""
 
     generation: int
 
@@ -253,6 +253,9 @@ def begin_at(
                 f"projection {name}: generation {generation} was built with other fields than"
                 f" {target.projection.row.__name__} has here; run the code it was built with"
             )
+        # What moves no offset, taking up letters, goes on.
+        if begin and state.paused_at is not None:
+            return Switched(generation=generation)
     elif generation != state.rebuild_generation:
         return Switched(generation=state.generation)
     stored = _read_offsets(connection, name, generation)

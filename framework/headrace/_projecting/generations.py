@@ -52,6 +52,7 @@ __all__ = [
     "lock_state",
     "lock_state_now",
     "rollback",
+    "set_paused",
     "switch",
 ]
 
@@ -78,6 +79,7 @@ class ProjectionState:
         rebuild_generation: the shadow under way.
         rebuild_owner: who builds it.
         rebuild_started_at: since when.
+        paused_at: since when nothing is applied to the live one; None: it is not paused.
     """
 
     name: str
@@ -87,6 +89,7 @@ class ProjectionState:
     rebuild_generation: int | None
     rebuild_owner: str | None
     rebuild_started_at: datetime | None
+    paused_at: datetime | None
 
     @property
     def kept(self) -> frozenset[int]:
@@ -268,6 +271,16 @@ async def adopt_shadow(
         return False
     await _update(connection, state.name, rebuild_owner=after)
     return True
+
+
+async def set_paused(connection: AsyncConnection, name: str, paused_at: datetime | None) -> None:
+    """Notes since when a projection is paused; None: it goes on.
+
+    Raises:
+        ProjectionNotFound: it was never set up.
+    """
+    await lock_state(connection, name)
+    await _update(connection, name, paused_at=paused_at)
 
 
 async def drop_generation(connection: AsyncConnection, name: str, generation: int) -> None:

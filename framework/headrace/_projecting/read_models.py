@@ -17,7 +17,12 @@ from sqlalchemy import Connection, Engine, Table, event, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from headrace._projecting import generations
-from headrace._projecting.applying import Target, read_offsets
+from headrace._projecting.applying import (
+    Target,
+    read_offsets,
+    write_offsets,
+    write_versions,
+)
 from headrace._projecting.generations import ProjectionState
 from headrace._projecting.projection import Projection
 from headrace._projecting.reader import ProjectionReader
@@ -217,6 +222,69 @@ class ReadModels:
         """
         async with self.begin() as connection:
             return await generations.rollback(connection, projection)
+
+    async def pause(self, name: str) -> None:
+        """Lets nothing more be applied to the live generation, until `resume`; outlives restarts.
+
+        Its runner notices at its next batch, or within a second. Letters may be taken up meanwhile.
+
+        Raises:
+            ProjectionNotFound: it was never set up.
+        """
+        async with self.begin() as connection:
+            state = await generations.lock_state(connection, name)
+            if state.paused_at is None:
+                await generations.set_paused(connection, name, self._clock.now())
+
+    async def resume(self, name: str) -> None:
+        """Lets a paused projection go on where it stands; nothing happens to one that is not.
+
+        Raises:
+            ProjectionNotFound: it was never set up.
+        """
+        async with self.begin() as connection:
+            await generations.set_paused(connection, name, None)
+
+    async def wait_for_resume(self, name: str, check_ms: int, on_pause: Callable[[], None]) -> None:
+        """Returns when a projection is not paused; calls `on_pause` once if it has to wait."""
+        told = False
+        while (await self.state(name)).paused_at is not None:
+            if not told:
+                on_pause()
+            told = True
+            await asyncio.sleep(check_ms / 1_000)
+
+    async def reset(
+        self,
+        projection: Projection[Any],
+        owner: str,
+        *,
+        offsets: Mapping[QueueId, int] | None = None,
+        versions: Mapping[str, int] | None = None,
+    ) -> int:
+        """Begins anew with an empty table, which is live at once; returns its generation.
+
+        The table from before is kept for `rollback`.
+
+        Args:
+            projection: which one.
+            owner: unique per reset, 64 characters at most.
+            offsets: per queue the offset to go on from; the topic's beginning by default.
+            versions: the last version of each aggregate before those offsets, all of them.
+
+        Raises:
+            RebuildRunning: a rebuild is under way.
+        """
+        async with self.begin() as connection:
+            generation = await generations.begin_shadow(
+                connection, projection, owner, self._clock.now()
+            )
+            target = self.target(projection, generation)
+            await write_offsets(connection, target, offsets or {})
+            await write_versions(connection, target, versions or {})
+            await generations.switch(connection, projection, generation, owner)
+            await generations.drop_leftovers(connection, projection.name)
+        return generation
 
     async def drop_generation(self, name: str, generation: int) -> None:
         """Drops a generation's table, offsets and versions.

@@ -9,6 +9,7 @@ one finds other offsets stored than it began with, writes nothing and goes where
     an event cannot be applied      found by halving its batch, tried again `error_retries_max`
                                     times, then its aggregate is parked (see `letters`) and
                                     everything else goes on
+    paused                          nothing is applied until it is resumed, here or elsewhere
     anything else                   tried again as often, then FAILED: the projection stands
                                     still and says so; also when too much is parked already
 
@@ -242,6 +243,10 @@ class ProjectionRunner(Generic[R]):
     async def _load_position(self) -> dict[QueueId, int]:
         """Reads which generation to keep and its offsets; forgets what was known of another."""
         name = self._projection.name
+        if self._shadow is None:
+            await self._read_models.wait_for_resume(name, self._switch_check_ms, self._say_paused)
+            if self._status.state is RunnerState.PAUSED:
+                self._report(RunnerState.RUNNING)
         generation = self._shadow or await self._read_models.generation(name)
         offsets = await self._read_models.offsets(name, generation)
         if generation != self._generation:
@@ -271,7 +276,8 @@ class ProjectionRunner(Generic[R]):
         if not self._generation:  # the subscription has not asked for offsets yet
             return False
         try:
-            return await self._read_models.generation(self._projection.name) != self._generation
+            state = await self._read_models.state(self._projection.name)
+            return state.generation != self._generation or state.paused_at is not None
         except Exception as error:
             if is_outage(error):
                 return False
@@ -413,7 +419,7 @@ class ProjectionRunner(Generic[R]):
             self._load_position, what=f"load the offsets of projection {self._projection.name}"
         )
         log.info(
-            "projection switched",
+            "projection goes on" if before == self._generation else "projection switched",
             projection=self._projection.name,
             generation=self._generation,
             before=before,
@@ -452,6 +458,10 @@ class ProjectionRunner(Generic[R]):
             else:
                 self._report(RunnerState.RUNNING)
                 return result
+
+    def _say_paused(self) -> None:
+        self._report(RunnerState.PAUSED)
+        log.info("projection paused", projection=self._projection.name)
 
     def _say_retry(self, what: str, attempt: int, error: Exception) -> None:
         self._report(RunnerState.RETRYING, str(error))

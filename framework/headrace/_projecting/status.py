@@ -17,6 +17,7 @@ class RunnerState(Enum):
     STARTING = "starting"
     RUNNING = "running"
     RETRYING = "retrying"
+    PAUSED = "paused"
     FAILED = "failed"
 
 

@@ -3,14 +3,16 @@
 import asyncio
 import sys
 from collections.abc import Callable
+from json import dumps
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from headrace.cli import letters
+from headrace.cli import letters, pausing
 from headrace.cli.options import AppPath, BrokerAddress, EventStoreUrl, LogFormat, ReadModelsUrl
 
 if TYPE_CHECKING:  # engines are loaded by the functions that need them
+    from headrace._projecting.generations import ProjectionState
     from headrace.rebuilding.report import RebuildReport
 
 __all__ = ["commands"]
@@ -19,6 +21,9 @@ commands = typer.Typer(help="Projections (read models).", no_args_is_help=True)
 commands.command()(letters.letters)
 commands.command()(letters.retry)
 commands.command()(letters.skip)
+commands.command()(pausing.pause)
+commands.command()(pausing.resume)
+commands.command()(pausing.reset)
 
 Name = Annotated[str, typer.Argument(help="The projection's name.")]
 Names = Annotated[list[str], typer.Argument(help="The projections' names.")]
@@ -26,7 +31,10 @@ Names = Annotated[list[str], typer.Argument(help="The projections' names.")]
 
 @commands.command("list")
 def list_projections(
-    *, app_path: AppPath, read_models: ReadModelsUrl = "sqlite:///var/read.db"
+    *,
+    app_path: AppPath,
+    read_models: ReadModelsUrl = "sqlite:///var/read.db",
+    json: Annotated[bool, typer.Option("--json", help="A line of JSON per projection.")] = False,
 ) -> None:
     """List an application's projections: live generation, rows, and aggregates parked."""
     from rich.console import Console
@@ -37,23 +45,41 @@ def list_projections(
 
     app = load_app(app_path)
 
-    async def ask() -> list[tuple[str, int, int, int]]:
+    async def ask() -> list[dict[str, Any]]:
         models = ReadModels(read_models)
         try:
             rows = []
             for name, projection in sorted(app.projections.items()):
                 await models.ensure(projection)
-                count = await models.reader(projection).count()
-                generation = await models.generation(name)
-                rows.append((name, generation, count, await models.parked(name)))
+                state = await models.state(name)
+                rows.append(
+                    {
+                        "projection": name,
+                        "generation": state.generation,
+                        "rows": await models.reader(projection).count(),
+                        "parked": await models.parked(name),
+                        "state": _state_of(state),
+                    }
+                )
             return rows
         finally:
             await models.aclose()
 
-    table = Table("projection", "generation", "rows", "parked", box=None)
-    for name, generation, count, parked in asyncio.run(ask()):
-        table.add_row(name, str(generation), f"{count:,}", str(parked))
+    found = asyncio.run(ask())
+    if json:
+        for row in found:
+            typer.echo(dumps(row))
+        return
+    table = Table("projection", "generation", "rows", "parked", "state", box=None)
+    for row in found:
+        table.add_row(*(f"{each:,}" if isinstance(each, int) else each for each in row.values()))
     Console().print(table)
+
+
+def _state_of(state: "ProjectionState") -> str:
+    if state.paused_at is not None:
+        return "paused"
+    return "live" if state.rebuild_generation is None else "live, being rebuilt"
 
 
 @commands.command()

@@ -5,16 +5,17 @@ Sits between: a rebuild and one broker. Knows nothing of projections.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Generator, Sequence
+from collections.abc import AsyncIterator, Generator, Mapping, Sequence
 from itertools import islice
 
 from headrace.errors import ProjectionError
+from headrace.serialization import Serializer
 from headrace.transports.base import Incoming, QueueId
 from headrace_mq.client.blocking import BlockingReader
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.message import QueueRef
 
-__all__ = ["EventTopic"]
+__all__ = ["EventTopic", "versions_before"]
 
 
 class EventTopic:
@@ -78,3 +79,33 @@ class EventTopic:
                         headers=columns.headers[index] if columns.headers else {},
                         body=columns.bodies[index],
                     )
+
+
+async def versions_before(
+    topic: EventTopic, offsets: Mapping[QueueId, int], serializer: Serializer
+) -> dict[str, int]:
+    """Returns the last version of each aggregate before an offset of its queue.
+
+    Raises:
+        ProjectionError: the broker is away, there is no such queue, or it does not hold what lies
+            before the offset.
+    """
+    ranges = await topic.ranges()
+    versions: dict[str, int] = {}
+    for queue, offset in offsets.items():
+        first, end = ranges.get(queue, (0, -1))
+        if not first <= offset <= end:
+            raise ProjectionError(
+                f"{queue[0]}/{queue[1]} has no offset {offset}; it holds {first} to {end}"
+                if end >= 0
+                else f"there is no queue {queue[0]}/{queue[1]}"
+            )
+        async for messages in topic.read(queue, first, offset):
+            for message in messages:
+                if message.headers.get("kind") == "rejection":
+                    continue
+                stream = serializer.decode_published(message.body)
+                if stream.version is not None:
+                    known = versions.get(stream.aggregate_id, 0)
+                    versions[stream.aggregate_id] = max(known, stream.version)
+    return versions

@@ -151,6 +151,7 @@ projections = Table(
     Column("rebuild_generation", Integer),
     Column("rebuild_owner", String(64)),
     Column("rebuild_started_at", UtcDateTime),
+    Column("paused_at", UtcDateTime),
 )
 
 projection_offsets = Table(

@@ -2,6 +2,8 @@
 
 import asyncio
 import gc
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,10 +14,13 @@ from sqlalchemy.exc import IntegrityError
 
 from headrace._projecting.applying import read_offsets, write_offsets, write_versions
 from headrace._projecting.read_models import ReadModels
+from headrace._projecting.runner import ProjectionRunner
+from headrace._projecting.status import RunnerState
 from headrace.errors import ProjectionError, SchemaOutOfDate
 from headrace.stores.schema import downgrade
 from headrace.stores.tables import projection_offsets
 
+WAIT_MS = 20_000
 Q0, Q1 = ("t", 0), ("t", 1)
 
 
@@ -180,3 +185,94 @@ async def test_work_in_a_transaction_is_kept_whole_or_not_at_all(
     with pytest.raises(ZeroDivisionError):
         await models.transact(break_off)
     assert await models.offsets("totals", 1) == {("t", 0): 7}
+
+
+@pytest.fixture
+def make_runner(
+    totals: Any, sqlite_models: Any, store: Any, transport: Any, serializer: Any, settings: Any
+) -> Callable[[], ProjectionRunner[Any]]:
+    return lambda: ProjectionRunner(
+        projection=totals,
+        app_name="shop",
+        read_models=sqlite_models,
+        store=store,
+        transport=transport,
+        serializer=serializer,
+        settings=settings,
+        switch_check_ms=5,
+    )
+
+
+@asynccontextmanager
+async def running(runner: ProjectionRunner[Any]) -> AsyncIterator[None]:
+    task = asyncio.create_task(runner.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    """Lets the others run until the condition holds; the test's own timeout is the bound."""
+    while not condition():
+        await asyncio.sleep(0)
+
+
+async def rows(models: Any, totals: Any) -> dict[str, tuple[int, int]]:
+    return {row.counter_id: (row.total, row.folded) async for row in models.reader(totals).rows()}
+
+
+async def test_a_paused_projection_applies_nothing_and_goes_on_without_loss(
+    make_runner: Any, transport: Any, domain: Any, sqlite_models: Any, totals: Any
+) -> None:
+    runner = make_runner()
+    async with running(runner):
+        transport.put(domain.stream("a", 1))
+        await runner.wait_for_offsets(transport.ends(), timeout_ms=WAIT_MS)
+        await sqlite_models.pause("totals")
+        transport.put(domain.stream("a", 2))
+        await until(lambda: runner.status.state is RunnerState.PAUSED)
+    restarted = make_runner()
+    async with running(restarted):
+        await until(lambda: restarted.status.state is RunnerState.PAUSED)
+        assert await rows(sqlite_models, totals) == {"a": (1, 1)}
+        await sqlite_models.resume("totals")
+        await restarted.wait_for_offsets(transport.ends(), timeout_ms=WAIT_MS)
+        assert restarted.status.state is RunnerState.RUNNING
+    assert await rows(sqlite_models, totals) == {"a": (3, 2)}
+
+
+async def test_an_idle_runner_notices_that_it_is_paused(
+    make_runner: Any, transport: Any, domain: Any, sqlite_models: Any
+) -> None:
+    runner = make_runner()
+    async with running(runner):
+        transport.put(domain.stream("a", 1))
+        await runner.wait_for_offsets(transport.ends(), timeout_ms=WAIT_MS)
+        await sqlite_models.pause("totals")
+        await until(lambda: runner.status.state is RunnerState.PAUSED)
+        await sqlite_models.resume("totals")
+        await until(lambda: runner.status.state is RunnerState.RUNNING)
+
+
+async def test_a_reset_projection_begins_anew_and_its_rows_can_be_had_back(
+    make_runner: Any, transport: Any, domain: Any, sqlite_models: Any, totals: Any
+) -> None:
+    runner = make_runner()
+    async with running(runner):
+        transport.put(domain.stream("a", 1), queue=0)
+        transport.put(domain.stream("b", 1), queue=1)
+        await runner.wait_for_offsets(transport.ends(), timeout_ms=WAIT_MS)
+        generation = await sqlite_models.reset(totals, "me")
+        await runner.wait_for_offsets(transport.ends(), timeout_ms=WAIT_MS)
+        assert (generation, await rows(sqlite_models, totals)) == (2, {"a": (1, 1), "b": (1, 1)})
+        # From a position: what lies before it is not in the rows, and is not missed either.
+        at = {(domain.topic, 0): 1, (domain.topic, 1): 0}
+        await sqlite_models.reset(totals, "me", offsets=at, versions={"a": 1})
+        transport.put(domain.stream("a", 2), queue=0)
+        await runner.wait_for_offsets(transport.ends(), timeout_ms=WAIT_MS)
+        assert await rows(sqlite_models, totals) == {"a": (2, 1), "b": (1, 1)}
+        assert await sqlite_models.rollback(totals) == 2
+        await runner.wait_for_offsets(transport.ends(), timeout_ms=WAIT_MS)
+    assert await rows(sqlite_models, totals) == {"a": (3, 2), "b": (1, 1)}

@@ -108,7 +108,7 @@ def test_letters_are_listed_retried_and_skipped(shop: Path) -> None:
     assert "thirteen are not sold here" in letters[0]["error"]
 
     status, shown, _ = headrace(shop, "projection", "list", "--app", "shop:app")
-    assert shown.split()[-4:] == ["sales", "1", "2", "2"]
+    assert shown.split()[-5:] == ["sales", "1", "2", "2", "live"]
 
     retry = ("projection", "retry", "sales", "--app", "shop:app")
     status, shown, _ = headrace(shop, *retry)
@@ -119,7 +119,7 @@ def test_letters_are_listed_retried_and_skipped(shop: Path) -> None:
     assert headrace(shop, *skip)[:2] == (0, "nib goes on without it\n")
     assert headrace(shop, *LETTERS)[:2] == (0, "projection sales has parked nothing\n")
     status, shown, _ = headrace(shop, "projection", "list", "--app", "shop:app")
-    assert shown.split()[-4:] == ["sales", "1", "3", "0"]
+    assert shown.split()[-5:] == ["sales", "1", "3", "0", "live"]
 
     status, _, said = headrace(shop, *skip)
     assert (status, "projection sales has not parked 'nib'" in said) == (2, True)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from headrace.errors import ProjectionError
-from headrace.rebuilding.topic import EventTopic
+from headrace.rebuilding.topic import EventTopic, versions_before
 
 
 async def test_ranges_and_messages_are_those_of_the_broker(event_broker: Any, ledger: Any) -> None:
@@ -52,3 +52,18 @@ async def test_what_the_broker_cannot_give_is_a_sentence(event_broker: Any, ledg
     away = EventTopic("127.0.0.1:1", ledger.topic_name, messages_max=10)
     with pytest.raises(ProjectionError, match=r"127\.0\.0\.1:1"):
         await away.ranges()
+
+
+async def test_the_versions_before_an_offset_are_those_of_what_lies_before_it(
+    event_broker: Any, ledger: Any
+) -> None:
+    ended = [ledger.stream("a", version, ledger.Ended()) for version in (1, 2, 3, 4)]
+    await event_broker.publish(*ended[:2], ledger.rejection("a"), *ended[2:])
+    topic = EventTopic(event_broker.address, ledger.topic_name, messages_max=2)
+    (queue,) = [queue for queue, (_, end) in (await topic.ranges()).items() if end]
+    assert await versions_before(topic, {queue: 4}, ledger.serializer) == {"a": 3}
+    assert await versions_before(topic, {queue: 0}, ledger.serializer) == {}
+    with pytest.raises(ProjectionError, match="has no offset 6; it holds 0 to 5"):
+        await versions_before(topic, {queue: 6}, ledger.serializer)
+    with pytest.raises(ProjectionError, match=r"there is no queue ledger\.events/9"):
+        await versions_before(topic, {(ledger.topic_name, 9): 0}, ledger.serializer)
