@@ -57,9 +57,13 @@ __all__ = [
     "apply_through",
     "begin_at",
     "decode_batch",
+    "fill_gap",
+    "find_rows",
+    "find_versions",
     "hold",
     "read_offsets",
     "store_offsets",
+    "store_rows",
     "store_versions",
     "write_offsets",
     "write_rows",
@@ -213,7 +217,7 @@ def _apply(
     elsewhere = begin_at(connection, target, batch.begin)
     if elsewhere is not None:
         return elsewhere
-    versions, parked = _read_versions(connection, target, batch.streams)
+    versions, parked = find_versions(connection, target, batch.streams)
     parked.discard(batch.taken_up or "")
     held = Counter(each.aggregate_id for each in batch.streams if each.aggregate_id in parked)
     gate = VersionGate(versions)
@@ -227,9 +231,9 @@ def _apply(
         if verdict is Verdict.PASS:
             streams.append(stream)
     touches = find_touches(target.projection, streams)
-    rows = _read_rows(connection, target, {touch.key for touch in touches})
+    rows = find_rows(connection, target, {touch.key for touch in touches})
     changes = fold(target.projection, rows, touches)
-    _write_rows(connection, target, changes)
+    store_rows(connection, target, changes)
     call_handlers(connection, target.projection, streams)
     store_versions(connection, target, gate.moved)
     hold(connection, target, held)
@@ -283,7 +287,19 @@ async def _filled(
     target: Target[Any], batch: Batch, lacking: "_Lacking", missing: MissingReader
 ) -> Batch:
     """Returns the batch with the streams that it lacks before the one that found the gap."""
-    stream, gap = batch.streams[lacking.place], lacking.gap
+    late = await fill_gap(target, batch.streams[lacking.place], lacking.gap, missing)
+    before, after = batch.streams[: lacking.place], batch.streams[lacking.place :]
+    return replace(batch, streams=[*before, *late, *after])
+
+
+async def fill_gap(
+    target: Target[Any], stream: EventStream, gap: Gap, missing: MissingReader
+) -> list[EventStream]:
+    """Returns the streams that are missing before one, in order.
+
+    Raises:
+        ProjectionError: the event store does not have all of them.
+    """
     found = await missing(stream.aggregate_id, gap.after_version, gap.to_version)
     gate = VersionGate({stream.aggregate_id: gap.after_version})
     late = [each for each in found if _offer(gate, each) is Verdict.PASS]
@@ -293,8 +309,7 @@ async def _filled(
             f" {gap.to_version} of {stream.aggregate_type} {stream.aggregate_id} did not come and"
             " are not all in the event store"
         )
-    before, after = batch.streams[: lacking.place], batch.streams[lacking.place :]
-    return replace(batch, streams=[*before, *late, *after])
+    return late
 
 
 async def read_offsets(
@@ -322,7 +337,7 @@ async def write_rows(
     connection: AsyncConnection, target: Target[R], changes: Mapping[str, R | None]
 ) -> None:
     """Writes the new row of each key, and deletes the row of each key that is None."""
-    await connection.run_sync(_write_rows, target, changes)
+    await connection.run_sync(store_rows, target, changes)
 
 
 def _read_offsets(connection: Connection, name: str, generation: int) -> dict[QueueId, int]:
@@ -330,7 +345,7 @@ def _read_offsets(connection: Connection, name: str, generation: int) -> dict[Qu
     return {(topic, queue_id): offset for topic, queue_id, offset in found}
 
 
-def _read_versions(
+def find_versions(
     connection: Connection, target: Target[Any], streams: Sequence[EventStream]
 ) -> tuple[dict[str, int], set[str]]:
     """Returns the versions of the aggregates, and which of them are parked."""
@@ -343,9 +358,10 @@ def _read_versions(
     return {aggregate_id: version for aggregate_id, version in found if version != PARKED}, parked
 
 
-def _read_rows(
+def find_rows(
     connection: Connection, target: Target[R], keys: Collection[str]
 ) -> dict[str, R | None]:
+    """Returns the rows of keys; one that has none is left out."""
     if not keys:
         return {}
     projection, table, dialect = target.projection, target.table, connection.dialect
@@ -379,7 +395,8 @@ def store_versions(
     _upsert(connection, projection_versions, values)
 
 
-def _write_rows(connection: Connection, target: Target[R], changes: Mapping[str, R | None]) -> None:
+def store_rows(connection: Connection, target: Target[R], changes: Mapping[str, R | None]) -> None:
+    """Like `write_rows`, for a connection that blocks."""
     values = [values_of(row) for row in changes.values() if row is not None]
     _upsert(connection, target.table, values)
     gone = [{"gone": key} for key, row in changes.items() if row is None]

@@ -49,6 +49,15 @@ class VersionGate:
         """The new last versions of the aggregates that let something pass."""
         return dict(self._moved)
 
+    def learn(self, versions: Mapping[str, int]) -> None:
+        """Takes in the last versions of more aggregates."""
+        self._versions.update(versions)
+
+    def take_moved(self) -> dict[str, int]:
+        """Returns `moved`, and begins to collect anew."""
+        moved, self._moved = self._moved, {}
+        return moved
+
     def offer(self, aggregate_id: str, version: int) -> Verdict | Gap:
         """Answers whether a version is the next one of its aggregate, and moves on if it is.
 

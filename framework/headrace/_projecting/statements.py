@@ -7,13 +7,14 @@ never know a projection or an event.
 """
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar, cast
 
 from sqlalchemy import (
     Column,
     ColumnElement,
     CompoundSelect,
+    Connection,
     Dialect,
     Executable,
     Select,
@@ -35,6 +36,7 @@ from headrace.stores.tables import projection_letters, projection_offsets, proje
 __all__ = [
     "PARKED",
     "columns_of",
+    "copy_into",
     "delete_by",
     "listed",
     "offsets_of",
@@ -71,6 +73,18 @@ def columns_of(table: Table, dialect: Dialect, rows: Sequence[Mapping[str, Any]]
         return rows
     names = [column.name for column in table.columns]
     return {name: [row[name] for row in rows] for name in names}
+
+
+def copy_into(connection: Connection, table: Table, records: Iterable[tuple[Any, ...]]) -> None:
+    """Copies records, a value per column in order, into a table that has none of their keys.
+
+    PostgreSQL only, within the caller's transaction; several times as fast as any other statement.
+    """
+    adapted: Any = connection.connection.dbapi_connection
+    columns = [column.name for column in table.columns]
+    adapted.run_async(
+        lambda driver: driver.copy_records_to_table(table.name, records=records, columns=columns)
+    )
 
 
 def delete_by(table: Table, key: str) -> Executable:

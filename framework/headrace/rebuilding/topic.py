@@ -7,6 +7,7 @@ Sits between: a rebuild and one broker. Knows nothing of projections.
 import asyncio
 from collections.abc import AsyncIterator, Generator, Mapping, Sequence
 from itertools import islice
+from typing import NamedTuple
 
 from headrace.errors import ProjectionError
 from headrace.serialization import Serializer
@@ -15,7 +16,14 @@ from headrace_mq.client.blocking import BlockingReader
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.message import QueueRef
 
-__all__ = ["EventTopic", "versions_before"]
+__all__ = ["EventTopic", "Portion", "versions_before"]
+
+
+class Portion(NamedTuple):
+    """The next messages of a queue: where each stands, and what it holds."""
+
+    offsets: Sequence[int]
+    bodies: Sequence[bytes]
 
 
 class EventTopic:
@@ -66,6 +74,35 @@ class EventTopic:
             raise ProjectionError(f"reading {topic}/{queue_id}: {error}") from error
         finally:
             await asyncio.to_thread(messages.close)
+
+    async def bodies(self, queue: QueueId, start: int, end: int) -> AsyncIterator[Portion]:
+        """Yields what `read` yields, as columns.
+
+        Raises:
+            ProjectionError: as `read`.
+        """
+        portions = self._portions(queue, start, end)
+        try:
+            while portion := await asyncio.to_thread(next, portions, None):
+                yield portion
+        except MessageQueueError as error:
+            topic, queue_id = queue
+            raise ProjectionError(f"reading {topic}/{queue_id}: {error}") from error
+        finally:
+            await asyncio.to_thread(portions.close)
+
+    def _portions(self, queue: QueueId, start: int, end: int) -> Generator[Portion]:
+        offsets: list[int] = []
+        bodies: list[bytes] = []
+        with BlockingReader(self._broker) as reader:
+            for header, columns, first, last in reader.read(QueueRef(*queue), start, end):
+                offsets += range(header.base_offset + first, header.base_offset + last)
+                bodies += columns.bodies[first:last]
+                while len(bodies) >= self._messages_max:
+                    yield Portion(offsets[: self._messages_max], bodies[: self._messages_max])
+                    del offsets[: self._messages_max], bodies[: self._messages_max]
+        if bodies:
+            yield Portion(offsets, bodies)
 
     def _messages(self, queue: QueueId, start: int, end: int) -> Generator[Incoming]:
         with BlockingReader(self._broker) as reader:

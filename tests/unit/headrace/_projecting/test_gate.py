@@ -39,6 +39,16 @@ def test_only_aggregates_that_let_something_pass_have_moved() -> None:
     assert gate.moved == {"a": 5}
 
 
+def test_what_has_moved_is_taken_once_and_what_is_learned_has_not() -> None:
+    gate = VersionGate({})
+    gate.learn({"a": 3})
+    assert gate.offer("a", 3) is Verdict.SEEN
+    gate.offer("a", 4)
+    assert gate.take_moved() == {"a": 4}
+    assert gate.take_moved() == gate.moved == {}
+    assert gate.offer("a", 5) is Verdict.PASS
+
+
 def test_a_version_below_1_is_a_programmers_error() -> None:
     with pytest.raises(ValueError, match="begin at 1"):
         VersionGate({}).offer("a", 0)

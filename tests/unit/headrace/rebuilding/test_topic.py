@@ -42,6 +42,21 @@ async def test_a_part_of_a_queue_is_read_exactly(event_broker: Any, ledger: Any)
     assert [some async for some in topic.read(queue, 5, 5)] == []
 
 
+async def test_columns_are_those_of_the_messages(event_broker: Any, ledger: Any) -> None:
+    for first in (1, 4):
+        await event_broker.publish(
+            *(ledger.stream("a", version, ledger.Ended()) for version in range(first, first + 3))
+        )
+    topic = EventTopic(event_broker.address, ledger.topic_name, messages_max=2)
+    (queue,) = [queue for queue, (_, end) in (await topic.ranges()).items() if end]
+    messages = [message async for some in topic.read(queue, 1, 6) for message in some]
+    portions = [portion async for portion in topic.bodies(queue, 1, 6)]
+    assert [len(portion.bodies) for portion in portions] == [2, 2, 1]
+    assert [offset for each in portions for offset in each.offsets] == [m.offset for m in messages]
+    assert [body for each in portions for body in each.bodies] == [m.body for m in messages]
+    assert [portion async for portion in topic.bodies(queue, 5, 5)] == []
+
+
 async def test_what_the_broker_cannot_give_is_a_sentence(event_broker: Any, ledger: Any) -> None:
     unknown = EventTopic(event_broker.address, "ledger.other", messages_max=10)
     with pytest.raises(ProjectionError, match=r"ledger\.other"):
@@ -49,6 +64,8 @@ async def test_what_the_broker_cannot_give_is_a_sentence(event_broker: Any, ledg
     topic = EventTopic(event_broker.address, ledger.topic_name, messages_max=10)
     with pytest.raises(ProjectionError, match=r"reading ledger\.events/0"):
         _ = [some async for some in topic.read((ledger.topic_name, 0), 0, 5)]
+    with pytest.raises(ProjectionError, match=r"reading ledger\.events/0"):
+        _ = [some async for some in topic.bodies((ledger.topic_name, 0), 0, 5)]
     away = EventTopic("127.0.0.1:1", ledger.topic_name, messages_max=10)
     with pytest.raises(ProjectionError, match=r"127\.0\.0\.1:1"):
         await away.ranges()

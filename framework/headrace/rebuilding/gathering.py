@@ -1,0 +1,208 @@
+"""
+A rebuild's rows in memory, ahead of their table: folded as messages come, written now and then.
+
+    messages ─▶ decode ─▶ gate ─▶ fold ─▶ rows in memory ─▶ one transaction: rows, versions, offsets
+
+A row that many events touch is written once per transaction, and never read back while memory holds
+it. What is written stands with its offsets, so a rebuild that was killed goes on from there. Sits
+between: the event topic and the tables of a shadow. Must never know a broker.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from typing import Final, Generic, TypeVar
+
+from pydantic import BaseModel
+from sqlalchemy import Connection
+
+from headrace._domain.stream import EventStream
+from headrace._projecting.applying import (
+    MissingReader,
+    begin_at,
+    fill_gap,
+    find_rows,
+    find_versions,
+    store_offsets,
+    store_rows,
+    store_versions,
+)
+from headrace._projecting.folding import Touch, find_touches, fold
+from headrace._projecting.gate import Gap, Verdict, VersionGate
+from headrace._projecting.read_models import ReadModels
+from headrace._projecting.statements import copy_into
+from headrace._projecting.tables import values_of
+from headrace.errors import ProjectionError
+from headrace.rebuilding.switch import Shadow
+from headrace.stores.tables import projection_versions
+from headrace.transports.base import QueueId
+
+__all__ = ["Gathering"]
+
+R = TypeVar("R", bound=BaseModel)
+T = TypeVar("T")
+
+# Rows, and versions of aggregates, that memory holds before it is emptied: a few hundred megabytes
+# of small rows.
+_KEPT_MAX: Final = 300_000
+# Rows per statement: enough to make its own cost small, little enough for one message to the server.
+_STATEMENT_ROWS_MAX: Final = 10_000
+
+
+class Gathering(Generic[R]):
+    """The rows of one shadow while messages are folded into them.
+
+    Args:
+        read_models: where the shadow's tables are.
+        shadow: whose rows these are.
+        missing: reads streams that the topic lacks.
+        offsets: where the shadow stands; without any, its tables are empty.
+        messages_max: messages per transaction, more or less.
+        kept_max: rows, and versions, that memory holds.
+    """
+
+    def __init__(
+        self,
+        *,
+        read_models: ReadModels,
+        shadow: Shadow,
+        missing: MissingReader,
+        offsets: Mapping[QueueId, int],
+        messages_max: int,
+        kept_max: int = _KEPT_MAX,
+    ) -> None:
+        self._read_models = read_models
+        self._target = read_models.target(shadow.projection, shadow.generation)
+        self._owner = shadow.owner
+        self._missing = missing
+        self._messages_max = messages_max
+        self._kept_max = kept_max
+        self._stored: dict[QueueId, int] = dict(offsets)
+        self._offsets: dict[QueueId, int] = {}
+        # Nothing was written yet; and: what memory does not hold is in no table either.
+        self._empty = self._complete = not offsets
+        self._gate = VersionGate({})
+        self._known: set[str] = set()
+        self._rows: dict[str, R | None] = {}
+        self._changed: dict[str, R | None] = {}
+        self._messages = 0
+
+    async def add(self, queue: QueueId, end: int, streams: Sequence[EventStream]) -> None:
+        """Folds the next streams of a queue, up to an offset, exclusive; writes when it is time.
+
+        Raises:
+            ProjectionError: an event cannot be folded, a gap cannot be filled, or the shadow is no
+                longer this rebuild's.
+        """
+        await self._learn_versions(streams)
+        passed = await self._pass(streams)
+        touches = find_touches(self._target.projection, passed)
+        await self._learn_rows(touches)
+        changes = fold(self._target.projection, self._rows, touches)
+        self._rows.update(changes)
+        self._changed.update(changes)
+        self._messages += end - self._offsets.get(queue, self._stored.get(queue, 0))
+        self._offsets[queue] = end
+        full = max(len(self._rows), len(self._known)) > self._kept_max
+        if full or self._messages >= self._messages_max:
+            await self.write()
+        if full:
+            self._complete = False
+            self._rows.clear()
+            self._known.clear()
+            self._gate = VersionGate({})
+
+    async def write(self) -> None:
+        """Writes what has changed since the last time, in one transaction.
+
+        Raises:
+            ProjectionError: the shadow is no longer this rebuild's.
+        """
+        if not self._offsets:
+            return
+        written = await self._read_models.transact(
+            partial(self._write, versions=self._gate.take_moved())
+        )
+        if not written:
+            raise ProjectionError(
+                f"projection {self._target.projection.name}: generation {self._target.generation}"
+                f" is no longer the shadow that {self._owner} builds; run the rebuild again"
+            )
+        self._stored |= self._offsets
+        self._offsets.clear()
+        self._changed.clear()
+        self._messages = 0
+        self._empty = False
+
+    def _write(self, connection: Connection, *, versions: Mapping[str, int]) -> bool:
+        target = self._target
+        begin = {queue: self._stored.get(queue) for queue in self._offsets}
+        if begin_at(connection, target, begin) is not None:
+            return False
+        if self._empty and connection.dialect.name == "postgresql":
+            self._copy(connection, versions)
+        else:
+            for some in _portions(self._changed, _STATEMENT_ROWS_MAX):
+                store_rows(connection, target, some)
+            for some_versions in _portions(versions, _STATEMENT_ROWS_MAX):
+                store_versions(connection, target, some_versions)
+        store_offsets(connection, target, self._offsets)
+        return True
+
+    def _copy(self, connection: Connection, versions: Mapping[str, int]) -> None:
+        target = self._target
+        rows = (tuple(values_of(row).values()) for row in self._changed.values() if row is not None)
+        copy_into(connection, target.table, rows)
+        name, generation = target.projection.name, target.generation
+        copy_into(
+            connection,
+            projection_versions,
+            (
+                (name, generation, aggregate_id, version)
+                for aggregate_id, version in versions.items()
+            ),
+        )
+
+    async def _pass(self, streams: Sequence[EventStream]) -> list[EventStream]:
+        """Returns the streams that the gate lets through, with those it asked for."""
+        offer = self._gate.offer
+        passed: list[EventStream] = []
+        waiting = deque(streams)
+        while waiting:
+            stream = waiting.popleft()
+            assert stream.version is not None, "rejections are left out"
+            verdict = offer(stream.aggregate_id, stream.version)
+            if verdict is Verdict.PASS:
+                passed.append(stream)
+            elif isinstance(verdict, Gap):
+                late = await fill_gap(self._target, stream, verdict, self._missing)
+                waiting.extendleft([stream, *reversed(late)])
+        return passed
+
+    async def _learn_versions(self, streams: Sequence[EventStream]) -> None:
+        unknown = {stream.aggregate_id for stream in streams} - self._known
+        self._known |= unknown
+        if self._complete or not unknown:
+            return
+        wanted = [stream for stream in streams if stream.aggregate_id in unknown]
+        versions, _ = await self._read_models.transact(
+            partial(find_versions, target=self._target, streams=wanted)
+        )
+        self._gate.learn(versions)
+
+    async def _learn_rows(self, touches: Sequence[Touch]) -> None:
+        if self._complete:
+            return
+        unknown = {touch.key for touch in touches} - self._rows.keys()
+        if unknown:
+            found = await self._read_models.transact(
+                partial(find_rows, target=self._target, keys=unknown)
+            )
+            self._rows.update(dict.fromkeys(unknown) | found)
+
+
+def _portions(values: Mapping[str, T], size: int) -> Iterator[dict[str, T]]:
+    items = iter(values.items())
+    while portion := dict(islice(items, size)):
+        yield portion
