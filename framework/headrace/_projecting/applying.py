@@ -30,12 +30,11 @@ from headrace._projecting.handlers import call_handlers
 from headrace._projecting.projection import Projection
 from headrace._projecting.statements import (
     PARKED,
-    columns_of,
     delete_by,
     listed,
     offsets_of,
     rows_among,
-    upsert_into,
+    upsert,
     versions_among,
 )
 from headrace._projecting.tables import values_of
@@ -380,7 +379,7 @@ def store_offsets(
         {**place, "topic": topic, "queue_id": queue_id, "next_offset": offset}
         for (topic, queue_id), offset in offsets.items()
     ]
-    _upsert(connection, projection_offsets, values)
+    upsert(connection, projection_offsets, values)
 
 
 def store_versions(
@@ -392,22 +391,16 @@ def store_versions(
         {**place, "aggregate_id": aggregate_id, "version": version}
         for aggregate_id, version in versions.items()
     ]
-    _upsert(connection, projection_versions, values)
+    upsert(connection, projection_versions, values)
 
 
 def store_rows(connection: Connection, target: Target[R], changes: Mapping[str, R | None]) -> None:
     """Like `write_rows`, for a connection that blocks."""
     values = [values_of(row) for row in changes.values() if row is not None]
-    _upsert(connection, target.table, values)
+    upsert(connection, target.table, values)
     gone = [{"gone": key} for key, row in changes.items() if row is None]
     if gone:
         connection.execute(delete_by(target.table, target.projection.key), gone)
-
-
-def _upsert(connection: Connection, table: Table, values: Sequence[Mapping[str, Any]]) -> None:
-    if values:
-        dialect = connection.dialect
-        connection.execute(upsert_into(table, dialect), columns_of(table, dialect, values))
 
 
 def _place_of(target: Target[Any]) -> dict[str, Any]:

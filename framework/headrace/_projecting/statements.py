@@ -35,12 +35,12 @@ from headrace.stores.tables import projection_letters, projection_offsets, proje
 
 __all__ = [
     "PARKED",
-    "columns_of",
     "copy_into",
     "delete_by",
     "listed",
     "offsets_of",
     "rows_among",
+    "upsert",
     "upsert_into",
     "versions_among",
 ]
@@ -60,19 +60,24 @@ def listed(dialect: Dialect, values: Collection[str]) -> dict[str, Any]:
 
 
 def upsert_into(table: Table, dialect: Dialect) -> Executable:
-    """Returns the statement that writes rows in place of those with the same primary key.
-
-    Its arguments are what `columns_of` makes. No two rows may have the same key.
-    """
+    """Returns the statement that writes a row in place of the one with the same primary key."""
     return _once(table, f"upsert {dialect.name}", lambda: _upsert(table, dialect))
 
 
-def columns_of(table: Table, dialect: Dialect, rows: Sequence[Mapping[str, Any]]) -> Any:
-    """Returns rows, by column name, as the arguments that `upsert_into` takes."""
+def upsert(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Writes rows, a value per column each, in place of those with the same primary keys.
+
+    On PostgreSQL with one statement, which has a list per column: a statement per row costs the
+    server, and the driver, several times as much. No two rows may have the same key.
+    """
+    dialect = connection.dialect
+    if not rows:
+        return
     if dialect.name == "sqlite":
-        return rows
-    names = [column.name for column in table.columns]
-    return {name: [row[name] for row in rows] for name in names}
+        connection.execute(upsert_into(table, dialect), rows)
+    else:
+        names = [column.name for column in table.columns]
+        connection.execute(_upsert_lists(table), {n: [row[n] for row in rows] for n in names})
 
 
 def copy_into(connection: Connection, table: Table, records: Iterable[tuple[Any, ...]]) -> None:
@@ -144,14 +149,20 @@ def _once(table: Table, use: str, build: Callable[[], S]) -> S:
 
 
 def _upsert(table: Table, dialect: Dialect) -> Executable:
-    statement: Any
-    if dialect.name == "sqlite":
-        statement = sqlite.insert(table)
-    else:
-        # One statement for all rows, a list per column: a statement per row costs the server, and
-        # the driver, several times as much.
+    statement: Any = (sqlite if dialect.name == "sqlite" else postgresql).insert(table)
+    return _in_place(statement, table)
+
+
+def _upsert_lists(table: Table) -> Executable:
+    def build() -> Executable:
         lists = [func.unnest(bindparam(each.name, type_=_list_of(each))) for each in table.columns]
-        statement = postgresql.insert(table).from_select(table.columns.keys(), select(*lists))
+        rows = select(*lists)
+        return _in_place(postgresql.insert(table).from_select(table.columns.keys(), rows), table)
+
+    return _once(table, "upsert lists", build)
+
+
+def _in_place(statement: Any, table: Table) -> Executable:
     key = list(table.primary_key.columns)
     others = {
         column.name: statement.excluded[column.name]

@@ -1,7 +1,7 @@
 """The statements of a batch: built once, and as good for many values as for one."""
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from sqlalchemy import (
@@ -19,11 +19,11 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from headrace._projecting.statements import (
     PARKED,
-    columns_of,
     delete_by,
     listed,
     offsets_of,
     rows_among,
+    upsert,
     upsert_into,
     versions_among,
 )
@@ -70,25 +70,34 @@ def test_a_lookup_on_postgresql_has_one_argument_for_any_number_of_values(table:
     assert listed(dialect, ("a", "b")) == {"among": ["a", "b"]}
 
 
-def test_an_upsert_on_postgresql_has_one_list_per_column_and_never_cuts_a_text(
+def test_rows_are_written_to_postgresql_as_a_list_per_column_and_no_text_is_cut(
     table: Table,
 ) -> None:
-    dialect = postgresql.dialect()
-    sql = str(upsert_into(table, dialect).compile(dialect=dialect))
+    class Recorder:
+        dialect = postgresql.dialect()
+        executed: ClassVar[list[Any]] = []
+
+        def execute(self, *arguments: Any) -> None:
+            self.executed.append(arguments)
+
+    recorder: Any = Recorder()
+    upsert(recorder, table, [])
+    upsert(recorder, table, [{"id": "a", "total": 1}, {"id": "b", "total": 2}])
+    upsert(recorder, table, [{"id": "c", "total": 3}])
+    (statement, values), (again, _) = recorder.executed
+    sql = str(statement.compile(dialect=recorder.dialect))
     assert sql.count("unnest(") == len(table.columns)
     assert "VARCHAR" not in sql
-    rows = [{"id": "a", "total": 1}, {"id": "b", "total": 2}]
-    assert columns_of(table, dialect, rows) == {"id": ["a", "b"], "total": [1, 2]}
-    assert columns_of(table, sqlite.dialect(), rows) is rows
+    assert values == {"id": ["a", "b"], "total": [1, 2]}
+    assert again is statement
 
 
 def test_rows_are_written_in_place_found_among_many_and_deleted(
     connection: Connection, table: Table
 ) -> None:
-    write = upsert_into(table, connection.dialect)
     ids = [f'it\'s "{n}"' for n in range(3_000)]
     for round_ in (1, 2):
-        connection.execute(write, [{"id": each, "total": round_} for each in ids])
+        upsert(connection, table, [{"id": each, "total": round_} for each in ids])
     find = rows_among(table, "id", connection.dialect)
     found = connection.execute(find, listed(connection.dialect, [*ids, "unknown"])).all()
     assert sorted(found) == sorted((each, 2) for each in ids)
