@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from headrace._projecting.letters import Letters
 from headrace._projecting.process import Compensate, End, Process, Undo
 from headrace._projecting.projection import Projection
 from headrace._projecting.read_models import ReadModels
+from headrace._projecting.rules import FoldRule
 from headrace._projecting.workflows import Later
 from headrace.serialization import JsonSerializer
 from headrace.settings import Settings
@@ -87,6 +88,14 @@ class Domain:
     StatementLine: type[Line] = Line
     topic: str = TOPIC
     make_totals: Callable[..., Projection[Total]] = make_totals
+
+    @staticmethod
+    def deploy(projection: Projection[Any], event_type: Any, change: Callable[..., Any]) -> None:
+        """Puts what `change` makes of the fold for an event type in its place."""
+        (rule,) = projection.declared_for(event_type)
+        assert isinstance(rule, FoldRule)
+        projection._rules[event_type] = [replace(rule, fold=change(rule.fold))]
+        projection._compiled.clear()
 
     @staticmethod
     def stream(aggregate_id: str, version: int, *events: DomainEvent) -> EventStream:

@@ -49,9 +49,14 @@ def poison(domain: Any, aggregate_id: str, version: int) -> Any:
 
 def mend(totals: Any, domain: Any) -> None:
     """Deploys a fold that can do it."""
-    before = totals._folds[domain.Added]
-    totals._folds[domain.Added] = lambda row, event, context: before(
-        row, domain.Added(amount=0) if event.amount == 666 else event, context
+    domain.deploy(
+        totals,
+        domain.Added,
+        lambda fold: (
+            lambda row, event, context: fold(
+                row, domain.Added(amount=0) if event.amount == 666 else event, context
+            )
+        ),
     )
 
 
@@ -207,7 +212,7 @@ async def test_a_long_error_is_cut(
     def fail(*_: Any) -> Any:
         raise RuntimeError("x" * 10_000)
 
-    totals._folds[domain.Added] = fail
+    domain.deploy(totals, domain.Added, lambda _: fail)
     await apply(sqlite_models, domain.stream("a", 1))
     assert len((await letters.all())[0].error) == ERROR_CHARACTERS_MAX
 

@@ -414,8 +414,10 @@ async def test_too_many_letters_fail_the_projection_and_leave_others_running(
     make_runner: Any, transport: Any, domain: Any, sqlite_models: Any, settings: Any, logs: Any
 ) -> None:
     other = domain.make_totals("others")
-    other._folds[domain.Added] = lambda row, event, context: domain.Total(
-        counter_id=context.aggregate_id
+    domain.deploy(
+        other,
+        domain.Added,
+        lambda _: lambda row, event, context: domain.Total(counter_id=context.aggregate_id),
     )
     for aggregate_id in "abc":
         transport.put(domain.stream(aggregate_id, 1, domain.Added(amount=666)))
