@@ -122,7 +122,7 @@ async def pace(address: str, count: int, keys: int) -> None:
         await asyncio.gather(*waiting)
 
 
-async def measure(case: Case, where: str, folder: Path) -> dict[str, Any]:
+async def measure(case: Case, where: str, pid: int | None, folder: Path) -> dict[str, Any]:
     """Runs a case once, on a new broker and a new database."""
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=folder)))
@@ -150,23 +150,19 @@ async def measure(case: Case, where: str, folder: Path) -> dict[str, Any]:
             "events": case.events,
             "warm_up": case.events // 5,
         }
+        before = cpu_seconds(pid)
         process = await start("worker", case.task, json.dumps(task))
         if case.task == "lag":
             await hear(process)
             await pace(address, case.events, case.keys)
         said = json.loads(await hear(process))
+        said["server_cpu"] = cpu_seconds(pid) - before
         await process.wait()
         return said
 
 
 async def report(case: Case, where: str, pid: int | None, asked: argparse.Namespace) -> None:
-    results = []
-    for _ in range(asked.runs):
-        before = cpu_seconds(pid)
-        said = await measure(case, where, asked.directory)
-        # Filling a topic costs the server nothing; the peer's events are in the same server.
-        said["server_cpu"] = cpu_seconds(pid) - before
-        results.append(said)
+    results = [await measure(case, where, pid, asked.directory) for _ in range(asked.runs)]
 
     def median(name: str) -> float:
         return statistics.median(result[name] for result in results)
@@ -185,6 +181,7 @@ async def report(case: Case, where: str, pid: int | None, asked: argparse.Namesp
         line["per_second"] = round(events / median("seconds"))
         line["per_second_max"] = round(events / min(result["seconds"] for result in results))
     line["cpu_us"] = round(median("cpu") / events * 1e6, 2)
+    # The peer's events are in the same server.
     if case.database == "postgresql" and pid is not None and case.task != "eventsourcing":
         line["server_cpu_us"] = round(median("server_cpu") / events * 1e6, 2)
     print(json.dumps(line), flush=True)

@@ -28,6 +28,7 @@ from headrace._projecting.gate import Gap, Verdict, VersionGate
 from headrace._projecting.generations import lock_state_now
 from headrace._projecting.handlers import call_handlers
 from headrace._projecting.projection import Projection
+from headrace._projecting.recall import Recall
 from headrace._projecting.statements import (
     PARKED,
     delete_by,
@@ -194,29 +195,38 @@ async def apply_batch(
 
 
 async def apply_through(
-    transact: Transact, target: Target[R], batch: Batch, *, missing: MissingReader
+    transact: Transact,
+    target: Target[R],
+    batch: Batch,
+    *,
+    missing: MissingReader,
+    recall: Recall[R] | None = None,
 ) -> Applied | Moved | Switched:
     """Like `apply_batch`, in transactions that `transact` begins and commits.
 
     The last of them writes the batch; the ones before it found gaps and wrote nothing. The batch
-    is durable on return.
+    is durable on return. What `recall` knows is not read again.
     """
     while True:
         outcome: Applied | Moved | Switched | _Lacking = await transact(
-            partial(_apply, target=target, batch=batch)
+            partial(_apply, target=target, batch=batch, recall=recall)
         )
         if not isinstance(outcome, _Lacking):
+            if recall is not None and isinstance(outcome, Applied):
+                recall.settle()
             return outcome
         batch = await _filled(target, batch, outcome, missing)
 
 
 def _apply(
-    connection: Connection, *, target: Target[R], batch: Batch
+    connection: Connection, *, target: Target[R], batch: Batch, recall: Recall[R] | None
 ) -> "Applied | Moved | Switched | _Lacking":
-    elsewhere = begin_at(connection, target, batch.begin)
-    if elsewhere is not None:
-        return elsewhere
-    versions, parked = find_versions(connection, target, batch.streams)
+    stored = _begin(connection, target, batch.begin)
+    if isinstance(stored, Moved | Switched):
+        return stored
+    if recall is not None:
+        recall.expect(target.generation, stored)
+    versions, parked = _recall_versions(connection, target, batch.streams, recall)
     parked.discard(batch.taken_up or "")
     held = Counter(each.aggregate_id for each in batch.streams if each.aggregate_id in parked)
     gate = VersionGate(versions)
@@ -230,14 +240,56 @@ def _apply(
         if verdict is Verdict.PASS:
             streams.append(stream)
     touches = find_touches(target.projection, streams)
-    rows = find_rows(connection, target, {touch.key for touch in touches})
+    rows = _recall_rows(connection, target, {touch.key for touch in touches}, recall)
     changes = fold(target.projection, rows, touches)
     store_rows(connection, target, changes)
     call_handlers(connection, target.projection, streams)
     store_versions(connection, target, gate.moved)
     hold(connection, target, held)
     store_offsets(connection, target, batch.end)
+    if recall is not None:
+        for aggregate_id in parked:
+            versions.pop(aggregate_id, None)
+        recall.write(
+            batch.end,
+            versions | gate.moved,
+            rows | changes if _writes_alone(target.projection) else {},
+        )
     return Applied(rows=len(changes))
+
+
+def _recall_versions(
+    connection: Connection,
+    target: Target[R],
+    streams: Sequence[EventStream],
+    recall: Recall[R] | None,
+) -> tuple[dict[str, int], set[str]]:
+    if recall is None:
+        return find_versions(connection, target, streams)
+    known = recall.versions({stream.aggregate_id for stream in streams})
+    unknown = [stream for stream in streams if stream.aggregate_id not in known]
+    versions, parked = find_versions(connection, target, unknown)
+    # Without a version nothing was applied yet.
+    began = dict.fromkeys((stream.aggregate_id for stream in unknown), 0)
+    return began | versions | known, parked
+
+
+def _recall_rows(
+    connection: Connection, target: Target[R], keys: Collection[str], recall: Recall[R] | None
+) -> dict[str, R | None]:
+    if recall is None or not _writes_alone(target.projection):
+        return find_rows(connection, target, keys)
+    known = recall.rows(keys)
+    unknown = [key for key in keys if key not in known]
+    return known | dict.fromkeys(unknown) | find_rows(connection, target, unknown)
+
+
+def _writes_alone(projection: Projection[Any]) -> bool:
+    """Whether a row changes by batches of its aggregate's queue alone.
+
+    Taking up a letter writes rows without an offset: with other keys, any row may be among them.
+    """
+    return projection.keyed_by_aggregate and not projection.has_handlers
 
 
 def begin_at(
@@ -248,6 +300,14 @@ def begin_at(
     Raises:
         OtherFields: the live generation has other columns than this projection.
     """
+    stored = _begin(connection, target, begin)
+    return stored if isinstance(stored, Moved | Switched) else None
+
+
+def _begin(
+    connection: Connection, target: Target[Any], begin: Mapping[QueueId, int | None]
+) -> dict[QueueId, int] | Moved | Switched:
+    """Like `begin_at`, with all stored offsets of the generation in place of None."""
     name, generation = target.projection.name, target.generation
     state = lock_state_now(connection, name)
     if generation == state.generation:
@@ -264,7 +324,7 @@ def begin_at(
     stored = _read_offsets(connection, name, generation)
     if any(stored.get(queue) != offset for queue, offset in begin.items()):
         return Moved(offsets=stored)
-    return None
+    return stored
 
 
 def hold(connection: Connection, target: Target[Any], held: Mapping[str, int]) -> None:

@@ -39,8 +39,10 @@ from headrace._projecting.applying import (
 from headrace._projecting.intake import Intake
 from headrace._projecting.letters import Full, is_parked, park
 from headrace._projecting.outages import blames_event, is_outage
+from headrace._projecting.pacing import BATCH_INTERVAL_MS, interval_s, is_small
 from headrace._projecting.projection import Projection
 from headrace._projecting.read_models import ReadModels
+from headrace._projecting.recall import Recall
 from headrace._projecting.status import RunnerState, RunnerStatus
 from headrace._runtime.backoff import Backoff
 from headrace._runtime.clock import Clock, SystemClock
@@ -60,10 +62,6 @@ log = structlog.get_logger(__name__)
 # How often a runner without messages looks whether another generation was made live: a switch to
 # one that is behind must not wait for the next event.
 _SWITCH_CHECK_MS: Final = 1_000
-# A batch begins at the earliest this long after the one before, unless more than a batch waits. What
-# an event costs alone, a transaction and its flush, then serves all that came meanwhile; below what
-# a person notices, and an event after a silence does not wait at all.
-_BATCH_INTERVAL_MS: Final = 40
 # How long a batch that is being applied may take to end when the runner is stopped; batches take
 # milliseconds, and whoever stops the runner waits about five seconds.
 _FINISH_MS_MAX: Final = 3_000
@@ -92,7 +90,7 @@ class ProjectionRunner(Generic[R]):
         clock: tells since when a state holds.
         shadow: the generation of a rebuild to catch up, instead of the live one.
         switch_check_ms: how often an idle runner looks for a switch.
-        batch_interval_ms: from the begin of a batch to the next one's, at least.
+        batch_interval_ms: from the begin of a small batch to the next one's, at least.
     """
 
     def __init__(  # noqa: PLR0913 - the parts it is put together from, all by name
@@ -108,7 +106,7 @@ class ProjectionRunner(Generic[R]):
         clock: Clock | None = None,
         shadow: int | None = None,
         switch_check_ms: int = _SWITCH_CHECK_MS,
-        batch_interval_ms: int = _BATCH_INTERVAL_MS,
+        batch_interval_ms: int = BATCH_INTERVAL_MS,
     ) -> None:
         self._projection = projection
         self._topic = f"{app_name}.events"
@@ -126,6 +124,7 @@ class ProjectionRunner(Generic[R]):
         self._batch_interval_ms = batch_interval_ms
         self._backoff = Backoff(ms_min=settings.retry_ms_min, ms_max=settings.retry_ms_max)
         self._intake = Intake()
+        self._recall: Recall[R] = Recall()
         # Subscriptions that broke in a row.
         self._lapses = 0
         self._generation = 0
@@ -230,8 +229,9 @@ class ProjectionRunner(Generic[R]):
             self._lapses = 0
             begun = now()
             await self._take(subscription, messages)
-            if len(messages) < self._settings.projection_batch_max:
-                await asyncio.sleep(begun + self._batch_interval_ms / 1_000 - now())
+            if is_small(len(messages), self._settings.projection_batch_max):
+                took_s = now() - begun
+                await asyncio.sleep(interval_s(took_s, self._batch_interval_ms) - took_s)
 
     async def _load_offsets(self, queues: Sequence[QueueId]) -> Mapping[QueueId, int]:
         offsets = await self._backoff.persist(
@@ -335,7 +335,11 @@ class ProjectionRunner(Generic[R]):
         async def transact() -> Applied | Moved | Switched:
             batch = decode_batch(messages, positions, self._serializer)
             return await apply_through(
-                self._read_models.transact, target, batch, missing=self._read_missing
+                self._read_models.transact,
+                target,
+                batch,
+                missing=self._read_missing,
+                recall=self._recall,
             )
 
         async def apply() -> Applied | Moved | Switched | _Poisoned:

@@ -5,15 +5,18 @@ from typing import Any
 import pytest
 from sqlalchemy import delete, select, update
 
+from headrace._projecting import applying
 from headrace._projecting.applying import (
     Applied,
     Batch,
     Moved,
     Switched,
     apply_batch,
+    apply_through,
     decode_batch,
     read_offsets,
 )
+from headrace._projecting.recall import Recall
 from headrace.errors import ProjectionError
 from headrace.stores.tables import projection_versions, projections
 from headrace.transports.base import Incoming
@@ -42,6 +45,25 @@ def apply(models: Any, totals: Any, store: Any) -> Any:
             return await apply_batch(
                 connection, models.target(totals, generation), batch, missing=missing
             )
+
+    return run
+
+
+@pytest.fixture
+def follow(models: Any, store: Any) -> Any:
+    """Applies streams as a runner does, which recalls what it wrote."""
+
+    async def missing(aggregate_id: str, after: int, to: int) -> Any:
+        return await store.read_stream(aggregate_id, after_version=after, to_version=to)
+
+    async def run(
+        recall: Recall[Any], projection: Any, begin: int | None, *streams: Any, queue: Any = Q0
+    ) -> Any:
+        end = (begin or 0) + len(streams)
+        batch = Batch(streams=streams, begin={queue: begin}, end={queue: end})
+        return await apply_through(
+            models.transact, models.target(projection, 1), batch, missing=missing, recall=recall
+        )
 
     return run
 
@@ -185,6 +207,75 @@ async def test_rows_lost_behind_our_back_do_not_hide_a_seen_version(
         await connection.execute(delete(models.table_for(totals, 1)))
     await apply(1, domain.stream("a", 1))
     assert await rows(models, totals) == {}
+
+
+async def test_what_a_runner_wrote_is_not_read_again(
+    models: Any, totals: Any, follow: Any, domain: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recall: Recall[Any] = Recall()
+    await follow(recall, totals, None, domain.stream("a", 1), domain.stream("b", 1))
+    asked: list[Any] = []
+    for name in ("find_rows", "find_versions"):
+        find = getattr(applying, name)
+        monkeypatch.setattr(
+            applying, name, lambda c, t, some, find=find: asked.extend(some) or find(c, t, some)
+        )
+    await follow(recall, totals, 2, domain.stream("a", 1), domain.stream("a", 2))
+    assert asked == []
+    await follow(recall, totals, 4, domain.stream("b", 2), domain.stream("c", 1))
+    assert asked == [domain.stream("c", 1), "c"]
+    assert await rows(models, totals) == {"a": (3, 2), "b": (3, 2), "c": (1, 1)}
+
+
+async def test_what_another_wrote_is_met_although_a_runner_recalls_what_was_before(
+    models: Any, totals: Any, follow: Any, apply: Any, domain: Any
+) -> None:
+    # As after more queues were given to the topic: an aggregate's later streams are in another one.
+    one, other = Recall[Any](), Recall[Any]()
+    await follow(one, totals, None, domain.stream("a", 1), domain.stream("b", 1))
+    await follow(other, totals, None, domain.stream("a", 2), domain.stream("a", 3), queue=Q1)
+    await follow(one, totals, 2, domain.stream("a", 2), domain.stream("a", 4))
+    await follow(other, totals, 2, domain.stream("a", 4), domain.stream("a", 5), queue=Q1)
+    await apply(4, domain.stream("b", 2))
+    await follow(one, totals, 5, domain.stream("b", 2), domain.stream("b", 3))
+    assert await rows(models, totals) == {"a": (15, 5), "b": (6, 3)}
+    assert await versions(models) == {"a": 5, "b": 3}
+
+
+async def test_a_transaction_that_did_not_end_well_is_not_recalled(
+    models: Any, totals: Any, follow: Any, domain: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recall: Recall[Any] = Recall()
+    await follow(recall, totals, None, domain.stream("a", 1))
+
+    def fail(*_: Any) -> None:
+        raise OSError("the database is away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(applying, "store_offsets", fail)
+        with pytest.raises(OSError, match="away"):
+            await follow(recall, totals, 1, domain.stream("a", 2))
+    assert await rows(models, totals) == {"a": (1, 1)}
+    await follow(recall, totals, 1, domain.stream("a", 2), domain.stream("a", 3))
+    assert await rows(models, totals) == {"a": (6, 3)}
+
+
+async def test_a_row_that_a_fold_changed_before_another_failed_is_read_again(
+    models: Any, totals: Any, follow: Any, domain: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recall: Recall[Any] = Recall()
+    await follow(recall, totals, None, domain.stream("a", 1))
+
+    def spoil(projection: Any, rows: Any, touches: Any) -> Any:
+        rows["a"].total = 1_000
+        raise ProjectionError("a fold failed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(applying, "fold", spoil)
+        with pytest.raises(ProjectionError, match="a fold failed"):
+            await follow(recall, totals, 1, domain.stream("a", 2))
+    await follow(recall, totals, 1, domain.stream("a", 2))
+    assert await rows(models, totals) == {"a": (3, 2)}
 
 
 async def test_offsets_of_other_generations_and_queues_stay(
