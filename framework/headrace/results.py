@@ -10,13 +10,15 @@ Sits between: the command service, which answers, and the bus, which hands answe
 """
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
 from headrace.errors import DomainError, HeadraceError
 
-__all__ = ["CommandResult", "decode_reply", "encode_reply"]
+__all__ = ["CommandResult", "Reply", "decode_reply", "encode_reply"]
+
+_NULL: Final = msgspec.Raw(b"null")
 
 Status = Literal["executed", "unchanged", "rejected", "failed"]
 
@@ -68,31 +70,38 @@ class CommandResult:
         raise rejection
 
 
-class _Reply(msgspec.Struct):
+class Reply(msgspec.Struct, kw_only=True):
+    """A result on its way: its value is JSON still. Costs a tenth of a `CommandResult`."""
+
     status: Status
     aggregate_id: str
     command_id: str
-    version: int | None
-    value: msgspec.Raw
-    error: str
-    sentence: str
-    place: tuple[int, int] | None
+    version: int | None = None
+    value: msgspec.Raw = _NULL
+    error: str = ""
+    sentence: str = ""
+    place: tuple[int, int] | None = None
 
 
 decode_reply = msgspec.json.Decoder(CommandResult).decode
 _encode_reply = msgspec.json.Encoder().encode
 
 
-def encode_reply(result: CommandResult, *, value_json: str | None = None) -> bytes:
+def encode_reply(result: CommandResult | Reply, *, value_json: str | None = None) -> bytes:
     """Encodes a result as a reply; `value_json` stands in for its value, as stored."""
-    value = msgspec.json.encode(result.value) if value_json is None else value_json.encode()
+    if value_json is not None:
+        value = msgspec.Raw(value_json.encode())
+    elif isinstance(result, Reply):
+        value = result.value
+    else:
+        value = msgspec.Raw(msgspec.json.encode(result.value))
     return _encode_reply(
-        _Reply(
+        Reply(
             status=result.status,
             aggregate_id=result.aggregate_id,
             command_id=result.command_id,
             version=result.version,
-            value=msgspec.Raw(value),
+            value=value,
             error=result.error,
             sentence=result.sentence,
             place=result.place,

@@ -240,7 +240,7 @@ class JsonSerializer:
                 version=command.message_version,
                 command_id=envelope.command_id,
                 correlation_id=envelope.correlation_id,
-                data=command.model_dump(mode="json"),
+                data=_fields(command),
                 items=dict(envelope.items),
             )
         )
@@ -325,7 +325,7 @@ class JsonSerializer:
                 command_id=context.command_id,
                 correlation_id=context.correlation_id,
                 recorded_at=context.recorded_at,
-                data=message.model_dump(mode="json"),
+                data=_fields(message),
                 items=context.items,
             )
         )
@@ -405,10 +405,14 @@ def _encode_stream(stream: EventStream) -> bytes:
     )
 
 
+def _fields(message: Command | DomainEvent | ApplicationMessage) -> Any:
+    """A message's own fields as JSON, which goes into its envelope as it is."""
+    # What `model_dump_json` calls, at a seventh of the price.
+    return msgspec.Raw(message.__pydantic_serializer__.to_json(message))
+
+
 def _wire_message(message: DomainEvent | ApplicationMessage) -> _WireMessage:
-    return _WireMessage(
-        message.message_name, message.message_version, message.model_dump(mode="json")
-    )
+    return _WireMessage(message.message_name, message.message_version, _fields(message))
 
 
 def _forget_oldest(remembered: OrderedDict[Any, Any]) -> None:

@@ -13,7 +13,8 @@ import structlog
 from headrace._commanding.submission import Delivery
 from headrace._domain.stream import EventStream
 from headrace._runtime.tasks import TaskSet
-from headrace.bus import REPLY_CORRELATION, REPLY_TO, CommandResult, encode_reply
+from headrace.bus import REPLY_CORRELATION, REPLY_TO
+from headrace.results import CommandResult, Reply, encode_reply
 from headrace.transports.base import Place, Transport
 
 __all__ = ["Answering", "result_of"]
@@ -24,10 +25,10 @@ log = structlog.get_logger(__name__)
 REPLY_MS_MAX = 1_000
 
 
-def result_of(stream: EventStream, place: Place | None) -> CommandResult:
+def result_of(stream: EventStream, place: Place | None) -> Reply:
     """The result of a command whose stream is stored and published, without its value."""
     rejection = stream.rejection
-    return CommandResult(
+    return Reply(
         status="executed" if rejection is None else "rejected",
         aggregate_id=stream.aggregate_id,
         command_id=stream.command_id,
@@ -64,7 +65,7 @@ class Answering:
     def answer(
         self,
         deliveries: Sequence[Delivery],
-        result: CommandResult,
+        result: CommandResult | Reply,
         value_json: str | None = None,
     ) -> None:
         """Replies to whoever waits for one of the deliveries, and acknowledges them all."""

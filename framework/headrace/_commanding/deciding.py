@@ -8,7 +8,7 @@ store nor the topics: a decision is a value.
 import asyncio
 from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from headrace._commanding.deadline import HANDLER_MS_MAX
 from headrace._commanding.handling import (
@@ -31,8 +31,7 @@ __all__ = ["Crashed", "Decider", "Decision", "Failed", "Recorded", "Repeated", "
 STREAM_BYTES_MAX = 4 << 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recorded:
+class Recorded(NamedTuple):
     """A stream to be stored: events, or a rejection.
 
     Attributes:

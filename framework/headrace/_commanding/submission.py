@@ -5,8 +5,7 @@ Sits between: `processor`, which makes one of each delivered message, and the la
 to its answer.
 """
 
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from headrace._commanding.deciding import Decision, Failed
 from headrace.serialization import CommandEnvelope
@@ -20,8 +19,7 @@ class _Acknowledged(Protocol):
     def ack(self, message: Incoming) -> None: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delivery:
+class Delivery(NamedTuple):
     """A message, and the subscription that wants to hear when it is done.
 
     Attributes:

@@ -7,16 +7,14 @@ the next one collects here. Pure: no await, no clock, no I/O.
 
 from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from headrace._domain.stream import EventStream
 
 __all__ = ["Batching", "QueuedStream"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueuedStream:
+class QueuedStream(NamedTuple):
     """A decided stream on its way into the store.
 
     Attributes:

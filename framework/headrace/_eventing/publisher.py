@@ -11,9 +11,9 @@ is not durable.
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from typing import NamedTuple
 
 import structlog
 
@@ -41,8 +41,7 @@ def message_topic(name: str) -> str:
     return f"{name}.messages"
 
 
-@dataclass(frozen=True, slots=True)
-class _Publication:
+class _Publication(NamedTuple):
     # The stream first, if it goes to the event topic.
     messages: tuple[Outgoing, ...]
     placed: bool

@@ -6,8 +6,8 @@ adapters: `local` (in one process) and `queue` (the broker).
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 __all__ = [
@@ -29,15 +29,17 @@ QueueId = tuple[str, int]
 OffsetLoader = Callable[[Sequence[QueueId]], Awaitable[Mapping[QueueId, int]]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outgoing:
-    """A message to publish; messages of one key keep their order."""
+class Outgoing(NamedTuple):
+    """A message to publish; messages of one key keep their order.
+
+    A tuple, because every command and every event is one.
+    """
 
     topic: str
     key: str
     body: bytes
     tag: str = ""
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = MappingProxyType({})
 
 
 class Incoming(NamedTuple):
