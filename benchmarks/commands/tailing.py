@@ -33,11 +33,11 @@ async def tail(store: str, url: str, seconds: float) -> None:
         first = await reader.last_position()
         done = asyncio.Event()
         reading = asyncio.create_task(_read(reader, first, done))
-        begun = time.perf_counter()
         own = not url.startswith("sqlite")
         writers = [
             await stack.enter_async_context(_opened(url)) if own else reader for _ in range(WRITERS)
         ]
+        begun = time.perf_counter()
         await asyncio.gather(
             *(_write(each, number, begun + seconds, written) for number, each in enumerate(writers))
         )
@@ -69,7 +69,8 @@ async def _opened(url: str) -> AsyncIterator[EventStore]:
 async def _write(store: EventStore, writer: int, end: float, written: set[tuple[str, int]]) -> None:
     """Appends to an aggregate of its own, in groups of changing size."""
     aggregate_id, version, turn = f"tail-{writer}", 0, writer
-    while time.perf_counter() < end:
+    # However slow the machine is, each writes groups of every size: nothing cannot be missed.
+    while time.perf_counter() < end or turn < writer + len(GROUPS):
         size = GROUPS[turn % len(GROUPS)]
         turn += 1
         streams = [_stream(aggregate_id, version + place) for place in range(1, size + 1)]
