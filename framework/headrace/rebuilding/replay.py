@@ -12,7 +12,7 @@ Must never know Spark.
 import gc
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from headrace._domain.stream import EventStream
@@ -30,7 +30,7 @@ from headrace.rebuilding.topic import EventTopic, Portion
 from headrace.serialization import Serializer
 from headrace.transports.base import QueueId
 
-__all__ = ["rebuild"]
+__all__ = ["check", "rebuild"]
 
 # How long a live generation that is behind may take to catch up before comparing is given up.
 _LIVE_WAIT_MS: Final = 60_000
@@ -119,6 +119,34 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
             raise
         phases.end()
         return _report(read_models, shadow, replayed, outcome, phases.seconds)
+
+
+async def check(
+    app: str, projection_name: str, *, read_models_url: str, **choices: Any
+) -> RebuildReport:
+    """Builds a projection anew, compares it with the live one, and drops it again.
+
+    Args:
+        app: the application's import path.
+        projection_name: which of its projections.
+        read_models_url: where the projection's tables are.
+        choices: as `rebuild` takes them, without `verify` and `switch`.
+
+    Returns:
+        What was found. `compared` is None where the two could not be compared; `reason` says why.
+
+    Raises:
+        RebuildRunning, ProjectionError: as `rebuild`.
+    """
+    found = await rebuild(
+        app, projection_name, read_models_url=read_models_url, switch=False, **choices
+    )
+    async with open_read_models(
+        read_models_url, load_app(app).projection(projection_name)
+    ) as read_models:
+        await read_models.drop_generation(projection_name, found.generation)
+    reason = found.reason.partition("; not switched")[0]
+    return replace(found, reason=reason)
 
 
 async def _replay(

@@ -9,7 +9,7 @@ from headrace._projecting.read_models import ReadModels
 from headrace.errors import ProjectionError, RebuildRunning
 from headrace.rebuilding import building as building_module
 from headrace.rebuilding import gathering as gathering_module
-from headrace.rebuilding.replay import rebuild
+from headrace.rebuilding.replay import check, rebuild
 from headrace.rebuilding.topic import EventTopic
 
 
@@ -149,3 +149,33 @@ async def test_each_phase_is_announced(replay: Any, history: Any, read_models: R
     said: list[tuple[str, int]] = []
     await replay(verify=False, report=lambda name, ahead: said.append((name, ahead)))
     assert said == [("begin", 0), ("capture", 0), ("fold", len(history)), ("switch", 0)]
+
+
+async def test_a_check_tells_what_differs_and_leaves_nothing_behind(
+    event_broker: Any, history: Any, read_models: ReadModels, ledger: Any, go_live: Any,
+    database_url: str,
+) -> None:  # fmt: skip
+    async def run() -> Any:
+        return await check(
+            ledger.path,
+            "accounts",
+            broker=event_broker.address,
+            read_models_url=database_url,
+            live_wait_ms=0,
+        )
+
+    accounts = ledger.app.projection("accounts")
+    await read_models.ensure(accounts)
+    behind = await run()
+    assert behind.compared is None
+    assert "has not caught up" in behind.reason
+    await go_live(read_models, accounts)
+    assert ((await run()).compared, (await run()).mismatches) == (4, 0)
+    live = await read_models.generation("accounts")
+    table = read_models.table_for(accounts, live)
+    async with read_models.begin() as connection:
+        await connection.execute(table.update().where(table.c.account_id == "a").values(balance=-1))
+    wrong = await run()
+    assert [key for key, _, _ in wrong.differences] == ["a"]
+    assert await read_models.generation("accounts") == live
+    assert await read_models.offsets("accounts", wrong.generation) == {}
