@@ -339,6 +339,7 @@ class App:
         published, process managers, projections, connections.
         """
         from headrace._projecting.read_models import ReadModels
+        from headrace._projecting.watching import Watch
         from headrace.stores.opening import open_command_letters, open_event_store
 
         serializer = self.serializer
@@ -368,8 +369,17 @@ class App:
                 read_models=read_models,
                 letters=CommandLetters(self.name, letters, transport),
             )
+            running.watch = Watch(
+                app_name=self.name,
+                projections=self._projections,
+                read_models=read_models,
+                transport=transport,
+                serializer=serializer,
+                settings=settings,
+            )
             # Stopped in the reverse of this order: the command service last started, first ended.
-            for name, run in self._runners(running, transport, serializer, settings):
+            runners = self._runners(running, transport, serializer, settings)
+            for name, run in [*running.watch.parts, *runners]:
                 running.start(name, run)
                 stack.push_async_callback(running.stop_last)
             yield running
@@ -401,6 +411,7 @@ class App:
         settings: Settings,
     ) -> list[tuple[str, Callable[[], Awaitable[None]]]]:
         from headrace._commanding.processor import CommandProcessor
+        from headrace._projecting.reacting import reaction
         from headrace._projecting.runner import ProjectionRunner
 
         running.projections = [
@@ -419,7 +430,16 @@ class App:
             (f"projection {each.name}", each.run) for each in running.projections
         ]
         for manager in self._process_managers.values():
-            run = self._reaction(manager, running, transport, serializer, settings)
+            run = reaction(
+                manager,
+                read_models=running.read_models,
+                store=running.store,
+                app_name=self.name,
+                transport=transport,
+                bus=running.bus,
+                serializer=serializer,
+                settings=settings,
+            )
             runners.append((f"process manager {manager.name}", run))
         processor = CommandProcessor(
             name=self.name,
@@ -440,30 +460,6 @@ class App:
             )
             runners.append(("message handlers", messages.run))
         return [*runners, ("command service", processor.run)]
-
-    def _reaction(
-        self,
-        manager: ProcessManager | Process[Any],
-        running: "RunningApp",
-        transport: Transport,
-        serializer: JsonSerializer,
-        settings: Settings,
-    ) -> Callable[[], Awaitable[None]]:
-        from headrace._projecting.instance_runner import ProcessRunner
-        from headrace._projecting.process_runner import ProcessManagerRunner
-
-        parts: dict[str, Any] = {
-            "app_name": self.name,
-            "transport": transport,
-            "bus": running.bus,
-            "serializer": serializer,
-            "settings": settings,
-        }
-        if isinstance(manager, ProcessManager):
-            return ProcessManagerRunner(manager=manager, **parts).run
-        return ProcessRunner(
-            process=manager, read_models=running.read_models, store=running.store, **parts
-        ).run
 
 
 def load_app(path: str) -> App:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # both load a database driver: only when an application runs
     from headrace._projecting.processes import Processes
     from headrace._projecting.read_models import ProjectionReader, ReadModels
     from headrace._projecting.runner import ProjectionRunner
+    from headrace._projecting.watching import Watch
     from headrace.stores.base import EventStore
 
 __all__ = ["RunningApp"]
@@ -37,6 +38,7 @@ class RunningApp:
         read_models: the tables of its projections.
         letters: commands that were parked, and those held behind them.
         projections: what keeps them up to date; each tells how it is doing in its `status`.
+        watch: their lag and alarms; None where nothing runs.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class RunningApp:
         self.read_models = read_models
         self.letters = letters
         self.projections: Sequence[ProjectionRunner[Any]] = ()
+        self.watch: Watch | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     def read(self, projection: Projection[R]) -> "ProjectionReader[R]":

@@ -70,4 +70,20 @@ class Settings(BaseModel):
     # accident but a fold that is wrong.
     projection_letters_max: int = Field(default=1_000, ge=0)
 
+    # How far behind the event topic a projection may be before the service is not ready: messages, and
+    # age of the oldest one that waits. What a restart leaves is caught up below both.
+    lag_messages_max: int = Field(default=100_000, ge=0)
+    lag_ms_max: int = Field(default=60_000, ge=1)
+    # Between two heartbeats, messages that go through every queue of the event topic so that the lag
+    # tells the truth where nothing else comes. 0: none, because the topic keeps them for ever; at
+    # 10,000 about a gigabyte in a hundred queue-years.
+    heartbeat_ms: int = Field(default=0, ge=0)
+
+    # From so many parked aggregates of one projection on, and from such an age of the oldest on, there
+    # is an alarm in the log and in `GET /health`. One is worth a look, and a day is too long.
+    letters_alarm_count: int = Field(default=1, ge=1)
+    letters_alarm_age_ms: int = Field(default=86_400_000, ge=1)
+    # Between two looks at the letters.
+    alarm_check_ms: int = Field(default=10_000, ge=1)
+
     # "console" for people, "json" for what collects logs.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from headrace.cli import letters, pausing
+from headrace.cli import letters, pausing, status
 from headrace.cli.options import AppPath, BrokerAddress, EventStoreUrl, LogFormat, ReadModelsUrl
 
 if TYPE_CHECKING:  # engines are loaded by the functions that need them
@@ -21,6 +21,7 @@ commands = typer.Typer(help="Projections (read models).", no_args_is_help=True)
 commands.command()(letters.letters)
 commands.command()(letters.retry)
 commands.command()(letters.skip)
+commands.command()(status.status)
 commands.command()(pausing.pause)
 commands.command()(pausing.resume)
 commands.command()(pausing.reset)

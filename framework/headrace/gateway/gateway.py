@@ -69,6 +69,7 @@ class Gateway:
         settings = settings or GatewaySettings()
         catalogue = Catalogue(app.command_types)
         self._settings = settings
+        self._running = running
         self._at_work = 0
 
         async def read_models() -> None:
@@ -145,7 +146,9 @@ class Gateway:
         return await self._readiness.away(BROKER)
 
     async def _health(self, _request: Request) -> Response:
-        return _json(b'{"status":"alive"}')
+        watch = self._running.watch
+        alarms = () if watch is None else watch.alarms.current
+        return _json(msgspec.json.encode({"status": "alive", "alarms": alarms}))
 
     async def _ready(self, _request: Request) -> Response:
         missing = await self._readiness.missing()

@@ -101,7 +101,10 @@ async def serving(
                     f"projection {projection.name} stands still: {projection.status.error}"
                 )
 
-    gateway = Gateway(app, running, settings, {**(checks or {}), "parts": parts})
+    own: dict[str, Check] = {"parts": parts}
+    if running.watch is not None:
+        own["lag"] = running.watch.check_lag
+    gateway = Gateway(app, running, settings, {**(checks or {}), **own})
     try:
         with _bound(settings) as listener:
             server = _Server(_config(gateway, settings))

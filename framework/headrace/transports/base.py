@@ -19,6 +19,7 @@ __all__ = [
     "Report",
     "Subscription",
     "Transport",
+    "Waiting",
 ]
 
 # Topic and number of one queue.
@@ -65,6 +66,23 @@ class Place(NamedTuple):
 
 # Hears what became of a message: its place, or why it has none that anybody knows.
 Report = Callable[[Place | BaseException], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """What waits in one queue for somebody who stands at an offset.
+
+    Attributes:
+        queue: which one.
+        end: the offset that the next message gets.
+        count: messages from there to the end.
+        since: when the first of them was stored; None: there is none.
+    """
+
+    queue: QueueId
+    end: int
+    count: int
+    since: datetime | None
 
 
 class Subscription(Protocol):
@@ -139,6 +157,13 @@ class Transport(Protocol):
 
     async def committed(self, group: str, topic: str) -> Mapping[int, int]:
         """Returns the next offset of a group in each queue where it has acknowledged anything."""
+        ...
+
+    async def waiting(self, topic: str, offsets: Mapping[int, int]) -> Sequence[Waiting]:
+        """Returns what waits in each queue from an offset on; from its beginning where none is given.
+
+        Asks the queue itself, as of now.
+        """
         ...
 
     async def reply(self, address: str, correlation: str, body: bytes) -> None:

@@ -9,14 +9,22 @@ whose members share the queues, offsets, redelivery of what a member left unackn
 import asyncio
 import zlib
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 import structlog
 
 from headrace._runtime.clock import Clock, SystemClock
 from headrace.errors import HeadraceError
-from headrace.transports.base import Incoming, OffsetLoader, Outgoing, Place, QueueId, Report
+from headrace.transports.base import (
+    Incoming,
+    OffsetLoader,
+    Outgoing,
+    Place,
+    QueueId,
+    Report,
+    Waiting,
+)
 
 __all__ = ["LocalSubscription", "LocalTransport"]
 
@@ -38,6 +46,8 @@ class _Queue:
     def __init__(self) -> None:
         self.first = 0
         self.messages: list[Incoming] = []
+        # When each of them came.
+        self.times: list[datetime] = []
 
     @property
     def end(self) -> int:
@@ -52,6 +62,7 @@ class _Queue:
         done = offset - self.first
         if done >= max(TRIM_MESSAGES, len(self.messages) // 2):
             del self.messages[:done]
+            del self.times[:done]
             self.first = offset
 
 
@@ -154,6 +165,16 @@ class LocalTransport:
         offsets = {} if known is None else known.offsets
         return {number: offset for (name, number), offset in offsets.items() if name == topic}
 
+    async def waiting(self, topic: str, offsets: Mapping[int, int]) -> list[Waiting]:
+        """Returns what waits in each queue from an offset on."""
+        found = []
+        for number, queue in enumerate(self._topic(topic).queues):
+            first = max(offsets.get(number, 0), queue.first)
+            count = max(0, queue.end - first)
+            since = queue.times[first - queue.first] if count else None
+            found.append(Waiting(queue=(topic, number), end=queue.end, count=count, since=since))
+        return found
+
     async def reply(self, address: str, correlation: str, body: bytes) -> None:
         """Hands a reply to the receiving function, if there is one."""
         if address == _REPLY_ADDRESS and self._receive is not None:
@@ -217,6 +238,7 @@ class LocalTransport:
         if len(queue.messages) >= QUEUE_MESSAGES_MAX:
             raise HeadraceError(f"queue {number} of {message.topic!r} is full")
         place = Place(number, queue.end)
+        queue.times.append(self._clock.now())
         queue.messages.append(
             Incoming(
                 queue=(message.topic, number),

@@ -7,8 +7,9 @@ events or projections.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
+from typing import Final
 
 import structlog
 
@@ -21,8 +22,10 @@ from headrace.transports.base import (
     QueueId,
     Report,
     Subscription,
+    Waiting,
 )
 from headrace_mq.admin.client import AdminClient
+from headrace_mq.client.blocking import BlockingReader
 from headrace_mq.client.consumer import Consumer
 from headrace_mq.client.producer import Producer
 from headrace_mq.errors import (
@@ -39,6 +42,9 @@ from headrace_mq.settings import ConsumerSettings, ProducerSettings
 __all__ = ["QueueTransport"]
 
 log = structlog.get_logger(__name__)
+
+# Asked for to see when one message was stored; a batch that is larger comes whole.
+_LOOK_BYTES: Final = 65_536
 
 
 class QueueTransport:
@@ -137,13 +143,42 @@ class QueueTransport:
 
     async def committed(self, group: str, topic: str) -> dict[int, int]:
         """Returns the next offset of a group in each queue where it has acknowledged anything."""
+        admin = await self._ask()
+        offsets = await admin.offsets(group, [topic])
+        return {queue.queue_id: offset for queue, offset in offsets.items() if offset >= 0}
+
+    async def waiting(self, topic: str, offsets: Mapping[int, int]) -> list[Waiting]:
+        """Returns what waits in each queue from an offset on.
+
+        Raises:
+            MessageQueueError: the broker is away, or there is no such topic.
+        """
+        admin = await self._ask()
+        ranges = await admin.ranges([topic])
+        firsts = {each.queue_id: max(offsets.get(each.queue_id, 0), each.first) for each in ranges}
+        behind = {
+            QueueRef(topic, each.queue_id): firsts[each.queue_id]
+            for each in ranges
+            if each.end > firsts[each.queue_id]
+        }
+        since = await asyncio.to_thread(_stored_at, self._address, behind) if behind else {}
+        return [
+            Waiting(
+                queue=(topic, each.queue_id),
+                end=each.end,
+                count=max(0, each.end - firsts[each.queue_id]),
+                since=since.get(each.queue_id),
+            )
+            for each in ranges
+        ]
+
+    async def _ask(self) -> AdminClient:
         async with self._asking:
             if self._admin is None:
                 admin = AdminClient(self._address)
                 await admin.start()
                 self._admin = admin
-        offsets = await self._admin.offsets(group, [topic])
-        return {queue.queue_id: offset for queue, offset in offsets.items() if offset >= 0}
+            return self._admin
 
     async def reply(self, address: str, correlation: str, body: bytes) -> None:
         """Sends a reply through the broker to the connection that waits for it.
@@ -202,6 +237,17 @@ def _queue_offsets(
         return {QueueRef(*queue): offset for queue, offset in found.items()}
 
     return load_offsets
+
+
+def _stored_at(address: str, places: Mapping[QueueRef, int]) -> dict[int, datetime]:
+    """Returns when the message at each of these places was stored."""
+    found = {}
+    with BlockingReader(address) as reader:
+        for queue, offset in places.items():
+            batches = reader.read(queue, offset, offset + 1, bytes_max=_LOOK_BYTES)
+            for header, _, _, _ in batches:
+                found[queue.queue_id] = datetime.fromtimestamp(header.appended_at_ms / 1_000, UTC)
+    return found
 
 
 class _QueueSubscription:

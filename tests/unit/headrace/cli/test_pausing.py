@@ -73,6 +73,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
                 await running.bus.execute(
                     module.Sell(product_id=product_id), wait_for=[module.sales]
                 )
+            await running.watch.check_lag()
 
     asyncio.run(sell())
     yield

@@ -14,7 +14,7 @@ from headrace.gateway.settings import GatewaySettings
 
 
 async def test_a_living_process_says_so(http: Any) -> None:
-    assert (await http().get("/health")).json() == {"status": "alive"}
+    assert (await http().get("/health")).json() == {"status": "alive", "alarms": []}
 
 
 async def test_ready_names_every_part(http: Any) -> None:

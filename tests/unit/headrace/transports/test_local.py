@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from headrace.errors import HeadraceError
+from headrace.testing.fakes import FakeClock
 from headrace.transports import local as local_module
 from headrace.transports.base import Incoming, Outgoing
 from headrace.transports.local import LocalTransport
@@ -332,3 +333,18 @@ async def test_who_does_not_wait_is_told_later_the_place_or_why_there_is_none(tr
     await asyncio.sleep(0)
     place, error = told
     assert (place.offset, type(error)) == (0, HeadraceError)
+
+
+async def test_what_waits_is_counted_from_an_offset_and_dated_by_its_first_message():
+    clock = FakeClock()
+    transport = LocalTransport(clock)
+    await transport.ensure_topic("t", queues=1, forever=True)
+    began = clock.now()
+    for _ in range(3):
+        await transport.publish(Outgoing(topic="t", key="k", body=b""))
+        clock.advance(1_000)
+    for offset, count, age in ((0, 3, 0), (2, 1, 2), (3, 0, None)):
+        [waiting] = await transport.waiting("t", {0: offset})
+        assert (waiting.queue, waiting.end, waiting.count) == (("t", 0), 3, count)
+        assert waiting.since == (None if age is None else began + timedelta(seconds=age))
+    await transport.aclose()

@@ -186,3 +186,19 @@ async def test_a_producer_without_room_takes_nothing(broker):
     assert not transport.publish_soon(outgoing("k", b"2"), told.put_nowait)
     assert (await told.get()).offset == 0
     await transport.aclose()
+
+
+async def test_what_waits_is_counted_from_an_offset_and_dated_by_its_first_message(transport):
+    before = datetime.now(UTC).replace(microsecond=0)
+    place = await transport.publish(outgoing("k", b"0"))
+    await transport.publish(outgoing("k", b"1"))
+    for offset, count in ((0, 2), (1, 1), (2, 0)):
+        found = await transport.waiting("t", {place.queue: offset})
+        assert [each.queue for each in found] == [("t", 0), ("t", 1)]
+        mine, other = found[place.queue], found[1 - place.queue]
+        assert (mine.end, mine.count, other.end, other.count) == (2, count, 0, 0)
+        assert other.since is None
+        if count:
+            assert before <= mine.since <= datetime.now(UTC)
+        else:
+            assert mine.since is None

@@ -1,0 +1,78 @@
+"""
+What watches the event side of a running application: lag, heartbeats, alarms.
+
+Sits between: the application, which runs it, and readiness, health and whoever asks.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from headrace._projecting.alarms import Alarms
+from headrace._projecting.heartbeat import Heart
+from headrace._projecting.lag import Lags
+from headrace._projecting.projection import Projection
+from headrace._projecting.read_models import ReadModels
+from headrace.serialization import Serializer
+from headrace.settings import Settings
+from headrace.transports.base import Transport
+
+__all__ = ["Watch"]
+
+
+class Watch:
+    """Watches the projections of one application.
+
+    Attributes:
+        lags: measures how far they are behind.
+        alarms: about what they have parked.
+
+    Args:
+        app_name: names the event topic.
+        projections: by name.
+        read_models: where they are.
+        transport: where the topic is.
+        serializer: encodes heartbeats.
+        settings: bounds and periods.
+    """
+
+    def __init__(
+        self,
+        *,
+        app_name: str,
+        projections: Mapping[str, Projection[Any]],
+        read_models: ReadModels,
+        transport: Transport,
+        serializer: Serializer,
+        settings: Settings,
+    ) -> None:
+        self._settings = settings
+        self.lags = Lags(
+            app_name=app_name,
+            projections=projections,
+            read_models=read_models,
+            transport=transport,
+        )
+        self.alarms = Alarms(projections=projections, read_models=read_models, settings=settings)
+        self._heart = Heart(
+            app_name=app_name,
+            transport=transport,
+            serializer=serializer,
+            period_ms=settings.heartbeat_ms,
+        )
+
+    @property
+    def parts(self) -> list[tuple[str, Callable[[], Awaitable[None]]]]:
+        """What runs as long as the application does."""
+        beating = [("heartbeat", self._heart.run)] if self._settings.heartbeat_ms else []
+        return [("alarms", self.alarms.run), *beating]
+
+    async def check_lag(self) -> None:
+        """Returns if no projection is further behind than the settings allow.
+
+        Raises:
+            ProjectionError: one is.
+            Exception: of the database or the queue, which is away.
+        """
+        await self.lags.check(
+            messages_max=self._settings.lag_messages_max, ms_max=self._settings.lag_ms_max
+        )

@@ -1,0 +1,101 @@
+"""Alarms by count and age of letters, on a clock that is moved by hand."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from sqlalchemy import delete
+
+from headrace._projecting.alarms import Alarm, Alarms
+from headrace.settings import Settings
+from headrace.stores.tables import projection_letters
+
+SETTINGS = Settings(letters_alarm_count=2, letters_alarm_age_ms=60_000, alarm_check_ms=1)
+
+
+@pytest.fixture
+async def alarms(totals: Any, read_models: Any, clock: Any) -> Alarms:
+    await read_models.ensure(totals)
+    return Alarms(projections=["totals"], read_models=read_models, settings=SETTINGS, clock=clock)
+
+
+async def park(models: Any, clock: Any, *keys: str, name: str = "totals") -> None:
+    async with models.begin() as connection:
+        for key in keys:
+            await connection.execute(
+                projection_letters.insert().values(
+                    name=name,
+                    generation=1,
+                    aggregate_id=key,
+                    topic="t",
+                    queue_id=0,
+                    message_offset=0,
+                    parked_at=clock.now(),
+                    held=1,
+                    retries=0,
+                    error="no",
+                )
+            )
+
+
+async def test_letters_below_the_bounds_are_no_alarm(
+    alarms: Alarms, read_models: Any, clock: Any, logs: Any
+) -> None:
+    await park(read_models, clock, "a")
+    await park(read_models, clock, "a", "b", "c", name="somebody else's")
+    clock.advance(59_999)
+    await alarms.look()
+    assert (alarms.current, logs) == ((), [])
+
+
+async def test_too_many_letters_and_too_old_ones_are_alarms_told_once(
+    alarms: Alarms, read_models: Any, clock: Any, logs: Any
+) -> None:
+    await park(read_models, clock, "a", "b")
+    await alarms.look()
+    assert alarms.current == (Alarm(projection="totals", kind="letters", value=2, bound=2),)
+    clock.advance(60_000)
+    await alarms.look()
+    await alarms.look()
+    assert [(each.kind, each.value) for each in alarms.current] == [
+        ("letters", 2),
+        ("oldest letter", 60_000),
+    ]
+    assert [(each["log_level"], each["alarm"]) for each in logs] == [
+        ("warning", "letters"),
+        ("warning", "oldest letter"),
+    ]
+
+
+async def test_an_alarm_ends_with_its_cause(
+    alarms: Alarms, read_models: Any, clock: Any, logs: Any
+) -> None:
+    await park(read_models, clock, "a", "b")
+    await alarms.look()
+    async with read_models.begin() as connection:
+        await connection.execute(
+            delete(projection_letters).where(projection_letters.c.aggregate_id == "b")
+        )
+    await alarms.look()
+    assert alarms.current == ()
+    assert [each["event"] for each in logs][-1] == "alarm is over"
+
+
+async def test_a_database_that_is_away_is_looked_at_again(
+    alarms: Alarms, read_models: Any, clock: Any, logs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await park(read_models, clock, "a", "b")
+    letters, failures = alarms._letters, [OSError("away")]
+
+    async def failing() -> Any:
+        if failures:
+            raise failures.pop()
+        return await letters()
+
+    monkeypatch.setattr(alarms, "_letters", failing)
+    task = asyncio.create_task(alarms.run())
+    while not alarms.current:
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert logs[0]["event"] == "letters could not be looked at"
