@@ -1,6 +1,7 @@
 """A process's loop: exactly once into instances, every command sent with the same id."""
 
 import asyncio
+import random
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -9,9 +10,12 @@ from typing import Any
 import pytest
 
 from headrace._projecting.instance_runner import ProcessRunner
+from headrace._projecting.processes import Processes
 from headrace._projecting.read_models import ReadModels
 from headrace.errors import CommandRefused
 from headrace.serialization import CommandEnvelope
+from headrace.transports.base import Outgoing
+from headrace.transports.local import LocalTransport
 
 
 class Crash(BaseException):
@@ -135,6 +139,25 @@ async def test_a_queue_that_is_away_is_waited_out(
     async with running(make_runner(make_process(), sqlite_models)):
         await until(lambda: acked(transport) == 1)
     assert bus.amounts == [1]
+
+
+async def test_a_database_that_is_away_is_waited_out_and_nothing_is_parked(
+    make_runner: Any, make_process: Any, sqlite_models: Any, transport: Any, domain: Any, bus: Any
+) -> None:
+    transact, failures = sqlite_models.transact, [OSError("away")] * 9
+
+    async def away(work: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return await transact(work)
+
+    for version in (1, 2):
+        transport.put(domain.stream("a", version))
+    sqlite_models.transact = away
+    async with running(make_runner(make_process(), sqlite_models)):
+        await until(lambda: acked(transport) == 2)
+    assert bus.amounts == [1, 3]
+    assert await Processes(sqlite_models).all(stuck=True) == []
 
 
 async def test_a_handler_that_fails_parks_its_instance_and_no_other(
@@ -270,3 +293,81 @@ async def test_a_crash_at_any_moment_ends_in_the_same_commands_with_the_same_ids
     }
     assert {(aggregate, command) for aggregate, _, command in bus.ids} == expected
     assert len({command_id for _, command_id, _ in bus.ids}) == len(expected)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+async def test_members_that_are_killed_and_come_back_during_rebalances_move_everything_once(
+    make_process: Any,
+    sqlite_models: Any,
+    store: Any,
+    serializer: Any,
+    settings: Any,
+    domain: Any,
+    bus: FakeBus,
+    clock: Any,
+    seed: int,
+) -> None:
+    """The history is checked against one pure fold: of each instance, and of all commands."""
+    chance = random.Random(seed)
+    topic = LocalTransport()
+    await topic.ensure_topic(domain.topic, queues=4, forever=True)
+    process, keys = make_process(), [f"k{number}" for number in range(6)]
+
+    async def member() -> None:
+        await ProcessRunner(
+            process=process,
+            app_name="shop",
+            read_models=sqlite_models,
+            store=store,
+            transport=topic,
+            bus=bus,
+            serializer=serializer,
+            settings=settings,
+            clock=clock,
+            sweep_ms=1,
+        ).run()
+
+    members = [asyncio.create_task(member()) for _ in range(3)]
+    versions = dict.fromkeys(keys, 0)
+    for _ in range(40):
+        key = chance.choice(keys)
+        versions[key] += 1
+        body = serializer.encode_stream(domain.stream(key, versions[key]))
+        for _ in range(chance.choice([1, 1, 2, 3])):
+            await topic.publish(Outgoing(topic=domain.topic, key=key, body=body))
+        if chance.random() < 0.3:
+            victim = chance.randrange(len(members))
+            members[victim].cancel()
+            await asyncio.gather(members[victim], return_exceptions=True)
+            members[victim] = asyncio.create_task(member())
+        for _ in range(chance.randrange(30)):
+            await asyncio.sleep(0)
+    ends = {each.queue[1]: each.end for each in await topic.waiting(domain.topic, {}) if each.end}
+    while await topic.committed("shop.process.copies", domain.topic) != ends:
+        await asyncio.sleep(0)
+    # What somebody committed who was killed before sending it, the others send.
+    clock.advance(10_000)
+    expected = set()
+    for key in keys:
+        streams = [domain.stream(key, version) for version in range(1, versions[key] + 1)]
+        progress = None
+        for stream in streams:
+            done = process.react(progress, key, stream)
+            assert done is not None
+            progress, envelopes = done
+            expected |= {
+                (one.aggregate_id, one.command_id, one.command.model_dump_json())
+                for one in envelopes
+            }
+        if streams:
+            found = await Processes(sqlite_models).get("copies", key)
+            assert (found.state, found.seen) == (
+                process.refold(key, streams).state.model_dump(),
+                len(streams),
+            )
+    while not expected <= bus.ids:
+        await asyncio.sleep(0)
+    for task in members:
+        task.cancel()
+    await asyncio.gather(*members, return_exceptions=True)
+    assert bus.ids == expected
