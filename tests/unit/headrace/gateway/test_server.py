@@ -3,13 +3,15 @@
 import asyncio
 import signal
 import socket
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from headrace.errors import HeadraceError
+from headrace._projecting.alarms import Alarm
+from headrace.errors import HeadraceError, ProjectionError
 from headrace.gateway.server import serving
 from headrace.gateway.settings import GatewaySettings
 from samples.bank import app
@@ -88,6 +90,24 @@ async def test_a_part_that_failed_makes_it_not_ready(bank: Any) -> None:
     async with serving(app, bank, FREE) as served:
         answer = await get(served.address, "/ready")
     assert (answer.status_code, answer.json()["parts"]["parts"]) == (503, "the part broke")
+
+
+async def test_a_projection_that_falls_behind_is_not_ready_and_an_alarm_is_told(bank: Any) -> None:
+    async def behind() -> None:
+        raise ProjectionError("projection balances is 7 messages and 70.0 s behind")
+
+    alarm = Alarm(projection="balances", kind="letters", value=3, bound=1)
+    bank.watch = SimpleNamespace(check_lag=behind, alarms=SimpleNamespace(current=(alarm,)))
+    async with serving(app, bank, FREE) as served:
+        answer = await get(served.address, "/ready")
+        health = await get(served.address, "/health")
+    assert (answer.status_code, answer.json()["parts"]["lag"]) == (
+        503,
+        "projection balances is 7 messages and 70.0 s behind",
+    )
+    assert health.json()["alarms"] == [
+        {"projection": "balances", "kind": "letters", "value": 3, "bound": 1}
+    ]
 
 
 async def test_an_address_in_use_is_an_error_at_once(bank: Any) -> None:
