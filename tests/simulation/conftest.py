@@ -303,8 +303,6 @@ class World:
         """Sets the wall clock."""
         self.broker.clock.ahead_ms += self.chosen.choice((-3_600_000, -1_000, 1_000, 3_600_000))
 
-    # --- the network ----------------------------------------------------------------------------
-
     async def drop(self) -> None:
         """Drops some connections."""
         for _ in range(self.chosen.randint(1, 6)):
@@ -335,7 +333,6 @@ class World:
         async with asyncio.TaskGroup() as sends:
             for number in range(self.options.messages):
                 sends.create_task(self._send(producer, name, number))
-                # Some at once, so that batches grow.
                 if self.chosen.random() < 0.7:
                     await self.sim.elapse(self.chosen.uniform(0, 3 * self.options.sending_s))
         await producer.aclose()
@@ -368,9 +365,7 @@ class World:
             fetch_wait_ms=options.fetch_wait_ms,
         )
         while not member.leaves.is_set():
-            consumer = Consumer(
-                ADDRESS, group=member.group, topics=[TOPIC], settings=settings, clock=self.clock
-            )
+            consumer = self._consumer(member.group, settings)
             try:
                 await consumer.start()
             except MessageQueueError:
@@ -381,6 +376,9 @@ class World:
             await consumer.aclose()
             await asyncio.wait([work])
         member.gone.set()
+
+    def _consumer(self, group: str, settings: ConsumerSettings) -> Any:
+        return Consumer(ADDRESS, group=group, topics=[TOPIC], settings=settings, clock=self.clock)
 
     async def _work(self, member: Member, consumer: Consumer, life: str) -> None:
         async def handle(record: Record) -> None:

@@ -46,7 +46,7 @@ def test_a_failing_seed_prints_how_to_repeat_it_and_what_happened(tmp_path: Path
             sys.executable, "-c",
             path + "import pytest; sys.exit(pytest.main(sys.argv[1:]))",
             "-q", "-p", "no:cacheprovider", "-p", "defect", "--seeds", "1", "--from", "3",
-            "tests/simulation/test_deployments.py::test_no_promise_is_broken",
+            "tests/simulation/scenarios/test_deployments.py::test_no_promise_is_broken",
         ],
         capture_output=True, text=True, check=False, cwd=ROOT, timeout=50,
     )  # fmt: skip

@@ -19,11 +19,13 @@ from headrace_mq.message import QueueRef
 __all__ = [
     "Acknowledged",
     "Broken",
+    "Cancelled",
     "Committed",
     "Crashed",
     "Delivered",
     "Done",
     "Event",
+    "Failed",
     "Granted",
     "Reset",
     "Sent",
@@ -52,8 +54,20 @@ class Acknowledged(NamedTuple):
     offset: int
 
 
+class Cancelled(NamedTuple):
+    """A scheduled message was taken back; `sure` is False where nobody knows whether in time."""
+
+    at_ms: int
+    body: bytes
+    sure: bool
+
+
 class Delivered(NamedTuple):
-    """A record reached the application; `in_turn` says that its key was to wait for its turn."""
+    """A record reached the application.
+
+    `in_turn`: its key was to wait for its turn (True), the queue's order was to be kept (False), or
+    nothing was (None).
+    """
 
     at_ms: int
     group: str
@@ -61,11 +75,21 @@ class Delivered(NamedTuple):
     queue: QueueRef
     offset: int
     body: bytes
-    in_turn: bool
+    in_turn: bool | None
 
 
 class Done(NamedTuple):
     """The application is done with a record, and acknowledges it next."""
+
+    at_ms: int
+    group: str
+    member: str
+    queue: QueueRef
+    offset: int
+
+
+class Failed(NamedTuple):
+    """The application failed on a record, which may be put elsewhere and counts as passed here."""
 
     at_ms: int
     group: str
@@ -123,7 +147,10 @@ class Crashed(NamedTuple):
     at_ms: int
 
 
-Event = Sent | Acknowledged | Delivered | Done | Committed | Granted | Told | Reset | Crashed
+Event = (
+    Sent | Acknowledged | Cancelled | Delivered | Done | Failed | Committed | Granted | Told | Reset
+    | Crashed
+)  # fmt: skip
 
 
 class Broken(NamedTuple):
@@ -140,6 +167,7 @@ class _Reading:
         self.next_new = 0
         self.seen: set[int] = set()
         self.done: set[int] = set()
+        self.failed: set[int] = set()
         self.skipped: set[int] = set()
         # Every offset somebody ever wanted to commit: where reading may begin again.
         self.starts = {0}
@@ -147,6 +175,8 @@ class _Reading:
         self.floor = -1
         self.done_below = 0
         self.owner = (0, "")
+        # Whose each epoch of the lock is.
+        self.owners: dict[int, str] = {}
         self.last_of: dict[str, int] = {}
 
 
@@ -157,6 +187,7 @@ class _Check:
         self._sent: dict[bytes, Sent] = {}
         self._order: dict[bytes, int] = {}
         self._acknowledged: list[Acknowledged] = []
+        self._cancelled: dict[bytes, bool] = {}
         self._readings: dict[tuple[str, QueueRef], _Reading] = {}
         self._held: dict[QueueRef, list[int]] = {}
         self.broken: list[Broken] = []
@@ -170,15 +201,18 @@ class _Check:
                 self._sent[event.body] = event
             case Acknowledged():
                 self._acknowledged.append(event)
+            case Cancelled():
+                self._cancelled[event.body] = event.sure
             case Delivered():
                 self._delivered(event)
             case Done():
                 self._reading(event).done.add(event.offset)
+            case Failed():
+                self._reading(event).failed.add(event.offset)
             case Committed():
                 self._committed(event)
             case Granted():
-                reading = self._reading(event)
-                reading.owner = max(reading.owner, (event.epoch, event.member))
+                self._granted(event)
             case Told():
                 self._told(event)
             case Reset():
@@ -196,7 +230,9 @@ class _Check:
                 if missing:
                     self._break("never done", f"{group} never finished {_at(queue, *missing[:5])}")
 
-    def _reading(self, event: Delivered | Done | Committed | Granted | Told | Reset) -> _Reading:
+    def _reading(
+        self, event: Delivered | Done | Failed | Committed | Granted | Told | Reset
+    ) -> _Reading:
         key = (event.group, event.queue)
         found = self._readings.get(key)
         if found is None:
@@ -219,10 +255,14 @@ class _Check:
 
     def _check_acknowledged(self) -> None:
         places: dict[tuple[str, str], dict[int, Place]] = {}
+        stored = set(self._log.values())
+        for body, sure in self._cancelled.items():
+            if sure and body in stored:
+                self._break("cancelled", f"{body!r} was taken back in time, and delivered")
         for event in self._acknowledged:
             place = (event.queue, event.offset)
             if event.offset < 0:
-                if event.body not in self._log.values():
+                if event.body not in stored and event.body not in self._cancelled:
                     self._break("lost", f"{event.body!r} was acknowledged and is nowhere")
                 continue
             held = self._log.get(place)
@@ -255,7 +295,9 @@ class _Check:
         held = self._log.get((event.queue, offset))
         if held != event.body:
             self._break("changed", f"{where} was delivered as {event.body!r}, the log has {held!r}")
-        if event.in_turn:
+        if event.in_turn is None:
+            pass
+        elif event.in_turn:
             # Keys are handled side by side: a queue's order is not to be seen here.
             if offset not in reading.seen:
                 self._check_turn(event, reading, where)
@@ -295,6 +337,17 @@ class _Check:
 
     # --- offsets --------------------------------------------------------------------------------
 
+    def _granted(self, event: Granted) -> None:
+        reading = self._reading(event)
+        known = reading.owners.setdefault(event.epoch, event.member)
+        if known != event.member:
+            self._break(
+                "two owners",
+                f"{event.group} locked {_at(event.queue)} under {event.epoch} for {known} and, at"
+                f" {event.at_ms} ms, for {event.member}",
+            )
+        reading.owner = max(reading.owner, (event.epoch, event.member))
+
     def _committed(self, event: Committed) -> None:
         reading = self._reading(event)
         # Taken or not: the answer may be what got lost.
@@ -307,8 +360,15 @@ class _Check:
                 f"{event.member} of {event.group} committed {_at(event.queue, event.offset)} at"
                 f" {event.at_ms} ms, when the queue was {reading.owner[1]}'s",
             )
+        if event.epoch and reading.owners.get(event.epoch, event.member) != event.member:
+            self._break(
+                "two owners",
+                f"{event.member} of {event.group} committed {_at(event.queue, event.offset)} at"
+                f" {event.at_ms} ms under the lock of {reading.owners[event.epoch]}",
+            )
+        passed = reading.done | reading.failed | reading.skipped
         for offset in self._between(event.queue, reading.done_below, event.offset):
-            if offset not in reading.done and offset not in reading.skipped:
+            if offset not in passed:
                 self._break(
                     "skipped",
                     f"{event.member} of {event.group} committed {event.offset} at {event.at_ms} ms,"

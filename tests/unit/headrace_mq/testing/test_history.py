@@ -7,11 +7,13 @@ import pytest
 from headrace_mq.message import QueueRef
 from headrace_mq.testing.history import (
     Acknowledged,
+    Cancelled,
     Committed,
     Crashed,
     Delivered,
     Done,
     Event,
+    Failed,
     Granted,
     Reset,
     Sent,
@@ -32,7 +34,7 @@ def acknowledged(log: dict[tuple[QueueRef, int], bytes] = LOG) -> list[Event]:
     return [Acknowledged(1, body, queue, offset) for (queue, offset), body in log.items()]
 
 
-def delivered(*offsets: int, member: str = "m", in_turn: bool = False) -> list[Event]:
+def delivered(*offsets: int, member: str = "m", in_turn: bool | None = False) -> list[Event]:
     return [Delivered(2, "g", member, Q, n, LOG[Q, n], in_turn) for n in offsets]
 
 
@@ -154,6 +156,41 @@ def test_a_commit_under_a_lock_that_somebody_else_got_meanwhile_is_found() -> No
     assert broken([*PUBLISHED, lock, taken, *WORK, commit]) == {"stale commit"}
     refused = commit._replace(accepted=False)
     assert broken([*PUBLISHED, lock, taken, *WORK, refused]) == set()
+
+
+def test_a_lock_of_two_members_is_found() -> None:
+    lock, other = Granted(1, "g", "m", Q, 7), Granted(2, "g", "n", Q, 7)
+    commit = Committed(4, "g", "m", Q, 4, True, 7)
+    assert broken([*PUBLISHED, lock, lock, *WORK, commit]) == set()
+    assert broken([*PUBLISHED, lock, other, *WORK]) == {"two owners"}
+    assert broken([*PUBLISHED, lock, *WORK, commit._replace(member="n")]) == {"two owners"}
+
+
+def test_a_record_that_failed_may_be_passed_but_has_to_be_done_in_the_end() -> None:
+    failed = Failed(3, "g", "m", Q, 2)
+    passed = [*PUBLISHED, *delivered(0, 1, 2, 3), *done(0, 1, 3), failed, *committed(4)]
+    assert broken(passed) == {"never done"}
+    assert broken([*passed, *done(2)]) == set()
+
+
+def test_a_message_that_was_taken_back_must_not_come() -> None:
+    sent_later = [*sent(*LOG.values()), *acknowledged({(Q, -1): b"a2"})]
+    taken_back = Cancelled(2, b"a2", sure=True)
+    rest = {place: body for place, body in LOG.items() if body != b"a2"}
+    without = [*sent_later, *delivered(0, 1, 2), *done(0, 1, 2)]
+    assert broken(without, rest) == {"lost"}
+    assert broken([*without, taken_back], rest) == set()
+    assert broken([*sent_later, *WORK, taken_back]) == {"cancelled"}
+    nobody_knows = taken_back._replace(sure=False)
+    assert broken([*without, nobody_knows], rest) == set()
+    assert broken([*sent_later, *WORK, nobody_knows]) == set()
+
+
+def test_where_no_order_is_promised_none_is_asked_for() -> None:
+    anyhow = [*delivered(3, 1, in_turn=None), *delivered(0, 2, in_turn=None)]
+    assert broken([*PUBLISHED, *anyhow, *done(0, 1, 2, 3)]) == set()
+    wrong = [Delivered(2, "g", "m", Q, 0, b"a1", None)]
+    assert broken([*PUBLISHED, *wrong, *done(0, 1, 2, 3)]) == {"changed"}
 
 
 def test_an_offset_that_goes_back_without_a_reason_is_found() -> None:

@@ -3,6 +3,7 @@
 `make test-sim SEEDS=2000 FROM=1000` runs other seeds; a seed that fails prints all that happened.
 """
 
+import asyncio
 import runpy
 import subprocess
 import sys
@@ -12,10 +13,16 @@ from typing import Any
 
 import pytest
 
+from headrace_mq.broker import locks as locks_module
 from headrace_mq.broker.locks import Locks
 from headrace_mq.broker.offsets import Offsets
+from headrace_mq.broker.scheduler import Scheduler
+from headrace_mq.client.failures import Settled
 from headrace_mq.client.lane import Lane
+from headrace_mq.client.local_offsets import LocalOffsets
 from headrace_mq.client.process_queue import ProcessQueue
+from headrace_mq.client.retrying import Retrying
+from headrace_mq.message import QueueRef
 from headrace_mq.store.queues import Queues
 from headrace_mq.testing.simulated_disk import MountedFiles
 
@@ -73,7 +80,9 @@ def test_a_seed_means_the_same_in_every_process(world: Any) -> None:
 
 def life(seed: int) -> str:
     """Lives one life in a process of its own, and returns the hash of its trace."""
-    world = runpy.run_path(str(Path(__file__).with_name("conftest.py")))["World"](seed)
+    here = Path(__file__).parent
+    base = runpy.run_path(str(here.parent / "conftest.py"))["World"]
+    world = runpy.run_path(str(here / "conftest.py"))["with_scenarios"](base)(seed)
     world.run()
     digest: str = world.sim.trace.digest
     return digest
@@ -96,6 +105,29 @@ def tell_less(get: Callable[..., int]) -> Callable[..., int]:
     return lambda offsets, group, queue: max(get(offsets, group, queue) - 1, 0)
 
 
+def grant_the_same_epoch(locks: Locks[Any], holding: Any, queue: QueueRef) -> int:
+    holding.queues.add(queue)
+    locks._locks[holding.owner.group, queue] = locks_module._Lock(holding, 1)
+    return 1
+
+
+async def settle_and_forget(policy: Retrying, failure: Any) -> Settled:
+    return Settled("nowhere")
+
+
+def cancel_nothing(scheduler: Scheduler, number: int) -> asyncio.Future[None]:
+    done = asyncio.get_running_loop().create_future()
+    done.set_result(None)
+    return done
+
+
+def load_beyond(load: Callable[..., Any]) -> Callable[..., Any]:
+    async def beyond(offsets: LocalOffsets, queues: Any) -> dict[QueueRef, int]:
+        return {queue: at + 1 for queue, at in (await load(offsets, queues)).items()}
+
+    return beyond
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("owner", "name", "defect", "fault", "promises"),
@@ -106,6 +138,10 @@ def tell_less(get: Callable[..., int]) -> Callable[..., int]:
         (Locks, "check", lambda *_, now_ms: None, "crowd", {"stale commit"}),
         (Queues, "duplicate_of", lambda queues, header: None, "drop", {"stored twice"}),
         (Lane, "lost", forget_the_sequence, "part", {"lost", "changed", "order"}),
+        (Locks, "_grant", grant_the_same_epoch, "come", {"two owners"}),
+        (Retrying, "decide", settle_and_forget, "come", {"never done"}),
+        (LocalOffsets, "load", load_beyond(LocalOffsets.load), "kill_listener", {"stuck"}),
+        (Scheduler, "cancel", cancel_nothing, "come", {"cancelled"}),
     ],
     ids=[
         "a disk that forgets to sync",
@@ -114,12 +150,16 @@ def tell_less(get: Callable[..., int]) -> Callable[..., int]:
         "a broker that takes the commits of former owners",
         "a broker that knows no repeated batch",
         "a producer that uses sequence numbers again",
+        "a broker that gives two members the same lock",
+        "a consumer that forgets what failed",
+        "a broadcast consumer that goes on too far",
+        "a broker that takes nothing back",
     ],
 )
 def test_a_planted_defect_is_found(
     world: Any,
     monkeypatch: pytest.MonkeyPatch,
-    owner: type[Any],
+    owner: Any,
     name: str,
     defect: Any,
     fault: str,
