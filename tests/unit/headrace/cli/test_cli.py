@@ -1,5 +1,6 @@
 """The command line as a user meets it: help, mistakes, exit statuses."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +37,24 @@ def test_help_names_every_subcommand() -> None:
 def test_every_subcommand_explains_itself(arguments: list[str]) -> None:
     shown = headrace(*arguments)
     assert (shown.returncode, "Usage" in shown.stdout) == (0, True)
+
+
+def test_a_shell_completes_commands_and_options() -> None:
+    def completed(words: str, number: int) -> list[str]:
+        code = "import sys; sys.argv = ['headrace']; from headrace.cli import main; main()"
+        asked = {
+            "_HEADRACE_COMPLETE": "complete_bash",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(number),
+        }
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True, text=True, env=os.environ | asked, timeout=50, check=True,
+        )  # fmt: skip
+        return done.stdout.split()
+
+    assert {"freeze", "thaw"} <= set(completed("headrace topic ", 2))
+    assert completed("headrace message find t k --li", 5) == ["--limit"]
 
 
 def test_showing_the_help_loads_no_database_broker_or_spark() -> None:
