@@ -249,6 +249,9 @@ class Link:
         on_ready: called when the link can be written to: connected, or writable again.
         on_down: called when an established connection ended.
         vanished_ms: when a broker that acknowledges nothing is given up, in milliseconds.
+
+    Attributes:
+        connections: how many it has had so far.
     """
 
     def __init__(
@@ -277,6 +280,7 @@ class Link:
         self._places = asyncio.Semaphore(PENDING_MAX)
         self._random = random.SystemRandom()
         self.frame_bytes_max = 0
+        self.connections = 0
 
     async def start(self, timeout_ms: int) -> None:
         """Begins to connect and waits for the first connection.
@@ -456,6 +460,7 @@ class Link:
         if connection.lost.done():
             return connection.lost.result()
         self._connection = connection
+        self.connections += 1
         self.frame_bytes_max = connection.hello.frame_bytes_max
         if not self._next.done():
             self._next.set_result(connection)

@@ -1,214 +1,37 @@
 """
-One queue's outgoing order: an open batch, full ones behind it, and one in flight.
+One queue's outgoing order: an open batch, full ones behind it, and a few in flight.
 
 What is added while a batch is in flight goes together in the next one, so batches grow by
-themselves with the load. One batch at a time is on its way, which keeps the order through every
-retry; a retry sends the very same bytes with the same sequence, so the broker can tell.
+themselves with the load. One that has grown large follows those in flight: the broker takes batches
+of a producer in the order of their sequence numbers only, so where one is refused, those behind it
+are too, and all of them are sent again in their order. A retry sends the very same bytes with the
+same sequence, so the broker can tell. A producer that the broker does not know may begin anywhere,
+so a batch follows only once another one was acknowledged on the same connection, lately.
 
 Sits between: `producer`, which adds messages and carries batches to the broker, and the record
 batch. Never waits and sends nothing itself; the producer tells it what became of a batch.
 """
 
-import asyncio
 import secrets
 from collections import deque
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
 
+from headrace_mq.client.batch import Batch, Place, encode
 from headrace_mq.client.part import Part
-from headrace_mq.errors import MessageQueueError
-from headrace_mq.message import Message, QueueRef, SendResult
-from headrace_mq.protocol.batch import Columns, decode_columns, encode_batch, read_header
+from headrace_mq.message import Message, QueueRef
 
-__all__ = ["Batch", "Lane", "Place", "encode", "new_producer_id"]
+__all__ = ["Lane", "new_producer_id"]
 
 SEQUENCE_MAX = (1 << 32) - 1
-
-T = TypeVar("T")
-
-_new = tuple.__new__
+# Batches of a lane on their way at a time: the broker remembers as many, and knows them again.
+IN_FLIGHT_MAX = 5
+# A batch follows those in flight from this size on. Smaller ones cost the broker more than it saves
+# to send them early.
+FOLLOW_BYTES = 16 << 10
 
 
 def new_producer_id() -> int:
     """A number that no other producer has: 63 random bits."""
     return secrets.randbits(63)
-
-
-class Batch:
-    """Messages of one queue that are sent, and acknowledged or refused, together.
-
-    Attributes:
-        count: its messages.
-        fresh: those that came one by one and stand in no column yet, behind those that do.
-        born_ms: when each one was handed over.
-        size: the most bytes its messages can take on the wire.
-        deadline_ms: when the producer gives it up, on the monotonic clock.
-        encoded: the bytes that every attempt sends; None until the first one.
-        attempts: how often it was sent.
-        settled: whether it was stored or given up.
-        waiter: what its senders wait for; made by the first of them.
-    """
-
-    __slots__ = (
-        "_base_offset",
-        "_bodies",
-        "_duplicate",
-        "_error",
-        "_headers",
-        "_keys",
-        "_reports",
-        "_tags",
-        "attempts",
-        "born_ms",
-        "count",
-        "deadline_ms",
-        "encoded",
-        "fresh",
-        "queue",
-        "settled",
-        "size",
-        "waiter",
-    )
-
-    def __init__(self, queue: QueueRef) -> None:
-        self.queue = queue
-        self.deadline_ms = 0
-        # One list per field, as the wire has it; a list of defaults only stays empty.
-        self._bodies: list[bytes] = []
-        self._keys: list[str] = []
-        self._tags: list[str] = []
-        self._headers: list[Mapping[str, str]] = []
-        self.born_ms: list[int] = []
-        self.fresh: list[Message] = []
-        self.count = 0
-        self.size = 0
-        self.encoded: bytearray | None = None
-        self.attempts = 0
-        self.settled = False
-        self.waiter: asyncio.Future[None] | None = None
-        self._reports: list[tuple[int, asyncio.Future[SendResult]]] = []
-        self._base_offset = 0
-        self._duplicate = False
-        self._error: MessageQueueError | None = None
-
-    def add(self, message: Message, size: int, born_ms: int) -> int:
-        """Takes one message; returns its number."""
-        # One list now and the columns later, all at once: a fifth of the time.
-        self.fresh.append(message)
-        self.born_ms.append(born_ms)
-        self.size += size
-        number = self.count
-        self.count = number + 1
-        return number
-
-    def extend(self, part: Part, born_ms: int) -> int:
-        """Takes many messages; returns the number of the first."""
-        self._turn_fresh()
-        number = self.count
-        self._take(part)
-        self.born_ms += [born_ms] * len(part)
-        self.size += part.size
-        self.count = number + len(part)
-        return number
-
-    def move(self, queue: QueueRef) -> bool:
-        """Makes a batch that was sent one of another queue; False where keys tie it to its own."""
-        assert self.encoded is not None
-        header = read_header(self.encoded)
-        columns = decode_columns(self.encoded, header)
-        if columns.keys:
-            return False
-        self._keys, self._tags, headers, self._bodies, deltas = columns
-        self._headers = list(headers)
-        self.born_ms = [header.born_first_ms + delta for delta in deltas or [0] * self.count]
-        self.queue, self.encoded = queue, None
-        return True
-
-    def stored(self, base_offset: int, *, duplicate: bool) -> None:
-        """The broker has it."""
-        self._base_offset = base_offset
-        self._duplicate = duplicate
-        self._settle()
-
-    def failed(self, error: MessageQueueError) -> None:
-        """It is given up."""
-        self._error = error
-        self._settle()
-
-    def check(self) -> None:
-        """Raises the batch's error, if it was given up."""
-        if self._error is not None:
-            # One error object raised by every sender would collect all their tracebacks.
-            raise type(self._error)(*self._error.args) from self._error
-
-    def result(self, number: int) -> SendResult:
-        """Where the message of that number stands; raises the batch's error.
-
-        The offset is -1 for a repeated batch whose place the broker no longer remembers.
-        """
-        if self._error is not None:
-            self.check()
-        offset = self._base_offset + number if self._base_offset >= 0 else -1
-        # A named tuple built as a tuple: half the time of calling it.
-        return _new(SendResult, (self.queue, offset, self._duplicate))
-
-    def report(self, number: int, result: asyncio.Future[SendResult]) -> None:
-        """Settles a future with the result of the message of that number, once there is one."""
-        if self.settled:
-            self._tell(number, result)
-        else:
-            self._reports.append((number, result))
-
-    def columns(self) -> tuple[Columns, int]:
-        """The messages as the wire has them, and when the first was born; they are taken out."""
-        self._turn_fresh()
-        born_ms = self.born_ms
-        first = born_ms[0]
-        columns = Columns(
-            self._keys,
-            self._tags,
-            [dict(entry) for entry in self._headers],
-            self._bodies,
-            _deltas(born_ms),
-        )
-        # From here on the encoded bytes are all that is needed.
-        self._keys, self._tags, self._headers, self._bodies, self.born_ms = [], [], [], [], []
-        return columns, first
-
-    def _turn_fresh(self) -> None:
-        if self.fresh:
-            fresh, self.fresh = self.fresh, []
-            self._take(Part.of(fresh))
-
-    def _take(self, part: Part) -> None:
-        number, count = len(self._bodies), len(part)
-        if part.keys or self._keys:
-            _extend(self._keys, part.keys, number, count, "")
-        if part.tags or self._tags:
-            _extend(self._tags, part.tags, number, count, "")
-        if part.headers or self._headers:
-            _extend(self._headers, part.headers, number, count, {})
-        self._bodies += part.bodies
-
-    def _settle(self) -> None:
-        self.settled = True
-        if self.waiter is not None and not self.waiter.done():
-            self.waiter.set_result(None)
-        reports, self._reports = self._reports, []
-        for number, result in reports:
-            self._tell(number, result)
-
-    def _tell(self, number: int, result: asyncio.Future[SendResult]) -> None:
-        if result.done():
-            return
-        try:
-            result.set_result(self.result(number))
-        except MessageQueueError as error:
-            result.set_exception(error)
-
-
-# A message's batch and its number there, from 0. A plain tuple: one is made for every message.
-Place = tuple[Batch, int]
 
 
 class Lane:
@@ -223,15 +46,21 @@ class Lane:
     """
 
     __slots__ = (
+        "_again",
         "_bytes_max",
         "_codec",
         "_messages_max",
         "_producer_id",
+        "_renumber",
         "_sequence",
+        "_unanswered",
         "_waiting",
-        "in_flight",
+        "confirmed",
+        "flight",
+        "late",
+        "paused",
         "queue",
-        "resend",
+        "severed",
     )
 
     def __init__(
@@ -244,18 +73,45 @@ class Lane:
         self._bytes_max = bytes_max
         self._codec = codec
         self._waiting: deque[Batch] = deque()
-        self.in_flight: Batch | None = None
-        # The batch in flight waits for its next attempt.
-        self.resend = False
+        # Those that came back, before all that wait.
+        self._again: deque[Batch] = deque()
+        # Oldest first; those that come back stay until all answers are there.
+        self.flight: deque[Batch] = deque()
+        self._unanswered = 0
+        # The broker knows the producer: it took a batch on this connection, lately.
+        self.confirmed = False
+        # What came back waits for its next attempt.
+        self.paused = False
+        # A batch was given up, so this sequence ends; late: it may be stored yet.
+        self.severed = self.late = False
+        # What came back is certain not to be stored, and begins the next sequence.
+        self._renumber = False
 
     @property
     def has_work(self) -> bool:
         """Whether `depart` has a batch to send now."""
-        return self.resend or (self.in_flight is None and bool(self._waiting))
+        flight = self.flight
+        if not flight:
+            return not self.paused if self._again else bool(self._waiting)
+        if (
+            not self.confirmed
+            or self.severed
+            or len(flight) >= IN_FLIGHT_MAX
+            or self._unanswered < len(flight)
+        ):
+            return False
+        if self._again:
+            return True
+        following = self._waiting[0] if self._waiting else None
+        return (
+            following is not None
+            and following.size >= FOLLOW_BYTES
+            and self._sequence + following.count <= SEQUENCE_MAX
+        )
 
     @property
     def waits_bytes(self) -> int:
-        """The size of the batch that `depart` would send next; there is one."""
+        """The size of the first batch that waits; there is one."""
         return self._waiting[0].size
 
     def add(self, message: Message, size: int, born_ms: int) -> Place:
@@ -313,50 +169,114 @@ class Lane:
         return placed
 
     def depart(self) -> tuple[Batch, bytearray]:
-        """Takes the next batch, or the one in flight again, and its bytes.
+        """Takes the next batch, or one that came back, and its bytes; only where there is work.
 
         The bytes belong to the lane: sending must not change them, as they are sent again.
         """
-        if self.in_flight is None:
-            self.in_flight = self._encode(self._waiting.popleft())
-        assert self.in_flight.encoded is not None
-        self.resend = False
-        self.in_flight.attempts += 1
-        return self.in_flight, self.in_flight.encoded
+        if self._again:
+            batch = self._again.popleft()
+        else:
+            if self.severed:
+                self._begin_sequence()
+            batch = self._encode(self._waiting.popleft())
+        assert batch.encoded is not None
+        self.flight.append(batch)
+        self._unanswered += 1
+        batch.on_way = True
+        batch.attempts += 1
+        return batch, batch.encoded
 
-    def arrived(self) -> None:
-        """The batch in flight was stored."""
-        self.in_flight = None
-        self.resend = False
+    def arrived(self, batch: Batch) -> None:
+        """A batch in flight was stored."""
+        self._remove(batch)
+        self.confirmed = True
 
-    def lost(self) -> None:
-        """The batch in flight is given up; nobody knows whether it was stored.
+    def returned(self, batch: Batch) -> None:
+        """A batch in flight is to be sent again; those behind it come back too."""
+        batch.on_way = False
+        self._unanswered -= 1
+        self.confirmed = False
+        self._turn_back()
+
+    def gapped(self, batch: Batch) -> bool:
+        """The broker misses what comes before a batch; returns whether it will be sent again.
+
+        That is so where its predecessor came back, and where it was refused for good: then the
+        broker never has it, and the rest begins a new sequence. A predecessor that is only late may
+        be stored yet, from a connection that was lost, and what followed it there with it: under
+        new numbers that would be stored twice.
+        """
+        if batch is self.flight[0]:
+            if not self.severed or self.late:
+                return False
+            self._renumber = True
+        self.returned(batch)
+        return True
+
+    def lost(self, batch: Batch) -> None:
+        """A batch in flight is given up: it was refused for good.
 
         Its sequence numbers may be used or not, so whatever follows begins a new sequence under a
         new producer id: reused numbers would be taken for repetitions, skipped ones for a gap.
         """
-        self.in_flight = None
-        self.resend = False
-        self._begin_sequence()
+        self.severed = True
+        self._remove(batch)
+        self._sever()
 
     def abandoned(self) -> list[Batch]:
         """Takes out every batch, oldest first."""
-        left = [self.in_flight] if self.in_flight is not None else []
-        left.extend(self._waiting)
-        self._waiting.clear()
-        self.lost()
+        left = [*self.flight, *self._again, *self._waiting]
+        for batches in (self.flight, self._again, self._waiting):
+            batches.clear()
+        self._unanswered = 0
+        self._begin_sequence()
         return left
 
     def expired(self, now_ms: int) -> list[Batch]:
         """Takes out the batches whose time is up, oldest first."""
         late: list[Batch] = []
-        if self.in_flight is not None and self.in_flight.deadline_ms <= now_ms:
-            late.append(self.in_flight)
-            self.lost()
-        if self.in_flight is None:
+        for batches in (self.flight, self._again):
+            while batches and batches[0].deadline_ms <= now_ms:
+                batch = batches.popleft()
+                self._unanswered -= batch.on_way
+                batch.on_way = False
+                late.append(batch)
+            if batches:
+                break
+        if late:
+            self.severed = self.late = True
+            self._turn_back()
+            self._sever()
+        if not self.flight and not self._again:
             while self._waiting and self._waiting[0].deadline_ms <= now_ms:
                 late.append(self._waiting.popleft())
         return late
+
+    def rest(self) -> None:
+        """Nothing may be taken for granted of a broker that was not heard of for a while."""
+        if not self.flight:
+            self.confirmed = False
+
+    def _remove(self, batch: Batch) -> None:
+        batch.on_way = False
+        self._unanswered -= 1
+        self.flight.remove(batch)
+        self._turn_back()
+
+    def _turn_back(self) -> None:
+        if self._unanswered or not self.flight:
+            return
+        self._again.extendleft(reversed(self.flight))
+        self.flight.clear()
+        if self._renumber:
+            self._begin_sequence()
+            for batch in self._again:
+                batch.decode()
+                self._encode(batch)
+
+    def _sever(self) -> None:
+        if not self.flight and not self._again:
+            self._begin_sequence()
 
     def _encode(self, batch: Batch) -> Batch:
         if self._sequence + batch.count > SEQUENCE_MAX:
@@ -373,53 +293,9 @@ class Lane:
     def _begin_sequence(self) -> None:
         self._producer_id = new_producer_id()
         self._sequence = 0
-
-
-def encode(batch: Batch, *, producer_id: int, first_sequence: int, codec: str) -> bytearray:
-    """Turns a batch into its bytes; its messages are then in these alone."""
-    columns, born_first_ms = batch.columns()
-    fields: dict[str, Any] = {
-        "born_first_ms": born_first_ms,
-        "producer_id": producer_id,
-        "first_sequence": first_sequence,
-        "codec": codec,
-    }
-    try:
-        return encode_batch(batch.queue, columns, **fields)
-    except TypeError:
-        return encode_batch(batch.queue, _plain(columns), **fields)
-
-
-def _extend(column: list[T], more: Sequence[T], number: int, count: int, missing: T) -> None:
-    """Appends `count` entries to a column of `number` messages; both are empty if all are missing."""
-    if more:
-        if not column:
-            column += [missing] * number
-        column += more
-    elif column:
-        column += [missing] * count
-
-
-def _deltas(born_ms: list[int]) -> list[int]:
-    """Times after the first one; a clock that was set back makes no message older than its batch."""
-    first = born_ms[0]
-    if min(born_ms) < first:
-        return [max(born - first, 0) for born in born_ms]
-    return [born - first for born in born_ms] if max(born_ms) > first else []
+        self.confirmed = self.severed = self.late = self._renumber = False
 
 
 def _split(part: Part, at: int) -> list[Part]:
     """Cuts a part in two, the first one last."""
     return [part.pick(range(at, len(part))), part.pick(range(at))]
-
-
-def _plain(columns: Columns) -> Columns:
-    """Columns without subclasses of `str` and `bytes`, which msgspec does not encode."""
-    text = str.__str__
-    return Columns(
-        [text(key) for key in columns.keys],
-        [text(tag) for tag in columns.tags],
-        [{text(name): text(value) for name, value in entry.items()} for entry in columns.headers],
-        [bytes(body) for body in columns.bodies],
-        columns.born_deltas,
-    )

@@ -11,7 +11,7 @@ import asyncio
 
 from headrace_mq._net.link import Link
 from headrace_mq._runtime.clock import Clock
-from headrace_mq.client.lane import Batch, encode
+from headrace_mq.client.batch import Batch, encode
 from headrace_mq.message import Message, QueueRef
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.settings import ProducerSettings

@@ -3,14 +3,14 @@ What a producer holds until the broker has it: lanes, and messages that wait for
 
 A message takes its place in the order of its queue when it is handed over. Where its topic's route
 is not known yet, or the buffer is full, it waits in one first-in, first-out line in front of the
-lanes. One request carries the next batch of every lane that is free to send.
+lanes. One request carries the next batches of every lane that is free to send.
 
 Sits between: `producer`, whose callers wait for a place and then for their batch, and the link.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple
 
@@ -18,8 +18,10 @@ import structlog
 
 from headrace_mq._net.link import Answer, Link
 from headrace_mq._runtime.clock import Clock
-from headrace_mq.client.lane import Batch, Lane, Place, new_producer_id
+from headrace_mq.client.batch import Batch, Place
+from headrace_mq.client.lane import Lane, new_producer_id
 from headrace_mq.client.measuring import FRAME_OVERHEAD_BYTES, measure, message_bytes_max
+from headrace_mq.client.outcomes import outcomes
 from headrace_mq.client.part import (
     KEY_SURELY_SHORT,
     MESSAGE_OVERHEAD_BYTES,
@@ -32,18 +34,16 @@ from headrace_mq.errors import (
     BrokerError,
     BufferFull,
     ConnectionLost,
-    MalformedRequest,
     MessageQueueError,
     QueueFrozen,
     QueueNotFound,
-    ResponseCode,
     SendTimeout,
+    SequenceGap,
     TopicNotFound,
-    error_for,
 )
 from headrace_mq.message import Message, QueueRef
 from headrace_mq.protocol.batch import BATCH_RECORDS_MAX
-from headrace_mq.protocol.bodies import ProduceAnswer, Produced, decode
+from headrace_mq.protocol.bodies import Produced
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.settings import ProducerSettings
 
@@ -106,6 +106,7 @@ class Outbox:
         self._buffer_bytes_max = settings.buffer_bytes_max
         self._message_bytes_max = message_bytes_max(link.frame_bytes_max)
         self._departing = False
+        self._connection = link.connections
         self._sweeper: asyncio.TimerHandle | None = None
         self._sweep_ms = min(max(settings.send_timeout_ms // 20, SWEEP_MS_MIN), SWEEP_MS_MAX)
         self._empty = asyncio.Event()
@@ -194,7 +195,7 @@ class Outbox:
                 runs.append(Run(batch, first, places[at : at + count]))
                 at += count
             self._buffered += mine.size
-            if lane.in_flight is None:
+            if lane.has_work:
                 self._free[lane] = None
                 large = large or lane.waits_bytes >= DEPART_BYTES
         if large:
@@ -244,6 +245,10 @@ class Outbox:
     def resume(self) -> None:
         """Sends what is ready: the link can be written to again."""
         self._message_bytes_max = message_bytes_max(self._link.frame_bytes_max)
+        if self._connection != self._link.connections:
+            self._connection = self._link.connections
+            for lane in self._lanes.values():
+                lane.confirmed = False
         if self._free:
             self._depart_soon()
 
@@ -289,11 +294,12 @@ class Outbox:
         if number == 0:
             batch.deadline_ms = self._deadline_ms() if deadline_ms is None else deadline_ms
         self._buffered += size
-        if lane.in_flight is None:
+        if batch.size >= DEPART_BYTES and lane.has_work:
             self._free[lane] = None
-            if batch.size >= DEPART_BYTES:
-                self._depart()
-            elif not self._departing:
+            self._depart()
+        elif not lane.flight:
+            self._free[lane] = None
+            if not self._departing:
                 self._depart_soon()
         return place
 
@@ -354,7 +360,9 @@ class Outbox:
         size = FRAME_OVERHEAD_BYTES
         while self._free and self._link.is_ready:
             lane = next(iter(self._free))
-            del self._free[lane]
+            if not lane.has_work:
+                del self._free[lane]
+                continue
             batch, encoded = lane.depart()
             if parts and size + len(encoded) > limit:
                 self._send(load, parts)
@@ -374,23 +382,27 @@ class Outbox:
         self._link.flush()
 
     def _answered(self, load: list[tuple[Lane, Batch]], answer: Answer) -> None:
-        for (lane, batch), outcome in zip(load, _outcomes(answer, len(load)), strict=True):
+        for (lane, batch), outcome in zip(load, outcomes(answer, len(load)), strict=True):
             # A batch that was given up meanwhile has told its senders so.
-            if lane.in_flight is not batch:
+            if batch.settled:
                 continue
             if isinstance(outcome, Produced):
-                lane.arrived()
+                lane.arrived(batch)
                 self._buffered -= batch.size
                 batch.stored(outcome.base_offset, duplicate=outcome.duplicate)
             elif isinstance(outcome, ConnectionLost):
-                lane.resend = True
+                lane.returned(batch)
+            elif isinstance(outcome, SequenceGap) and lane.gapped(batch):
+                pass
             elif isinstance(outcome, BrokerError) and outcome.retriable:
                 self._resend_later(lane, batch, outcome)
             elif isinstance(outcome, QueueFrozen) and self._moved(lane, batch):
                 pass
             else:
-                lane.lost()
-                self._finish(batch, outcome)
+                # Behind one that was given up as late, this one is late as well.
+                late = isinstance(outcome, SequenceGap) and lane.late
+                lane.lost(batch)
+                self._finish(batch, self._late(batch.attempts) if late else outcome)
                 if isinstance(outcome, TopicNotFound | QueueNotFound):
                     self._routes.pop(batch.queue.topic, None)
             if lane.has_work:
@@ -413,13 +425,17 @@ class Outbox:
         if not batch.move(target.queue):
             return False
         # What was refused is not stored, but it has taken its sequence numbers here.
-        lane.lost()
+        lane.lost(batch)
         target.adopt(batch)
         if target.has_work:
             self._free[target] = None
         return True
 
     def _resend_later(self, lane: Lane, batch: Batch, error: BrokerError) -> None:
+        lane.returned(batch)
+        if lane.paused:
+            return
+        lane.paused = True
         first_ms, longest_ms = self._settings.reconnect_ms_min, self._settings.reconnect_ms_max
         pause_ms = min(first_ms << min(batch.attempts - 1, 16), longest_ms)
         _log.warning(
@@ -427,13 +443,12 @@ class Outbox:
             topic=lane.queue.topic, queue_id=lane.queue.queue_id, reason=str(error),
             pause_ms=pause_ms,
         )  # fmt: skip
-        self.loop.call_later(pause_ms / 1_000, self._resend, lane, batch)
+        self.loop.call_later(pause_ms / 1_000, self._resend, lane)
 
-    def _resend(self, lane: Lane, batch: Batch) -> None:
-        if lane.in_flight is batch:
-            lane.resend = True
-            self._free[lane] = None
-            self._depart_soon()
+    def _resend(self, lane: Lane) -> None:
+        lane.paused = False
+        self._free[lane] = None
+        self._depart_soon()
 
     def _finish(self, batch: Batch, error: MessageQueueError) -> None:
         self._buffered -= batch.size
@@ -444,6 +459,7 @@ class Outbox:
         for lane in self._lanes.values():
             for batch in lane.expired(now_ms):
                 self._finish(batch, self._late(batch.attempts))
+            lane.rest()
             if lane.has_work:
                 self._free[lane] = None
             else:
@@ -472,19 +488,3 @@ class Outbox:
             f"unknown outcome: no acknowledgement from {self._link.address} within {timeout_ms} ms;"
             " the message may be stored, and sending it again may store it twice"
         )
-
-
-def _outcomes(answer: Answer, count: int) -> Sequence[Produced | MessageQueueError]:
-    """What became of each batch of a request."""
-    if isinstance(answer, MessageQueueError):
-        return [answer] * count
-    try:
-        results = decode(ProduceAnswer, answer).results
-    except MalformedRequest as error:
-        return [error] * count
-    if len(results) != count:
-        return [MalformedRequest(f"{len(results)} answers came for {count} batches")] * count
-    return [
-        result if result.code == ResponseCode.OK else error_for(result.code, result.sentence)
-        for result in results
-    ]

@@ -8,7 +8,7 @@ not pay for a result of each message.
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, overload
 
-from headrace_mq.client.lane import Batch
+from headrace_mq.client.batch import Batch
 from headrace_mq.message import SendResult
 
 __all__ = ["Run", "SendResults"]

@@ -7,7 +7,7 @@ Sits between: `producer`, whose callers wait, and the batches that several of th
 import asyncio
 from collections.abc import Sequence
 
-from headrace_mq.client.lane import Batch, Place
+from headrace_mq.client.batch import Batch, Place
 from headrace_mq.message import SendResult
 
 __all__ = ["all_placed", "report", "settled"]

@@ -96,8 +96,7 @@ def forget_to_sync(files: MountedFiles, fd: int) -> int:
 
 
 def forget_the_sequence(lane: Lane) -> None:
-    lane.in_flight = None
-    lane.resend = False
+    lane.severed = lane.late = lane.confirmed = False
     lane._sequence = 0
 
 
@@ -137,7 +136,7 @@ def load_beyond(load: Callable[..., Any]) -> Callable[..., Any]:
         (Offsets, "get", tell_less(Offsets.get), "come", {"went back"}),
         (Locks, "check", lambda *_, now_ms: None, "crowd", {"stale commit"}),
         (Queues, "duplicate_of", lambda queues, header: None, "drop", {"stored twice"}),
-        (Lane, "lost", forget_the_sequence, "part", {"lost", "changed", "order"}),
+        (Lane, "_begin_sequence", forget_the_sequence, "part", {"lost", "changed", "order"}),
         (Locks, "_grant", grant_the_same_epoch, "come", {"two owners"}),
         (Retrying, "decide", settle_and_forget, "come", {"never done"}),
         (LocalOffsets, "load", load_beyond(LocalOffsets.load), "kill_listener", {"stuck"}),

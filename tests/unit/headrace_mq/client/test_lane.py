@@ -1,14 +1,15 @@
-import asyncio
+from collections import deque
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace_mq.client.lane import SEQUENCE_MAX, Batch, Lane, new_producer_id
+from headrace_mq.client.batch import Batch
+from headrace_mq.client.lane import FOLLOW_BYTES, IN_FLIGHT_MAX, SEQUENCE_MAX, Lane, new_producer_id
 from headrace_mq.client.part import Part
-from headrace_mq.errors import InvalidArgument, SendTimeout
-from headrace_mq.message import Message, QueueRef, SendResult
+from headrace_mq.errors import SequenceGap
+from headrace_mq.message import Message, QueueRef
 from headrace_mq.protocol.batch import decode_records, read_header
+from headrace_mq.store.sequences import Sent, Sequences, sent_by
 
 QUEUE = QueueRef("t", 1)
 
@@ -43,10 +44,10 @@ def test_what_comes_before_the_departure_goes_together() -> None:
 def test_what_comes_while_a_batch_is_in_flight_waits_for_it() -> None:
     lane = make()
     add(lane, b"a")
-    lane.depart()
+    first, _ = lane.depart()
     add(lane, b"b", b"c")
     assert not lane.has_work
-    lane.arrived()
+    lane.arrived(first)
     assert lane.has_work
     assert bodies(lane.depart()[1]) == [b"b", b"c"]
 
@@ -57,8 +58,9 @@ def test_a_batch_takes_so_many_messages_and_bytes_and_one_larger_message_alone()
         lane.add(message(b"%d" % size), size, 5)
     sent = []
     while lane.has_work:
-        sent.append(bodies(lane.depart()[1]))
-        lane.arrived()
+        batch, encoded = lane.depart()
+        sent.append(bodies(encoded))
+        lane.arrived(batch)
     assert sent == [[b"10", b"10"], [b"10"], [b"95"], [b"500"], [b"5"]]
 
 
@@ -67,8 +69,9 @@ def test_sequences_count_messages_under_one_producer_id() -> None:
     headers = []
     for count in (3, 2, 1):
         add(lane, *[b"x"] * count)
-        headers.append(read_header(lane.depart()[1]))
-        lane.arrived()
+        batch, encoded = lane.depart()
+        headers.append(read_header(encoded))
+        lane.arrived(batch)
     assert [(header.first_sequence, header.count) for header in headers] == [(0, 3), (3, 2), (5, 1)]
     assert {header.producer_id for header in headers} == {7}
     assert {header.producer_epoch for header in headers} == {0}
@@ -80,7 +83,7 @@ def test_a_retry_is_the_very_same_bytes() -> None:
     first, encoded = lane.depart()
     sent = bytes(encoded)
     add(lane, b"b")
-    lane.resend = True
+    lane.returned(first)
     assert lane.has_work
     again, encoded = lane.depart()
     assert again is first
@@ -91,8 +94,7 @@ def test_a_retry_is_the_very_same_bytes() -> None:
 def test_after_a_given_up_batch_a_new_producer_begins_at_zero() -> None:
     lane = make()
     add(lane, b"a")
-    lane.depart()
-    lane.lost()
+    lane.lost(lane.depart()[0])
     add(lane, b"b")
     header = read_header(lane.depart()[1])
     assert header.first_sequence == 0
@@ -103,8 +105,9 @@ def test_a_sequence_that_would_run_over_begins_anew() -> None:
     lane = make()
     lane._sequence = SEQUENCE_MAX - 1
     add(lane, b"a")
-    assert read_header(lane.depart()[1]).first_sequence == SEQUENCE_MAX - 1
-    lane.arrived()
+    batch, encoded = lane.depart()
+    assert read_header(encoded).first_sequence == SEQUENCE_MAX - 1
+    lane.arrived(batch)
     add(lane, b"b")
     header = read_header(lane.depart()[1])
     assert header.first_sequence == 0
@@ -119,8 +122,9 @@ def test_batches_expire_oldest_first_and_the_one_in_flight_ends_the_sequence() -
     lane.depart()
     assert lane.expired(9) == []
     assert lane.expired(20) == batches[:2]
-    assert bodies(lane.depart()[1]) == [b"c"]
-    assert read_header(lane.in_flight.encoded).producer_id != 7  # type: ignore[union-attr,arg-type]  # it departed above
+    _, encoded = lane.depart()
+    assert bodies(encoded) == [b"c"]
+    assert read_header(encoded).producer_id != 7
 
 
 def test_a_batch_that_waits_behind_a_living_one_does_not_expire() -> None:
@@ -138,38 +142,6 @@ def test_abandoning_takes_everything_out() -> None:
     lane.depart()
     assert lane.abandoned() == batches
     assert not lane.has_work
-
-
-def test_a_result_names_queue_and_offset() -> None:
-    batch = Batch(QUEUE)
-    batch.stored(40, duplicate=True)
-    assert batch.result(2) == SendResult(QUEUE, 42, True)
-
-
-def test_a_repeated_batch_whose_place_is_forgotten_has_no_offset() -> None:
-    batch = Batch(QUEUE)
-    batch.stored(-1, duplicate=True)
-    assert batch.result(2) == SendResult(QUEUE, -1, True)
-
-
-def test_every_sender_gets_an_error_of_its_own() -> None:
-    batch = Batch(QUEUE)
-    batch.failed(InvalidArgument("no"))
-    errors = []
-    for number in range(2):
-        with pytest.raises(InvalidArgument, match="no") as caught:
-            batch.result(number)
-        errors.append(caught.value)
-    assert errors[0] is not errors[1]
-    assert errors[0].__cause__ is errors[1].__cause__
-
-
-async def test_settling_wakes_whoever_waits() -> None:
-    batch = Batch(QUEUE)
-    batch.waiter = asyncio.get_running_loop().create_future()
-    batch.failed(SendTimeout("late"))
-    await batch.waiter
-    assert batch.settled
 
 
 def test_all_fields_arrive_and_a_clock_set_back_makes_nothing_older() -> None:
@@ -206,31 +178,200 @@ def test_producer_ids_have_63_bits_and_differ() -> None:
     assert all(0 <= number < 1 << 63 for number in ids)
 
 
-@given(steps=st.lists(st.sampled_from(["add", "depart", "arrived", "again", "lost"]), max_size=60))
-def test_every_message_departs_in_order_and_nothing_departs_behind_a_batch_in_flight(
+def confirmed(count: int, *, size: int = FOLLOW_BYTES) -> tuple[Lane, list[Batch]]:
+    """A lane whose producer is known, with so many large batches of one message waiting."""
+    lane = make(messages_max=1, bytes_max=1 << 20)
+    add(lane, b"first")
+    lane.arrived(lane.depart()[0])
+    return lane, add(lane, *[b"%d" % number for number in range(count)], size=size)
+
+
+def test_large_batches_follow_one_another_as_many_as_the_broker_remembers() -> None:
+    lane, batches = confirmed(IN_FLIGHT_MAX + 1)
+    sent = []
+    while lane.has_work:
+        sent.append(lane.depart()[0])
+    assert sent == batches[:IN_FLIGHT_MAX]
+    lane.arrived(sent[0])
+    assert lane.depart()[0] is batches[IN_FLIGHT_MAX]
+
+
+def test_a_small_batch_waits_for_those_in_flight() -> None:
+    lane, _ = confirmed(2, size=FOLLOW_BYTES - 1)
+    lane.depart()
+    assert not lane.has_work
+
+
+def test_nothing_follows_before_the_broker_knows_the_producer() -> None:
+    lane = make(messages_max=1, bytes_max=1 << 20)
+    add(lane, b"a", b"b", size=FOLLOW_BYTES)
+    first, _ = lane.depart()
+    assert not lane.has_work
+    lane.arrived(first)
+    lane.rest()
+    add(lane, b"c", size=FOLLOW_BYTES)
+    lane.depart()
+    assert not lane.has_work
+
+
+def test_nothing_follows_where_the_sequence_would_run_over() -> None:
+    lane, _ = confirmed(2)
+    lane._sequence = SEQUENCE_MAX - 1
+    lane.depart()
+    assert not lane.has_work
+
+
+def test_what_came_back_is_sent_again_in_order_once_all_answers_are_there() -> None:
+    lane, batches = confirmed(3)
+    sent = {batch: bytes(encoded) for batch, encoded in (lane.depart() for _ in range(3))}
+    lane.returned(batches[0])
+    assert lane.gapped(batches[1])
+    assert not lane.has_work
+    assert lane.gapped(batches[2])
+    again = []
+    while lane.has_work:
+        batch, encoded = lane.depart()
+        assert bytes(encoded) == sent[batch]
+        again.append(batch)
+        assert not lane.has_work or lane.confirmed
+        lane.arrived(batch)
+    assert again == batches
+
+
+def test_what_came_back_waits_while_the_lane_is_paused() -> None:
+    lane, _ = confirmed(1)
+    lane.paused = True
+    lane.returned(lane.depart()[0])
+    assert not lane.has_work
+    lane.paused = False
+    assert lane.has_work
+
+
+def test_those_behind_a_refused_batch_begin_a_new_sequence() -> None:
+    lane, batches = confirmed(3)
+    before = read_header(lane.depart()[1]).producer_id
+    lane.depart()
+    lane.lost(batches[0])
+    assert not lane.has_work
+    assert lane.gapped(batches[1])
+    headers = [read_header(lane.depart()[1])]
+    lane.arrived(batches[1])
+    headers.append(read_header(lane.depart()[1]))
+    assert [header.first_sequence for header in headers] == [0, 1]
+    assert headers[0].producer_id == headers[1].producer_id != before
+
+
+def test_those_behind_a_late_batch_are_never_sent_under_new_numbers() -> None:
+    lane, batches = confirmed(2)
+    lane.depart()
+    lane.depart()
+    batches[0].deadline_ms = 50
+    assert lane.expired(50) == batches[:1]
+    assert lane.late
+    assert not lane.gapped(batches[1])
+
+
+def test_a_gap_that_nothing_explains_is_final() -> None:
+    lane, batches = confirmed(1)
+    lane.depart()
+    assert not lane.gapped(batches[0])
+
+
+class World:
+    """A lane, its connection, and a broker that remembers as the real one does."""
+
+    def __init__(self) -> None:
+        self.lane = make(messages_max=2, bytes_max=1 << 20)
+        self.known = Sequences()
+        self.stored: list[bytes] = []
+        self.requests: deque[Batch] = deque()
+        self.answers: deque[tuple[Batch, str]] = deque()
+        self.added = 0
+        self.acknowledged: list[bytes] = []
+        self.refused: list[bytes] = []
+
+    def add(self) -> None:
+        self.lane.add(message(b"%d" % self.added), FOLLOW_BYTES, 5)
+        self.added += 1
+
+    def depart(self) -> None:
+        if self.lane.has_work:
+            self.requests.append(self.lane.depart()[0])
+
+    def handle(self, word: str) -> None:
+        """The broker takes the next request, or says no."""
+        if not self.requests:
+            return
+        batch = self.requests.popleft()
+        assert batch.encoded is not None
+        if word == "take":
+            header = read_header(batch.encoded)
+            key = sent_by(header.producer_id, 0, QUEUE)
+            try:
+                duplicate = self.known.duplicate_of(key, header.first_sequence, header.count)
+            except SequenceGap:
+                word = "gap"
+            else:
+                if duplicate is None:
+                    sent = Sent(header.first_sequence, header.count, len(self.stored))
+                    self.known.record(key, sent)
+                    self.stored += bodies(batch.encoded)
+        self.answers.append((batch, word))
+
+    def hear(self) -> None:
+        """The producer takes the next answer."""
+        if not self.answers:
+            return
+        batch, word = self.answers.popleft()
+        assert batch.encoded is not None
+        if word == "take":
+            self.lane.arrived(batch)
+            self.acknowledged += bodies(batch.encoded)
+        elif word == "later":
+            self.lane.returned(batch)
+        elif word == "never" or not self.lane.gapped(batch):
+            self.lane.lost(batch)
+            self.refused += bodies(batch.encoded)
+
+    def disconnect(self, *, forget: bool) -> None:
+        """What is under way is lost, with `forget` also what the broker knew of producers."""
+        under_way = [batch for batch, _ in self.answers] + list(self.requests)
+        self.answers.clear()
+        self.requests.clear()
+        for batch in under_way:
+            self.lane.returned(batch)
+        self.lane.confirmed = False
+        if forget and not under_way:
+            self.known = Sequences()
+
+
+@given(
+    steps=st.lists(
+        st.sampled_from(
+            ["add", "depart", "take", "take", "hear", "later", "never", "cut", "forget"]
+        ),
+        max_size=80,
+    )
+)
+def test_whatever_happens_each_message_is_stored_once_and_in_order_or_refused(
     steps: list[str],
 ) -> None:
-    lane = make(messages_max=2)
-    added, arrived = 0, []
+    world = World()
     for step in steps:
-        if step == "add":
-            lane.add(message(b"%d" % added), 10, 5)
-            added += 1
-        elif step == "depart" and lane.has_work:
-            lane.depart()
-        elif lane.in_flight is not None and step in {"arrived", "lost"}:
-            assert lane.in_flight.encoded is not None
-            arrived += bodies(lane.in_flight.encoded)
-            getattr(lane, step)()
-        elif lane.in_flight is not None and step == "again":
-            lane.resend = True
-    while lane.has_work or lane.in_flight is not None:
-        if lane.has_work:
-            arrived += bodies(lane.depart()[1])
-        else:
-            arrived += bodies(lane.in_flight.encoded)  # type: ignore[union-attr,arg-type]  # in flight
-        lane.arrived()
-    assert arrived == [b"%d" % number for number in range(added)]
+        match step:
+            case "add" | "depart" | "hear":
+                getattr(world, step)()
+            case "cut" | "forget":
+                world.disconnect(forget=step == "forget")
+            case _:
+                world.handle(step)
+    while world.lane.has_work or world.requests or world.answers:
+        world.depart()
+        world.handle("take")
+        world.hear()
+    everything = [b"%d" % number for number in range(world.added)]
+    assert world.stored == [body for body in everything if body not in world.refused]
+    assert sorted(world.acknowledged) == sorted(world.stored)
 
 
 @given(
@@ -266,7 +407,7 @@ def test_many_at_once_stand_in_order_in_batches_within_the_limits(steps: list[li
         assert len(records) == batch.count <= 4
         assert batch.size <= 200 or batch.count == 1
         found += [record.body for record in records]
-        lane.arrived()
+        lane.arrived(batch)
     assert found == expected
 
 
@@ -285,24 +426,3 @@ def test_columns_and_single_messages_mix_in_one_batch() -> None:
         ("", "", {}, b"e"),
     ]
     assert [record.born_at_ms for record in records] == [50, 51, 51, 50, 50]
-
-
-async def test_a_report_is_made_once_there_is_a_result() -> None:
-    loop = asyncio.get_running_loop()
-    early, late, given_up = loop.create_future(), loop.create_future(), loop.create_future()
-    batch = Batch(QUEUE)
-    batch.report(1, early)
-    batch.report(0, given_up)
-    given_up.cancel()
-    batch.stored(7, duplicate=False)
-    batch.report(2, late)
-    assert [(await result).offset for result in (early, late)] == [8, 9]
-
-
-async def test_a_report_of_a_given_up_batch_raises_why() -> None:
-    result = asyncio.get_running_loop().create_future()
-    batch = Batch(QUEUE)
-    batch.report(0, result)
-    batch.failed(SendTimeout("late"))
-    with pytest.raises(SendTimeout, match="late"):
-        await result

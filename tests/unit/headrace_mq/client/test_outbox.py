@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from headrace_mq._net.link import Link
-from headrace_mq.client.lane import Place
+from headrace_mq.client.batch import Place
 from headrace_mq.client.measuring import FRAME_OVERHEAD_BYTES, message_bytes_max
 from headrace_mq.client.outbox import Outbox
 from headrace_mq.errors import (
@@ -371,7 +371,7 @@ async def test_nothing_is_written_to_a_socket_that_is_full(
     for queue in range(4):
         put(outbox, bytes(3 << 20), queue)
     await until(lambda: not link.is_ready)
-    sent = sum(lane.in_flight is not None for lane in outbox._lanes.values())
+    sent = sum(bool(lane.flight) for lane in outbox._lanes.values())
     assert 0 < sent < 4
     for peer in broker.peers:
         peer.transport.resume_reading()

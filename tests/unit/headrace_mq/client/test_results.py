@@ -1,6 +1,6 @@
 import pytest
 
-from headrace_mq.client.lane import Batch
+from headrace_mq.client.batch import Batch
 from headrace_mq.client.results import Run, SendResults
 from headrace_mq.errors import InvalidArgument
 from headrace_mq.message import QueueRef, SendResult

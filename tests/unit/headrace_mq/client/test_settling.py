@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from headrace_mq.client.lane import Batch
+from headrace_mq.client.batch import Batch
 from headrace_mq.client.settling import all_placed, report, settled
 from headrace_mq.errors import SendTimeout
 from headrace_mq.message import QueueRef

@@ -1,0 +1,62 @@
+import asyncio
+
+import pytest
+
+from headrace_mq.client.batch import Batch
+from headrace_mq.errors import InvalidArgument, SendTimeout
+from headrace_mq.message import QueueRef, SendResult
+
+QUEUE = QueueRef("t", 1)
+
+
+def test_a_result_names_queue_and_offset() -> None:
+    batch = Batch(QUEUE)
+    batch.stored(40, duplicate=True)
+    assert batch.result(2) == SendResult(QUEUE, 42, True)
+
+
+def test_a_repeated_batch_whose_place_is_forgotten_has_no_offset() -> None:
+    batch = Batch(QUEUE)
+    batch.stored(-1, duplicate=True)
+    assert batch.result(2) == SendResult(QUEUE, -1, True)
+
+
+def test_every_sender_gets_an_error_of_its_own() -> None:
+    batch = Batch(QUEUE)
+    batch.failed(InvalidArgument("no"))
+    errors = []
+    for number in range(2):
+        with pytest.raises(InvalidArgument, match="no") as caught:
+            batch.result(number)
+        errors.append(caught.value)
+    assert errors[0] is not errors[1]
+    assert errors[0].__cause__ is errors[1].__cause__
+
+
+async def test_settling_wakes_whoever_waits() -> None:
+    batch = Batch(QUEUE)
+    batch.waiter = asyncio.get_running_loop().create_future()
+    batch.failed(SendTimeout("late"))
+    await batch.waiter
+    assert batch.settled
+
+
+async def test_a_report_is_made_once_there_is_a_result() -> None:
+    loop = asyncio.get_running_loop()
+    early, late, given_up = loop.create_future(), loop.create_future(), loop.create_future()
+    batch = Batch(QUEUE)
+    batch.report(1, early)
+    batch.report(0, given_up)
+    given_up.cancel()
+    batch.stored(7, duplicate=False)
+    batch.report(2, late)
+    assert [(await result).offset for result in (early, late)] == [8, 9]
+
+
+async def test_a_report_of_a_given_up_batch_raises_why() -> None:
+    result = asyncio.get_running_loop().create_future()
+    batch = Batch(QUEUE)
+    batch.report(0, result)
+    batch.failed(SendTimeout("late"))
+    with pytest.raises(SendTimeout, match="late"):
+        await result
