@@ -190,6 +190,13 @@ class Connection(asyncio.Protocol):
             self._flushing = True
             self._server.loop.call_soon(self.flush)
 
+    def gather(self) -> None:
+        """Holds back what is queued from now on until `flush`, which the caller promises.
+
+        Else it leaves at the end of the tick, behind whatever the sockets bring until then.
+        """
+        self._flushing = True
+
     def flush(self) -> None:
         """Writes what was queued, in one write."""
         self._flushing = False

@@ -86,10 +86,18 @@ def _failure(group: asyncio.Future[None]) -> BaseException | None:
 def _release(waiting: list[_Waiting], failure: BaseException | None) -> None:
     if failure is not None:
         _log.error("flush failed, nothing of it is acknowledged", error=repr(failure))
-    for connection, correlation, results, request_bytes in waiting:
-        answer = results if failure is None else [_failed(result, failure) for result in results]
-        connection.answer(ResponseCode.OK, correlation, encode(ProduceAnswer(answer)))
-        connection.discharge(request_bytes)
+    answered: dict[Connection, None] = {}
+    try:
+        for connection, correlation, results, request_bytes in waiting:
+            answer = results if failure is None else [_failed(one, failure) for one in results]
+            answered[connection] = None
+            connection.gather()
+            connection.answer(ResponseCode.OK, correlation, encode(ProduceAnswer(answer)))
+            connection.discharge(request_bytes)
+    finally:
+        # At once: the producers wait for it, and what they sent meanwhile may take a while.
+        for connection in answered:
+            connection.flush()
 
 
 def _failed(result: Produced, failure: BaseException) -> Produced:

@@ -71,7 +71,10 @@ def serve_parked(state: BrokerState, parked: ParkedFetch, queues: Collection[Que
     """Answers a woken fetch from some of its queues; False: there is still nothing to read."""
     found, _ = _read(state, parked.request, parked.offsets, queues)
     if found:
+        # Written at once: it has waited for an append and a sync already.
+        parked.connection.gather()
         parked.connection.answer(ResponseCode.OK, parked.correlation, *found)
+        parked.connection.flush()
     return bool(found)
 
 

@@ -190,6 +190,21 @@ async def test_answers_given_later_in_one_tick_leave_in_one_write(wired: Wired) 
     assert [correlations(write) for write in transport.writes] == [list(range(10))]
 
 
+async def test_gathered_answers_leave_in_one_write_when_they_are_flushed(wired: Wired) -> None:
+    connection, transport, _ = wired
+    connection.gather()
+    connection.answer(0, 1)
+    connection.answer(0, 2)
+    await asyncio.sleep(0)
+    assert transport.writes == []
+    connection.flush()
+    assert [correlations(write) for write in transport.writes] == [[1, 2]]
+    transport.wrote.clear()
+    connection.answer(0, 3)
+    await transport.wrote.wait()
+    assert [correlations(write) for write in transport.writes] == [[1, 2], [3]]
+
+
 def test_answers_carry_the_flag_and_pushes_do_not(wired: Wired) -> None:
     connection, transport, _ = wired
     connection.answer(0, 1)

@@ -14,9 +14,19 @@ class FakeConnection:
     def __init__(self) -> None:
         self.answers: list[tuple[int, int, list[Produced]]] = []
         self.charged = 0
+        self.gathering = False
+        self.writes: list[int] = []
 
     def answer(self, code: int, correlation: int, body: bytes) -> None:
+        assert self.gathering
         self.answers.append((code, correlation, decode(ProduceAnswer, body).results))
+
+    def gather(self) -> None:
+        self.gathering = True
+
+    def flush(self) -> None:
+        self.gathering = False
+        self.writes.append(len(self.answers))
 
     def charge(self, size: int) -> None:
         self.charged += size
@@ -52,6 +62,15 @@ async def connection() -> FakeConnection:
 async def turn() -> None:
     """One turn of the loop, in which callbacks of futures run."""
     await asyncio.sleep(0)
+
+
+async def test_the_answers_of_a_flush_leave_at_once_in_one_write(store, connection) -> None:
+    subject = Acknowledgements(store.durable)
+    subject.hold(connection, 1, [OK], 100)
+    subject.hold(connection, 2, [OK], 100)
+    store.group.set_result(None)
+    await turn()
+    assert connection.writes == [2]
 
 
 async def test_nothing_is_answered_before_the_flush(store, connection) -> None:
