@@ -367,7 +367,7 @@ def _segment_for(group: Group, active: Segment | None) -> Segment:
 def _write(group: Group, segment: Segment) -> None:
     mark = encode_mark(Mark(group.start, group.synced))
     try:
-        segment.write(group.start, [mark, *(staged.batch for staged in group.staged)])
+        segment.write(group.start, [mark, *[batch for _, _, batch, _ in group.staged]])
     except OSError as error:
         if error.errno not in _NO_SPACE:
             raise

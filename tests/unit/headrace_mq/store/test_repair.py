@@ -14,10 +14,12 @@ from headrace_mq.broker.metadata import (
     METADATA,
     broker_file,
     offsets_file,
+    producers_file,
     schedule_file,
     topics_file,
 )
 from headrace_mq.broker.offsets import KeptOffsets
+from headrace_mq.broker.producers import KeptProducers
 from headrace_mq.broker.schedule import KeptSchedule
 from headrace_mq.broker.topics import KeptTopic, KeptTopics
 from headrace_mq.errors import DataCorrupt, MessageQueueError
@@ -46,6 +48,7 @@ def fill(open_store: Any, make_batch: Any, tmp_path: Path) -> Fill:
         topics_file(directory).write(KeptTopics({"orders": KeptTopic(3, "forever")}))
         offsets_file(directory).write(KeptOffsets({}))
         broker_file(directory).write(KeptBroker(1))
+        producers_file(directory).write(KeptProducers([]))
         schedule_file(directory).write(KeptSchedule(0, [], [], None))
         return directory
 
