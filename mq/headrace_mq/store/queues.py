@@ -22,6 +22,8 @@ from headrace_mq.store.sequences import PRODUCERS_MAX, Sent, Sequences, Undo, se
 
 __all__ = ["Queue", "Queues"]
 
+_new = tuple.__new__
+
 
 @dataclass(frozen=True, slots=True)
 class Queue:
@@ -222,5 +224,5 @@ class Queues:
             return None
         return self._sequences.record(
             sent_by(header.producer_id, header.producer_epoch, header.queue),
-            Sent(header.first_sequence, header.count, base),
+            _new(Sent, (header.first_sequence, header.count, base)),
         )

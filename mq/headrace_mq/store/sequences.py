@@ -23,6 +23,8 @@ PRODUCERS_MAX = 65_536
 _WRAP = 1 << 32
 _HALF = 1 << 31
 
+_new = tuple.__new__
+
 
 class Sent(NamedTuple):
     """One batch by its producer's count: `records` sequences of 32 bits from `first` on."""
@@ -102,8 +104,9 @@ class Sequences:
         before = self._producers.pop(key, None)
         earlier = () if before is None else before.sent[1 - BATCHES_REMEMBERED :]
         following = (sent.first + sent.records) % _WRAP
-        self._producers[key] = _Producer(following, (*earlier, sent))
-        return Undo(key, sent, before)
+        # Named tuples built as tuples: half the time of calling them, once per batch.
+        self._producers[key] = _new(_Producer, (following, (*earlier, sent)))
+        return _new(Undo, (key, sent, before))
 
     def restore(self, key: Key, sent: Sequence[Sent]) -> None:
         """Remembers a producer's next batches at once, oldest first; there is at least one."""
