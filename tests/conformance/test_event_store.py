@@ -1,4 +1,4 @@
-"""Memory, SQLite and PostgreSQL keep the event store port's promises."""
+"""Memory, SQLite and PostgreSQL, whole and in shards, keep the event store port's promises."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -7,6 +7,7 @@ import pytest
 
 from headrace.stores.base import EventStore
 from headrace.stores.opening import open_event_store
+from headrace.stores.postgres.sharding import reshard
 from headrace.stores.schema import upgrade
 from headrace.testing.conformance.event_store import EventStoreConformance
 from headrace.testing.conformance.streams import conformance_serializer
@@ -48,4 +49,12 @@ class TestPostgresEventStore(DatabaseConformance):
     @pytest.fixture
     async def database(self, postgres_database: str) -> str:
         await upgrade(postgres_database)
+        return postgres_database
+
+
+class TestShardedPostgresEventStore(DatabaseConformance):
+    @pytest.fixture
+    async def database(self, postgres_database: str) -> str:
+        await upgrade(postgres_database)
+        await reshard(postgres_database, 3)
         return postgres_database

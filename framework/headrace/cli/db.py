@@ -44,3 +44,23 @@ def check(*, url: Url) -> None:
 
     asyncio.run(check_schema(url))
     typer.echo("the schema is up to date")
+
+
+@commands.command()
+def shard(
+    *,
+    url: Url,
+    shards: Annotated[
+        int | None, typer.Option(min=1, help="How many there shall be; 1: a plain table.")
+    ] = None,
+) -> None:
+    """Divide the streams of a PostgreSQL database by a hash of the aggregate's id.
+
+    Says how many shards there are; with --shards rewrites the table, while who uses it waits.
+    """
+    from headrace.stores.postgres.sharding import reshard, shards_of
+
+    if shards is not None:
+        asyncio.run(reshard(url, shards))
+    found = asyncio.run(shards_of(url))
+    typer.echo("the streams are in one table" if found == 1 else f"there are {found} shards")

@@ -8,6 +8,7 @@ import asyncpg
 import pytest
 from sqlalchemy import make_url
 
+from headrace.stores.postgres.sharding import reshard
 from headrace.stores.schema import upgrade
 from headrace.stores.statements import load_statement
 
@@ -40,12 +41,14 @@ async def _plan(connection: asyncpg.Connection, name: str) -> str:
     return "\n".join(row[0] for row in rows)
 
 
+@pytest.mark.parametrize("shards", [1, 3])
 @pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
 @pytest.mark.parametrize("name", ["append", "heads", "commands"])
 async def test_postgresql_looks_rows_up_by_index_from_the_first_row_on(
-    postgres_database: str, name: str, mode: str
+    postgres_database: str, name: str, mode: str, shards: int
 ) -> None:
     await upgrade(postgres_database)
+    await reshard(postgres_database, shards)
     url = make_url(postgres_database)
     connection = await asyncpg.connect(
         host=str(url.query["host"]),

@@ -6,6 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner, Result
+
+from headrace.cli import _command_line
 
 ROOT = Path(__file__).parents[4]
 
@@ -21,7 +24,7 @@ def test_help_names_every_subcommand() -> None:
     shown = headrace("--help")
     assert shown.returncode == 0
     for name in (
-        "broker", "run", "projection", "db", "topic", "group", "message", "producer", "store",
+        "broker", "run", "command", "projection", "db", "topic", "group", "message", "producer", "store",
         "stream",
     ):  # fmt: skip
         assert name in shown.stdout
@@ -107,6 +110,20 @@ def test_a_database_goes_up_is_checked_and_goes_down(tmp_path: Path) -> None:
     assert "up to date" in headrace("db", "check", "--url", url).stdout
     assert headrace("db", "downgrade", "--url", url, "--revision", "base").returncode == 0
     assert_mistake(headrace("db", "check", "--url", url), "headrace db upgrade")
+
+
+def test_streams_on_postgresql_are_divided_among_shards(
+    postgres_database: str, tmp_path: Path
+) -> None:
+    def db(*arguments: str) -> Result:
+        return CliRunner().invoke(_command_line(), ["db", *arguments])
+
+    assert db("upgrade", "--url", postgres_database).exit_code == 0
+    shard = ("shard", "--url", postgres_database)
+    assert db(*shard).output == "the streams are in one table\n"
+    assert db(*shard, "--shards", "4").output == "there are 4 shards\n"
+    alone = db("shard", "--url", f"sqlite:///{tmp_path / 'e.db'}")
+    assert "only PostgreSQL keeps streams in shards" in str(alone.exception)
 
 
 def test_a_running_broker_is_shown(run, broker_address) -> None:
