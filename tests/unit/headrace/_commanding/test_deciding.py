@@ -372,3 +372,77 @@ async def test_a_handler_that_is_running_in_a_crash_ends_and_its_command_comes_a
     assert runs == ["begun", "cancelled"]
     world.start()
     assert (await call).status == "executed"
+
+
+class Base(Command):
+    account_id: AggregateId
+
+
+class Child(Base):
+    """Has a handler of its own."""
+
+
+async def test_a_command_and_its_child_each_reach_the_handler_of_their_exact_type(world):
+    async def break_down(command: Base, context: CommandContext) -> None:
+        context.set_result("base")
+
+    async def break_badly(command: Child, context: CommandContext) -> None:
+        context.set_result("child")
+
+    world.handle(break_down, break_badly)
+    world.start()
+    base = await world.bus.execute(Base(account_id="a-1"))
+    child = await world.bus.execute(Child(account_id="a-1"))
+    assert [(each.status, each.value) for each in (base, child)] == [
+        ("unchanged", "base"),
+        ("unchanged", "child"),
+    ]
+
+
+async def test_an_aggregate_of_a_class_that_inherits_is_created_updated_and_loaded(world, bank):
+    class Savings(bank.Account):
+        """Has everything of an account, and a rule of its own."""
+
+        def withdraw(self, amount: int) -> None:
+            raise bank.Overdrawn("a savings account is only filled")
+
+    class OpenSavings(Command):
+        account_id: AggregateId
+
+    class Save(Command):
+        account_id: AggregateId
+        amount: int
+
+    class Take(Command):
+        account_id: AggregateId
+
+    async def open_savings(command: OpenSavings, context: CommandContext) -> None:
+        context.add(Savings.open(command.account_id, "Ann"))
+
+    async def save(command: Save, context: CommandContext) -> None:
+        savings = await context.get(Savings, command.account_id)
+        savings.deposit(command.amount)
+        context.set_result(savings.balance)
+
+    async def take(command: Take, context: CommandContext) -> None:
+        (await context.get(Savings, command.account_id)).withdraw(1)
+
+    world.handle(open_savings, save, take)
+    world.settings = world.settings.model_copy(update={"snapshot_events": 2})
+    for restart in range(3):
+        world.start()
+        if not restart:
+            created = await world.bus.execute(OpenSavings(account_id="s-1"))
+            assert (created.status, created.version) == ("executed", 1)
+        saved = await world.bus.execute(Save(account_id="s-1", amount=5))
+        assert (saved.status, saved.version, saved.value) == (
+            "executed",
+            restart + 2,
+            5 * (restart + 1),
+        )
+        assert (await world.bus.execute(Take(account_id="s-1"))).error == "overdrawn"
+        # Exactly the class: a load could not tell which one to make.
+        wrong = await world.bus.execute(bank.Deposit(account_id="s-1", amount=1))
+        assert (wrong.status, wrong.error) == ("rejected", "AggregateNotFound")
+        await world.stop()
+    assert {each.aggregate_type for each in await world.stored("s-1") if each.events} == {"Savings"}
