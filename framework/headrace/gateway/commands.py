@@ -185,13 +185,19 @@ class Commands:
         if result.error == "Busy":
             retry = {"Retry-After": str(self._settings.retry_after_s)}
             raise Problem(503, "busy", result.error, result.sentence, headers=retry, **about)
+        if result.error == "Held":
+            detail = (
+                "a command before this one is parked; this one is carried out in its turn when that"
+                f" was dealt with, and {_SAME_KEY}"
+            )
+            raise Problem(503, "held", result.error, detail, **about)
         # The sentence is of an error that nobody expected, and may tell of the inside.
         log.error("command failed", sentence=result.sentence, **about)
         raise Problem(
             500,
             "failed",
             "Command failed",
-            f"command {result.command_id} could not be handled and was put among the dead letters",
+            f"command {result.command_id} could not be handled and is parked",
             **about,
         )
 
