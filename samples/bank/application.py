@@ -11,7 +11,7 @@ from samples.bank.accounts import (
     SendMoney,
     Withdraw,
 )
-from samples.bank.read_models import balances, statement
+from samples.bank.read_models import balances, daily_totals, statement, transfers_in_flight
 from samples.bank.transfers import (
     CancelTransfer,
     CompleteTransfer,
@@ -21,7 +21,8 @@ from samples.bank.transfers import (
 )
 
 app = App("bank")
-app.add(Account, Transfer, balances, statement, transfers)
+app.add(Account, Transfer, transfers)
+app.add(balances, statement, daily_totals, transfers_in_flight)
 
 
 @app.handles

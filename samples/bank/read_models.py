@@ -1,8 +1,11 @@
-"""What the bank's pages show: every account's balance, and every account's statement."""
+"""What the bank's pages show: balances, statements, what each day brought, transfers under way."""
+
+from datetime import datetime
 
 from pydantic import BaseModel
 
 from headrace import DomainEvent, EventContext, Projection
+from headrace.folds import count, day, last, literal, sum_
 from samples.bank.accounts import (
     AccountClosed,
     AccountOpened,
@@ -12,58 +15,82 @@ from samples.bank.accounts import (
     MoneySent,
     Withdrawn,
 )
+from samples.bank.transfers import TransferCancelled, TransferCompleted, TransferRequested
 
 
+# A row per account: what its columns keep of events is declared.
 class Balance(BaseModel):
     account_id: str
-    owner: str
-    balance: int
+    owner: str = ""
+    balance: int = 0
     transactions: int = 0
     closed: bool = False
 
 
 balances = Projection("balances", row=Balance, key="account_id")
+balances.on(AccountOpened, owner=last("owner"))
+balances.on(
+    Deposited,
+    Withdrawn,
+    MoneySent,
+    MoneyReceived,
+    MoneyReturned,
+    balance=last("balance"),
+    transactions=count(),
+)
+balances.on(AccountClosed, closed=last(literal(value=True)))
 
 
-@balances.fold
-def opened(row: Balance | None, event: AccountOpened, context: EventContext) -> Balance:
-    return Balance(account_id=context.aggregate_id, owner=event.owner, balance=0)
+# A row per day: it gathers the events of many accounts.
+class DailyTotal(BaseModel):
+    day: str  # in UTC
+    paid_in: int = 0
+    paid_out: int = 0
+    transferred: int = 0
+    transactions: int = 0
 
 
-def _moved(row: Balance, balance: int) -> Balance:
-    return row.model_copy(update={"balance": balance, "transactions": row.transactions + 1})
+daily_totals = Projection(
+    "daily_totals", row=DailyTotal, key="day", key_of=day("context.recorded_at")
+)
+daily_totals.on(Deposited, paid_in=sum_("amount"), transactions=count())
+daily_totals.on(Withdrawn, paid_out=sum_("amount"), transactions=count())
+daily_totals.on(MoneyReceived, transferred=sum_("amount"), transactions=count())
 
 
-@balances.fold
-def deposited(row: Balance, event: Deposited, context: EventContext) -> Balance:
-    return _moved(row, event.balance)
+# A row per transfer, for as long as it is under way: what is more than keeping is a fold.
+class TransferInFlight(BaseModel):
+    transfer_id: str
+    source: str
+    target: str
+    amount: int
+    requested_at: datetime
 
 
-@balances.fold
-def withdrawn(row: Balance, event: Withdrawn, context: EventContext) -> Balance:
-    return _moved(row, event.balance)
+transfers_in_flight = Projection("transfers_in_flight", row=TransferInFlight, key="transfer_id")
 
 
-@balances.fold
-def sent(row: Balance, event: MoneySent, context: EventContext) -> Balance:
-    return _moved(row, event.balance)
+@transfers_in_flight.fold
+def requested(row: None, event: TransferRequested, context: EventContext) -> TransferInFlight:
+    return TransferInFlight(
+        transfer_id=context.aggregate_id,
+        source=event.source,
+        target=event.target,
+        amount=event.amount,
+        requested_at=context.recorded_at,
+    )
 
 
-@balances.fold
-def received(row: Balance, event: MoneyReceived, context: EventContext) -> Balance:
-    return _moved(row, event.balance)
+@transfers_in_flight.fold
+def ended(
+    row: TransferInFlight | None,
+    event: TransferCompleted | TransferCancelled,
+    context: EventContext,
+) -> None:
+    return None
 
 
-@balances.fold
-def returned(row: Balance, event: MoneyReturned, context: EventContext) -> Balance:
-    return _moved(row, event.balance)
-
-
-@balances.fold
-def closed(row: Balance, event: AccountClosed, context: EventContext) -> Balance:
-    return row.model_copy(update={"closed": True})
-
-
+# A row per event that moves money, named by its transaction or transfer.
 class StatementLine(BaseModel):
     line_id: str
     account_id: str
@@ -72,7 +99,6 @@ class StatementLine(BaseModel):
 
 
 def _line_id(event: DomainEvent, context: EventContext) -> str:
-    """One line per event that moves money, named by its transaction or transfer."""
     if isinstance(event, Deposited | Withdrawn):
         return event.transaction_id
     assert isinstance(event, MoneySent | MoneyReceived | MoneyReturned)
@@ -82,35 +108,28 @@ def _line_id(event: DomainEvent, context: EventContext) -> str:
 statement = Projection("statement", row=StatementLine, key="line_id", key_of=_line_id)
 
 
-def _line(event: DomainEvent, context: EventContext, amount: int, balance: int) -> StatementLine:
+@statement.fold
+def money_in(
+    row: None,
+    event: Deposited | MoneyReceived | MoneyReturned,
+    context: EventContext,
+    line_id: str,
+) -> StatementLine:
     return StatementLine(
-        line_id=_line_id(event, context),
+        line_id=line_id,
         account_id=context.aggregate_id,
-        amount=amount,
-        balance=balance,
+        amount=event.amount,
+        balance=event.balance,
     )
 
 
 @statement.fold
-def deposit_line(row: None, event: Deposited, context: EventContext) -> StatementLine:
-    return _line(event, context, event.amount, event.balance)
-
-
-@statement.fold
-def withdrawal_line(row: None, event: Withdrawn, context: EventContext) -> StatementLine:
-    return _line(event, context, -event.amount, event.balance)
-
-
-@statement.fold
-def sent_line(row: None, event: MoneySent, context: EventContext) -> StatementLine:
-    return _line(event, context, -event.amount, event.balance)
-
-
-@statement.fold
-def received_line(row: None, event: MoneyReceived, context: EventContext) -> StatementLine:
-    return _line(event, context, event.amount, event.balance)
-
-
-@statement.fold
-def returned_line(row: None, event: MoneyReturned, context: EventContext) -> StatementLine:
-    return _line(event, context, event.amount, event.balance)
+def money_out(
+    row: None, event: Withdrawn | MoneySent, context: EventContext, line_id: str
+) -> StatementLine:
+    return StatementLine(
+        line_id=line_id,
+        account_id=context.aggregate_id,
+        amount=-event.amount,
+        balance=event.balance,
+    )

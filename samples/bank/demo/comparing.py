@@ -10,9 +10,9 @@ from typing import TypeVar
 from pydantic import BaseModel
 
 from samples.bank.demo.ledger import ExpectedAccount, ExpectedLine, Ledger
-from samples.bank.read_models import Balance, StatementLine
+from samples.bank.read_models import Balance, DailyTotal, StatementLine
 
-__all__ = ["against_ledger", "against_rows", "against_total", "against_transfers"]
+__all__ = ["against_days", "against_ledger", "against_rows", "against_total", "against_transfers"]
 
 E = TypeVar("E")
 R = TypeVar("R")
@@ -32,6 +32,23 @@ def against_total(ledger: Ledger, balances: Mapping[str, Balance]) -> list[str]:
     """Compares all the money there is with all that transactions brought in: transfers only move it."""
     brought_in = sum(line.amount for line in ledger.lines.values() if line.balance is not None)
     return _differ("all money together", brought_in, sum(row.balance for row in balances.values()))
+
+
+def against_days(ledger: Ledger, days: Mapping[str, DailyTotal]) -> list[str]:
+    """Compares what all days brought together with the ledger, whichever days they were."""
+    amounts = [line.amount for line in ledger.lines.values() if line.balance is not None]
+    received = [line.amount for key, line in ledger.lines.items() if key.endswith("/MoneyReceived")]
+    totals = days.values()
+    return [
+        *_differ(
+            "paid in", sum(each for each in amounts if each > 0), sum(d.paid_in for d in totals)
+        ),
+        *_differ(
+            "paid out", -sum(each for each in amounts if each < 0), sum(d.paid_out for d in totals)
+        ),
+        *_differ("transferred", sum(received), sum(d.transferred for d in totals)),
+        *_differ("moves", len(amounts) + len(received), sum(d.transactions for d in totals)),
+    ]
 
 
 def against_transfers(ledger: Ledger, ends: Mapping[str, str]) -> list[str]:

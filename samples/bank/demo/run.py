@@ -15,13 +15,14 @@ from typing import Any, Final
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from headrace import Settings
+from headrace import Projection, Settings
 from headrace._projecting.read_models import ReadModels
 from headrace.stores.opening import open_event_store
 from headrace_mq.admin.client import AdminClient
 from samples.bank import app
 from samples.bank.demo import sending
 from samples.bank.demo.comparing import (
+    against_days,
     against_ledger,
     against_rows,
     against_total,
@@ -34,7 +35,7 @@ from samples.bank.demo.journal import Journal
 from samples.bank.demo.ledger import Ledger, expect
 from samples.bank.demo.processes import Child, complete, running
 from samples.bank.demo.summary import Outcome
-from samples.bank.read_models import Balance, StatementLine, balances, statement
+from samples.bank.read_models import balances, daily_totals, statement, transfers_in_flight
 
 __all__ = ["run"]
 
@@ -47,7 +48,15 @@ TRANSFERS_POLL_SECONDS: Final = 0.1
 # Versions asked for side by side; each costs a connection.
 WAITING_MAX: Final = 8
 
-Rows = tuple[dict[str, Balance], dict[str, StatementLine]]
+PROJECTIONS: Final[tuple[Projection[Any], ...]] = (
+    balances,
+    statement,
+    daily_totals,
+    transfers_in_flight,
+)
+
+# By projection and key.
+Rows = dict[str, dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +87,7 @@ async def run(data: DataSet, folder: Folder, outcome: Outcome, console: Console)
         live = await _rows(bank)
         outcome.events = bank.journal.events
         outcome.new_events = bank.journal.events - events_before
-        outcome.live += against_ledger(ledger, *live)
-        outcome.live += against_total(ledger, live[0])
+        outcome.live += _against(ledger, live)
         outcome.live += against_transfers(ledger, bank.journal.transfers)
         for end in bank.journal.transfers.values():
             outcome.transfers[end] = outcome.transfers.get(end, 0) + 1
@@ -227,34 +235,46 @@ async def _catch_up(ledger: Ledger, bank: Bank) -> None:
         ends = {
             (one.topic, one.queue_id): one.end for one in await admin.ranges([f"{app.name}.events"])
         }
-    for projection in (balances, statement):
+    for projection in PROJECTIONS:
         await bank.read_models.wait_for_offsets(
             projection, ends, timeout_ms=CATCH_UP_SECONDS_MAX * 1_000
         )
 
 
 async def _rows(bank: Bank) -> Rows:
-    return (
-        {row.account_id: row async for row in bank.read_models.reader(balances).rows()},
-        {row.line_id: row async for row in bank.read_models.reader(statement).rows()},
-    )
+    return {
+        each.name: {
+            getattr(row, each.key): row async for row in bank.read_models.reader(each).rows()
+        }
+        for each in PROJECTIONS
+    }
+
+
+def _against(ledger: Ledger, rows: Rows) -> list[str]:
+    """Compares rows with what the source data asks for."""
+    return [
+        *against_ledger(ledger, rows[balances.name], rows[statement.name]),
+        *against_total(ledger, rows[balances.name]),
+        *against_days(ledger, rows[daily_totals.name]),
+        *(f"transfer {each} is still under way" for each in rows[transfers_in_flight.name]),
+    ]
 
 
 async def _rebuild(ledger: Ledger, live: Rows, bank: Bank, outcome: Outcome) -> None:
-    """Rebuilds both projections with Spark, which puts its tables in place; compares again."""
+    """Rebuilds the projections with Spark, which puts its tables in place; compares again."""
     missing = missing_java()
     if missing is not None:
         bank.console.print(f"[yellow]no Spark rebuild[/]: {missing}")
         return
     begin = time.perf_counter()
     outcome.spark = []
-    with _step(bank.console, "Spark rebuilds balances and statement beside the live ones"):
-        outcome.spark += await _rebuild_with_spark([balances.name, statement.name], bank)
+    with _step(bank.console, "Spark rebuilds every projection beside the live one"):
+        outcome.spark += await _rebuild_with_spark([each.name for each in PROJECTIONS], bank)
     outcome.rebuild_seconds = time.perf_counter() - begin
     rebuilt = await _rows(bank)
-    outcome.spark += against_rows("rebuilt account", live[0], rebuilt[0])
-    outcome.spark += against_rows("rebuilt statement line", live[1], rebuilt[1])
-    outcome.spark += against_ledger(ledger, *rebuilt)
+    for name in live:
+        outcome.spark += against_rows(f"rebuilt row of {name}", live[name], rebuilt[name])
+    outcome.spark += _against(ledger, rebuilt)
 
 
 async def _rebuild_with_spark(names: list[str], bank: Bank) -> list[str]:

@@ -3,13 +3,14 @@
 import pytest
 
 from samples.bank.demo.comparing import (
+    against_days,
     against_ledger,
     against_rows,
     against_total,
     against_transfers,
 )
 from samples.bank.demo.ledger import ExpectedAccount, ExpectedLine, Ledger
-from samples.bank.read_models import Balance, StatementLine
+from samples.bank.read_models import Balance, DailyTotal, StatementLine
 
 LEDGER = Ledger(
     accounts={"a": ExpectedAccount(balance=70, transactions=2, closed=False)},
@@ -77,4 +78,23 @@ def test_two_tables_are_compared_field_by_field() -> None:
     assert against_rows("account", {"a": BALANCE}, {"a": BALANCE}) == []
     assert against_rows("account", {"a": BALANCE}, {"a": other}) == [
         "account a: owner is 'p' and must be 'o'"
+    ]
+
+
+def test_all_days_together_bring_what_the_ledger_says() -> None:
+    lines = {
+        "t1": ExpectedLine(account_id="a", amount=70, balance=70),
+        "t2": ExpectedLine(account_id="a", amount=-30, balance=40),
+        "m/MoneySent": ExpectedLine(account_id="a", amount=-5, balance=None),
+        "m/MoneyReceived": ExpectedLine(account_id="b", amount=5, balance=None),
+    }
+    days = {
+        "2026-01-31": DailyTotal(day="2026-01-31", paid_in=70, transactions=1),
+        "2026-02-01": DailyTotal(day="2026-02-01", paid_out=30, transferred=5, transactions=2),
+    }
+    assert against_days(Ledger(lines=lines), days) == []
+    del days["2026-01-31"]
+    assert against_days(Ledger(lines=lines), days) == [
+        "paid in is 0 and must be 70",
+        "moves is 2 and must be 3",
     ]
