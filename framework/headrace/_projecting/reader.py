@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from sqlalchemy import Table, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from headrace._projecting.joining import JoinedReader
 from headrace._projecting.projection import Projection
 from headrace._projecting.tables import row_of
 from headrace.errors import ProjectionError
@@ -19,6 +20,7 @@ from headrace.errors import ProjectionError
 __all__ = ["ProjectionReader", "read_page"]
 
 R = TypeVar("R", bound=BaseModel)
+S = TypeVar("S", bound=BaseModel)
 
 # Rows per page of a stream: a few hundred kilobytes, and few round trips.
 _PAGE_ROWS: Final = 1_000
@@ -69,6 +71,19 @@ class ProjectionReader(Generic[R]):
                 f" {equals!r}; use rows(), or SQL of your own"
             )
         return [row_of(self._projection, row) for row in rows]
+
+    def join(self, other: "ProjectionReader[S]", *, on: str) -> JoinedReader[R, S]:
+        """Returns a reader of these rows, each with the other projection's row that it names.
+
+        Args:
+            other: a reader of the other projection.
+            on: the field of these rows that holds a key of the other's.
+
+        Raises:
+            ValueError: the rows have no such field, or it is no text.
+        """
+        others = (other._projection, other._table)  # noqa: SLF001 - another one of this class
+        return JoinedReader(self._engine, (self._projection, self._table), others, on)
 
     async def count(self) -> int:
         """Returns how many rows there are."""

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 
 from headrace._domain.stream import EventStream
 from headrace._projecting.folding import fold_streams
+from headrace.spark.events import read_events
 from headrace.spark.job import run_fold
 from headrace.spark.native import plan_native
 from headrace.spark.plan import FoldPlan, module_folder
@@ -166,3 +168,46 @@ async def test_every_declared_fold_makes_the_rows_that_python_makes(
             {key: repr(row) for key, row in wanted.items()}
         )
         assert len(rows) >= 2
+
+
+async def test_events_are_typed_frames_and_what_is_not_read_is_reported(
+    spark: Any, broker: Any, declared: Any
+) -> None:
+    history = make_history(declared, 11)[:24]
+    forgotten = declared.app.serializer.encode_stream(history[-1]).replace(
+        b'"name":"', b'"name":"Forgotten'
+    )
+    await publish(declared, broker.address, [*history[:-1], *history[:4], history[10]])
+    async with Producer(broker.address) as producer:
+        await producer.send(
+            Message(topic=TOPIC, key=history[-1].aggregate_id, headers={}, body=forgotten)
+        )
+    events = read_events(spark, APP, broker=broker.address, incomplete="report")
+    report = events.report()
+    assert report.events == sum(len(one.events) for one in history)
+    assert (report.duplicates, report.missing) == (5, ())
+    assert sum(report.unknown.values()) == len(history[-1].events)
+    assert all(name.startswith("Forgotten") for name in report.unknown)
+
+    paid = events.of(declared.Paid)
+    assert dict(paid.dtypes)["price"] == "decimal(38,18)"
+    found = {
+        (row["context"]["aggregate_id"], row["context"]["version"], row["context"]["sequence"]):
+        (row["amount"], row["price"], row["on"], row["at"], row["partner"], row["rate"])
+        for row in paid.collect()
+    }  # fmt: skip
+    assert found == {
+        (context.aggregate_id, context.version, context.sequence):
+        (event.amount, event.price, event.on, event.at and naive(event.at), event.partner, event.rate)
+        for one in history[:-1] for event, context in one.contexts()
+        if type(event) is declared.Paid
+    }  # fmt: skip
+
+    strict = read_events(spark, APP, broker=broker.address)
+    with pytest.raises(PySparkException, match="the events are not complete: Forgotten"):
+        strict.of(declared.Moved).count()
+
+
+def naive(moment: datetime) -> datetime:
+    """A moment as PySpark hands it out: in the zone of this process, which is not told."""
+    return moment.astimezone().replace(tzinfo=None)

@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 from headrace._projecting.folding import find_touches, fold, fold_streams
 from headrace._projecting.projection import Projection
+from headrace._projecting.summaries import count, first, last, max_, min_, sum_
+from headrace._projecting.terms import field
 from headrace.errors import ProjectionError
 
 
@@ -133,3 +136,75 @@ def test_any_batching_gives_the_same_rows(
                 del rows[key]
         streams = streams[size:]
     assert rows == at_once
+
+
+class Kept(BaseModel):
+    key: str
+    total: int = 0
+    times: int = 0
+    first: int | None = None
+    last: int = 0
+    smallest: int | None = None
+    largest: int | None = None
+
+
+def make_kept(domain: Any) -> Projection[Kept]:
+    """Declared columns for two rows of every event, and a fold that deletes."""
+    kept = Projection("kept", row=Kept, key="key")
+    for key in ("context.aggregate_id", "context.command_id"):
+        kept.on(
+            domain.Added,
+            key=key,
+            where=field("amount") != 4,
+            total=sum_("amount"),
+            times=count(),
+            first=first("amount"),
+            last=last("amount"),
+            smallest=min_("amount"),
+            largest=max_("amount"),
+        )
+
+    @kept.fold(key=lambda event, context: [context.aggregate_id, "cleared"])
+    def cleared(row: Kept | None, event: domain.Cleared, context: Any, key: str) -> Kept | None:
+        return Kept(key=key, times=row.times + 1 if row else 1) if key == "cleared" else None
+
+    return kept
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=STREAMS, sizes=st.lists(st.integers(1, 9), min_size=40, max_size=40))
+def test_declared_columns_hold_what_the_events_of_their_row_hold(
+    domain: Any, steps: list[Any], sizes: list[int]
+) -> None:
+    kept = make_kept(domain)
+    streams = [
+        domain.stream(key, n, domain.Added(amount=amount) if amount else domain.Cleared())
+        for n, (key, amount) in enumerate(steps, start=1)
+    ]
+    rows: dict[str, Kept] = {}
+    rest = list(streams)
+    for size in sizes:
+        for key, row in fold_streams(kept, rows, rest[:size]).items():
+            rows.pop(key, None)
+            if row is not None:
+                rows[key] = row
+        rest = rest[size:]
+    amounts: dict[str, list[int]] = {}
+    clears = 0
+    for n, (key, amount) in enumerate(steps, start=1):
+        if amount == 0:
+            amounts.pop(key, None)
+            clears += 1
+        elif amount != 4:
+            amounts.setdefault(key, []).append(amount)
+            amounts.setdefault(f"{key}-{n}", []).append(amount)
+    expected = {
+        key: Kept(
+            key=key, total=sum(seen), times=len(seen), first=seen[0], last=seen[-1],
+            smallest=min(seen), largest=max(seen),
+        )
+        for key, seen in amounts.items()
+    }  # fmt: skip
+    if clears:
+        expected["cleared"] = Kept(key="cleared", times=clears)
+    assert rows == expected
