@@ -106,11 +106,13 @@ class _Branch:
 
 def plan_native(serializer: JsonSerializer, projection: Projection[Any]) -> NativeFold | None:
     """Returns a projection as SQL; None where it has to be folded in Python."""
-    rules = projection.summary_rules
-    operations = _operations(projection, rules or ())
+    types = [each for each in serializer.events.types.values() if projection.declared_for(each)]
+    # Those for a base class may have no event left that has no rules of its own.
+    met = {rule for each in types for rule in projection.declared_for(each)}
+    rules = [rule for rule in projection.summary_rules or () if rule in met]
+    operations = _operations(projection, rules)
     if not rules or operations is None:
         return None
-    types = [each for each in serializer.events.types.values() if projection.declared_for(each)]
     keys = list(dict.fromkeys(repr(rule.key) for rule in rules))
     branches = [branch for rule in rules for branch in _branches(projection, rule, types, keys)]
     query = _Query(by_aggregate=projection.keyed_by_aggregate)

@@ -51,6 +51,9 @@ T = TypeVar("T")
 _LIVE_WAIT_MS: Final = 60_000
 # Messages applied per transaction while catching up; the live runner's own default.
 _CATCH_UP_MESSAGES: Final = 1_000
+# Messages from which on a declared projection is run as SQL: Spark takes seconds to compile it, in
+# which as many are folded in Python.
+_NATIVE_MESSAGES_MIN: Final = 200_000
 # A cancelled Spark job ends within a task's next batch; longer is not waited for.
 _CANCEL_GRACE_MS: Final = 30_000
 
@@ -170,7 +173,8 @@ class _Work:
             async with self.read_models.snapshot() as connection:
                 base = await read_base(connection, self._target(shadow), codec)
         slices = await self._capture(begin)
-        self.phases.begin("fold", sum(piece.records for piece in slices))
+        ahead = sum(piece.records for piece in slices)
+        self.phases.begin("fold", ahead)
         plan = replace(self.plan, slices=tuple(slices))
         folded = await _in_thread(
             self.session,
@@ -181,7 +185,7 @@ class _Work:
                 plan,
                 keyed_by_aggregate=self.projection.keyed_by_aggregate,
                 base=base,
-                native=self.native,
+                native=self.native if ahead >= _NATIVE_MESSAGES_MIN else None,
             ),
         )
         end = {(piece.queue.topic, piece.queue.queue_id): piece.end for piece in slices}

@@ -98,6 +98,18 @@ def test_several_keys_are_several_places() -> None:
     )
 
 
+def test_a_rule_that_no_event_is_left_for_is_left_out() -> None:
+    def define(tills: Projection[Row]) -> None:
+        tills.on(DomainEvent, key="context.command_id", total=count())
+        for each in (Paid, Refunded, Closed):
+            tills.on(each, total=count())
+
+    native, _, _ = plan(define)
+    assert len(native.keys) == 1
+    assert "c_command_id" not in native.keys[0]
+    assert native.reading.context == ("aggregate_id",)
+
+
 def test_rules_that_one_event_may_meet_both_are_added_up_apart() -> None:
     def define(tills: Projection[Row]) -> None:
         tills.on(Paid, total=sum_("amount"))

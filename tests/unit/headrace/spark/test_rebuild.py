@@ -225,3 +225,24 @@ def test_without_the_extra_the_import_names_the_command(missing: str) -> None:
     assert done.returncode == 1
     assert "ExtraMissing: rebuilding with Spark needs" in done.stderr
     assert "pip install 'headrace[spark]'" in done.stderr
+
+
+@pytest.mark.parametrize(("least", "used"), [(4, True), (5, False)])
+async def test_only_many_messages_are_worth_a_query(
+    ledger: Any, live: Any, spark: Any, monkeypatch: pytest.MonkeyPatch, least: int, used: bool
+) -> None:
+    as_sql = object()
+    given: list[object] = []
+    run_fold = rebuild_module.run_fold
+
+    def watched(*arguments: Any, native: Any, **named: Any) -> Any:
+        given.append(native)
+        return run_fold(*arguments, **named)
+
+    monkeypatch.setattr(rebuild_module, "plan_native", lambda *of: as_sql)
+    monkeypatch.setattr(rebuild_module, "run_fold", watched)
+    monkeypatch.setattr(rebuild_module, "_NATIVE_MESSAGES_MIN", least)
+    await rebuild(
+        ledger.path, "accounts", broker=BROKER, read_models_url=live.url, spark=spark, verify=False
+    )
+    assert given == [as_sql if used else None]
