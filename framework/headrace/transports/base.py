@@ -6,6 +6,7 @@ adapters: `local` (in one process) and `queue` (the broker).
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
