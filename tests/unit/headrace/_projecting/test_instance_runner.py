@@ -295,27 +295,29 @@ async def test_a_crash_at_any_moment_ends_in_the_same_commands_with_the_same_ids
     assert len({command_id for _, command_id, _ in bus.ids}) == len(expected)
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
-async def test_members_that_are_killed_and_come_back_during_rebalances_move_everything_once(
+@pytest.fixture
+async def topic(domain: Any) -> LocalTransport:
+    transport = LocalTransport()
+    await transport.ensure_topic(domain.topic, queues=4, forever=True)
+    return transport
+
+
+@pytest.fixture
+def make_member(
+    topic: LocalTransport,
     make_process: Any,
     sqlite_models: Any,
     store: Any,
     serializer: Any,
     settings: Any,
-    domain: Any,
     bus: FakeBus,
     clock: Any,
-    seed: int,
-) -> None:
-    """The history is checked against one pure fold: of each instance, and of all commands."""
-    chance = random.Random(seed)
-    topic = LocalTransport()
-    await topic.ensure_topic(domain.topic, queues=4, forever=True)
-    process, keys = make_process(), [f"k{number}" for number in range(6)]
+) -> Callable[[], asyncio.Task[None]]:
+    """Starts a member of the process's group on a topic whose queues are shared out."""
 
-    async def member() -> None:
-        await ProcessRunner(
-            process=process,
+    def start() -> asyncio.Task[None]:
+        runner = ProcessRunner(
+            process=make_process(),
             app_name="shop",
             read_models=sqlite_models,
             store=store,
@@ -325,21 +327,44 @@ async def test_members_that_are_killed_and_come_back_during_rebalances_move_ever
             settings=settings,
             clock=clock,
             sweep_ms=1,
-        ).run()
+        )
+        return asyncio.create_task(runner.run())
 
-    members = [asyncio.create_task(member()) for _ in range(3)]
-    versions = dict.fromkeys(keys, 0)
+    return start
+
+
+async def kill(*members: asyncio.Task[None]) -> None:
+    for member in members:
+        member.cancel()
+    await asyncio.gather(*members, return_exceptions=True)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+async def test_members_that_are_killed_and_come_back_during_rebalances_move_everything_once(
+    topic: LocalTransport,
+    make_member: Any,
+    make_process: Any,
+    sqlite_models: Any,
+    serializer: Any,
+    domain: Any,
+    bus: FakeBus,
+    clock: Any,
+    seed: int,
+) -> None:
+    """The history is checked against one pure fold: of each instance, and of all commands."""
+    chance = random.Random(seed)
+    members = [make_member() for _ in range(3)]
+    streams: dict[str, list[Any]] = {f"k{number}": [] for number in range(6)}
     for _ in range(40):
-        key = chance.choice(keys)
-        versions[key] += 1
-        body = serializer.encode_stream(domain.stream(key, versions[key]))
+        key = chance.choice(list(streams))
+        streams[key].append(domain.stream(key, len(streams[key]) + 1))
+        body = serializer.encode_stream(streams[key][-1])
         for _ in range(chance.choice([1, 1, 2, 3])):
             await topic.publish(Outgoing(topic=domain.topic, key=key, body=body))
         if chance.random() < 0.3:
             victim = chance.randrange(len(members))
-            members[victim].cancel()
-            await asyncio.gather(members[victim], return_exceptions=True)
-            members[victim] = asyncio.create_task(member())
+            await kill(members[victim])
+            members[victim] = make_member()
         for _ in range(chance.randrange(30)):
             await asyncio.sleep(0)
     ends = {each.queue[1]: each.end for each in await topic.waiting(domain.topic, {}) if each.end}
@@ -347,27 +372,19 @@ async def test_members_that_are_killed_and_come_back_during_rebalances_move_ever
         await asyncio.sleep(0)
     # What somebody committed who was killed before sending it, the others send.
     clock.advance(10_000)
-    expected = set()
-    for key in keys:
-        streams = [domain.stream(key, version) for version in range(1, versions[key] + 1)]
+
+    process, expected = make_process(), set()
+    for key, history in streams.items():
         progress = None
-        for stream in streams:
-            done = process.react(progress, key, stream)
-            assert done is not None
-            progress, envelopes = done
+        for stream in history:
+            progress, envelopes = process.react(progress, key, stream)
             expected |= {
                 (one.aggregate_id, one.command_id, one.command.model_dump_json())
                 for one in envelopes
             }
-        if streams:
-            found = await Processes(sqlite_models).get("copies", key)
-            assert (found.state, found.seen) == (
-                process.refold(key, streams).state.model_dump(),
-                len(streams),
-            )
+        found = await Processes(sqlite_models).get("copies", key)
+        assert (found.state, found.seen) == (progress.state.model_dump(), len(history))
     while not expected <= bus.ids:
         await asyncio.sleep(0)
-    for task in members:
-        task.cancel()
-    await asyncio.gather(*members, return_exceptions=True)
+    await kill(*members)
     assert bus.ids == expected
