@@ -12,6 +12,8 @@ PURE = [
     "headrace._eventing.batching",
     "headrace._projecting.folding",
     "headrace._projecting.gate",
+    "headrace._projecting.process",
+    "headrace._projecting.workflows",
     "headrace_mq.broker.groups",
     "headrace_mq.broker.locks",
     "headrace_mq.broker.schedule",

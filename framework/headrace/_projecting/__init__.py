@@ -8,6 +8,11 @@ Event topic to read models and process managers: the event side.
     generations  shadow tables and the switch   verify    two generations, row for row
     read_models  the database of all this       runner    the live loop
     workflows    what a process manager is      process_runner  its loop
+    process      one with a state per instance  instance_runner its loop
+    instances    one batch in one transaction   stuck     parked instances taken up again
+    processes    what runs, what stands still   reacting  which loop a manager runs in
+    lag          how far behind projections are heartbeat beats, so that the lag is true
+    alarms       parked aggregates, told        watching  all three, for an application
 
 Sits between: the event topic, the event store, which fills gaps, and the database of read models.
 Knows no command handler and no broker.
