@@ -1,7 +1,7 @@
 """
 How fast the queue is, beside what this machine can do at best in the same run.
 
-    python -m benchmarks.mq [W1 W2 W3 W4 W5 idle] [--flush always|interval] [--runs 3] [--scale 1]
+    python -m benchmarks.mq [W1 W2 W3 W4 W5 W6 idle] [--flush always|interval] [--runs 3] [--scale 1]
 
     W1    one producer process: `send_many` in hundreds and thousands, `send` from 1,000 tasks, one
           message awaited at a time
@@ -9,6 +9,8 @@ How fast the queue is, beside what this machine can do at best in the same run.
     W3    reading a backlog of 200,000 messages, decoded and committed
     W4    end-to-end latency at 500 messages a second
     W5    producing and consuming at once
+    W6    reading a backlog of which one message of a hundred is wanted: picked out by the broker, or
+          by the reader
     idle  1,000 connections that do nothing
 
 One line of JSON per case: bodies of 100 bytes, four queues, one broker process, acknowledgements
@@ -66,6 +68,7 @@ def cases(scale: float) -> list[Case]:
     both = {"group": "bench", "count": n(400_000), "stay": True, "queues": QUEUES}
     paced = {"group": "bench", "count": n(2_000), "timed": True, "queues": QUEUES}
     backlog = {"group": "bench", "count": n(BACKLOG)}
+    rare = backlog | {"priced": True}
     return [
         Case("W1", "send_many of 100", "send_many", many(100, 8, n(400_000))),
         Case(
@@ -82,13 +85,17 @@ def cases(scale: float) -> list[Case]:
              beside=("follow", paced)),
         Case("W5", "producing and consuming", "send_many", many(100, 8, n(400_000)),
              beside=("follow", both)),
+        Case("W6", "1 of 100, by the broker", "select", rare | {"at_broker": True},
+             backlog=n(BACKLOG)),
+        Case("W6", "1 of 100, by the reader", "select", rare | {"at_broker": False},
+             backlog=n(BACKLOG)),
         Case("idle", "1,000 connections", "connect",
              {"connections": IDLE_CONNECTIONS, "seconds": IDLE_SECONDS}),
     ]  # fmt: skip
 
 
-async def fill(address: str, topic: str, count: int) -> None:
-    asked = many(1_000, 1, count) | {"topic": topic}
+async def fill(address: str, topic: str, count: int, *, priced: bool) -> None:
+    asked = many(1_000, 1, count) | {"topic": topic, "priced": priced}
     async with client("send_many", address, asked) as child:
         await child.run()
 
@@ -118,7 +125,7 @@ async def measure(case: Case, flush: str, folder: Path, runs: int) -> dict[str, 
         async with Producer(address) as producer:
             await producer.create_topic("bench", QUEUES)
         if case.backlog:
-            await fill(address, "bench", case.backlog)
+            await fill(address, "bench", case.backlog, priced=case.asked.get("priced", False))
         before = resident_bytes(server.pid)
         clients = [
             await stack.enter_async_context(

@@ -31,10 +31,17 @@ BODY = b"x" * 100
 IN_FLIGHT_MAX = 50_000
 
 
-def messages(topic: str, count: int, *, keyed: bool, offset: int = 0) -> list[Message]:
-    """Messages of 100 bytes, with keys of about ten characters or without."""
+def messages(
+    topic: str, count: int, *, keyed: bool, offset: int = 0, priced: bool = False
+) -> list[Message]:
+    """Messages of 100 bytes, with keys of about ten characters or without, and with a price or not."""
     return [
-        Message(topic=topic, body=BODY, key=f"key-{(offset + n) % 5_000}" if keyed else "")
+        Message(
+            topic=topic,
+            body=BODY,
+            key=f"key-{(offset + n) % 5_000}" if keyed else "",
+            headers={"price": str(n % 100)} if priced else {},
+        )
         for n in range(count)
     ]
 
@@ -44,8 +51,10 @@ async def send_many(stack: AsyncExitStack, address: str, asked: Mapping[str, Any
     producer = await stack.enter_async_context(Producer(address))
     size, tasks = asked["size"], asked["tasks"]
     rounds = asked["count"] // size // tasks
+    keyed, priced = asked["keyed"], asked.get("priced", False)
     parts = [
-        messages(asked["topic"], size, keyed=asked["keyed"], offset=n * size) for n in range(tasks)
+        messages(asked["topic"], size, keyed=keyed, offset=n * size, priced=priced)
+        for n in range(tasks)
     ]
 
     async def keep_sending(part: list[Message]) -> None:
@@ -110,6 +119,34 @@ async def consume(_: AsyncExitStack, address: str, asked: Mapping[str, Any]) -> 
             await consumer.commit()
             seconds = time.perf_counter() - began
         return {"count": taken, "seconds": seconds}
+
+    return run
+
+
+async def select(_: AsyncExitStack, address: str, asked: Mapping[str, Any]) -> Run:
+    """A member of a group that wants one message of a hundred, and has it picked out here or there."""
+    runs = 0
+
+    async def run() -> Said:
+        nonlocal runs
+        runs += 1
+        topic, at_broker, count = asked["topic"], asked["at_broker"], asked["count"]
+        consumer = Consumer(
+            address,
+            group=f"{asked['group']}-{runs}",
+            topics={topic: "price >= 99" if at_broker else ""},
+            settings=ConsumerSettings(in_flight_max=IN_FLIGHT_MAX),
+        )
+        async with consumer:
+            began = time.perf_counter()
+            wanted = 0
+            while wanted < count // 100:
+                records = await consumer.poll()
+                consumer.ack_all(records)
+                wanted += sum(float(record.headers["price"]) >= 99 for record in records)
+            await consumer.commit()
+            seconds = time.perf_counter() - began
+        return {"count": count, "seconds": seconds}
 
     return run
 
@@ -202,7 +239,7 @@ async def connect(stack: AsyncExitStack, address: str, asked: Mapping[str, Any])
 
 
 TASKS = {
-    task.__name__: task for task in (send_many, send, consume, read_columns, follow, pace, connect)
+    task.__name__: task for task in (send_many, send, consume, read_columns, select, follow, pace, connect)
 }  # fmt: skip
 
 

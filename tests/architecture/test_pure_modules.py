@@ -22,6 +22,7 @@ PURE = [
     "headrace_mq.client.allocation.*",
     "headrace_mq.client.process_queue",
     "headrace_mq.client.rebalance",
+    "headrace_mq.filters.*",
     "headrace_mq.protocol.*",
     "headrace_mq.store.retention",
     "headrace_mq.testing.history",

@@ -5,8 +5,9 @@ Sits between: `handlers`, which read and change it, and `server`, which fills it
 to the event loop's thread, so nothing here is locked.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from headrace_mq._net.server import Connection, FrameServer
 from headrace_mq._runtime.clock import Clock
@@ -21,6 +22,7 @@ from headrace_mq.broker.producers import Producers
 from headrace_mq.broker.scheduler import Scheduler
 from headrace_mq.broker.topics import Topics
 from headrace_mq.broker.traffic import Meters
+from headrace_mq.filters.filter import Filter
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import BatchHeader
 from headrace_mq.protocol.bodies import encode
@@ -33,6 +35,8 @@ __all__ = ["BrokerState"]
 
 # What a FETCH answer may need besides its batches: the states of about 100 queues.
 _STATES_BYTES_MAX = 16 << 10
+# Conditions kept compiled: one for each group that filters, far more than a broker has.
+_FILTERS_MAX = 1_024
 _TURN_STEP = 0x9E37_79B9_7F4A_7C15  # 2^64 / golden ratio
 _TURN_BITS = 64
 
@@ -47,6 +51,7 @@ class BrokerState:
         produced: what producers sent, by queue.
         fetched: what readers were given, by queue.
         fetched_by: what groups were given, by group and queue.
+        filters: compiles a condition, and keeps those that are asked for again and again.
         stopping: whether new messages are refused.
         body_bytes_max: the largest body of a frame after the handshake.
         states_bytes_max: what the queue states of one FETCH answer may take.
@@ -78,6 +83,9 @@ class BrokerState:
     body_bytes_max: int = field(init=False)
     states_bytes_max: int = field(init=False)
     batch_bytes_max: int = field(init=False)
+    filters: Callable[[str], Filter] = field(
+        default_factory=lambda: lru_cache(_FILTERS_MAX)(Filter)
+    )
     _turn: int = 0
 
     def __post_init__(self) -> None:

@@ -9,7 +9,7 @@ away meanwhile, and `handing_over` gives revoked queues to their new owners.
 
 import asyncio
 import uuid
-from collections.abc import Collection, Coroutine, Iterable, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -30,12 +30,13 @@ from headrace_mq.client.handling import Batch, Handler
 from headrace_mq.client.local_offsets import LocalOffsets
 from headrace_mq.client.locks import QueueLocks
 from headrace_mq.client.membership import Listeners, Membership, Subscription
-from headrace_mq.client.pulling import Pulling
+from headrace_mq.client.pulling import Asking, Pulling
 from headrace_mq.client.rebalance import STRATEGIES
 from headrace_mq.client.running import Running
 from headrace_mq.client.shares import Shares, limits_of
 from headrace_mq.client.starting import OffsetLoader, find_starts, offsets_at
 from headrace_mq.errors import ConnectionLost, MessageQueueError
+from headrace_mq.filters.filter import filters_of
 from headrace_mq.message import QueueRef, Record, check_topic
 from headrace_mq.protocol.bodies import GroupChanged, decode
 from headrace_mq.protocol.codes import RequestCode
@@ -70,7 +71,9 @@ class Consumer:
     Args:
         address: the broker's `host:port`.
         group: the group; its members share the queues.
-        topics: one or more; those that do not exist yet are waited for.
+        topics: one or more; those that do not exist yet are waited for. A mapping says which
+            messages of each are wanted, all for an empty text: `{"orders": "price > 10"}`
+            (`headrace_mq.filters.filter.Filter`); all members of the group must want the same.
         settings: limits and times.
         load_offsets: given queues, returns where to begin; for applications that keep offsets
             beside their own data. Nothing is then committed to the broker.
@@ -84,7 +87,7 @@ class Consumer:
         address: str,
         *,
         group: str,
-        topics: Sequence[str],
+        topics: Sequence[str] | Mapping[str, str],
         settings: ConsumerSettings | None = None,
         load_offsets: OffsetLoader | None = None,
         strategy: Strategy | None = None,
@@ -100,6 +103,7 @@ class Consumer:
             raise ValueError("offsets are kept in broadcast_file or by load_offsets; choose one")
         self._group = group
         self._topics = [check_topic(topic) for topic in topics]
+        self._asking = Asking(group, filters_of(topics))
         self._settings = settings or ConsumerSettings()
         self._load_offsets = load_offsets
         self._clock = clock or SystemClock()
@@ -186,7 +190,7 @@ class Consumer:
             self._shares,
             settings=self._settings,
             clock=self._clock,
-            group=self._group,
+            asking=self._asking,
             on_records=self._delivering.wake,
             on_error=self._delivering.fail,
         )

@@ -90,6 +90,10 @@ class ProcessQueue:
         self._bytes += sum(held.values())
         self._end = offsets[-1] + 1
 
+    def pass_over(self, end: int) -> None:
+        """Counts everything below an offset that was not taken as finished."""
+        self._end = max(self._end, end)
+
     def finish(self, offset: int) -> bool:
         """Finishes an offset; False where it is not in flight (finished already, or never taken)."""
         size = self._open.pop(offset, None)

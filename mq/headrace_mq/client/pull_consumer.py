@@ -14,10 +14,11 @@ from headrace_mq._net.link import Link
 from headrace_mq._runtime.clock import Clock, SystemClock
 from headrace_mq.client.delivering import Delivering
 from headrace_mq.client.locks import QueueLocks
-from headrace_mq.client.pulling import Pulling
+from headrace_mq.client.pulling import Asking, Pulling
 from headrace_mq.client.shares import Shares, limits_of
 from headrace_mq.client.starting import find_starts, offsets_at
 from headrace_mq.errors import Closed
+from headrace_mq.filters.filter import filters_of
 from headrace_mq.message import QueueRef, Record
 from headrace_mq.protocol.bodies import CommitOffsets, CommittedOffset, encode
 from headrace_mq.protocol.codes import RequestCode
@@ -34,6 +35,7 @@ class PullConsumer:
         group: begin where this group stands, and commit for it; it must have no members. Empty:
             begin where the settings say, commit nothing.
         settings: limits and times.
+        filters: which messages of a topic are wanted, as `Consumer` takes them with its topics.
         clock: the time.
     """
 
@@ -43,9 +45,11 @@ class PullConsumer:
         *,
         group: str = "",
         settings: ConsumerSettings | None = None,
+        filters: Mapping[str, str] | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._group = group
+        self._asking = Asking(group, filters_of(filters or {}))
         self._settings = settings or ConsumerSettings()
         self._clock = clock or SystemClock()
         self._link = Link(
@@ -70,7 +74,7 @@ class PullConsumer:
             self._shares,
             settings=self._settings,
             clock=self._clock,
-            group=self._group,
+            asking=self._asking,
             on_records=self._delivering.wake,
             on_error=self._delivering.fail,
         )

@@ -10,14 +10,15 @@ Sits between: `shares`, which say what to ask for and take what comes, and the b
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import structlog
 
 from headrace_mq._net.link import Answer, Link
 from headrace_mq._runtime.clock import Clock
-from headrace_mq.client.columns import decode_record_columns
+from headrace_mq.client.columns import RecordColumns, decode_record_columns, from_records
 from headrace_mq.client.shares import Share, Shares
 from headrace_mq.errors import (
     ConnectionLost,
@@ -27,19 +28,22 @@ from headrace_mq.errors import (
     MessageQueueError,
     ResponseCode,
 )
-from headrace_mq.message import QueueRef
+from headrace_mq.filters.filter import Filter
+from headrace_mq.message import QueueRef, Record
 from headrace_mq.protocol.batch import check_head, decode_records, split_batches
 from headrace_mq.protocol.bodies import (
     Fetch,
     FetchedQueue,
     FetchFrom,
+    TopicFilter,
     decode_fetch_answer,
     encode,
 )
 from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.protocol.sieve import selected_of
 from headrace_mq.settings import ConsumerSettings
 
-__all__ = ["Pulling"]
+__all__ = ["Asking", "Pulling"]
 
 # The broker's limit of queues in one fetch.
 QUEUES_PER_FETCH_MAX = 1_024
@@ -55,6 +59,13 @@ TROUBLE_PAUSE_MS = 1_000
 _log = structlog.get_logger(__name__)
 
 
+class Asking(NamedTuple):
+    """The group that reads, and what it wants of a topic: all of those without a filter."""
+
+    group: str
+    filters: Mapping[str, Filter]
+
+
 class Pulling:
     """The fetches of one consumer.
 
@@ -63,7 +74,7 @@ class Pulling:
         shares: the consumer's queues.
         settings: how much and how long.
         clock: tells quick answers from waited ones.
-        group: named to the broker.
+        asking: for whom.
         on_records: called when records were buffered.
         on_error: takes an error that the application must see.
     """
@@ -75,7 +86,7 @@ class Pulling:
         *,
         settings: ConsumerSettings,
         clock: Clock,
-        group: str,
+        asking: Asking,
         on_records: Callable[[], None],
         on_error: Callable[[Exception], None],
     ) -> None:
@@ -83,7 +94,7 @@ class Pulling:
         self._shares = shares
         self._settings = settings
         self._clock = clock
-        self._group = group
+        self._group, self._filters = asking
         self._on_records = on_records
         self._on_error = on_error
         self._loop = asyncio.get_running_loop()
@@ -119,11 +130,17 @@ class Pulling:
                 self._fetch([share])
 
     def _fetch(self, shares: Sequence[Share]) -> None:
+        topics = {share.queue.topic for share in shares} if self._filters else ()
         request = Fetch(
             queues=[FetchFrom(*share.queue, share.window.end) for share in shares],
             bytes_max=self._settings.fetch_bytes_max,
             wait_ms=self._settings.fetch_wait_ms,
             group=self._group,
+            filters=[
+                TopicFilter(name, self._filters[name].text)
+                for name in sorted(topics)
+                if name in self._filters
+            ],
         )
         number = self._next_fetch
         self._next_fetch += 1
@@ -189,6 +206,10 @@ class Pulling:
         else:
             for share in asked.values():
                 share.alone = False
+            for state in states.queues:
+                passed = asked.get(QueueRef(state.topic, state.queue_id))
+                if passed is not None and state.next >= 0:
+                    self._shares.pass_over(passed, state.next)
         return taken, trouble
 
     def _take_batch(self, asked: dict[QueueRef, Share], batch: memoryview) -> int:
@@ -196,17 +217,34 @@ class Pulling:
         check_head(batch)
         if self._shares.in_columns:
             columns = decode_record_columns(batch)
-            share = asked.get(columns.queue)
+            share = self._reader(asked, columns.queue, columns.offset)
             if share is None:
                 return 0
-            _tell_missing(share, columns.offset)
-            return self._shares.take_columns(share, columns)
+            chosen = self._chosen_columns(columns)
+            return sum(self._shares.take_columns(share, one) for one in chosen)
         records = decode_records(batch)
-        share = asked.get(records[0].queue)
+        share = self._reader(asked, records[0].queue, records[0].offset)
         if share is None or records[-1].offset < share.window.end:
             return 0
-        _tell_missing(share, records[0].offset)
-        return self._shares.take(share, records)
+        return self._shares.take(share, self._chosen(records[0].queue.topic, records))
+
+    def _reader(
+        self, asked: Mapping[QueueRef, Share], queue: QueueRef, offset: int
+    ) -> Share | None:
+        share = asked.get(queue)
+        if share is not None and queue.topic not in self._filters:
+            _tell_missing(share, offset)
+        return share
+
+    def _chosen(self, topic: str, records: list[Record]) -> list[Record]:
+        wanted = self._filters.get(topic)
+        return records if wanted is None else selected_of(records, wanted)
+
+    def _chosen_columns(self, columns: RecordColumns) -> Sequence[RecordColumns]:
+        topic = columns.queue.topic
+        if topic not in self._filters:
+            return [columns]
+        return from_records(self._chosen(topic, columns.records()))
 
     def _isolate(self, shares: Sequence[Share], error: MessageQueueError) -> None:
         """Finds the queue whose batch cannot be read, by asking for each one alone, and stops it.

@@ -4,7 +4,7 @@ A consumer with everything that retrying needs: the retry topic, a producer, and
 Sits between: an application, and `consumer` with `retrying`.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 
 from headrace_mq._runtime.clock import Clock
@@ -29,7 +29,8 @@ class RetryingConsumer:
     Args:
         address: the broker's `host:port`.
         group: the group; all its members have to retry in the same way.
-        topics: one or more.
+        topics: one or more, with or without conditions, as with `Consumer`; what is retried comes
+            again in any case.
         settings: of the consumer.
         retry: delays, and how often.
         strategy: how queues are divided, as with `Consumer`.
@@ -41,7 +42,7 @@ class RetryingConsumer:
         address: str,
         *,
         group: str,
-        topics: Sequence[str],
+        topics: Sequence[str] | Mapping[str, str],
         settings: ConsumerSettings | None = None,
         retry: RetrySettings | None = None,
         strategy: Strategy | None = None,
@@ -56,7 +57,10 @@ class RetryingConsumer:
         self.consumer = Consumer(
             address,
             group=group,
-            topics=[*topics, self._retry_topic],
+            topics={
+                **(topics if isinstance(topics, Mapping) else dict.fromkeys(topics, "")),
+                self._retry_topic: "",
+            },
             settings=settings,
             strategy=strategy,
             clock=clock,

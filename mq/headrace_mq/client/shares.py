@@ -217,6 +217,12 @@ class Shares:
         share.columns.append(fresh)
         return len(fresh)
 
+    def pass_over(self, share: Share, end: int) -> None:
+        """Leaves out what the broker did not select, up to an offset."""
+        if self._shares.get(share.queue) is share:
+            share.window.pass_over(end)
+            share.full = share.window.is_full(self._limits)
+
     def deliver_columns(self) -> list[RecordColumns]:
         """Hands out what is buffered as columns, in offset order per queue."""
         self._turn(in_columns=True)

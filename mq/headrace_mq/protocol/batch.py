@@ -60,6 +60,7 @@ __all__ = [
     "sound_batch",
     "split_batches",
     "tag_bit",
+    "unpacked",
 ]
 
 MAGIC = b"HRB1"
@@ -396,15 +397,20 @@ def split_batches(buffer: bytes | bytearray | memoryview, at: int = 0) -> Iterat
         at += length
 
 
+def unpacked(batch: bytes | bytearray | memoryview, header: BatchHeader) -> bytes | memoryview:
+    """The payload of one whole batch as msgpack; raises DataCorrupt if it does not unpack."""
+    payload = memoryview(batch)[header.payload_at : header.length]
+    return _decompress(header.codec, payload, header.plain_bytes)
+
+
 def decode_columns(batch: bytes | bytearray | memoryview, header: BatchHeader) -> Columns:
     """Decodes the payload of one whole batch.
 
     Raises:
         DataCorrupt: the payload does not decode or its columns differ in length.
     """
-    payload = memoryview(batch)[header.payload_at : header.length]
     try:
-        columns = Columns(*_decode_columns(_decompress(header.codec, payload, header.plain_bytes)))
+        columns = Columns(*_decode_columns(unpacked(batch, header)))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DataCorrupt(f"the payload of a record batch does not decode: {error}") from error
     count = header.count

@@ -48,6 +48,7 @@ __all__ = [
     "Reply",
     "ReplyPush",
     "TopicDescription",
+    "TopicFilter",
     "TopicsAnswer",
     "decode",
     "decode_fetch_answer",
@@ -113,20 +114,33 @@ class FetchFrom(Body, frozen=True):
     offset: int
 
 
+class TopicFilter(Body, frozen=True):
+    """Which messages of a topic are wanted: a condition of `headrace_mq.filters`."""
+
+    topic: str
+    condition: str
+
+
 class Fetch(Body, frozen=True):
-    """Reads from many queues at once; waits up to `wait_ms` when there is nothing to read."""
+    """Reads from many queues at once; waits up to `wait_ms` when there is nothing to read.
+
+    `filters` names the topics of which only some messages are wanted. The answer may have more than
+    was selected, never less.
+    """
 
     queues: list[FetchFrom]
     bytes_max: int
     wait_ms: int
     group: str = ""
+    filters: list[TopicFilter] = []
 
 
 class FetchedQueue(Body, frozen=True):
     """The state of one queue in a FETCH answer.
 
     `first` is the lowest offset held, `end` the next offset to be readable. `code` is
-    OFFSET_OUT_OF_RANGE or QUEUE_NOT_FOUND where the request cannot be served.
+    OFFSET_OUT_OF_RANGE or QUEUE_NOT_FOUND where the request cannot be served. `next` is for
+    filtered topics: where to go on, past what was not selected; -1 elsewhere.
     """
 
     topic: str
@@ -135,6 +149,7 @@ class FetchedQueue(Body, frozen=True):
     end: int
     code: int = 0
     sentence: str = ""
+    next: int = -1
 
 
 class FetchAnswer(Body, frozen=True):

@@ -4,15 +4,18 @@ FETCH: whole batches of many queues in one answer, now or as soon as there are s
 Sits between: the dispatcher and the store. Batches are passed on as the store returns them.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
+
+import msgspec
 
 from headrace_mq._net.server import Connection
 from headrace_mq.broker.long_poll import ParkedFetch
 from headrace_mq.broker.state import BrokerState
 from headrace_mq.errors import BrokerError, InvalidArgument, ResponseCode
+from headrace_mq.filters.filter import Filter, InvalidFilter
 from headrace_mq.message import QueueRef, check_topic
-from headrace_mq.protocol.batch import record_count
+from headrace_mq.protocol.batch import read_header, record_count
 from headrace_mq.protocol.bodies import (
     Fetch,
     FetchAnswer,
@@ -21,6 +24,7 @@ from headrace_mq.protocol.bodies import (
     encode_fetch_answer,
 )
 from headrace_mq.protocol.frame import Frame
+from headrace_mq.protocol.sieve import sieve
 
 __all__ = ["QUEUES_PER_FETCH_MAX", "answer_nothing", "fetch", "serve_parked"]
 
@@ -101,6 +105,14 @@ def _check(state: BrokerState, request: Fetch) -> None:
                 check_topic(topic)
             except ValueError as error:
                 raise InvalidArgument(str(error)) from error
+    try:
+        _filters(state, request)
+    except InvalidFilter as error:
+        raise InvalidArgument(str(error)) from error
+
+
+def _filters(state: BrokerState, request: Fetch) -> dict[str, Filter]:
+    return {one.topic: state.filters(one.condition) for one in request.filters}
 
 
 def _read(
@@ -115,6 +127,7 @@ def _read(
     """
     limit = state.batch_bytes_max
     budget = min(request.bytes_max, limit)
+    filters = _filters(state, request)
     states: list[FetchedQueue] = []
     batches: list[bytes | memoryview] = []
     used, states_bytes, coming = 0, 0, False
@@ -129,8 +142,10 @@ def _read(
         size = sum(map(len, found))
         while found and used and used + size > limit:
             size -= len(found.pop())
+        if found and queue.topic in filters:
+            status, found = _sieved(status, found, filters[queue.topic])
         states_bytes += _STATE_BYTES + len(status.topic) + len(status.sentence)
-        if states_bytes > state.states_bytes_max or (not found and not status.code):
+        if states_bytes > state.states_bytes_max or not (found or status.code or status.next >= 0):
             break
         states.append(status)
         batches += found
@@ -141,6 +156,15 @@ def _read(
             break
     answer = (encode_fetch_answer(FetchAnswer(states)), *batches) if states else None
     return _Found(answer, coming)
+
+
+def _sieved(
+    status: FetchedQueue, found: Sequence[bytes | memoryview], wanted: Filter
+) -> tuple[FetchedQueue, list[bytes | memoryview]]:
+    """What is selected of the batches, and where to go on behind the last one."""
+    passed = [part for batch in found for part in sieve(batch, wanted)]
+    next_offset = read_header(found[-1]).next_offset
+    return msgspec.structs.replace(status, next=next_offset), passed
 
 
 def _in_turn(state: BrokerState, queues: Collection[QueueRef]) -> Collection[QueueRef]:

@@ -134,3 +134,16 @@ def test_what_does_not_ascend_is_refused_whole(offsets: list[int]) -> None:
     with pytest.raises(ValueError, match="was taken before"):
         take(window, offsets)
     assert (len(window), window.end) == (0, 5)
+
+
+def test_what_is_passed_over_counts_as_finished() -> None:
+    window = ProcessQueue(5)
+    window.pass_over(8)
+    assert (window.end, window.lowest_unfinished, len(window)) == (8, 8, 0)
+    window.take([9], [1])
+    window.pass_over(20)
+    assert (window.end, window.lowest_unfinished) == (20, 9)
+    window.finish(9)
+    assert window.lowest_unfinished == 20
+    window.pass_over(3)
+    assert window.end == 20

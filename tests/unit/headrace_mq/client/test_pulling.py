@@ -6,7 +6,7 @@ import pytest
 
 from headrace_mq._net.link import Link
 from headrace_mq.client import pulling as pulling_module
-from headrace_mq.client.pulling import Pulling
+from headrace_mq.client.pulling import Asking, Pulling
 from headrace_mq.client.shares import Shares, limits_of
 from headrace_mq.errors import (
     DataCorrupt,
@@ -45,7 +45,7 @@ class Watched:
             self.shares,
             settings=chosen,
             clock=clock,
-            group="g",
+            asking=Asking("g", {}),
             on_records=self.news.set,
             on_error=self._fail,
         )

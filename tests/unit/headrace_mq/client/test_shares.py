@@ -430,3 +430,16 @@ class Life(RuleBasedStateMachine):
 
 
 TestLife = Life.TestCase
+
+
+def test_what_was_not_selected_is_committed_once_what_was_is_finished() -> None:
+    shares = started(A)
+    share = share_of(shares, A)
+    shares.take(share, records(A, 2, 3))
+    shares.pass_over(share, 9)
+    assert shares.to_commit() == {A: 2}
+    shares.finish(A, 2)
+    assert shares.to_commit() == {A: 9}
+    shares.seek(A, 0)
+    shares.pass_over(share, 30)
+    assert share_of(shares, A).window.end == 0

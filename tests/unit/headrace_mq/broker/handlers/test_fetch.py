@@ -5,12 +5,14 @@ import pytest
 
 from headrace_mq.broker.handlers.fetch import QUEUES_PER_FETCH_MAX
 from headrace_mq.errors import InvalidArgument, ResponseCode
-from headrace_mq.protocol.batch import decode_records, split_batches
+from headrace_mq.message import QueueRef
+from headrace_mq.protocol.batch import Columns, decode_records, encode_batch, split_batches
 from headrace_mq.protocol.bodies import (
     Fetch,
     FetchAnswer,
     FetchedQueue,
     FetchFrom,
+    TopicFilter,
     decode_fetch_answer,
     encode,
 )
@@ -26,9 +28,22 @@ def opened(body: memoryview) -> tuple[FetchAnswer, list[bytes]]:
 
 
 def request(
-    *queues: tuple[str, int, int], bytes_max: int = 1 << 20, wait_ms: int = LONG_MS
+    *queues: tuple[str, int, int],
+    bytes_max: int = 1 << 20,
+    wait_ms: int = LONG_MS,
+    filters: dict[str, str] | None = None,
 ) -> Fetch:
-    return Fetch([FetchFrom(*queue) for queue in queues], bytes_max, wait_ms)
+    places = [FetchFrom(*queue) for queue in queues]
+    return Fetch(
+        places, bytes_max, wait_ms, filters=[TopicFilter(*one) for one in (filters or {}).items()]
+    )
+
+
+def numbered(topic: str, *numbers: int) -> bytearray:
+    """A batch whose records have a number as header and body."""
+    headers = [{"n": str(number)} for number in numbers]
+    columns = Columns([], [], headers, [b"%d" % number for number in numbers], [])
+    return encode_batch(QueueRef(topic, 0), columns, born_first_ms=1)
 
 
 async def fetch(client, *queues: tuple[str, int, int], **values) -> tuple[FetchAnswer, list[bytes]]:
@@ -193,11 +208,38 @@ async def test_errors_of_many_queues_never_make_an_answer_too_large(start, conne
         request(("t", 0, 0), bytes_max=0),
         request(("t", 0, 0), wait_ms=-1),
         request(("not a topic", 0, 0)),
+        request(("t", 0, 0), filters={"t": "n >"}),
     ],
 )
 async def test_values_out_of_range_are_refused(client, wrong: Fetch) -> None:
     await client.create("t", 1)
     assert isinstance(await client.refusal(RequestCode.FETCH, wrong), InvalidArgument)
+
+
+async def test_of_a_filtered_topic_comes_what_is_selected_and_where_to_go_on(client) -> None:
+    for topic in ("t", "u"):
+        await client.create(topic, 1)
+        await client.produce(numbered(topic, *range(40)), numbered(topic, 7, 7, 8))
+    answer, bodies = await fetch(client, ("t", 0, 0), ("u", 0, 0), filters={"t": "n = 39"})
+    assert {(one.topic, one.next) for one in answer.queues} == {("t", 43), ("u", -1)}
+    assert bodies.count(b"39") == 2
+    assert len(bodies) == 1 + 43
+
+
+async def test_a_filtered_fetch_goes_on_past_what_is_not_selected(client) -> None:
+    await client.create("t", 1)
+    await client.produce(numbered("t", 1, 2, 3))
+    answer, bodies = await fetch(client, ("t", 0, 0), filters={"t": "n > 5"})
+    assert ([(one.end, one.next) for one in answer.queues], bodies) == ([(3, 3)], [])
+
+
+async def test_a_filtered_fetch_passes_over_no_more_than_it_looked_at(client) -> None:
+    await client.create("t", 1)
+    await client.produce(*(numbered("t", number, number) for number in range(3)))
+    answer, bodies = await fetch(client, ("t", 0, 0), bytes_max=1, filters={"t": "n = 2"})
+    assert ([one.next for one in answer.queues], bodies) == ([2], [])
+    answer, bodies = await fetch(client, ("t", 0, 4), bytes_max=1, filters={"t": "n = 2"})
+    assert ([one.next for one in answer.queues], bodies) == ([6], [b"2", b"2"])
 
 
 async def test_an_answer_stays_within_the_frame_limit(start, connect, batch) -> None:

@@ -1,0 +1,245 @@
+"""
+Conditions as closures in SQL's three-valued logic: True, False, or None for *unknown*.
+
+A header that is missing, or that is no number where a number is asked for, makes a comparison
+unknown, and unknown is not selected: neither `price > 10` nor `NOT price > 10` selects a message
+without a price.
+
+A closure answers for a whole batch, column by column, and decides each distinct text once: a
+batch has many messages and few different regions. That is five times quicker than asking each
+message, and a broker does it for every message of a queue.
+
+Sits between: `grammar`, which puts conditions together, and `filter`, which asks them. Pure.
+"""
+
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+__all__ = [
+    "Answers",
+    "Condition",
+    "Messages",
+    "Value",
+    "among",
+    "both",
+    "compare",
+    "either",
+    "flag",
+    "header",
+    "key",
+    "like",
+    "missing",
+    "number",
+    "opposite",
+    "tag",
+    "written",
+]
+
+# A longer text is no number: Python needs quadratic time for the digits of a large integer.
+NUMBER_CHARACTERS_MAX = 40
+
+_NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?", re.ASCII)
+_FLAGS = {"true": True, "false": False}
+_OPERATORS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_MIRRORED = {"=": "=", "<>": "<>", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+Answers = list[bool | None]
+Column = Sequence[str | None]
+Decide = Callable[[str], bool | None]
+
+
+class Messages(NamedTuple):
+    """What is asked about: three columns of one length."""
+
+    headers: Sequence[Mapping[str, str]]
+    keys: Sequence[str]
+    tags: Sequence[str]
+
+
+class Condition(NamedTuple):
+    """What may be asked of messages.
+
+    `tags` are the only ones that a selected message can have; None: any.
+    """
+
+    ask: Callable[[Messages], Answers]
+    tags: frozenset[str] | None = None
+
+
+class Value(NamedTuple):
+    """One side of a comparison.
+
+    `kind` is `text` for headers, key and tag, which `look` finds; or `string`, `number` or `flag`
+    for what was `written` out: it says how the text on the other side is read.
+    """
+
+    kind: str
+    look: Callable[[Messages], Column] | None = None
+    written: Any = None
+    is_tag: bool = False
+
+    def column(self, messages: Messages) -> Column:
+        """The texts of this value, one for each message."""
+        assert self.look is not None, "what is written out is never looked for"
+        return self.look(messages)
+
+
+def header(name: str) -> Value:
+    """The header of this name, unknown where a message has none."""
+    return Value("text", lambda messages: [one.get(name) for one in messages.headers])
+
+
+def key() -> Value:
+    """The message's key; an empty one is unknown."""
+    return Value("text", lambda messages: [one or None for one in messages.keys])
+
+
+def tag() -> Value:
+    """The message's tag; an empty one is unknown."""
+    return Value("text", lambda messages: [one or None for one in messages.tags], is_tag=True)
+
+
+def written(kind: str, value: Any) -> Value:
+    """A `string`, `number` or `flag` that stands in the condition."""
+    return Value(kind, written=value)
+
+
+def number(text: str) -> int | float | None:
+    """The number that a text says, exact where it is whole; None where it says none."""
+    if len(text) > NUMBER_CHARACTERS_MAX or _NUMBER.fullmatch(text) is None:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
+
+
+def _truth(text: str) -> bool | None:
+    return _FLAGS.get(text.lower())
+
+
+_READERS: Mapping[str, Callable[[str], Any]] = {"string": str, "number": number, "flag": _truth}
+
+
+def _decided(value: Value, decide: Decide) -> Callable[[Messages], Answers]:
+    """Asks `decide` about each distinct text; a missing one stays unknown."""
+
+    def ask(messages: Messages) -> Answers:
+        column = value.column(messages)
+        said = {text: None if text is None else decide(text) for text in set(column)}
+        answers = set(said.values())
+        # One answer for all is the rule where little is selected.
+        if len(answers) == 1:
+            return [*answers] * len(column)
+        return list(map(said.__getitem__, column))
+
+    return ask
+
+
+def compare(sign: str, left: Value, right: Value) -> Condition:
+    """`left sign right`, of which at least one is a text."""
+    if left.kind != "text":
+        left, right, sign = right, left, _MIRRORED[sign]
+    decide = _OPERATORS[sign]
+    if right.kind == "text":
+        return _compare_texts(decide, left, right)
+    read, other = _READERS[right.kind], right.written
+
+    def answer(text: str) -> bool | None:
+        said = read(text)
+        return None if said is None else decide(said, other)
+
+    named = left.is_tag and right.kind == "string" and sign == "="
+    return Condition(_decided(left, answer), frozenset([other]) if named else None)
+
+
+def _compare_texts(decide: Callable[[Any, Any], bool], left: Value, right: Value) -> Condition:
+    """Compares as numbers if both texts say one, as texts otherwise."""
+
+    def answer(one: str | None, other: str | None) -> bool | None:
+        if one is None or other is None:
+            return None
+        numbers = number(one), number(other)
+        return decide(one, other) if None in numbers else decide(*numbers)
+
+    def ask(messages: Messages) -> Answers:
+        pairs = zip(left.column(messages), right.column(messages), strict=True)
+        return [answer(one, other) for one, other in pairs]
+
+    return Condition(ask)
+
+
+def among(value: Value, kind: str, members: Sequence[Any]) -> Condition:
+    """`value IN (…)`, where all members are written out and of one kind."""
+    read, found = _READERS[kind], frozenset(members)
+
+    def answer(text: str) -> bool | None:
+        said = read(text)
+        return None if said is None else said in found
+
+    named = value.is_tag and kind == "string"
+    return Condition(_decided(value, answer), found if named else None)
+
+
+def like(value: Value, matches: Callable[[str], bool]) -> Condition:
+    """`value LIKE pattern`, the pattern compiled."""
+    return Condition(_decided(value, matches))
+
+
+def flag(value: Value) -> Condition:
+    """A value that stands for itself: true and false, in capitals or not."""
+    if value.kind == "flag":
+        return Condition(lambda messages: [value.written] * len(messages.headers))
+    return Condition(_decided(value, _truth))
+
+
+def missing(value: Value) -> Condition:
+    """`value IS NULL`, which is never unknown."""
+    return Condition(lambda messages: [text is None for text in value.column(messages)])
+
+
+def both(one: Condition, other: Condition) -> Condition:
+    """AND: False if one is, else unknown if one is."""
+
+    def ask(messages: Messages) -> Answers:
+        first = one.ask(messages)
+        # What nobody fulfils needs no second question: most batches of a rare selection.
+        if True not in first and None not in first:
+            return first
+        return [
+            b if a else (False if b is False else a)
+            for a, b in zip(first, other.ask(messages), strict=True)
+        ]
+
+    if one.tags is None or other.tags is None:
+        return Condition(ask, other.tags if one.tags is None else one.tags)
+    return Condition(ask, one.tags & other.tags)
+
+
+def either(one: Condition, other: Condition) -> Condition:
+    """OR: True if one is, else unknown if one is."""
+
+    def ask(messages: Messages) -> Answers:
+        pairs = zip(one.ask(messages), other.ask(messages), strict=True)
+        return [True if a or b else (None if a is None or b is None else False) for a, b in pairs]
+
+    if one.tags is None or other.tags is None:
+        return Condition(ask)
+    return Condition(ask, one.tags | other.tags)
+
+
+def opposite(condition: Condition) -> Condition:
+    """NOT: unknown stays unknown."""
+    return Condition(
+        lambda messages: [None if said is None else not said for said in condition.ask(messages)]
+    )
