@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import OperationalError
 
+from headrace._projecting.projection import Projection
 from headrace._projecting.runner import ProjectionRunner
 from headrace._projecting.status import RunnerState
 from headrace.errors import ProjectionError
@@ -439,8 +440,7 @@ async def test_the_shadow_of_a_rebuild_parks_nothing_and_fails(
     transport.put(domain.stream("a", 1, domain.Added(amount=666)))
     await sqlite_models.ensure(totals)
     shadow = await sqlite_models.begin_shadow(totals, "test")
-    runner = make_runner(shadow=shadow)
-    async with running(runner):
+    async with running(runner := make_runner(shadow=shadow)):
         await until(lambda: runner.status.state is RunnerState.FAILED)
     assert "cannot fold Added a/1/1" in (runner.status.error or "")
 
@@ -448,8 +448,6 @@ async def test_the_shadow_of_a_rebuild_parks_nothing_and_fails(
 async def test_changed_fields_fail_the_projection_before_it_reads_anything(
     make_runner: Any, transport: Any, domain: Any, sqlite_models: Any, totals: Any, logs: Any
 ) -> None:
-    from headrace._projecting.projection import Projection
-
     await sqlite_models.ensure(Projection("totals", row=domain.StatementLine, key="line_id"))
     runner = make_runner()
     async with running(runner):
