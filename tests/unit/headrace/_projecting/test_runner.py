@@ -416,9 +416,7 @@ async def test_too_many_letters_fail_the_projection_and_leave_others_running(
 ) -> None:
     other = domain.make_totals("others")
     domain.deploy(
-        other,
-        domain.Added,
-        lambda _: lambda row, event, context: domain.Total(counter_id=context.aggregate_id),
+        other, domain.Added, lambda _: lambda *got: domain.Total(counter_id=got[2].aggregate_id)
     )
     for aggregate_id in "abc":
         transport.put(domain.stream(aggregate_id, 1, domain.Added(amount=666)))
