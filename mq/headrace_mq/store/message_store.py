@@ -21,6 +21,7 @@ from headrace_mq.errors import (
     InvalidArgument,
     MessageQueueError,
     OffsetOutOfRange,
+    SequenceGap,
     StoreFull,
     StoreReadOnly,
     UnsupportedVersion,
@@ -245,6 +246,18 @@ class MessageStore:
         entry = _new(Entry, (position, length, base, header.count, now_ms))
         flusher.stage(group, _new(Staged, (header.queue, entry, bytes(batch), undo)))
         return _new(Appended, (base, False))
+
+    def repeated(self, batch: bytearray | memoryview, header: BatchHeader) -> Appended | None:
+        """What `append` would say of a batch that the store holds already; None of any other.
+
+        Raises:
+            CorruptBatch: the bytes are no sound batch.
+        """
+        try:
+            base_offset = self._queues.duplicate_of(_checked_header(batch, header))
+        except SequenceGap:
+            return None
+        return None if base_offset is None else Appended(base_offset, duplicate=True)
 
     def durable(self) -> asyncio.Future[None]:
         """A future that ends when everything appended so far is as durable as `flush` promises.

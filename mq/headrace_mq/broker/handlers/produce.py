@@ -87,11 +87,24 @@ def _append(state: BrokerState, header: BatchHeader, batch: memoryview) -> tuple
             f"producer id {PRODUCER_ID} is the broker's own, for scheduled messages; take a random"
             " one of 63 bits"
         )
+    try:
+        retention = _admit(state, header, batch)
+    except BrokerError:
+        # What was stored before its producer lost the connection is not refused when it comes
+        # again: the producer would send it to another queue, and it would stand in both.
+        repeated = state.store.repeated(batch, header)
+        if repeated is None:
+            raise
+        return repeated
+    return state.store.append(batch, retention=retention, header=header)
+
+
+def _admit(state: BrokerState, header: BatchHeader, batch: memoryview) -> str:
+    """Returns the retention of the queue if it takes new messages; raises BrokerError if not."""
     state.watermarks.check()
     topic = header.queue.topic
     if topic == SCHEDULE_TOPIC:
         state.scheduler.check(header, batch)
     if topic not in state.topics:
         state.topics.admit((topic,))
-    retention = state.topics.for_append(header.queue)
-    return state.store.append(batch, retention=retention, header=header)
+    return state.topics.for_append(header.queue)

@@ -7,6 +7,7 @@ from headrace_mq.errors import (
     StoreReadOnly,
     UnsupportedVersion,
 )
+from headrace_mq.protocol.administration import FreezeQueues
 from headrace_mq.protocol.batch import decode_records, split_batches
 from headrace_mq.protocol.bodies import (
     Fetch,
@@ -86,6 +87,24 @@ async def test_a_repeated_batch_is_answered_with_its_first_offset(client, batch)
     second = await client.produce(batch("t", 0, b"a", **again))
     assert (first.results[0].base_offset, first.results[0].duplicate) == (0, False)
     assert (second.results[0].base_offset, second.results[0].duplicate) == (0, True)
+    assert await stored(client, "t") == [b"a"]
+
+
+async def test_what_is_stored_already_is_not_refused_when_its_queue_was_frozen_meanwhile(
+    client, batch
+) -> None:
+    await client.create("t", 1)
+    first, second = (batch("t", 0, b"a", producer_id=7, first_sequence=n) for n in range(2))
+    await client.produce(first)
+    await client.ask(RequestCode.FREEZE_QUEUES, FreezeQueues("t", [0], True, False, True))
+    damaged = bytearray(first)
+    damaged[-1] ^= 1
+    answer = await client.produce(first, second, damaged)
+    assert [(item.base_offset, item.code) for item in answer.results] == [
+        (0, ResponseCode.OK),
+        (-1, ResponseCode.QUEUE_FROZEN),
+        (-1, ResponseCode.CORRUPT_BATCH),
+    ]
     assert await stored(client, "t") == [b"a"]
 
 
