@@ -7,7 +7,8 @@ How fast events become rows, beside what this machine can do and what a peer doe
     live     a backlog folded by the live runner into PostgreSQL and SQLite: 10,000 keys, 1 key, and
              3 and 6 projections in one process
     lag      1,000 events a second, paced: from sending to the end of the transaction
-    rebuild  without Spark; `bare` is the least work that gives the same rows
+    rebuild  without Spark; `bare` is the least work that gives the same rows; 3 projections in one
+             pass, and apart from each other
     peer     the projection runner of `eventsourcing`, in PostgreSQL (extra `peers`)
 
 One line of JSON per case, medians of the runs. `cpu_us` is the measured process's processor time
@@ -68,6 +69,10 @@ def cases(asked: argparse.Namespace) -> list[Case]:
         *(Case("live", "sqlite", "live", events, 10_000, many) for many in (3, 6)),
         *(Case("lag", each, "lag", lag_events, 10_000) for each in ("postgresql", "sqlite")),
         *(Case("rebuild", db, "rebuild", asked.rebuild_events, 10_000) for db in ("postgresql", "sqlite")),
+        *(
+            Case("rebuild", "sqlite", task, asked.rebuild_events, 10_000, 3)
+            for task in ("rebuild", "apart")
+        ),
         Case("rebuild", "postgresql", "bare", asked.rebuild_events, 10_000),
         Case("peer", "postgresql", "eventsourcing", peer, 1_000),
     ]  # fmt: skip

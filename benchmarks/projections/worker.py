@@ -1,7 +1,7 @@
 """
 The process that is measured: projections that follow a topic, or a rebuild of one.
 
-    python -m benchmarks.projections.worker live|lag|rebuild|bare ASKED
+    python -m benchmarks.projections.worker live|lag|rebuild|apart|bare ASKED
 
 ASKED is JSON. What it found out is printed as JSON on one line; "ready" before, where it waits.
 """
@@ -13,6 +13,7 @@ import statistics
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import asyncpg
@@ -24,7 +25,7 @@ from sqlalchemy import make_url
 from benchmarks.projections.account import Balance, Deposited, app, projections
 from headrace._projecting.read_models import ReadModels
 from headrace._projecting.runner import ProjectionRunner
-from headrace.rebuilding.replay import rebuild
+from headrace.rebuilding.replay import rebuild_together
 from headrace.serialization import Serializer
 from headrace.settings import Settings
 from headrace.stores.memory import MemoryEventStore
@@ -125,22 +126,32 @@ async def lag(asked: Mapping[str, Any]) -> Said:
     return {"p50_ms": cuts[49] * 1e3, "p99_ms": cuts[98] * 1e3, "cpu": cpu}
 
 
-async def rebuilt(asked: Mapping[str, Any]) -> Said:
-    """A rebuild in this process, without comparing; its phases by itself."""
+async def rebuilt(asked: Mapping[str, Any], *, apart: bool = False) -> Said:
+    """Rebuilds in this process without comparing: in one pass, or apart from each other."""
+    some = projections[: asked["projections"]]
+    names = [projection.name for projection in some]
     models = ReadModels(asked["read_models"])
-    await models.ensure(projections[0])
+    for projection in some:
+        await models.ensure(projection)
     await models.aclose()
+    passes = [[name] for name in names] if apart else [names]
+    events = rows = 0
     began, began_cpu = time.perf_counter(), time.process_time()
-    report = await rebuild(
-        "benchmarks.projections.account:app",
-        projections[0].name,
-        broker=asked["broker"],
-        read_models_url=asked["read_models"],
-        verify=False,
-    )
+    for one_pass in passes:
+        outcomes = await rebuild_together(
+            "benchmarks.projections.account:app",
+            one_pass,
+            broker=asked["broker"],
+            read_models_url=asked["read_models"],
+            verify=False,
+        )
+        for report in outcomes.values():
+            assert not isinstance(report, Exception), report
+            assert report.switched, report
+            events += report.events
+            rows += report.rows
     seconds, cpu = time.perf_counter() - began, time.process_time() - began_cpu
-    assert report.switched, report
-    return {"events": report.events, "rows": report.rows, "seconds": seconds, "cpu": cpu}
+    return {"events": events, "rows": rows, "seconds": seconds, "cpu": cpu}
 
 
 class _Event(msgspec.Struct, gc=False):
@@ -197,7 +208,13 @@ def settle() -> None:
 def main() -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(30))
     task, asked = sys.argv[1:]
-    run = {"live": live, "lag": lag, "rebuild": rebuilt, "bare": bare}[task]
+    run = {
+        "live": live,
+        "lag": lag,
+        "rebuild": rebuilt,
+        "apart": partial(rebuilt, apart=True),
+        "bare": bare,
+    }[task]
     print(json.dumps(uvloop.run(run(json.loads(asked)))), flush=True)
 
 

@@ -15,7 +15,6 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "headrace.cli.db": COMMAND_LINE,
     "headrace.cli.logs": COMMAND_LINE,
     "headrace.cli.options": COMMAND_LINE,
-    "headrace.cli.projection": COMMAND_LINE,
     "headrace.cli.run": COMMAND_LINE,
 }
 

@@ -2,9 +2,9 @@
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Mapping
 from json import dumps
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
 import typer
 
@@ -14,6 +14,14 @@ from headrace.cli.options import AppPath, BrokerAddress, EventStoreUrl, LogForma
 if TYPE_CHECKING:  # engines are loaded by the functions that need them
     from headrace._projecting.generations import ProjectionState
     from headrace.rebuilding.report import RebuildReport
+
+    _Outcomes = Mapping[str, RebuildReport | Exception]
+
+    class _Run(Protocol):
+        """Rebuilds projections; quiet: without a line per phase."""
+
+        def __call__(self, names: list[str], *, quiet: bool) -> _Outcomes: ...
+
 
 __all__ = ["commands"]
 
@@ -113,7 +121,7 @@ def rebuild(
     ] = False,
     log_format: LogFormat = "console",
 ) -> None:
-    """Rebuild projections from the event topic. Exit status 1 on a mismatch."""
+    """Rebuild projections from the event topic, several in one pass. Exit status 1 on a mismatch."""
     from headrace.app import load_app
     from headrace.cli.logs import configure_logs
 
@@ -134,12 +142,14 @@ def rebuild(
         "verify": verify,
         "switch": switch,
         "take_over": take_over,
-        "report": None if json else _announce,
     }
     run = _with_spark(app_path, start, choices) if engine == "spark" else _here(app_path, choices)
-    reports = run(names)
+    outcomes = run(names, quiet=json)
+    reports = [outcome for outcome in outcomes.values() if not isinstance(outcome, Exception)]
     for report in reports:
         _show(report, json=json)
+    failures = {name: each for name, each in outcomes.items() if isinstance(each, Exception)}
+    _tell_failures(failures, alone=len(outcomes) == 1)
     unwished = [r for r in reports if r.mismatches or r.switched != switch]
     sys.exit(1 if unwished else 0)
 
@@ -194,31 +204,55 @@ def verify(
     sys.exit(1 if wrong else 0)
 
 
-def _here(app_path: str, choices: dict[str, Any]) -> "Callable[[list[str]], list[RebuildReport]]":
-    from headrace.rebuilding.replay import rebuild as replay
+def _here(app_path: str, choices: dict[str, Any]) -> "_Run":
+    from headrace.rebuilding.replay import rebuild_together
 
-    return lambda names: [asyncio.run(replay(app_path, name, **choices)) for name in names]
+    def run(names: list[str], *, quiet: bool) -> "_Outcomes":
+        several = len(set(names)) > 1
+
+        def announce(name: str, phase: str, ahead: int) -> None:
+            _announce(f"{name}: {phase}" if several else phase, ahead)
+
+        told = None if quiet else announce
+        return asyncio.run(rebuild_together(app_path, names, report=told, **choices))
+
+    return run
 
 
-def _with_spark(
-    app_path: str, start: str, choices: dict[str, Any]
-) -> "Callable[[list[str]], list[RebuildReport]]":
+def _with_spark(app_path: str, start: str, choices: dict[str, Any]) -> "_Run":
     from headrace.spark.rebuild import rebuild as rebuild_with_spark
     from headrace.spark.session import local_session
 
     begin: Literal["zero", "offsets"] = "offsets" if start == "offsets" else "zero"
 
-    def run(names: list[str]) -> "list[RebuildReport]":
+    def run(names: list[str], *, quiet: bool) -> "_Outcomes":
+        told = None if quiet else _announce
         spark = local_session()
         try:
-            return [
-                asyncio.run(rebuild_with_spark(app_path, name, spark=spark, start=begin, **choices))
+            return {
+                name: asyncio.run(
+                    rebuild_with_spark(
+                        app_path, name, spark=spark, start=begin, report=told, **choices
+                    )
+                )
                 for name in names
-            ]
+            }
         finally:
             spark.stop()
 
     return run
+
+
+def _tell_failures(failures: Mapping[str, Exception], *, alone: bool) -> None:
+    """Ends the command if there are any: one by itself as the mistake or the defect that it is."""
+    from headrace.errors import HeadraceError
+
+    for name, error in failures.items():
+        if alone or not isinstance(error, HeadraceError):
+            raise error
+        typer.echo(f"projection {name}: not rebuilt: {error}", err=True)
+    if failures:
+        sys.exit(2)
 
 
 def _announce(phase: str, ahead: int) -> None:

@@ -38,14 +38,14 @@ from headrace.rebuilding.switch import Shadow
 from headrace.stores.tables import projection_versions
 from headrace.transports.base import QueueId
 
-__all__ = ["Gathering"]
+__all__ = ["KEPT_MAX", "Gathering"]
 
 R = TypeVar("R", bound=BaseModel)
 T = TypeVar("T")
 
 # Rows, and versions of aggregates, that memory holds before it is emptied: a few hundred megabytes
 # of small rows.
-_KEPT_MAX: Final = 300_000
+KEPT_MAX: Final = 300_000
 # Rows per statement: enough to make its own cost small, little enough for one message to the server.
 _STATEMENT_ROWS_MAX: Final = 10_000
 
@@ -70,7 +70,7 @@ class Gathering(Generic[R]):
         missing: MissingReader,
         offsets: Mapping[QueueId, int],
         messages_max: int,
-        kept_max: int = _KEPT_MAX,
+        kept_max: int = KEPT_MAX,
     ) -> None:
         self._read_models = read_models
         self._target = read_models.target(shadow.projection, shadow.generation)

@@ -1,36 +1,39 @@
 """
-Rebuilding a projection in this process: the topic folded in memory, then the switch.
+Rebuilding projections in this process: the topic folded in memory, then the switch of each.
 
-    begin (or go on with) a shadow ─▶ capture where the topic ends ─▶ fold and write up to there
-    ─▶ catch up ─▶ compare with the live rows ─▶ switch
+    begin (or go on with) a shadow each ─▶ capture where the topic ends ─▶ read and decode it once,
+    fold and write for each ─▶ catch up ─▶ compare with the live rows ─▶ switch
 
 Needs no Java. What is written is one transaction with its offsets, so a rebuild that was killed goes on
-where it stood when it is run again. Sits between: the command line and the parts of this package.
-Must never know Spark.
+where it stood when it is run again; of several, reading begins where the one furthest behind stands.
+Sits between: the command line and the parts of this package. Must never know Spark.
 """
 
 import gc
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, aclosing, contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final, Required, TypedDict, Unpack
 
 from headrace._domain.stream import EventStream
 from headrace._eventing.publisher import event_topic
+from headrace._projecting.projection import Projection
 from headrace._projecting.read_models import ReadModels
 from headrace._runtime.clock import Clock, SystemClock
 from headrace.app import load_app
 from headrace.errors import ProjectionError, SerializationError, UnknownMessageType
 from headrace.rebuilding.building import Building, open_missing_reader, open_read_models
-from headrace.rebuilding.gathering import Gathering
+from headrace.rebuilding.gathering import KEPT_MAX
+from headrace.rebuilding.part import Decoded, Part
 from headrace.rebuilding.phases import Phases, Progress
 from headrace.rebuilding.report import RebuildReport
-from headrace.rebuilding.switch import Means, Outcome, Shadow, bring_live
+from headrace.rebuilding.switch import Means
 from headrace.rebuilding.topic import EventTopic, Portion
 from headrace.serialization import Serializer
 from headrace.transports.base import QueueId
 
-__all__ = ["check", "rebuild"]
+__all__ = ["Choices", "check", "rebuild", "rebuild_together"]
 
 # How long a live generation that is behind may take to catch up before comparing is given up.
 _LIVE_WAIT_MS: Final = 60_000
@@ -43,44 +46,45 @@ _GC_THRESHOLDS: Final = (50_000, 20, 100)
 _PORTION_MAX: Final = 2_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Replayed:
-    start: Mapping[QueueId, int]
-    end: Mapping[QueueId, int]
-    events: int
-    rows: int
+class Choices(TypedDict, total=False):
+    """What a rebuild can be asked for; `rebuild_together` tells what each means."""
+
+    broker: Required[str]
+    read_models_url: Required[str]
+    event_store_url: str | None
+    verify: bool
+    switch: bool
+    take_over: bool
+    live_wait_ms: int
+    messages_max: int
+    clock: Clock | None
 
 
-async def rebuild(  # noqa: PLR0913 - one argument per choice of the command line
+class _Undecodable(ProjectionError):
+    """A message of the topic does not decode; those that have it behind them do not mind."""
+
+    def __init__(self, queue: QueueId, offset: int, error: Exception) -> None:
+        topic, number = queue
+        super().__init__(
+            f"the event message at {topic}/{number} offset {offset} does not decode: {error}"
+        )
+        self.offset = offset
+
+
+async def rebuild(
     app: str,
     projection_name: str,
     *,
-    broker: str,
-    read_models_url: str,
-    event_store_url: str | None = None,
-    verify: bool = True,
-    switch: bool = True,
-    take_over: bool = False,
-    live_wait_ms: int = _LIVE_WAIT_MS,
-    messages_max: int = _MESSAGES_MAX,
     report: Progress | None = None,
-    clock: Clock | None = None,
+    **choices: Unpack[Choices],
 ) -> RebuildReport:
     """Builds a projection anew beside the live one, compares the two, and switches to the new one.
 
     Args:
         app: the application's import path, such as `samples.bank:app`.
         projection_name: which of its projections.
-        broker: `host:port`.
-        read_models_url: where the projection's tables are.
-        event_store_url: fills gaps of the event topic; without it a gap is an error.
-        verify: compare row for row with the live generation, at equal offsets, before switching.
-        switch: make the result live if nothing speaks against it.
-        take_over: begin even if another rebuild seems to be running; its result is gone on with.
-        live_wait_ms: how long to wait for a live generation that is behind.
-        messages_max: messages per transaction.
-        report: called at the start of each phase, and of each queue.
-        clock: measures the phases.
+        report: called at the start of each phase.
+        choices: as `rebuild_together` takes them.
 
     Returns:
         What was done. Not switched, though asked to: `reason` says why, and the rebuilt table is
@@ -91,34 +95,86 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
         ProjectionError: the events cannot be read or folded, or versions are missing; nothing that
             anybody reads was changed.
     """
+    told = None if report is None else lambda _, phase, ahead: report(phase, ahead)
+    outcomes = await rebuild_together(app, [projection_name], report=told, **choices)
+    outcome = outcomes[projection_name]
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
+
+
+async def rebuild_together(  # noqa: PLR0913 - one argument per choice of the command line
+    app: str,
+    projection_names: Sequence[str],
+    *,
+    broker: str,
+    read_models_url: str,
+    event_store_url: str | None = None,
+    verify: bool = True,
+    switch: bool = True,
+    take_over: bool = False,
+    live_wait_ms: int = _LIVE_WAIT_MS,
+    messages_max: int = _MESSAGES_MAX,
+    report: Callable[[str, str, int], None] | None = None,
+    clock: Clock | None = None,
+) -> dict[str, RebuildReport | Exception]:
+    """Rebuilds several projections in one pass: each message is read and decoded once for all.
+
+    Each has its own shadow, offsets and switch, so that the failure of one costs the others nothing,
+    and each goes on where it stood after a kill.
+
+    Args:
+        app: the application's import path, such as `samples.bank:app`.
+        projection_names: which of its projections.
+        broker: `host:port`.
+        read_models_url: where the projections' tables are.
+        event_store_url: fills gaps of the event topic; without it a gap is an error.
+        verify: compare row for row with the live generation, at equal offsets, before switching.
+        switch: make the result live if nothing speaks against it.
+        take_over: begin even if another rebuild seems to be running; its result is gone on with.
+        live_wait_ms: how long to wait for a live generation that is behind.
+        messages_max: messages per transaction.
+        report: called with the projection's name at the start of each of its phases.
+        clock: measures the phases.
+
+    Returns:
+        By name, in the order asked for: what was done, or what `rebuild` would have raised.
+
+    Raises:
+        ProjectionNotFound: the application has no projection of a name; nothing was begun.
+    """
     application = load_app(app)
-    projection = application.projection(projection_name)
+    projections = [application.projection(name) for name in dict.fromkeys(projection_names)]
     serializer = application.serializer
     portion_max = min(messages_max, _PORTION_MAX)
     topic = EventTopic(broker, event_topic(application.name), messages_max=portion_max)
     store_url = None if event_store_url == "memory://" else event_store_url
-    phases = Phases(clock or SystemClock(), report)
-    async with (
-        open_missing_reader(store_url, serializer) as missing,
-        open_read_models(read_models_url, projection) as read_models,
-    ):
-        building = Building(read_models, projection)
+    outcomes: dict[str, RebuildReport | Exception] = {}
+    async with open_missing_reader(store_url, serializer) as missing, AsyncExitStack() as opened:
         means = Means(
             feed=topic.read, serializer=serializer, missing=missing, live_wait_ms=live_wait_ms
         )
-        phases.begin("begin")
-        shadow = await building.begin(take_over=take_over, adopt=True)
-        try:
-            with _rarely_collecting():
-                replayed = await _replay(read_models, shadow, topic, means, phases, messages_max)
-            phases.begin("switch")
-            outcome = await bring_live(read_models, shadow, means, verify=verify, switch=switch)
-            await building.finish(shadow, outcome)
-        except Exception:
-            await building.give_up(shadow)
-            raise
-        phases.end()
-        return _report(read_models, shadow, replayed, outcome, phases.seconds)
+        parts: list[Part] = []
+        for projection in projections:
+            told = None if report is None else partial(report, projection.name)
+            phases = Phases(clock or SystemClock(), told)
+            try:
+                read_models = await opened.enter_async_context(
+                    open_read_models(read_models_url, projection)
+                )
+                parts.append(await _begin(read_models, projection, means, phases, take_over))
+            except Exception as error:  # noqa: BLE001 - whatever it is, the others go on
+                outcomes[projection.name] = error
+        with _rarely_collecting():
+            await _replay(topic, parts, serializer, messages_max)
+        for part in _going_on(parts):
+            async with part.attempt():
+                await part.bring_live(verify=verify, switch=switch)
+    for part in parts:
+        outcome = part.failure or part.report
+        assert outcome is not None, "a part ends with one of them"
+        outcomes[part.name] = outcome
+    return {projection.name: outcomes[projection.name] for projection in projections}
 
 
 async def check(
@@ -149,59 +205,104 @@ async def check(
     return replace(found, reason=reason)
 
 
-async def _replay(
+async def _begin(
     read_models: ReadModels,
-    shadow: Shadow,
-    topic: EventTopic,
+    projection: Projection[Any],
     means: Means,
     phases: Phases,
-    messages_max: int,
-) -> _Replayed:
-    phases.begin("capture")
-    ranges = await topic.ranges()
-    name = shadow.projection.name
-    offsets = await read_models.offsets(name, shadow.generation)
-    start = {queue: offsets.get(queue, 0) for queue in ranges}
-    end = {queue: last for queue, (_, last) in ranges.items()}
-    for queue, (first, _) in ranges.items():
-        if first > start[queue]:
-            raise ProjectionError(
-                f"projection {name}: {queue[0]}/{queue[1]} begins at offset {first}, so that events"
-                f" from {start[queue]} on are gone; a topic of events is kept for ever"
-            )
-    phases.begin("fold", sum(end[queue] - start[queue] for queue in ranges))
-    gathering: Gathering[Any] = Gathering(
-        read_models=read_models,
-        shadow=shadow,
-        missing=means.missing,
-        offsets=offsets,
-        messages_max=messages_max,
-    )
-    events = 0
-    for queue, last in end.items():
-        async for portion in topic.bodies(queue, start[queue], last):
-            streams = _decode(queue, portion, means.serializer)
-            await gathering.add(queue, portion.offsets[-1] + 1, streams)
-            events += sum(len(stream.events) for stream in streams)
-    await gathering.write()
-    rows = await read_models.reader(shadow.projection, generation=shadow.generation).count()
-    return _Replayed(start=start, end=end, events=events, rows=rows)
+    take_over: bool,
+) -> Part:
+    phases.begin("begin")
+    shadow = await Building(read_models, projection).begin(take_over=take_over, adopt=True)
+    return Part(read_models, shadow, means, phases)
 
 
-def _decode(queue: QueueId, portion: Portion, serializer: Serializer) -> list[EventStream]:
-    """Decodes a portion, without rejections and without what took no version."""
+async def _replay(
+    topic: EventTopic, parts: Sequence[Part], serializer: Serializer, messages_max: int
+) -> None:
+    """Folds the topic for all parts, from where each stands to where the topic ends now."""
+    if not parts:
+        return
+    for part in parts:
+        part.begin("capture")
+    try:
+        ranges = await topic.ranges()
+    except Exception as error:  # noqa: BLE001 - it is what ended each of them
+        for part in parts:
+            await part.fail(error)
+        return
+    # Together they hold in memory what one alone may hold.
+    kept_max = max(1, KEPT_MAX // len(parts))
+    for part in parts:
+        async with part.attempt():
+            await part.stand(ranges, messages_max=messages_max, kept_max=kept_max)
+    for queue, (_, end) in ranges.items():
+        await _read_queue(topic, queue, end, parts, serializer)
+    for part in _going_on(parts):
+        async with part.attempt():
+            await part.write()
+
+
+async def _read_queue(
+    topic: EventTopic, queue: QueueId, end: int, parts: Sequence[Part], serializer: Serializer
+) -> None:
+    waiting = _waiting(parts, queue, end)
+    if not waiting:
+        return
+    start = min(part.position(queue) for part in waiting)
+    try:
+        async with aclosing(topic.bodies(queue, start, end)) as portions:
+            async for portion in portions:
+                await _give(queue, portion, waiting, serializer)
+                if not _going_on(waiting):
+                    return
+    except Exception as error:  # noqa: BLE001 - it is what ended each that needed more
+        for part in _waiting(parts, queue, end):
+            await part.fail(error)
+
+
+async def _give(
+    queue: QueueId, portion: Portion, parts: Sequence[Part], serializer: Serializer
+) -> None:
+    """Decodes a portion as far as anybody needs it, and lets each part fold it."""
+    end = portion.offsets[-1] + 1
+    while waiting := _waiting(parts, queue, end):
+        start = min(part.position(queue) for part in waiting)
+        try:
+            decoded = _decode(queue, portion, start, serializer)
+        except _Undecodable as error:
+            for part in waiting:
+                if part.position(queue) <= error.offset:
+                    await part.fail(error)
+            continue
+        for part in waiting:
+            async with part.attempt():
+                await part.add(queue, decoded)
+
+
+def _decode(queue: QueueId, portion: Portion, start: int, serializer: Serializer) -> Decoded:
+    """Decodes from an offset on, without rejections and without what took no version."""
+    offsets: list[int] = []
     streams: list[EventStream] = []
     for offset, body in zip(portion.offsets, portion.bodies, strict=True):
+        if offset < start:
+            continue
         try:
             stream = serializer.decode_stream(body)
         except (SerializationError, UnknownMessageType) as error:
-            topic, number = queue
-            raise ProjectionError(
-                f"the event message at {topic}/{number} offset {offset} does not decode: {error}"
-            ) from error
+            raise _Undecodable(queue, offset, error) from error
         if stream.version is not None:
+            offsets.append(offset)
             streams.append(stream)
-    return streams
+    return Decoded(portion.offsets[-1] + 1, offsets, streams)
+
+
+def _waiting(parts: Sequence[Part], queue: QueueId, end: int) -> list[Part]:
+    return [part for part in parts if part.needs(queue, end)]
+
+
+def _going_on(parts: Sequence[Part]) -> list[Part]:
+    return [part for part in parts if part.failure is None]
 
 
 @contextmanager
@@ -213,35 +314,3 @@ def _rarely_collecting() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*before)
-
-
-def _report(
-    read_models: ReadModels,
-    shadow: Shadow,
-    replayed: _Replayed,
-    outcome: Outcome,
-    seconds: Mapping[str, float],
-) -> RebuildReport:
-    def named(offsets: Mapping[QueueId, int]) -> dict[str, int]:
-        return {f"{topic}/{number}": offset for (topic, number), offset in offsets.items()}
-
-    target = read_models.target(shadow.projection, shadow.generation)
-    return RebuildReport(
-        projection=shadow.projection.name,
-        generation=shadow.generation,
-        table=str(target.table.name),
-        start="offsets" if any(replayed.start.values()) else "zero",
-        start_offsets=named(replayed.start),
-        end_offsets=named(replayed.end),
-        caught_up_offsets=named(outcome.offsets),
-        events=replayed.events,
-        caught_up=outcome.caught_up,
-        rows=replayed.rows,
-        compared=outcome.compared,
-        mismatches=outcome.mismatches,
-        differences=outcome.differences,
-        switched=outcome.switched,
-        reason=outcome.reason,
-        seconds={**seconds, "total": round(sum(seconds.values()), 3)},
-        events_per_second=round(replayed.events / max(seconds["fold"], 0.001), 1),
-    )

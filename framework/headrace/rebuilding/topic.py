@@ -5,7 +5,7 @@ Sits between: a rebuild and one broker. Knows nothing of projections.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -75,7 +75,7 @@ class EventTopic:
         finally:
             await asyncio.to_thread(messages.close)
 
-    async def bodies(self, queue: QueueId, start: int, end: int) -> AsyncIterator[Portion]:
+    async def bodies(self, queue: QueueId, start: int, end: int) -> AsyncGenerator[Portion]:
         """Yields what `read` yields, as columns.
 
         Raises:

@@ -3,14 +3,23 @@
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
+from headrace import EventContext, Projection
 from headrace._projecting.applying import apply_batch, decode_batch, store_offsets
 from headrace._projecting.read_models import ReadModels
-from headrace.errors import ProjectionError, RebuildRunning
+from headrace.errors import (
+    ProjectionError,
+    ProjectionNotFound,
+    RebuildRunning,
+    SerializationError,
+)
 from headrace.rebuilding import building as building_module
 from headrace.rebuilding import gathering as gathering_module
-from headrace.rebuilding.replay import check, rebuild
+from headrace.rebuilding import replay as replay_module
+from headrace.rebuilding.replay import check, rebuild, rebuild_together
 from headrace.rebuilding.topic import EventTopic
+from headrace.serialization import JsonSerializer
 
 
 @pytest.fixture
@@ -64,6 +73,81 @@ async def history(event_broker: Any, ledger: Any, read_models: ReadModels) -> li
     return streams
 
 
+class Tally(BaseModel):
+    aggregate_id: str
+    events: int
+
+
+NAMES = ["accounts", "partners", "tallies"]
+
+
+class Killed(BaseException):
+    """Ends a rebuild without a chance to tidy up."""
+
+
+@pytest.fixture
+def together(event_broker: Any, ledger: Any, database_url: str) -> Any:
+    """Rebuilds three projections in one pass, the third with a row per aggregate."""
+    tallies = Projection("tallies", row=Tally, key="aggregate_id")
+
+    def tally(row: Tally | None, context: EventContext) -> Tally:
+        return Tally(aggregate_id=context.aggregate_id, events=(row.events if row else 0) + 1)
+
+    @tallies.fold
+    def booked(row: Tally | None, event: ledger.Booked, context: EventContext) -> Tally:
+        return tally(row, context)
+
+    @tallies.fold
+    def noted(row: Tally | None, event: ledger.Noted, context: EventContext) -> Tally:
+        return tally(row, context)
+
+    ledger.app.add(tallies)
+
+    async def run(*names: str, **choices: Any) -> Any:
+        return await rebuild_together(
+            ledger.path,
+            names or NAMES,
+            broker=event_broker.address,
+            read_models_url=database_url,
+            **{"live_wait_ms": 0, "messages_max": 3, "verify": False, **choices},
+        )
+
+    return run
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """What was decoded, as it comes."""
+    bodies: list[bytes] = []
+    decode = JsonSerializer.decode_stream
+
+    def decoding(self: Any, body: bytes) -> Any:
+        bodies.append(body)
+        return decode(self, body)
+
+    monkeypatch.setattr(JsonSerializer, "decode_stream", decoding)
+    return bodies
+
+
+@pytest.fixture
+async def killed(history: Any, together: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The three killed in their fifth transaction: accounts stand at 6, the others at 3."""
+    calls = 0
+
+    def dying(*arguments: Any) -> None:
+        nonlocal calls
+        calls += 1
+        store_offsets(*arguments)
+        if calls == 5:
+            raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(gathering_module, "store_offsets", dying)
+        with pytest.raises(Killed):
+            await together()
+    monkeypatch.setattr(building_module, "is_gone", lambda owner: True)
+
+
 async def rows(models: ReadModels, projection: Any, generation: int | None = None) -> Any:
     reader = models.reader(projection, generation=generation)
     return {getattr(row, projection.key): row async for row in reader.rows()}
@@ -104,9 +188,6 @@ async def test_a_rebuild_that_was_killed_goes_on_where_it_stood(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     await go_live(read_models, ledger.accounts)
-
-    class Killed(BaseException):
-        """Ends the rebuild without a chance to tidy up."""
 
     calls = 0
 
@@ -179,3 +260,134 @@ async def test_a_check_tells_what_differs_and_leaves_nothing_behind(
     assert [key for key, _, _ in wrong.differences] == ["a"]
     assert await read_models.generation("accounts") == live
     assert await read_models.offsets("accounts", wrong.generation) == {}
+
+
+async def test_one_pass_gives_the_rows_of_a_rebuild_of_each(
+    replay: Any, together: Any, history: Any, read_models: ReadModels, ledger: Any,
+    decoded: list[bytes], go_live: Any,
+) -> None:  # fmt: skip
+    projections = [ledger.app.projection(name) for name in NAMES]
+    apart = {}
+    for projection in projections:
+        report = await replay(projection.name, verify=False, switch=False)
+        apart[projection.name] = (
+            report.events, await rows(read_models, projection, report.generation)
+        )  # fmt: skip
+        await go_live(read_models, projection)
+    decoded.clear()
+    outcomes = await together(verify=True)
+    assert len(decoded) == len(history)
+    assert list(outcomes) == NAMES
+    for projection in projections:
+        report = outcomes[projection.name]
+        assert (report.switched, report.mismatches) == (True, 0)
+        assert report.compared == report.rows > 0
+        assert (report.events, await rows(read_models, projection)) == apart[projection.name]
+        assert await read_models.generation(projection.name) == report.generation
+
+
+async def test_one_pass_that_was_killed_goes_on_where_each_stood(
+    killed: None, together: Any, replay: Any, history: Any, read_models: ReadModels, ledger: Any,
+    decoded: list[bytes],
+) -> None:  # fmt: skip
+    outcomes = await together()
+    assert [sum(report.start_offsets.values()) for report in outcomes.values()] == [6, 3, 3]
+    assert len(decoded) == len(history) - 3
+    for name, report in outcomes.items():
+        projection = ledger.app.projection(name)
+        found = await rows(read_models, projection)
+        alone = await replay(name, verify=False, switch=False)
+        assert report.switched
+        assert found == await rows(read_models, projection, alone.generation)
+
+
+async def test_a_message_that_does_not_decode_fails_those_that_have_it_before_them(
+    killed: None, together: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decode = JsonSerializer.decode_stream
+    seen = []
+
+    def failing(self: Any, body: bytes) -> Any:
+        seen.append(body)
+        if len(seen) == 1:
+            raise SerializationError("no")
+        return decode(self, body)
+
+    monkeypatch.setattr(JsonSerializer, "decode_stream", failing)
+    accounts, *others = (await together()).values()
+    assert accounts.switched
+    for other in others:
+        with pytest.raises(ProjectionError, match="offset 3 does not decode: no"):
+            raise other
+
+
+async def test_one_of_three_that_fails_costs_the_others_nothing(
+    together: Any, history: Any, event_broker: Any, read_models: ReadModels, ledger: Any
+) -> None:
+    await event_broker.publish(ledger.stream("z", 1, ledger.Noted(text="fail")))
+    outcomes = await together()
+    with pytest.raises(ProjectionError, match="accounts cannot fold Noted"):
+        raise outcomes["accounts"]
+    state = await read_models.state("accounts")
+    assert (state.generation, state.rebuild_generation) == (1, None)
+    assert outcomes["partners"].switched
+    tallies = await rows(read_models, ledger.app.projection("tallies"))
+    assert {key: row.events for key, row in tallies.items()} == {
+        **dict.fromkeys("abcde", 6), "z": 1,
+    }  # fmt: skip
+
+
+async def test_one_that_is_being_rebuilt_already_is_refused_and_the_others_are_built(
+    together: Any, event_broker: Any, read_models: ReadModels
+) -> None:
+    outcomes = await together()
+    assert isinstance(outcomes["accounts"], RebuildRunning)
+    assert [outcomes[name].switched for name in NAMES[1:]] == [True, True]
+
+
+async def test_a_name_that_is_none_begins_nothing(together: Any, read_models: ReadModels) -> None:
+    with pytest.raises(ProjectionNotFound):
+        await together("partners", "nobody")
+    with pytest.raises(ProjectionNotFound):
+        await read_models.state("partners")
+
+
+async def test_a_broker_that_is_away_fails_each(
+    together: Any, history: Any, event_broker: Any, read_models: ReadModels
+) -> None:
+    await event_broker.broker.aclose()
+    outcomes = await together()
+    assert {isinstance(each, ProjectionError) for each in outcomes.values()} == {True}
+    assert (await read_models.state("accounts")).rebuild_generation is None
+
+
+async def test_together_they_hold_in_memory_what_one_may_hold(
+    together: Any, history: Any, read_models: ReadModels, ledger: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    most = 0
+    add = gathering_module.Gathering.add
+
+    async def adding(self: Any, *arguments: Any) -> None:
+        nonlocal most
+        assert self._kept_max == 2
+        await add(self, *arguments)
+        most = max(most, len(self._rows), len(self._known))
+
+    monkeypatch.setattr(replay_module, "KEPT_MAX", 6)
+    monkeypatch.setattr(gathering_module.Gathering, "add", adding)
+    outcomes = await together(messages_max=1)
+    assert most <= 2
+    assert [report.rows for report in outcomes.values()] == [4, 2, 5]
+
+
+async def test_each_phase_of_each_projection_is_announced(
+    together: Any, history: Any, read_models: ReadModels
+) -> None:
+    said: list[tuple[str, str, int]] = []
+    await together("accounts", "partners", report=lambda *told: said.append(told))
+    assert said == [
+        (name, phase, len(history) if phase == "fold" else 0)
+        for phase in ("begin", "capture", "fold", "switch")
+        for name in ("accounts", "partners")
+    ]

@@ -1,0 +1,203 @@
+"""
+One projection's part in a rebuild of several: its shadow, where it stands, and how it ended.
+
+    stand ─▶ add, add, … ─▶ write ─▶ bring_live ─▶ the report
+      └────────┴────────────┴────────────┴─▶ fail: the shadow is dropped, the other parts go on
+
+Sits between: `replay`, which reads the topic once for all parts, and what each does with what it is
+given. Must never know a broker.
+"""
+
+from bisect import bisect_left
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+import structlog
+
+from headrace._domain.stream import EventStream
+from headrace._projecting.read_models import ReadModels
+from headrace.errors import ProjectionError
+from headrace.rebuilding.building import Building
+from headrace.rebuilding.gathering import Gathering
+from headrace.rebuilding.phases import Phases
+from headrace.rebuilding.report import RebuildReport
+from headrace.rebuilding.switch import Means, Outcome, Shadow, bring_live
+from headrace.transports.base import QueueId
+
+__all__ = ["Decoded", "Part"]
+
+_log = structlog.get_logger(__name__)
+
+
+class Decoded(NamedTuple):
+    """The next streams of a queue with their offsets, up to an offset, exclusive."""
+
+    end: int
+    offsets: Sequence[int]
+    streams: Sequence[EventStream]
+
+
+class Part:
+    """What becomes of one shadow.
+
+    Args:
+        read_models: where the shadow's tables are.
+        shadow: begun, and this process's.
+        means: of catching up, and of filling gaps.
+        phases: what it is doing.
+
+    Attributes:
+        name: the projection's.
+        failure: what ended it early.
+        report: what was done; None before the end.
+    """
+
+    def __init__(
+        self, read_models: ReadModels, shadow: Shadow, means: Means, phases: Phases
+    ) -> None:
+        self.name = shadow.projection.name
+        self.failure: Exception | None = None
+        self.report: RebuildReport | None = None
+        self._read_models = read_models
+        self._shadow = shadow
+        self._means = means
+        self._phases = phases
+        self._building = Building(read_models, shadow.projection)
+        self._gathering: Gathering[Any] | None = None
+        self._start: dict[QueueId, int] = {}
+        self._next: dict[QueueId, int] = {}
+        self._end: dict[QueueId, int] = {}
+        self._events = self._rows = 0
+
+    @asynccontextmanager
+    async def attempt(self) -> AsyncIterator[None]:
+        """Makes an error of what is done within the failure of this part, and of no other."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other parts go on
+            await self.fail(error)
+
+    async def fail(self, error: Exception) -> None:
+        """Ends it: drops the shadow and what memory holds of it; never raises."""
+        self.failure = error
+        self._gathering = None
+        self._phases.end()
+        _log.warning("a rebuild has failed", projection=self.name, error=str(error))
+        await self._building.give_up(self._shadow)
+
+    def begin(self, phase: str) -> None:
+        """Says what it does next."""
+        self._phases.begin(phase)
+
+    async def stand(
+        self, ranges: Mapping[QueueId, tuple[int, int]], *, messages_max: int, kept_max: int
+    ) -> None:
+        """Finds where it stands, and makes ready to fold from there to the ends of the queues.
+
+        Args:
+            ranges: the first offset held and the next readable one of every queue.
+            messages_max: messages per transaction.
+            kept_max: rows, and versions, that memory holds.
+
+        Raises:
+            ProjectionError: a queue begins behind where it stands.
+        """
+        offsets = await self._read_models.offsets(self.name, self._shadow.generation)
+        self._start = {queue: offsets.get(queue, 0) for queue in ranges}
+        self._next = dict(self._start)
+        self._end = {queue: last for queue, (_, last) in ranges.items()}
+        for queue, (first, _) in ranges.items():
+            if first > self._start[queue]:
+                raise ProjectionError(
+                    f"projection {self.name}: {queue[0]}/{queue[1]} begins at offset {first}, so"
+                    f" that events from {self._start[queue]} on are gone; a topic of events is kept"
+                    " for ever"
+                )
+        self._gathering = Gathering(
+            read_models=self._read_models,
+            shadow=self._shadow,
+            missing=self._means.missing,
+            offsets=offsets,
+            messages_max=messages_max,
+            kept_max=kept_max,
+        )
+        ahead = sum(self._end[queue] - self._start[queue] for queue in ranges)
+        self._phases.begin("fold", ahead)
+
+    def position(self, queue: QueueId) -> int:
+        """Returns the offset of the next message of a queue that it has not been given."""
+        return self._next[queue]
+
+    def needs(self, queue: QueueId, end: int) -> bool:
+        """Whether it goes on, and needs messages of a queue that lie before an offset."""
+        return self.failure is None and self._next[queue] < end
+
+    async def add(self, queue: QueueId, decoded: Decoded) -> None:
+        """Folds the next streams of a queue, without those that it has behind it.
+
+        Raises:
+            ProjectionError: as `Gathering.add`.
+        """
+        assert self._gathering is not None, "it stands, and has not failed"
+        seen = bisect_left(decoded.offsets, self._next[queue])
+        streams = decoded.streams[seen:] if seen else decoded.streams
+        await self._gathering.add(queue, decoded.end, streams)
+        self._next[queue] = decoded.end
+        self._events += sum(len(stream.events) for stream in streams)
+
+    async def write(self) -> None:
+        """Writes what memory still holds, and ends folding.
+
+        Raises:
+            ProjectionError: the shadow is no longer this rebuild's.
+        """
+        assert self._gathering is not None, "it stands, and has not failed"
+        await self._gathering.write()
+        self._gathering = None
+        reader = self._read_models.reader(
+            self._shadow.projection, generation=self._shadow.generation
+        )
+        self._rows = await reader.count()
+        self._phases.end()
+
+    async def bring_live(self, *, verify: bool, switch: bool) -> None:
+        """Catches up, compares and switches, each if asked, and reports.
+
+        Raises:
+            ProjectionError: as `switch.bring_live`.
+        """
+        self._phases.begin("switch")
+        outcome = await bring_live(
+            self._read_models, self._shadow, self._means, verify=verify, switch=switch
+        )
+        await self._building.finish(self._shadow, outcome)
+        self._phases.end()
+        self.report = self._report(outcome)
+
+    def _report(self, outcome: Outcome) -> RebuildReport:
+        target = self._read_models.target(self._shadow.projection, self._shadow.generation)
+        seconds = self._phases.seconds
+        return RebuildReport(
+            projection=self.name,
+            generation=self._shadow.generation,
+            table=str(target.table.name),
+            start="offsets" if any(self._start.values()) else "zero",
+            start_offsets=_named(self._start),
+            end_offsets=_named(self._end),
+            caught_up_offsets=_named(outcome.offsets),
+            events=self._events,
+            caught_up=outcome.caught_up,
+            rows=self._rows,
+            compared=outcome.compared,
+            mismatches=outcome.mismatches,
+            differences=outcome.differences,
+            switched=outcome.switched,
+            reason=outcome.reason,
+            seconds={**seconds, "total": round(sum(seconds.values()), 3)},
+            events_per_second=round(self._events / max(seconds["fold"], 0.001), 1),
+        )
+
+
+def _named(offsets: Mapping[QueueId, int]) -> dict[str, int]:
+    return {f"{topic}/{number}": offset for (topic, number), offset in offsets.items()}

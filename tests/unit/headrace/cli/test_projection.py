@@ -1,0 +1,124 @@
+"""`headrace projection rebuild` of several projections: each tells what becomes of it."""
+
+import asyncio
+import json
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from headrace import Aggregate, App, DomainEvent, EventContext, Projection, applies
+from headrace._domain.stream import EventStream
+from headrace.errors import ProjectionError
+from headrace_mq.client.producer import Producer
+from headrace_mq.message import Message
+
+
+class Lent(DomainEvent):
+    title: str
+
+
+class Book(Aggregate):
+    @applies
+    def _lent(self, event: Lent) -> None:
+        pass
+
+
+class Loans(BaseModel):
+    book_id: str
+    times: int
+
+
+def lent(row: Loans | None, event: Lent, context: EventContext) -> Loans:
+    return Loans(book_id=context.aggregate_id, times=(row.times if row else 0) + 1)
+
+
+def broken(row: Loans | None, event: Lent, context: EventContext) -> Loans:
+    raise RuntimeError("this cannot be folded")
+
+
+def library() -> App:
+    """Three projections, the one in the middle with a fold that fails."""
+    app = App("library")
+    app.add(Book)
+    for name, fold in (("loans", lent), ("broken", broken), ("lendings", lent)):
+        projection = Projection(name, row=Loans, key="book_id")
+        projection.fold(fold)
+        app.add(projection)
+    return app
+
+
+def lending(version: int) -> EventStream:
+    return EventStream(
+        aggregate_type="Book",
+        aggregate_id="b-1",
+        version=version,
+        command_id=f"c-{version}",
+        correlation_id=f"c-{version}",
+        recorded_at=datetime(2026, 1, 31, tzinfo=UTC),
+        events=(Lent(title="Faust"),),
+    )
+
+
+@pytest.fixture(scope="module")
+def lendings(broker_address: str) -> None:
+    """Three of one book, in the library's event topic."""
+    encode = library().serializer.encode_stream
+
+    async def publish() -> None:
+        async with Producer(broker_address) as producer:
+            await producer.create_topic("library.events", queues=1, retention="forever")
+            for stream in map(lending, (1, 2, 3)):
+                await producer.send(Message(topic="library.events", key="b-1", body=encode(stream)))
+
+    asyncio.run(publish())
+
+
+@pytest.fixture
+def rebuild(lendings: None, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    module = ModuleType("unit_library")
+    module.app = library()  # type: ignore[attr-defined]  # a module made here
+    monkeypatch.setitem(sys.modules, "unit_library", module)
+
+    def run_it(*arguments: str) -> Any:
+        return run(
+            "projection", "rebuild", *arguments, "--app", "unit_library:app", "--no-verify",
+            "--event-store", "memory://", "--read-models", f"sqlite:///{tmp_path / 'read.db'}",
+        )  # fmt: skip
+
+    return run_it
+
+
+def test_one_that_fails_is_told_of_after_what_became_of_the_others(rebuild: Any) -> None:
+    done = rebuild("loans", "broken", "lendings")
+    assert done.status == 2
+    lines = done.output.splitlines()
+    for name in ("loans", "broken", "lendings"):
+        assert f"{name}: fold: 3 ahead" in lines
+    assert [line for line in lines if line.startswith("table ")] == [
+        "table loans__2 is live",
+        "table lendings__2 is live",
+    ]
+    assert lines[-1].startswith(
+        "projection broken: not rebuilt: projection broken cannot fold Lent b-1"
+    )
+
+
+def test_json_is_a_report_per_projection_and_no_phases(rebuild: Any) -> None:
+    done = rebuild("loans", "lendings", "--json")
+    assert done.status == 0
+    reports = [json.loads(line) for line in done.output.splitlines()]
+    assert [(each["projection"], each["rows"], each["switched"]) for each in reports] == [
+        ("loans", 1, True),
+        ("lendings", 1, True),
+    ]
+
+
+def test_one_alone_ends_with_its_error_and_phases_need_no_name(rebuild: Any) -> None:
+    assert "fold: 3 ahead" in rebuild("loans").output.splitlines()
+    with pytest.raises(ProjectionError, match="cannot fold"):
+        rebuild("broken")
