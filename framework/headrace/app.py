@@ -23,6 +23,7 @@ from headrace._domain.aggregate import Aggregate
 from headrace._domain.decider import Decider
 from headrace._domain.message import ApplicationMessage, Command, DomainEvent
 from headrace._domain.registry import Registry, Upcaster
+from headrace._domain.topics import CommandTopics
 from headrace._eventing.message_runner import MessageHandler, MessageRunner, message_type_of
 from headrace._projecting.process import Process
 from headrace._projecting.projection import Projection
@@ -254,6 +255,7 @@ class App:
         # Events are kept for ever, commands only until they are handled.
         events.check(every_version=True)
         commands.check(every_version=False)
+        CommandTopics(self.name, self.command_types)  # Raises where it cannot be said.
         self._check_reactions(set(events), set(commands))
         return JsonSerializer(commands, events, messages)
 
@@ -318,7 +320,7 @@ class App:
             transport = None
             if settings.broker is not None:
                 transport = await stack.enter_async_context(open_transport(settings.broker))
-            yield CommandLetters(self.name, letters, transport)
+            yield CommandLetters(self.name, letters, transport, self.command_types)
 
     def _handling(self, read_models: "ReadModels", transport: Transport) -> "Handling":
         from headrace.waiting import Handling
@@ -367,7 +369,7 @@ class App:
                 bus=bus,
                 store=store,
                 read_models=read_models,
-                letters=CommandLetters(self.name, letters, transport),
+                letters=CommandLetters(self.name, letters, transport, self.command_types),
             )
             running.watch = Watch(
                 app_name=self.name,
@@ -396,9 +398,8 @@ class App:
                 yield running
 
     async def _ensure_topics(self, transport: Transport, settings: Settings) -> None:
-        await transport.ensure_topic(
-            f"{self.name}.commands", queues=settings.command_queues, forever=False
-        )
+        for topic in CommandTopics(self.name, self.command_types).chosen():
+            await transport.ensure_topic(topic, queues=settings.command_queues, forever=False)
         await transport.ensure_topic(
             f"{self.name}.events", queues=settings.event_queues, forever=True
         )

@@ -17,6 +17,7 @@ import structlog
 
 from headrace._domain.identity import check_id
 from headrace._domain.message import Command
+from headrace._domain.topics import command_topic
 from headrace._runtime.deadlines import Deadlines
 from headrace._runtime.ids import new_id
 from headrace.asking import Question
@@ -42,7 +43,6 @@ __all__ = [
     "Named",
     "Progress",
     "WaitFor",
-    "command_topic",
     "encode_reply",
 ]
 
@@ -68,11 +68,6 @@ class Named(Protocol):
 WaitFor = Literal["executed", "handled"] | Collection[Named]
 
 
-def command_topic(name: str) -> str:
-    """The topic of an application's commands."""
-    return f"{name}.commands"
-
-
 class Progress(Protocol):
     """Knows how far the readers of events have come."""
 
@@ -89,7 +84,8 @@ class CommandBus:
     """Sends the commands of one application.
 
     Commands for one aggregate are handled in the order of the calls, also of calls that were only
-    started, as in `create_task(bus.send(a)); create_task(bus.send(b))`.
+    started, as in `create_task(bus.send(a)); create_task(bus.send(b))`; those of types with
+    different topics in any order.
 
     Args:
         name: the application's name.
@@ -109,7 +105,7 @@ class CommandBus:
         progress: Progress | None = None,
     ) -> None:
         self._progress = progress
-        self._topic = command_topic(name)
+        self._name = name
         self._transport = transport
         self._serializer = serializer
         self._timeout_ms = settings.result_timeout_ms
@@ -304,7 +300,7 @@ class CommandBus:
         if self._closed:
             raise CommandRefused("the bus is closed")
         return Outgoing(
-            topic=self._topic,
+            topic=command_topic(self._name, envelope.command.message_topic),
             key=envelope.aggregate_id,
             tag=envelope.command.message_name,
             headers=headers,

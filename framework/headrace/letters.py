@@ -6,9 +6,11 @@ What shall go on is said through the queue, to the process that holds the aggreg
 """
 
 import asyncio
+from collections.abc import Collection
 from typing import Final
 
-from headrace.bus import command_topic
+from headrace._domain.message import Command
+from headrace._domain.topics import CommandTopics
 from headrace.errors import CommandTimeout, HeadraceError, LetterNotFound
 from headrace.stores.base import CommandLetter, CommandLetterStore, LetterState
 from headrace.transports.base import Outgoing, Transport
@@ -30,13 +32,18 @@ class CommandLetters:
         name: the application's name.
         store: where the letters are.
         transport: reaches the application; None: letters can only be looked at.
+        command_types: those that it handles, by which a letter's topic is known.
     """
 
     def __init__(
-        self, name: str, store: CommandLetterStore, transport: Transport | None = None
+        self,
+        name: str,
+        store: CommandLetterStore,
+        transport: Transport | None = None,
+        command_types: Collection[type[Command]] = (),
     ) -> None:
         self.store = store
-        self._topic = command_topic(name)
+        self._topics = CommandTopics(name, command_types)
         self._transport = transport
 
     async def read(self, *, after: int = 0, limit: int = 1_000) -> list[CommandLetter]:
@@ -104,7 +111,8 @@ class CommandLetters:
         return letter
 
     async def _go_on(self, letter: CommandLetter, wish: str) -> None:
-        message = Outgoing(topic=self._topic, key=letter.key, headers={RESUME: wish}, body=b"")
+        topic = self._topics.of(letter.name)
+        message = Outgoing(topic=topic, key=letter.key, headers={RESUME: wish}, body=b"")
         await self._reached().publish(message)
 
     def _reached(self) -> Transport:

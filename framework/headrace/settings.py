@@ -29,6 +29,9 @@ class Settings(BaseModel):
     # More queues than service processes you will ever want side by side.
     command_queues: int = Field(default=4, ge=1, le=1_024)
     event_queues: int = Field(default=4, ge=1, le=1_024)
+    # Topics of commands that this process handles, by their short names, "main" for the one that
+    # commands share. None named: all of them.
+    command_topics: tuple[str, ...] = ()
 
     # Commands accepted from the queue and not yet finished, per process; bounds memory.
     commands_in_flight_max: int = Field(default=2_000, ge=1)

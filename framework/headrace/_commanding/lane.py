@@ -25,6 +25,7 @@ from headrace._commanding.deciding import (
     Decision,
     Failed,
     Recorded,
+    Repeated,
     Unchanged,
 )
 from headrace._commanding.holds import Hold, Holds
@@ -59,6 +60,8 @@ class LaneParts:
 
     Attributes:
         emptied: called with the aggregate's id when a lane has nothing left to do.
+        shared: whether another process may have commands of the same aggregate: they come through
+            several topics, whose queues change hands one by one.
     """
 
     decider: Decider
@@ -74,6 +77,7 @@ class LaneParts:
     backoff: Backoff
     settings: Settings
     emptied: Callable[[str], None]
+    shared: bool = False
 
 
 class _StaleRun(Exception):
@@ -198,11 +202,26 @@ class Lane:
 
     async def _decide(self, submission: Submission) -> Decision:
         hold = self._parts.holds.find(self._aggregate_id)
-        if hold is not None and not submission.is_letter and not self.knows_command():
+        if (
+            hold is not None
+            and not submission.is_letter
+            and not self.knows_command()
+            and (
+                not self._parts.shared or await self._parts.parking.holds_still(self._aggregate_id)
+            )
+        ):
             return self._held(submission, hold)
         while submission.failure is None:
+            remembered = self._live is not None
             decision = await self._parts.decider.decide(submission.envelope, self)
-            if not isinstance(decision, Crashed) or not self._mailbox.counts:
+            outdated = remembered and self._parts.shared and await self._is_outdated(decision)
+            if not self._mailbox.counts:
+                return decision
+            if outdated:
+                # The next run loads what there is, so this is no loop.
+                self._forget()
+                continue
+            if not isinstance(decision, Crashed):
                 return decision
             # What the handler did to the aggregate before it broke off is nobody's decision.
             self._forget()
@@ -211,6 +230,15 @@ class Lane:
                 return Failed(error=type(decision.error).__name__, sentence=str(decision.error))
             await self._parts.backoff.pause(submission.crashes)
         return submission.failure
+
+    async def _is_outdated(self, decision: Decision) -> bool:
+        """Whether a decision that no version protects was made on a state that is none any more."""
+        changes = isinstance(decision, Recorded) and decision.aggregate is not None
+        if changes or isinstance(decision, Repeated) or self._live is None:
+            return False
+        return await self._parts.repository.has_newer(
+            self._aggregate_id, self._live.aggregate.version
+        )
 
     def _held(self, submission: Submission, hold: Hold) -> Failed:
         if submission.command_id == hold.command_id:

@@ -214,6 +214,19 @@ class Parking:
                 # Whoever took away what it was held by did not come to the end.
                 self._tasks.start("resume", self._go_on(letter.aggregate_id))
 
+    async def holds_still(self, aggregate_id: str) -> bool:
+        """Asks the store whether a hold has been ended, by another process, and ends it here too."""
+        begun = self._begun
+        if self._unwritten[aggregate_id]:
+            return True
+        letter = await self._backoff.persist(
+            lambda: self._letters.first_in_line(aggregate_id), what="read letters", unless=()
+        )
+        if letter is not None or begun != self._begun:
+            return True
+        self.holds.release(aggregate_id)
+        return False
+
     def resume(self, delivery: Delivery) -> None:
         """Goes on with the letters of an aggregate, as an operator wished."""
         # What it sets going needs room; nothing that waits for room may have any.

@@ -1,7 +1,7 @@
 """
 The command service: takes commands from the queue and sees each one through to its answer.
 
-Sits between: the command topic and the lanes, one per aggregate that has commands. Decides nothing
+Sits between: the command topics and the lanes, one per aggregate that has commands. Decides nothing
 about a command itself.
 
 A message is acknowledged when its stream is stored and published, or its command is parked or
@@ -22,6 +22,7 @@ from headrace._commanding.lane import Lane, LaneParts
 from headrace._commanding.parking import Parking
 from headrace._commanding.submission import Delivery, Submission
 from headrace._domain.identity import check_id
+from headrace._domain.topics import CommandTopics, command_topic
 from headrace._eventing.committer import Committer
 from headrace._eventing.publisher import Publisher, event_topic, message_topic
 from headrace._loading.cache import AggregateCache
@@ -30,7 +31,7 @@ from headrace._loading.snapshots import Snapshots
 from headrace._runtime.backoff import Backoff
 from headrace._runtime.clock import Clock, SystemClock
 from headrace._runtime.tasks import TaskSet
-from headrace.bus import command_topic
+from headrace.errors import DefinitionError
 from headrace.letters import RESUME
 from headrace.serialization import CommandEnvelope, Serializer
 from headrace.settings import Settings
@@ -58,6 +59,10 @@ class CommandProcessor:
         serializer: knows the application's commands and events.
         settings: of the application.
         clock: tells the time.
+
+    Raises:
+        DefinitionError: `command_topics` of the settings names what there is not, or not all of
+            them while commands are to be held.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of a service, each by its name
@@ -74,6 +79,8 @@ class CommandProcessor:
     ) -> None:
         clock = SystemClock() if clock is None else clock
         self._name = name
+        self._topics = CommandTopics(name, handlers.command_types)
+        self._subscribed = _subscribed(self._topics, settings)
         self._transport = transport
         self._serializer = serializer
         self._settings = settings
@@ -88,15 +95,7 @@ class CommandProcessor:
             backoff=self._backoff,
         )
         self._answering = Answering(transport=transport, tasks=self._tasks, finished=self.leave)
-        self._parking = Parking(
-            letters=letters,
-            answering=self._answering,
-            desk=self,
-            tasks=self._tasks,
-            backoff=self._backoff,
-            clock=clock,
-            settings=settings,
-        )
+        self._parking = self._parking_of(letters, clock)
         self._parts = LaneParts(
             decider=Decider(handlers=handlers, serializer=serializer, clock=clock),
             holds=self._parking.holds,
@@ -111,6 +110,7 @@ class CommandProcessor:
             backoff=self._backoff,
             settings=settings,
             emptied=self._emptied,
+            shared=len(self._topics.names) > 1,
         )
         self._lanes: dict[str, Lane] = {}
         self._subscription: Subscription | None = None
@@ -120,6 +120,17 @@ class CommandProcessor:
         self._in_flight = 0
         self._nothing_in_flight = asyncio.Event()
         self._nothing_in_flight.set()
+
+    def _parking_of(self, letters: CommandLetterStore, clock: Clock) -> Parking:
+        return Parking(
+            letters=letters,
+            answering=self._answering,
+            desk=self,
+            tasks=self._tasks,
+            backoff=self._backoff,
+            clock=clock,
+            settings=self._settings,
+        )
 
     def _publisher(self, serializer: Serializer) -> Publisher:
         return Publisher(
@@ -154,7 +165,8 @@ class CommandProcessor:
     async def _ensure_topics(self) -> None:
         ensure = self._transport.ensure_topic
         settings = self._settings
-        await ensure(command_topic(self._name), queues=settings.command_queues, forever=False)
+        for topic in self._topics.chosen():
+            await ensure(topic, queues=settings.command_queues, forever=False)
         await ensure(event_topic(self._name), queues=settings.event_queues, forever=True)
         await ensure(message_topic(self._name), queues=settings.event_queues, forever=False)
 
@@ -180,8 +192,7 @@ class CommandProcessor:
             self._failures = 0
 
     async def _subscribe(self) -> Subscription:
-        topic = command_topic(self._name)
-        return await self._transport.subscribe(topic, [topic])
+        return await self._transport.subscribe(command_topic(self._name), self._subscribed)
 
     async def _unsubscribe(self) -> None:
         subscription, self._subscription = self._subscription, None
@@ -253,6 +264,16 @@ class CommandProcessor:
             await self._tasks.watch(_bounded(self._nothing_in_flight.wait, STOP_MS_MAX))
         if self._in_flight:
             log.warning("stopped with commands unfinished", commands=self._in_flight)
+
+
+def _subscribed(topics: CommandTopics, settings: Settings) -> list[str]:
+    chosen = topics.chosen(settings.command_topics)
+    if settings.after_parked == "hold" and len(chosen) < len(topics.names):
+        raise DefinitionError(
+            "after_parked 'hold' and command_topics exclude each other: who is held is known to the"
+            " process that handles all commands of an aggregate; handle all topics, or 'go on'"
+        )
+    return chosen
 
 
 def _snapshots(settings: Settings, store: EventStore) -> Snapshots:

@@ -15,6 +15,7 @@ from headrace._domain.identity import id_text
 from headrace.errors import DefinitionError
 
 __all__ = [
+    "MAIN_TOPIC",
     "AggregateId",
     "AggregateIdOf",
     "ApplicationMessage",
@@ -27,6 +28,11 @@ __all__ = [
 # Past the check that keeps a frozen model as it is.
 _set: Final = object.__setattr__
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,126}")
+# Short enough to leave room for the application's name in that of the queue's topic.
+_TOPIC = re.compile(r"[a-z][a-z0-9_]{0,62}")
+
+# The topic of every command that has none of its own.
+MAIN_TOPIC: Final = "main"
 
 
 class _AggregateIdMark:
@@ -77,21 +83,29 @@ class Command(_Message):
     """A wish to change one aggregate.
 
     Subclass with the fields of the wish; annotate the one that names the aggregate as
-    `AggregateId`. Class arguments: `name` (default: the class name) and `version` (default 1).
+    `AggregateId`. Class arguments: `name` (default: the class name), `version` (default 1) and
+    `topic` (default: the one that commands share).
 
         class Deposit(Command):
             account_id: AggregateId
             amount: int
 
     Raises:
-        DefinitionError: not exactly one field is an `AggregateId`, or the name is malformed.
+        DefinitionError: not exactly one field is an `AggregateId`, or a name is malformed.
     """
 
     aggregate_id_field: ClassVar[str] = ""
+    message_topic: ClassVar[str] = MAIN_TOPIC
 
     @classmethod
-    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+    def __pydantic_init_subclass__(cls, *, topic: str = MAIN_TOPIC, **kwargs: Any) -> None:
         super().__pydantic_init_subclass__(**kwargs)
+        if not _TOPIC.fullmatch(topic):
+            raise DefinitionError(
+                f"command {cls.__name__}: topic {topic!r}: start with a lower-case letter and use"
+                " lower-case letters, digits and '_' (at most 63 characters)"
+            )
+        cls.message_topic = topic
         marked = [field for field, info in cls.model_fields.items() if _MARK in info.metadata]
         if len(marked) != 1:
             raise DefinitionError(

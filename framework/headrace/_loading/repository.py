@@ -88,6 +88,16 @@ class Repository:
         )
         return bool(streams)
 
+    async def has_newer(self, aggregate_id: str, version: int) -> bool:
+        """Whether the store holds an event of the aggregate after this version."""
+        streams = await self._backoff.persist(
+            lambda: self._store.read_stream(
+                aggregate_id, after_version=version, to_version=version + 1
+            ),
+            what="look for newer events",
+        )
+        return bool(streams)
+
     async def find_command(self, aggregate_id: str, command_id: str) -> EventStream | None:
         """Returns what a command stored on the aggregate, a rejection included, or None.
 

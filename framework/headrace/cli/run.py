@@ -49,6 +49,14 @@ def run(
             " with.",
         ),
     ] = "go on",
+    commands: Annotated[
+        str,
+        typer.Option(
+            envvar="HEADRACE_COMMANDS",
+            metavar="TOPIC,…",
+            help="Handle only the commands of these topics; 'main' is the one that commands share.",
+        ),
+    ] = "",
     log_format: LogFormat = "console",
 ) -> None:
     """Run an application against a broker. Prints `headrace run ready`; stop it with SIGTERM.
@@ -69,6 +77,7 @@ def run(
         event_store=event_store,
         read_models=read_models,
         after_parked="hold" if after_parked == "hold" else "go on",
+        command_topics=tuple(each.strip() for each in commands.split(",") if each.strip()),
     )
     gateway = _gateway_settings(http) if http else None
     uvloop.run(_serve(load_app(app_path), settings, gateway))

@@ -213,6 +213,48 @@ class Told(ApplicationMessage):
     text: str
 
 
+class Import(Command, topic="imports"):
+    counter_id: AggregateId
+
+
+class OldImport(Command, name="Import", version=2, topic="old"):
+    counter_id: AggregateId
+
+
+def importing(*command_types: type[Command]) -> App:
+    app = counter_app()
+    for command_type in command_types:
+
+        async def handler(command: Command, context: CommandContext) -> None:
+            """Does nothing."""
+
+        handler.__annotations__["command"] = command_type
+        app.handles(handler)
+    return app
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"command_topics": ("import",)}, "has no topic 'import' for commands; it has: main, imp"),
+        ({"command_topics": ("imports",), "after_parked": "hold"}, "exclude each other"),
+    ],
+)
+async def test_topics_that_cannot_be_handled_are_refused_at_start(
+    settings: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(DefinitionError, match=sentence):
+        async with importing(Import).run_local(Settings(**settings)):
+            pass
+
+
+async def test_a_command_with_two_topics_is_refused_at_start() -> None:
+    app = importing(Import, OldImport)
+    with pytest.raises(DefinitionError, match="command 'Import' has two topics: 'imports' and"):
+        async with app.client(Settings()):
+            pass
+
+
 async def test_a_published_message_reaches_its_handlers() -> None:
     app = App("counters")
     heard: asyncio.Queue[tuple[str, str]] = asyncio.Queue()

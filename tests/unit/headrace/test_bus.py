@@ -7,12 +7,12 @@ import pytest
 
 from headrace._domain.message import AggregateId, Command
 from headrace._domain.registry import Registry
+from headrace._domain.topics import command_topic
 from headrace.bus import (
     REPLY_CORRELATION,
     REPLY_TO,
     CommandBus,
     CommandResult,
-    command_topic,
     encode_reply,
 )
 from headrace.errors import (

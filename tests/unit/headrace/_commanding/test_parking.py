@@ -8,6 +8,7 @@ from headrace._commanding import parking as parking_module
 from headrace._commanding.handling import CommandContext
 from headrace._domain.message import AggregateId, Command
 from headrace.errors import LetterNotFound
+from headrace.letters import CommandLetters
 from headrace.stores.base import LetterState
 from headrace.transports.base import Outgoing
 
@@ -348,3 +349,57 @@ async def test_a_long_sentence_is_kept_in_part(breaking, monkeypatch):
     await breaking.transport.publish(Outgoing(topic="bank.commands", key="k", body=b"nonsense"))
     await until(lambda: letters(breaking))
     assert len(breaking.letters.all[0].sentence) == 10
+
+
+# Topics of single command types.
+
+
+class Refund(Command, topic="refunds"):
+    account_id: AggregateId
+
+
+@pytest.fixture
+def two_topics(breaking, bank):
+    """One more command that breaks, with a topic of its own."""
+
+    async def refund(command: Refund, context: CommandContext) -> None:
+        account = await context.get(bank.Account, command.account_id)
+        if breaking.broken:
+            raise RuntimeError("the refund is broken")
+        account.deposit(100)
+
+    breaking.handle(refund)
+    breaking.operator = CommandLetters(
+        "bank", breaking.letters, breaking.transport, breaking.handlers.command_types
+    )
+    return breaking
+
+
+async def hold(world, bank):
+    await world.bus.execute(bank.Open(account_id="a-1"))
+    assert (await world.bus.execute(Refund(account_id="a-1"), command_id="refund")).error
+    held = await world.bus.execute(bank.Deposit(account_id="a-1", amount=1), command_id="after")
+    assert (held.error, letters(world)) == ("Held", [("refund", "holding"), ("after", "held")])
+
+
+async def test_a_command_of_one_topic_holds_those_of_the_others_and_is_retried_through_its_own(
+    two_topics, bank
+):
+    two_topics.start()
+    await hold(two_topics, bank)
+    two_topics.broken = False
+    assert await two_topics.operator.retry(1) is None
+    await until(lambda: not letters(two_topics))
+    assert (await two_topics.bus.execute(bank.Look(account_id="a-1"))).value == {"balance": 101}
+    wishes = [each.headers for each in two_topics.transport.published["commands.refunds"]]
+    assert {"resume-letter": "1"} in wishes
+
+
+async def test_a_hold_that_another_process_ended_holds_nobody_any_more(two_topics, bank):
+    two_topics.start()
+    await hold(two_topics, bank)
+    # Whoever has the queue of the other topic came to the end of the letters.
+    for letter in two_topics.letters.all:
+        assert await two_topics.letters.finish(letter)
+    later = await two_topics.bus.execute(bank.Deposit(account_id="a-1", amount=1))
+    assert (later.status, letters(two_topics)) == ("executed", [])

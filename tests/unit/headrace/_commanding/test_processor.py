@@ -6,6 +6,8 @@ import pytest
 from sqlalchemy.exc import DataError
 
 from headrace._commanding import processor as processor_module
+from headrace._commanding.handling import CommandContext
+from headrace._domain.message import AggregateId, Command
 from headrace.errors import UnknownMessageType
 from headrace.settings import Settings
 from headrace.transports.base import Outgoing
@@ -405,3 +407,90 @@ async def test_one_aggregate_with_many_commands_lets_others_have_their_turn(worl
     world.start()
     await asyncio.gather(*calls)
     assert runs.index("other") < 100
+
+
+# Topics of single command types.
+
+
+class Import(Command, topic="imports"):
+    account_id: AggregateId
+    amount: int
+
+
+@pytest.fixture
+def two_topics(world, bank):
+    """A world where imports have a topic of their own."""
+
+    async def imports(command: Import, context: CommandContext) -> None:
+        account = await context.get(bank.Account, command.account_id)
+        account.deposit(command.amount)
+
+    world.handle(imports)
+    return world
+
+
+async def test_a_command_type_with_a_topic_of_its_own_travels_through_that_one(two_topics, bank):
+    two_topics.start()
+    await two_topics.bus.execute(bank.Open(account_id="a-1"))
+    first = await two_topics.bus.execute(Import(account_id="a-1", amount=5), command_id="i-1")
+    again = await two_topics.bus.execute(Import(account_id="a-1", amount=5), command_id="i-1")
+    assert (first.status, first.version) == ("executed", 2)
+    assert again == first
+    assert [each.key for each in two_topics.transport.published["commands.imports"]] == ["a-1"] * 2
+    assert len(two_topics.transport.published["commands"]) == 1
+    await two_topics.check("a-1")
+    await two_topics.stop()
+    group = two_topics.transport._groups["bank.commands"]
+    assert {topic for topic, _ in group.offsets} == {"bank.commands", "bank.commands.imports"}
+
+
+async def test_commands_of_both_topics_take_turns_on_one_aggregate(two_topics, bank):
+    two_topics.start()
+    await two_topics.bus.execute(bank.Open(account_id="a-1"))
+    calls = [
+        two_topics.bus.execute(kind(account_id="a-1", amount=1))
+        for _ in range(50)
+        for kind in (bank.Deposit, Import)
+    ]
+    results = await asyncio.gather(*calls)
+    assert sorted(result.version for result in results) == list(range(2, 102))
+    # Within each topic the order of the calls is kept.
+    for place in (0, 1):
+        versions = [result.version for result in results[place::2]]
+        assert versions == sorted(versions)
+    # Nobody waited for anybody: no run met a conflict.
+    assert sum(len(batch) for batch in two_topics.store.appends) == 101
+    await two_topics.check("a-1")
+
+
+async def test_a_processor_for_one_topic_leaves_the_others_alone(two_topics, bank):
+    two_topics.settings = two_topics.settings.model_copy(update={"command_topics": ("main",)})
+    two_topics.start()
+    await two_topics.bus.execute(bank.Open(account_id="a-1"))
+    call = asyncio.create_task(two_topics.bus.execute(Import(account_id="a-1", amount=5)))
+    assert (await two_topics.bus.execute(bank.Deposit(account_id="a-1", amount=1))).version == 2
+    assert not call.done()
+    two_topics.settings = two_topics.settings.model_copy(update={"command_topics": ("imports",)})
+    two_topics.start()
+    assert (await call).version == 3
+    await two_topics.check("a-1")
+
+
+async def test_what_is_decided_without_a_version_is_never_decided_on_what_another_changed(
+    two_topics, bank
+):
+    two_topics.start()
+    await two_topics.bus.execute(bank.Open(account_id="a-1"))
+    refused = await two_topics.bus.execute(bank.Withdraw(account_id="a-1", amount=5))
+    assert refused.error == "overdrawn"
+    # The process that has the other topic's queue; nothing here tells of it.
+    await two_topics.store_behind(
+        two_topics.stream("a-1", 2, bank.Deposited(amount=9, balance=9), command_id="elsewhere")
+    )
+    look = await two_topics.bus.execute(bank.Look(account_id="a-1"))
+    assert (look.version, look.value) == (2, {"balance": 9})
+    await two_topics.store_behind(
+        two_topics.stream("a-1", 3, bank.Deposited(amount=9, balance=18), command_id="elsewhere-2")
+    )
+    withdrawn = await two_topics.bus.execute(bank.Withdraw(account_id="a-1", amount=18))
+    assert (withdrawn.status, withdrawn.version) == ("executed", 4)

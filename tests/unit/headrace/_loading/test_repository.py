@@ -201,3 +201,12 @@ async def test_a_snapshot_of_another_class_is_not_mistaken_for_an_aggregate_of_t
     await store.save_snapshots([snapshot(aggregate_type="Clock")])
     with pytest.raises(AggregateNotFound, match="'n-1' is a Clock"):
         await repository.load(Counter, "n-1")
+
+
+async def test_events_that_came_after_a_version_are_found_behind_a_failing_database(
+    repository, store
+):
+    store.failures = [OSError("away")]
+    assert await repository.has_newer("n-1", 1)
+    assert not await repository.has_newer("n-1", 2)
+    assert not await repository.has_newer("n-2", 0)
