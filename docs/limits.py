@@ -22,6 +22,7 @@ SETTINGS: Final = [
     ("headrace_mq.settings", "ProducerSettings", "a producer"),
     ("headrace_mq.settings", "ConsumerSettings", "a consumer"),
     ("headrace_mq.settings", "RetrySettings", "a consumer's retries"),
+    ("headrace_mq.settings", "SuperviseSettings", "a broker's supervisor"),
 ]
 BEGIN, END = "<!-- settings: begin -->\n", "<!-- settings: end -->\n"
 

@@ -17,6 +17,7 @@ __all__ = [
     "ProducerSettings",
     "RetrySettings",
     "StoreSettings",
+    "SuperviseSettings",
 ]
 
 KIB = 1 << 10
@@ -274,3 +275,41 @@ class RetrySettings(msgspec.Struct, frozen=True, kw_only=True):
             bool(self.levels) and not unknown,
             f"levels must be one or more of {', '.join(DELAY_LEVELS)}",
         )
+
+
+class SuperviseSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """When a supervisor asks, ends and restarts its broker, and what it keeps of an end."""
+
+    # A question costs the broker a connection and less than a millisecond.
+    ask_every_ms: int = 5_000
+    # No answer for this long: stuck. As long as a silent consumer may stay in its group; a disk
+    # that stalls for seconds is no reason to restart.
+    stuck_after_ms: int = 30_000
+    # A recovery may read a terabyte of log anew; ending it would only make it begin again.
+    start_ms_max: int = HOUR_MS
+    # From SIGTERM on: what is appended becomes durable, clients take their last answers.
+    stop_ms_max: int = 60_000
+    # From SIGABRT to SIGKILL: all stacks are written, memory is given back.
+    abort_ms_max: int = 5_000
+    # First and longest pause before a restart; doubled in between, then spread by chance over its
+    # upper half. Clients go on retrying meanwhile, so that a short one is worth most.
+    pause_ms_min: int = 500
+    pause_ms_max: int = 60_000
+    # A broker that served this long ran well: the pauses begin anew.
+    well_after_ms: int = 600_000
+    # Enough to see a pattern; a broker that ends all night must not fill the disk.
+    reports_max: int = 20
+    # The end of standard error kept for a report: the stacks of some fifty threads.
+    stderr_bytes_max: int = 128 * KIB
+
+    def __post_init__(self) -> None:
+        for name in (
+            "stuck_after_ms", "ask_every_ms", "start_ms_max", "stop_ms_max", "abort_ms_max",
+            "well_after_ms", "reports_max", "stderr_bytes_max",
+        ):  # fmt: skip
+            _require(getattr(self, name) >= 1, f"{name} must be at least 1")
+        _require(
+            self.ask_every_ms <= self.stuck_after_ms,
+            "ask_every_ms must not be above stuck_after_ms",
+        )
+        _require_pauses("pause_ms", self.pause_ms_min, self.pause_ms_max)

@@ -25,6 +25,7 @@ PURE = [
     "headrace_mq.filters.*",
     "headrace_mq.protocol.*",
     "headrace_mq.store.retention",
+    "headrace_mq.supervisor.supervision",
     "headrace_mq.testing.history",
 ]
 CLOCKS = {"time", "asyncio", "threading", "socket", "selectors", "subprocess"}

@@ -20,6 +20,13 @@ from headrace.cli.keeping import (
     UnconsumedAge,
 )
 from headrace.cli.options import BrokerAddress, LogFormat
+from headrace.cli.supervising import (
+    CrashReports,
+    StuckAfter,
+    Supervise,
+    SupervisedBy,
+    divide_work,
+)
 
 __all__ = ["commands"]
 
@@ -58,6 +65,10 @@ def broker(
     disk_delete: DiskDelete = None,
     disk_look: DiskLook = None,
     log_format: LogFormat = "console",
+    supervise: Supervise = False,
+    stuck_after: StuckAfter = None,
+    crash_reports: CrashReports = None,
+    supervised_by: SupervisedBy = None,
 ) -> None:
     """Run a broker. Prints `headrace broker ready on HOST:PORT` once it listens; stop it with SIGTERM."""
     if context.invoked_subcommand is not None:
@@ -69,6 +80,7 @@ def broker(
     configure_logs(log_format)
     if flush not in {"always", "interval"}:
         raise typer.BadParameter("use 'always' or 'interval'", param_hint="--flush")
+    divide_work(data, supervise, stuck_after, crash_reports, supervised_by)
     given: dict[str, Any] = {
         "flush_interval_ms": flush_interval,
         "segment_bytes": segment_size,
@@ -82,14 +94,14 @@ def broker(
         "disk_delete_percent": disk_delete,
         "disk_look_ms": disk_look,
     }
-    given |= {"directory": data, "flush": flush}
-    _serve({name: value for name, value in given.items() if value is not None}, host, port)
+    _serve({"directory": data, "flush": flush, **given}, host, port)
 
 
-def _serve(store: dict[str, Any], host: str, port: int) -> None:
+def _serve(given: dict[str, Any], host: str, port: int) -> None:
     from headrace_mq.broker.server import run
     from headrace_mq.settings import BrokerSettings, StoreSettings
 
+    store = {name: value for name, value in given.items() if value is not None}
     try:
         settings = BrokerSettings(store=StoreSettings(**store), host=host, port=port)
     except ValueError as error:

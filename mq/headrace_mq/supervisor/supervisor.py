@@ -1,0 +1,244 @@
+"""
+Keeps a broker running: starts it, asks it whether it lives, and starts it again.
+
+Sits between: the command line, the pure rules in `supervision`, and the broker's process. Must never
+know the broker's options or its files, nor run anything of a broker in this process.
+"""
+
+import asyncio
+import random
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import structlog
+
+from headrace_mq._runtime.clock import Clock, SystemClock
+from headrace_mq.admin.client import AdminClient
+from headrace_mq.errors import BrokerError, MessageQueueError
+from headrace_mq.settings import SuperviseSettings
+from headrace_mq.supervisor.child import Child
+from headrace_mq.supervisor.crash_report import CrashReport, how_it_ended, keep
+from headrace_mq.supervisor.supervision import Ending, Step, Supervision
+
+__all__ = ["Supervised", "supervise"]
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Supervised:
+    """What is supervised.
+
+    Attributes:
+        command: makes the command line; takes the port to listen on, None for the one configured.
+        ready: what its line of readiness on standard output begins with; the address follows.
+        reports: folder of the crash reports; made when the first one is written.
+        versions: of what runs, for the reports.
+    """
+
+    command: Callable[[int | None], tuple[str, ...]]
+    ready: str
+    reports: Path
+    versions: Mapping[str, str]
+
+
+async def supervise(
+    supervised: Supervised,
+    settings: SuperviseSettings,
+    *,
+    said: Callable[[str], None],
+    clock: Clock | None = None,
+) -> int:
+    """Runs a broker until this process gets SIGTERM or SIGINT, or the broker ends for good.
+
+    Args:
+        supervised: what to run.
+        settings: all intervals and bounds.
+        said: called with each line of the broker's standard output.
+        clock: the time.
+
+    Returns:
+        The exit status for this process: the broker's own.
+
+    Raises:
+        OSError: the system could not start the process the first time.
+    """
+    supervisor = _Supervisor(supervised, settings, said=said, clock=clock or SystemClock())
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, supervisor.stop)
+    try:
+        return await supervisor.run()
+    finally:
+        await supervisor.aclose()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+
+class _Supervisor:
+    def __init__(
+        self,
+        supervised: Supervised,
+        settings: SuperviseSettings,
+        *,
+        said: Callable[[str], None],
+        clock: Clock,
+    ) -> None:
+        self._supervised, self._settings = supervised, settings
+        self._said, self._clock = said, clock
+        self._supervision = Supervision(settings, clock.monotonic_ms())
+        self._news = asyncio.Event()
+        self._child: Child | None = None
+        self._command: tuple[str, ...] = ()
+        self._started_ms = 0
+        self._address = ""
+        self._end: asyncio.Task[int] | None = None
+        self._question: asyncio.Task[None] | None = None
+
+    async def run(self) -> int:
+        while (status := self._supervision.status) is None:
+            if self._end is not None and self._end.done():
+                await self._take_end(self._end.result())
+            elif step := self._supervision.due(self._clock.monotonic_ms()):
+                await self._do(step)
+            else:
+                await self._wait()
+        return status
+
+    async def aclose(self) -> None:
+        self._drop_question()
+        if self._child is not None and self._end is not None:  # only after a failure of ours
+            self._child.signal(signal.SIGKILL)
+            await self._end
+
+    def stop(self) -> None:
+        step = self._supervision.stop(self._clock.monotonic_ms())
+        if step is Step.TERMINATE and self._child is not None:
+            self._child.signal(signal.SIGTERM)
+        self._news.set()
+
+    async def _wait(self) -> None:
+        due_ms = self._supervision.due_ms
+        wait_s = None if due_ms is None else (due_ms - self._clock.monotonic_ms()) / 1_000
+        try:
+            await asyncio.wait_for(self._news.wait(), wait_s)
+        except TimeoutError:
+            return
+        self._news.clear()
+
+    async def _do(self, step: Step) -> None:
+        match step:
+            case Step.START:
+                await self._start()
+            case Step.ASK:
+                if self._question is None or self._question.done():
+                    self._question = asyncio.create_task(self._ask(), name="question")
+            case Step.TERMINATE | Step.ABORT | Step.KILL:
+                self._signal(step)
+
+    def _signal(self, step: Step) -> None:
+        number = {
+            Step.TERMINATE: signal.SIGTERM,
+            # Has every stack written to standard error first.
+            Step.ABORT: signal.SIGABRT,
+            Step.KILL: signal.SIGKILL,
+        }[step]
+        if self._child is not None:
+            if step is Step.ABORT:
+                _log.error("the broker does not answer and is ended", pid=self._child.pid)
+            self._child.signal(number)
+
+    async def _start(self) -> None:
+        # Clients know the address: a port that the system chose is kept over restarts.
+        port = int(self._address.rpartition(":")[2]) if self._address else None
+        self._command = self._supervised.command(port)
+        self._started_ms = self._clock.monotonic_ms()
+        try:
+            self._child = await Child.start(
+                self._command, stderr_bytes_max=self._settings.stderr_bytes_max, said=self._hear
+            )
+        except OSError as error:
+            if not self._address:
+                raise
+            # The machine may be short of memory or processes for a while.
+            _log.error("the broker could not be started", error=str(error))
+            self._supervision.ended(1, self._clock.monotonic_ms(), _chance())
+            return
+        _log.info("the broker is being started", pid=self._child.pid)
+        self._end = asyncio.create_task(self._child.ended(), name="end of the broker")
+        self._end.add_done_callback(lambda _: self._news.set())
+        if self._supervision.stopping:  # told while the process came into being
+            self._child.signal(signal.SIGTERM)
+
+    def _hear(self, line: str) -> None:
+        if line.startswith(self._supervised.ready):
+            self._address = line.removeprefix(self._supervised.ready).strip()
+            self._supervision.ready(self._clock.monotonic_ms())
+        self._said(line)
+        self._news.set()
+
+    async def _ask(self) -> None:
+        """One question; whatever a broker answers, it answers."""
+        try:
+            async with AdminClient(
+                self._address, timeout_ms=self._settings.stuck_after_ms
+            ) as admin:
+                await admin.describe()
+        except BrokerError as error:
+            _log.debug("the broker answered with an error", error=str(error))
+        except (MessageQueueError, OSError) as error:
+            _log.warning("the broker did not answer", address=self._address, error=str(error))
+            return
+        self._supervision.answered(self._clock.monotonic_ms())
+        self._news.set()
+
+    async def _take_end(self, status: int) -> None:
+        child = self._child
+        assert child is not None
+        self._drop_question()
+        self._child = self._end = None
+        now_ms = self._clock.monotonic_ms()
+        ending = self._supervision.ended(status, now_ms, _chance())
+        if ending is Ending.REFUSED:
+            _log.error("the broker refuses to start; it would again, so it is not tried")
+        if ending not in {Ending.CRASHED, Ending.STUCK}:
+            return
+        stuck = ending is Ending.STUCK
+        report = CrashReport(
+            reason="it did not answer, or did not end, in time" if stuck else "it ended by itself",
+            status=status,
+            ended_at_ms=self._clock.now_ms(),
+            ran_ms=now_ms - self._started_ms,
+            command=self._command,
+            versions=self._supervised.versions,
+            last_lines=child.last_lines,
+        )
+        due_ms = self._supervision.due_ms
+        _log.error(
+            "the broker ended and is started again" if due_ms is not None else "the broker ended",
+            ended=how_it_ended(status),
+            report=await self._keep(report),
+            pause_ms=None if due_ms is None else due_ms - now_ms,
+        )
+
+    async def _keep(self, report: CrashReport) -> str | None:
+        write = partial(
+            keep, report, self._supervised.reports, reports_max=self._settings.reports_max
+        )
+        try:
+            return str(await asyncio.to_thread(write))
+        except OSError as error:  # a full disk must not keep the broker from its restart
+            _log.error("the crash report could not be written", error=str(error))
+            return None
+
+    def _drop_question(self) -> None:
+        if self._question is not None:
+            self._question.cancel()
+            self._question = None
+
+
+def _chance() -> float:
+    return random.random()  # noqa: S311 - spreads pauses, guards nothing
