@@ -9,6 +9,7 @@ from headrace_mq.settings import (
     ConsumerSettings,
     ProducerSettings,
     StoreSettings,
+    SuperviseSettings,
 )
 
 STORE = StoreSettings(directory=Path("data"))
@@ -68,6 +69,17 @@ def test_the_defaults_are_valid() -> None:
         (ConsumerSettings, "request_timeout_ms", 0),
         (ConsumerSettings, "reconnect_ms_min", 2_001),
         (ConsumerSettings, "vanished_ms_max", 3_999),
+        (SuperviseSettings, "ask_every_ms", 0),
+        (SuperviseSettings, "ask_every_ms", 30_001),
+        (SuperviseSettings, "stuck_after_ms", 0),
+        (SuperviseSettings, "start_ms_max", 0),
+        (SuperviseSettings, "stop_ms_max", 0),
+        (SuperviseSettings, "abort_ms_max", 0),
+        (SuperviseSettings, "pause_ms_min", 0),
+        (SuperviseSettings, "pause_ms_max", 499),
+        (SuperviseSettings, "well_after_ms", 0),
+        (SuperviseSettings, "reports_max", 0),
+        (SuperviseSettings, "stderr_bytes_max", 0),
     ],
 )
 def test_a_value_out_of_range_is_refused_by_its_name(settings: Any, field: str, value: int) -> None:
