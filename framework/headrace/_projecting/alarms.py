@@ -18,6 +18,7 @@ from sqlalchemy import func, select
 
 from headrace._projecting.read_models import ReadModels
 from headrace._runtime.clock import Clock, SystemClock
+from headrace._runtime.tasks import finish
 from headrace.settings import Settings
 from headrace.stores.tables import UtcDateTime, projection_letters, projections
 
@@ -79,7 +80,7 @@ class Alarms:
         """Looks until cancelled; a look that fails is made up for by the next one."""
         while True:
             try:
-                await self.look()
+                await finish(self.look())
             except Exception as error:  # noqa: BLE001 - the database may fail in any way; logged
                 log.warning("letters could not be looked at", error=repr(error))
             await asyncio.sleep(self._settings.alarm_check_ms / 1_000)

@@ -17,7 +17,7 @@ Sits between: a subscription to the event topic and `applying`. Must never know 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -46,6 +46,7 @@ from headrace._projecting.recall import Recall
 from headrace._projecting.status import RunnerState, RunnerStatus
 from headrace._runtime.backoff import Backoff
 from headrace._runtime.clock import Clock, SystemClock
+from headrace._runtime.tasks import finish
 from headrace.errors import ProjectionError
 from headrace.serialization import Serializer
 from headrace.settings import Settings
@@ -62,9 +63,6 @@ log = structlog.get_logger(__name__)
 # How often a runner without messages looks whether another generation was made live: a switch to
 # one that is behind must not wait for the next event.
 _SWITCH_CHECK_MS: Final = 1_000
-# How long a batch that is being applied may take to end when the runner is stopped; batches take
-# milliseconds, and whoever stops the runner waits about five seconds.
-_FINISH_MS_MAX: Final = 3_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,7 +343,7 @@ class ProjectionRunner(Generic[R]):
         async def apply() -> Applied | Moved | Switched | _Poisoned:
             nonlocal faults
             try:
-                return await _finish(transact())
+                return await finish(transact())
             except Exception as error:
                 if not parking or isinstance(error, OtherFields) or not blames_event(error):
                     raise
@@ -480,18 +478,6 @@ class ProjectionRunner(Generic[R]):
     def _report(self, state: RunnerState, error: str | None = None) -> None:
         if (state, error) != (self._status.state, self._status.error):
             self._status = RunnerStatus(state=state, since=self._clock.now(), error=error)
-
-
-async def _finish(transaction: Coroutine[Any, Any, T]) -> T:
-    """Lets a transaction come to its end although the runner is stopped, within a limit."""
-    task = asyncio.ensure_future(transaction)
-    try:
-        return await asyncio.shield(task)
-    finally:
-        if not task.done():
-            await asyncio.wait({task}, timeout=_FINISH_MS_MAX / 1_000)
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
 
 
 def _readable(positions: Mapping[QueueId, int]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from headrace._runtime import tasks as tasks_module
-from headrace._runtime.tasks import TaskSet
+from headrace._runtime.tasks import TaskSet, finish
 
 
 async def forever() -> None:
@@ -125,3 +125,46 @@ async def test_a_task_cancelled_by_a_stranger_is_a_failure():
     task.cancel()
     with pytest.raises(RuntimeError, match="owner: background was cancelled"):
         await tasks.watch(forever())
+
+
+async def test_work_comes_to_its_end_although_its_owner_is_stopped() -> None:
+    begun, go_on, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def work() -> None:
+        begun.set()
+        await go_on.wait()
+        ended.set()
+
+    owner = asyncio.create_task(finish(work()))
+    await begun.wait()
+    owner.cancel()
+    asyncio.get_running_loop().call_soon(go_on.set)
+    with pytest.raises(asyncio.CancelledError):
+        await owner
+    assert ended.is_set()
+
+
+async def test_what_the_work_raises_is_raised() -> None:
+    async def work() -> None:
+        raise LookupError("nothing there")
+
+    with pytest.raises(LookupError, match="nothing there"):
+        await finish(work())
+
+
+async def test_work_that_does_not_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace._runtime.tasks.FINISH_MS_MAX", 1)
+    cut = asyncio.Event()
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cut.set()
+
+    owner = asyncio.create_task(finish(work()))
+    await asyncio.sleep(0)
+    owner.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await owner
+    assert cut.is_set()
