@@ -9,6 +9,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 __all__ = ["Child", "Tail"]
 
@@ -97,7 +98,7 @@ class Child:
         return self._errors.text()
 
     def signal(self, number: signal.Signals) -> None:
-        """Sends a signal; a process that stands still gets it too. None if it has ended."""
+        """Sends a signal, which a process that stands still gets too; to an ended one none."""
         try:
             self._process.send_signal(number)
             # Until it goes on, a stopped process takes no signal but SIGKILL.
@@ -121,12 +122,15 @@ class Child:
             *lines, line = (line + chunk).split(b"\n")
             line = line[-_LINE_BYTES_MAX:]
             for one in lines:
-                self._said(one.decode("utf-8", "replace"))
+                # Whoever listened may be gone; reading goes on, or the process would wait for us.
+                with suppress(OSError):
+                    self._said(one.decode("utf-8", "replace"))
 
     async def _pass_on(self) -> None:
         stream = self._process.stderr
         assert stream is not None
         while chunk := await stream.read(_CHUNK_BYTES):
             self._errors.feed(chunk)
-            sys.stderr.buffer.write(chunk)
-            sys.stderr.flush()
+            with suppress(OSError):
+                sys.stderr.buffer.write(chunk)
+                sys.stderr.flush()

@@ -177,8 +177,8 @@ class _Supervisor:
         if line.startswith(self._supervised.ready):
             self._address = line.removeprefix(self._supervised.ready).strip()
             self._supervision.ready(self._clock.monotonic_ms())
-        self._said(line)
         self._news.set()
+        self._said(line)
 
     async def _ask(self) -> None:
         """One question; whatever a broker answers, it answers."""

@@ -53,3 +53,27 @@ async def test_a_stopped_process_takes_a_signal_and_an_ended_one_takes_none() ->
     child.signal(signal.SIGTERM)
     assert await child.ended() == -signal.SIGTERM
     child.signal(signal.SIGTERM)
+
+
+class Closed:
+    """A stream whose reader is gone."""
+
+    def write(self, _: bytes) -> int:
+        raise BrokenPipeError
+
+    @property
+    def buffer(self) -> "Closed":
+        return self
+
+
+async def test_its_streams_are_read_to_the_end_though_nobody_listens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def said(_: str) -> None:
+        raise BrokenPipeError
+
+    more_than_pipes_hold = 200_000
+    code = f"import sys\nfor to in (sys.stdout, sys.stderr): to.write('line\\n' * {more_than_pipes_hold})"
+    monkeypatch.setattr(sys, "stderr", Closed())
+    child = await Child.start((sys.executable, "-S", "-c", code), stderr_bytes_max=10, said=said)
+    assert (await child.ended(), child.last_lines) == (0, "line\n")
