@@ -73,7 +73,7 @@ def draw(chosen: random.Random) -> Options:
         members=chosen.randint(1, 3),
         flush=chosen.choice(("always", "always", "always", "interval")),
         offsets_flush_ms=chosen.choice((100, 1_000)),
-        member_expiry_ms=chosen.choice((1_000, 5_000, 30_000)),
+        member_expiry_ms=chosen.choice((2_000, 5_000, 30_000)),
         lock_expiry_ms=chosen.choice((1_000, 10_000)),
         send_timeout_ms=chosen.choice((2_000, 10_000, 30_000)),
         batch_messages_max=chosen.choice((1, 3, 1_000)),
@@ -360,6 +360,9 @@ class World:
     async def _consume(self, member: Member) -> None:
         options = self.options
         settings = ConsumerSettings(
+            # Several fit into an expiry, as in any deployment: who beats more seldom than members
+            # expire is out of the group most of the time, and hardly gets on.
+            heartbeat_ms=min(1_000, options.member_expiry_ms // 4),
             in_flight_max=options.in_flight_max,
             commit_interval_ms=options.commit_interval_ms,
             fetch_wait_ms=options.fetch_wait_ms,
