@@ -91,7 +91,8 @@ async def test_the_bank_by_http_from_its_first_account_to_an_orderly_end(bank: B
     async with await bank.start() as client:
         ready = await client.get("/ready")
         assert ready.json()["parts"] == {
-            "broker": "ready", "event_store": "ready", "parts": "ready", "read_models": "ready",
+            "broker": "ready", "event_store": "ready", "lag": "ready", "parts": "ready",
+            "read_models": "ready",
         }  # fmt: skip
         validate((await client.get("/openapi.json")).json())
 
@@ -148,7 +149,7 @@ async def test_a_broker_that_is_away_is_503_and_not_ready(bank: Bank) -> None:
         ready = await client.get("/ready")
         assert ready.status_code == 503
         assert ready.json()["parts"]["broker"] != "ready"
-        assert (await client.get("/health")).json() == {"status": "alive"}
+        assert (await client.get("/health")).json() == {"status": "alive", "alarms": []}
         body = {"account_id": "ada", "owner": "Ada"}
         answer = await client.post("/commands/OpenAccount?wait_ms=100", json=body)
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")

@@ -6,6 +6,7 @@ started or ended.
 """
 
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -99,12 +100,14 @@ class Child:
 
     def signal(self, number: signal.Signals) -> None:
         """Sends a signal, which a process that stands still gets too; to an ended one none."""
-        try:
-            self._process.send_signal(number)
-            # Until it goes on, a stopped process takes no signal but SIGKILL.
-            self._process.send_signal(signal.SIGCONT)
-        except ProcessLookupError:
+        if self._process.returncode is not None:
             return
+        # Not by `send_signal`, which asks for the status first: where the process has just ended,
+        # it takes the status away from asyncio's own waiting, which then says 255.
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, number)
+            # Until it goes on, a stopped process takes no signal but SIGKILL.
+            os.kill(self.pid, signal.SIGCONT)
 
     async def ended(self) -> int:
         """Waits for its end; returns the exit status, or the negative number of a signal."""

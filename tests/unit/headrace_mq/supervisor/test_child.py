@@ -77,3 +77,15 @@ async def test_its_streams_are_read_to_the_end_though_nobody_listens(
     monkeypatch.setattr(sys, "stderr", Closed())
     child = await Child.start((sys.executable, "-S", "-c", code), stderr_bytes_max=10, said=said)
     assert (await child.ended(), child.last_lines) == (0, "line\n")
+
+
+async def test_signals_to_one_that_is_just_ending_take_no_status_away() -> None:
+    for _ in range(8):
+        lines: asyncio.Queue[str] = asyncio.Queue()
+        child = await start("import signal; print('up', flush=True); signal.pause()", lines)
+        assert await lines.get() == "up"
+        child.signal(signal.SIGTERM)
+        # It ends among these, in the kernel; asyncio has not been told yet.
+        for _ in range(5_000):
+            child.signal(signal.SIGCONT)
+        assert await child.ended() == -signal.SIGTERM
