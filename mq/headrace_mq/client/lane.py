@@ -19,14 +19,14 @@ from headrace_mq.client.batch import Batch, Place, encode
 from headrace_mq.client.part import Part
 from headrace_mq.message import Message, QueueRef
 
-__all__ = ["Lane", "new_producer_id"]
+__all__ = ["FOLLOW_BYTES", "Lane", "new_producer_id"]
 
 SEQUENCE_MAX = (1 << 32) - 1
 # Batches of a lane on their way at a time: the broker remembers as many, and knows them again.
 IN_FLIGHT_MAX = 5
-# A batch follows those in flight from this size on. Smaller ones cost the broker more than it saves
-# to send them early.
-FOLLOW_BYTES = 16 << 10
+# A batch follows those in flight from this size on. Smaller ones cost both sides more than it saves
+# to send them early: waves of commands would break into many small requests.
+FOLLOW_BYTES = 64 << 10
 
 
 def new_producer_id() -> int:

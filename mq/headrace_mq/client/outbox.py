@@ -19,7 +19,7 @@ import structlog
 from headrace_mq._net.link import Answer, Link
 from headrace_mq._runtime.clock import Clock
 from headrace_mq.client.batch import Batch, Place
-from headrace_mq.client.lane import Lane, new_producer_id
+from headrace_mq.client.lane import FOLLOW_BYTES, Lane, new_producer_id
 from headrace_mq.client.measuring import FRAME_OVERHEAD_BYTES, measure, message_bytes_max
 from headrace_mq.client.outcomes import outcomes
 from headrace_mq.client.part import (
@@ -53,6 +53,7 @@ __all__ = ["Outbox"]
 SWEEP_MS_MIN, SWEEP_MS_MAX = 5, 250
 # A lane with so much to send departs at once instead of at the end of the tick: the broker works on
 # it while the other senders of the tick prepare theirs. Smaller batches cost it more than that saves.
+# While the broker has requests to work on already, a lane gathers until it may follow.
 DEPART_BYTES = 16 << 10
 
 _log = structlog.get_logger(__name__)
@@ -106,6 +107,8 @@ class Outbox:
         self._buffer_bytes_max = settings.buffer_bytes_max
         self._message_bytes_max = message_bytes_max(link.frame_bytes_max)
         self._departing = False
+        # Requests on their way, and from which size a batch leaves within the tick.
+        self._unanswered, self._depart_bytes = 0, DEPART_BYTES
         self._connection = link.connections
         self._sweeper: asyncio.TimerHandle | None = None
         self._sweep_ms = min(max(settings.send_timeout_ms // 20, SWEEP_MS_MIN), SWEEP_MS_MAX)
@@ -197,7 +200,7 @@ class Outbox:
             self._buffered += mine.size
             if lane.has_work:
                 self._free[lane] = None
-                large = large or lane.waits_bytes >= DEPART_BYTES
+                large = large or lane.waits_bytes >= self._depart_bytes
         if large:
             self._depart()
         elif self._free:
@@ -294,7 +297,7 @@ class Outbox:
         if number == 0:
             batch.deadline_ms = self._deadline_ms() if deadline_ms is None else deadline_ms
         self._buffered += size
-        if batch.size >= DEPART_BYTES and lane.has_work:
+        if batch.size >= self._depart_bytes and lane.has_work:
             self._free[lane] = None
             self._depart()
         elif not lane.flight:
@@ -374,6 +377,8 @@ class Outbox:
             self._send(load, parts)
 
     def _send(self, load: list[tuple[Lane, Batch]], parts: list[bytearray]) -> None:
+        self._unanswered += 1
+        self._depart_bytes = FOLLOW_BYTES
         try:
             self._link.submit(RequestCode.PRODUCE, *parts, receive=partial(self._answered, load))
         except ConnectionLost as error:
@@ -382,6 +387,9 @@ class Outbox:
         self._link.flush()
 
     def _answered(self, load: list[tuple[Lane, Batch]], answer: Answer) -> None:
+        self._unanswered -= 1
+        if not self._unanswered:
+            self._depart_bytes = DEPART_BYTES
         for (lane, batch), outcome in zip(load, outcomes(answer, len(load)), strict=True):
             # A batch that was given up meanwhile has told its senders so.
             if batch.settled:

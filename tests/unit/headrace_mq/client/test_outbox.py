@@ -5,8 +5,9 @@ import pytest
 
 from headrace_mq._net.link import Link
 from headrace_mq.client.batch import Place
+from headrace_mq.client.lane import FOLLOW_BYTES
 from headrace_mq.client.measuring import FRAME_OVERHEAD_BYTES, message_bytes_max
-from headrace_mq.client.outbox import Outbox
+from headrace_mq.client.outbox import DEPART_BYTES, Outbox
 from headrace_mq.errors import (
     BrokerStopping,
     Closed,
@@ -90,6 +91,19 @@ async def test_one_batch_per_queue_is_on_its_way_and_the_rest_goes_together(
     broker.serve(first)
     second = await broker.next(PRODUCE)
     assert [contents(r) for r in (first, other, second)] == [[[b"a"]], [[b"other"]], [[b"b", b"c"]]]
+
+
+async def test_a_large_batch_departs_at_once_and_behind_it_the_other_queues_gather(
+    broker: Any, outbox: Outbox
+) -> None:
+    broker.held = {PRODUCE}
+    large, following = b"x" * DEPART_BYTES, b"y" * FOLLOW_BYTES
+    for queue in (0, 1, 2, 0, 1, 2):
+        put(outbox, large, queue=queue)
+    put(outbox, following, queue=3)
+    requests = [await broker.next(PRODUCE) for _ in range(2)]
+    assert contents(requests[0]) == [[large]]
+    assert sorted(contents(requests[1])) == [[large, large], [large, large], [following]]
 
 
 async def test_requests_stay_below_the_frame_limit(broker: Any, clock: Any) -> None:
