@@ -336,18 +336,22 @@ class World:
             self.refused += bodies(batch.encoded)
 
     def disconnect(self, *, forget: bool) -> None:
-        """What is under way is lost, with `forget` also what the broker knew of producers."""
+        """What is under way is lost, with `forget` also what the broker knew of producers.
+
+        It forgets those that it has not heard of for long, none that waits for an acknowledgement.
+        """
         under_way = [batch for batch, _ in self.answers] + list(self.requests)
         self.answers.clear()
         self.requests.clear()
         for batch in under_way:
             self.lane.returned(batch)
         self.lane.confirmed = False
-        if forget and not under_way:
+        if forget and len(self.acknowledged) == len(self.stored):
             self.known = Sequences()
 
 
 @example(steps=["add", "depart", "take", "cut", "depart", "never"])
+@example(steps=["add", "depart", "take", "cut", "forget"])
 @given(
     steps=st.lists(
         st.sampled_from(
