@@ -81,18 +81,19 @@ def advance(
 ) -> dict[QueueRef, int]:
     """Returns the end of the next micro-batch: each queue goes on by its share of `records_max`.
 
-    A share is in proportion to what waits in the queue, and at least one record; None for no limit.
+    Each queue with anything to read gets one record, and of the rest of the limit a share in
+    proportion to what else waits in it; None for no limit.
     Queues that are not held stay where they are, and new ones join with their first record.
     """
     places, _ = begin(held, start)
     ends = {QueueRef(one.topic, one.queue_id): one.end for one in held}
     waiting = {queue: ends[queue] - at for queue, at in places.items()}
-    total = sum(waiting.values())
+    total, queues = sum(waiting.values()), sum(map(bool, waiting.values()))
     goals = dict(start)
     for queue, at in places.items():
         step = waiting[queue]
-        if records_max is not None and total > records_max:
-            step = min(step, max(step * records_max // total, 1))
+        if records_max is not None and total > records_max and step:
+            step = 1 + (step - 1) * max(records_max - queues, 0) // max(total - queues, 1)
         if queue in start or step:
             goals[queue] = at + step
     return goals
