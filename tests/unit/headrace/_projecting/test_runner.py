@@ -145,6 +145,8 @@ async def test_a_restart_goes_on_from_the_stored_offsets(
         runner = make_runner()
         async with running(runner):
             await runner.wait_for_offsets(transport.ends(), timeout_ms=WAIT_MS)
+            # The offsets are seen in the database a moment before the runner acknowledges them.
+            await transport.parked.wait()
     assert await rows() == {"a": (6, 3)}
     assert [len(subscription.acked) for subscription in transport.subscriptions] == [1, 1, 1]
 
