@@ -7,10 +7,9 @@ Application messages to their handlers: at least once, in the order of each aggr
 Sits between: a subscription to the message topic and the user's handlers. Knows no store.
 """
 
-import asyncio
 import inspect
-from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final, get_type_hints
 
 import structlog
@@ -18,10 +17,12 @@ import structlog
 from headrace._domain.message import ApplicationMessage, MessageContext
 from headrace._eventing.publisher import message_topic
 from headrace._runtime.backoff import Backoff
+from headrace._runtime.turns import Turns
 from headrace.errors import DefinitionError
 from headrace.serialization import Serializer
 from headrace.settings import Settings
 from headrace.transports.base import Incoming, Outgoing, Subscription, Transport
+from headrace.transports.following import Following
 
 __all__ = ["MessageHandler", "MessageRunner", "message_type_of"]
 
@@ -84,50 +85,28 @@ class MessageRunner:
         self._serializer = serializer
         self._settings = settings
         self._backoff = Backoff(ms_min=settings.retry_ms_min, ms_max=settings.retry_ms_max)
-        self._room = asyncio.Semaphore(_IN_FLIGHT_MAX)
-        # The waiting messages of each aggregate of which one is being handled.
-        self._waiting: dict[str, deque[Incoming]] = {}
+        self._following = Following(
+            transport, group=self._topic, topic=self._topic, backoff=self._backoff
+        )
 
     async def run(self) -> None:
         """Works until cancelled; a subscription that breaks is made anew after a pause."""
         queues = self._settings.event_queues
         await self._transport.ensure_topic(self._topic, queues=queues, forever=False)
         await self._transport.ensure_topic(self._dead_letter_topic, queues=1, forever=True)
-        failures = 0
-        while True:
-            try:
-                subscription = await self._transport.subscribe(self._topic, [self._topic])
-                failures = 0
-                try:
-                    await self._follow(subscription)
-                finally:
-                    await subscription.aclose()
-            except Exception as error:  # noqa: BLE001 - adapters raise what they like; logged, repeated
-                failures += 1
-                log.warning("will subscribe to messages again", error=repr(error))
-            await self._backoff.pause(max(1, failures))
+        await self._following.run(self._follow)
 
     async def _follow(self, subscription: Subscription) -> None:
-        self._room = asyncio.Semaphore(_IN_FLIGHT_MAX)
-        self._waiting.clear()
-        async with asyncio.TaskGroup() as handling:
+        async with Turns(
+            partial(self._take, subscription), in_flight_max=_IN_FLIGHT_MAX, name=self._topic
+        ) as turns:
             while True:
-                for incoming in await subscription.poll():
-                    await self._room.acquire()
-                    if incoming.key in self._waiting:
-                        self._waiting[incoming.key].append(incoming)
-                        continue
-                    self._waiting[incoming.key] = deque([incoming])
-                    handling.create_task(self._handle_in_order(subscription, incoming.key))
+                for incoming in await self._following.poll(subscription):
+                    await turns.put(incoming.key, incoming)
 
-    async def _handle_in_order(self, subscription: Subscription, key: str) -> None:
-        waiting = self._waiting[key]
-        while waiting:
-            incoming = waiting.popleft()
-            await self._handle(incoming)
-            subscription.ack(incoming)
-            self._room.release()
-        del self._waiting[key]
+    async def _take(self, subscription: Subscription, incoming: Incoming) -> None:
+        await self._handle(incoming)
+        subscription.ack(incoming)
 
     async def _handle(self, incoming: Incoming) -> None:
         done = 0

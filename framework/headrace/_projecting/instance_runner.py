@@ -45,6 +45,7 @@ from headrace.serialization import CommandEnvelope, Serializer
 from headrace.settings import Settings
 from headrace.stores.base import EventStore
 from headrace.transports.base import Incoming, Subscription, Transport
+from headrace.transports.following import Following
 
 __all__ = ["ProcessRunner"]
 
@@ -89,19 +90,21 @@ class ProcessRunner:
         sweep_ms: int = _SWEEP_MS,
     ) -> None:
         self._process = process
-        self._topic = f"{app_name}.events"
-        self._group = f"{app_name}.process.{process.name}"
         self._read_models = read_models
         self._stuck = StuckInstances(process, read_models, store, serializer, clock=clock)
-        self._transport = transport
         self._bus = bus
         self._serializer = serializer
         self._faults_max = settings.error_retries_max
         self._backoff = Backoff(ms_min=settings.retry_ms_min, ms_max=settings.retry_ms_max)
+        self._following = Following(
+            transport,
+            group=f"{app_name}.process.{process.name}",
+            topic=f"{app_name}.events",
+            backoff=self._backoff,
+        )
         self._clock = clock or SystemClock()
         self._sweep_ms = sweep_ms
         self._held: set[str] = set()
-        self._lapses = 0
 
     @property
     def held(self) -> frozenset[str]:
@@ -110,46 +113,21 @@ class ProcessRunner:
 
     async def run(self) -> None:
         """Works until cancelled; whatever breaks is begun anew after a pause."""
-        while True:
-            try:
-                subscription = await self._transport.subscribe(self._group, [self._topic])
-                try:
-                    await self._follow(subscription)
-                finally:
-                    await subscription.aclose()
-            except Exception as error:  # noqa: BLE001 - adapters raise what they like; logged, repeated
-                self._lapses += 1
-                log.warning(
-                    "process will subscribe again",
-                    process=self._process.name,
-                    attempt=self._lapses,
-                    error=repr(error),
-                )
-            await self._backoff.pause(max(1, self._lapses))
+        await self._following.run(self._follow)
 
     async def _follow(self, subscription: Subscription) -> None:
         # Whatever was held is delivered again to a new subscription.
         self._held.clear()
         while True:
-            messages = await self._poll(subscription)
-            self._lapses = 0
+            # What nobody has sent is looked for before each poll, and while nothing comes.
+            await self._sweep()
+            messages = await self._following.poll(
+                subscription, idle=self._sweep, every_ms=self._sweep_ms
+            )
             for first in range(0, len(messages), _BATCH_MAX):
                 await self._handle(subscription, messages[first : first + _BATCH_MAX])
 
-    async def _poll(self, subscription: Subscription) -> list[Incoming]:
-        """Polls; sends what nobody has sent before, and whenever nothing comes."""
-        poll = asyncio.ensure_future(subscription.poll())
-        try:
-            await self._sweep()
-            while not (await asyncio.wait({poll}, timeout=self._sweep_ms / 1_000))[0]:
-                await self._sweep()
-            return poll.result()
-        finally:
-            if not poll.done():
-                poll.cancel()
-                await asyncio.gather(poll, return_exceptions=True)
-
-    async def _sweep(self) -> None:
+    async def _sweep(self) -> bool:
         unsent = await self._read_models.transact(
             partial(
                 find_unsent,
@@ -159,6 +137,7 @@ class ProcessRunner:
             )
         )
         await self._send(unsent)
+        return False
 
     async def _handle(self, subscription: Subscription, messages: Sequence[Incoming]) -> None:
         streams: list[EventStream] = []

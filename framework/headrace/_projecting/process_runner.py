@@ -13,8 +13,7 @@ stream is acknowledged when all its commands are durable in the queue.
 Sits between: a subscription to the event topic and the command bus. Must never know a broker.
 """
 
-import asyncio
-from collections import deque
+from functools import partial
 from typing import Final, Protocol
 
 import structlog
@@ -22,9 +21,11 @@ import structlog
 from headrace._projecting.outages import is_outage
 from headrace._projecting.workflows import ProcessManager
 from headrace._runtime.backoff import Backoff
+from headrace._runtime.turns import Turns
 from headrace.serialization import CommandEnvelope, Serializer
 from headrace.settings import Settings
 from headrace.transports.base import Incoming, Subscription, Transport
+from headrace.transports.following import Following
 
 __all__ = ["EnvelopeSender", "ProcessManagerRunner"]
 
@@ -65,18 +66,17 @@ class ProcessManagerRunner:
         settings: Settings,
     ) -> None:
         self._manager = manager
-        self._topic = f"{app_name}.events"
-        self._group = f"{app_name}.process.{manager.name}"
-        self._transport = transport
         self._bus = bus
         self._serializer = serializer
         self._faults_max = settings.error_retries_max
         self._backoff = Backoff(ms_min=settings.retry_ms_min, ms_max=settings.retry_ms_max)
-        self._room = asyncio.Semaphore(_STREAMS_IN_FLIGHT_MAX)
-        # The waiting messages of each aggregate that is being reacted to.
-        self._waiting: dict[str, deque[Incoming]] = {}
+        self._following = Following(
+            transport,
+            group=f"{app_name}.process.{manager.name}",
+            topic=f"{app_name}.events",
+            backoff=self._backoff,
+        )
         self._held: set[str] = set()
-        self._lapses = 0
 
     @property
     def held(self) -> frozenset[str]:
@@ -85,63 +85,35 @@ class ProcessManagerRunner:
 
     async def run(self) -> None:
         """Works until cancelled; a subscription that breaks is made anew after a pause."""
-        while True:
-            try:
-                subscription = await self._transport.subscribe(self._group, [self._topic])
-                try:
-                    await self._follow(subscription)
-                finally:
-                    await subscription.aclose()
-            except Exception as error:  # noqa: BLE001 - adapters raise what they like; logged, repeated
-                self._lapses += 1
-                log.warning(
-                    "process manager will subscribe again",
-                    process_manager=self._manager.name,
-                    attempt=self._lapses,
-                    error=repr(error),
-                )
-            await self._backoff.pause(max(1, self._lapses))
+        await self._following.run(self._follow)
 
     async def _follow(self, subscription: Subscription) -> None:
-        self._room = asyncio.Semaphore(_STREAMS_IN_FLIGHT_MAX)
-        self._waiting.clear()
         # Whatever was held is delivered again to a new subscription.
         self._held.clear()
-        async with asyncio.TaskGroup() as reactions:
+        async with Turns(
+            partial(self._take, subscription),
+            in_flight_max=_STREAMS_IN_FLIGHT_MAX,
+            name=self._manager.name,
+        ) as turns:
             while True:
-                messages = await subscription.poll()
-                self._lapses = 0
-                for message in messages:
-                    if self._is_no_concern(message):
+                for message in await self._following.poll(subscription):
+                    if message.key not in turns and self._is_no_concern(message):
                         subscription.ack(message)
-                        continue
-                    await self._room.acquire()
-                    if message.key in self._waiting:
-                        self._waiting[message.key].append(message)
-                        continue
-                    self._waiting[message.key] = deque([message])
-                    reactions.create_task(
-                        self._react_in_order(subscription, message.key),
-                        name=f"{self._manager.name}: {message.key}",
-                    )
+                    else:
+                        await turns.put(message.key, message)
 
     def _is_no_concern(self, message: Incoming) -> bool:
         """Whether a message causes nothing and nothing before it is in its way."""
-        if message.key in self._waiting or message.key in self._held:
+        if message.key in self._held:
             return False
         try:
             return not self._manager.concerns(self._serializer.decode_published(message.body))
         except Exception:  # noqa: BLE001 - met again where it is tried again, logged and held
             return False
 
-    async def _react_in_order(self, subscription: Subscription, key: str) -> None:
-        waiting = self._waiting[key]
-        while waiting:
-            message = waiting.popleft()
-            if key not in self._held and await self._react(message):
-                subscription.ack(message)
-            self._room.release()
-        del self._waiting[key]
+    async def _take(self, subscription: Subscription, message: Incoming) -> None:
+        if message.key not in self._held and await self._react(message):
+            subscription.ack(message)
 
     async def _react(self, message: Incoming) -> bool:
         """Sends what a message causes; False: it is held."""

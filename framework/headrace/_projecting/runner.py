@@ -52,6 +52,7 @@ from headrace.serialization import Serializer
 from headrace.settings import Settings
 from headrace.stores.base import EventStore
 from headrace.transports.base import Incoming, QueueId, Subscription, Transport
+from headrace.transports.following import Following
 
 __all__ = ["ProjectionRunner"]
 
@@ -107,13 +108,9 @@ class ProjectionRunner(Generic[R]):
         batch_interval_ms: int = BATCH_INTERVAL_MS,
     ) -> None:
         self._projection = projection
-        self._topic = f"{app_name}.events"
-        self._group = f"{app_name}.projection.{projection.name}"
-        if shadow is not None:
-            self._group += f".{shadow}"
+        group = f"{app_name}.projection.{projection.name}"
         self._read_models = read_models
         self._store = store
-        self._transport = transport
         self._serializer = serializer
         self._settings = settings
         self._clock = clock or SystemClock()
@@ -123,8 +120,14 @@ class ProjectionRunner(Generic[R]):
         self._backoff = Backoff(ms_min=settings.retry_ms_min, ms_max=settings.retry_ms_max)
         self._intake = Intake()
         self._recall: Recall[R] = Recall()
-        # Subscriptions that broke in a row.
-        self._lapses = 0
+        self._following = Following(
+            transport,
+            group=group if shadow is None else f"{group}.{shadow}",
+            topic=f"{app_name}.events",
+            backoff=self._backoff,
+            offsets=self._load_offsets,
+            broken=lambda error: self._report(RunnerState.RETRYING, str(error)),
+        )
         self._generation = 0
         # The next offset of every queue that was ever assigned; None: the topic's beginning.
         self._positions: dict[QueueId, int | None] = {}
@@ -152,8 +155,7 @@ class ProjectionRunner(Generic[R]):
         """
         try:
             await self._attempt("set up", self._set_up)
-            while True:
-                await self._follow_topic()
+            await self._following.run(self._follow, unless=(_GivenUp,))
         except _GivenUp as error:
             self._report(RunnerState.FAILED, str(error))
             log.exception(
@@ -202,29 +204,16 @@ class ProjectionRunner(Generic[R]):
         if self._shadow is None:
             await self._read_models.ensure(self._projection)
 
-    async def _follow_topic(self) -> None:
-        """Follows the topic until the subscription breaks, then pauses."""
-        try:
-            subscription = await self._transport.subscribe(
-                self._group, [self._topic], offsets=self._load_offsets
-            )
-            try:
-                await self._follow(subscription)
-            finally:
-                await subscription.aclose()
-        except _GivenUp:
-            raise
-        except Exception as error:  # noqa: BLE001 - adapters raise what they like; logged, repeated
-            self._lapses += 1
-            self._say_retry("follow the event topic", self._lapses, error)
-        await self._backoff.pause(max(1, self._lapses))
-
     async def _follow(self, subscription: Subscription) -> None:
         self._report(RunnerState.RUNNING)
         now = asyncio.get_running_loop().time
         while True:
-            messages = await self._poll(subscription)
-            self._lapses = 0
+            messages = await self._following.poll(
+                subscription, idle=self._was_switched, every_ms=self._switch_check_ms
+            )
+            if not messages:
+                await self._follow_switch(subscription)
+                continue
             begun = now()
             await self._take(subscription, messages)
             if is_small(len(messages), self._settings.projection_batch_max):
@@ -251,22 +240,6 @@ class ProjectionRunner(Generic[R]):
             self._generation = generation
             self._positions = {queue: offsets.get(queue) for queue in self._positions}
         return offsets
-
-    async def _poll(self, subscription: Subscription) -> list[Incoming]:
-        """Polls, and follows a switch of the generation while nothing comes."""
-        while True:
-            poll = asyncio.ensure_future(subscription.poll())
-            try:
-                done, _ = await asyncio.wait({poll}, timeout=self._switch_check_ms / 1_000)
-                while not done and not await self._was_switched():
-                    done, _ = await asyncio.wait({poll}, timeout=self._switch_check_ms / 1_000)
-                if poll.done():
-                    return poll.result()
-            finally:
-                if not poll.done():
-                    poll.cancel()
-                    await asyncio.gather(poll, return_exceptions=True)
-            await self._follow_switch(subscription)
 
     async def _was_switched(self) -> bool:
         if self._shadow is not None:

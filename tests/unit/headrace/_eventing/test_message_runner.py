@@ -17,8 +17,10 @@ from headrace.transports.local import LocalTransport
 class Handling:
     """Two handlers that note what they get and fail on demand."""
 
-    def __init__(self, told_type: type, serializer) -> None:
-        self.transport = LocalTransport()
+    def __init__(
+        self, told_type: type, serializer, transport: LocalTransport | None = None
+    ) -> None:
+        self.transport = transport or LocalTransport()
         self.serializer = serializer
         self.told_type = told_type
         self.calls: list[str] = []
@@ -134,8 +136,7 @@ async def test_what_was_not_handled_is_delivered_to_the_next_runner(handling, se
     await handling.publish("one")
     for _ in range(20):
         await asyncio.sleep(0)
-    other = Handling(handling.told_type, serializer)
-    other.runner._transport = handling.transport
+    other = Handling(handling.told_type, serializer, handling.transport)
     for member in list(handling.transport._groups["app.messages"].members):
         await member.aclose()
     running = asyncio.create_task(other.runner.run())

@@ -210,10 +210,14 @@ async def test_what_waits_is_bounded(
     for version in range(1, 601):
         transport.put(domain.stream("a", version), queue=0)
     transport.poll_max = 100
-    runner = make_runner()
-    async with running(runner):
-        await until(lambda: transport.subscriptions and runner._room.locked())
-        assert transport.subscriptions[0].positions[domain.topic, 0] == 600
+    async with running(make_runner()):
+        # Five polls fill the room; the sixth waits before its first message.
+        await until(
+            lambda: (
+                transport.subscriptions
+                and transport.subscriptions[0].positions.get((domain.topic, 0)) == 600
+            )
+        )
         bus.waiting["a-copy"].set()
         await until(lambda: acked(transport) == 600)
     assert bus.amounts("a-copy") == list(range(1, 601))
