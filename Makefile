@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo fresh-demo test test-crash test-sim format bench bench-peers clean distclean
+.PHONY: help install demo fresh-demo test test-crash test-sim format bench bench-peers peers clean distclean
 
 help:
 	@echo "make demo                         the bank sample end to end, on the data set in seeds/"
@@ -18,7 +18,7 @@ help:
 	@echo "make test-sim SEEDS=5000 FROM=0   simulated deployments under faults, one per seed"
 	@echo "make format                       format and mend what can be mended by itself"
 	@echo "make bench                        messages, commands and projected events per second, end to end and in one process"
-	@echo "make bench-peers                  the same beside plain SQLite, bare drivers, the bare disk and another framework"
+	@echo "make bench-peers                  the same beside other queues, another framework, bare drivers and the bare disk"
 	@echo "make clean                        remove demo data, caches and builds"
 	@echo "make distclean                    remove .venv as well"
 	@echo
@@ -79,13 +79,23 @@ bench: $(INSTALLED)
 	@$(BIN)/python -m benchmarks.commands
 	@$(BIN)/python -m benchmarks.projections live lag rebuild
 
-bench-peers: $(INSTALLED)
+PEERS := var/peers/.installed
+
+# What others make and `make bench-peers` measures: their client libraries, and their servers in var/peers.
+peers: $(PEERS)
+
+$(PEERS): $(INSTALLED) benchmarks/peers/install.sh pyproject.toml
+	$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable '.[peers]'
+	benchmarks/peers/install.sh
+	@touch $@
+
+bench-peers: $(INSTALLED) $(PEERS)
+	@$(BIN)/python -m benchmarks.peers --page docs/benchmarks
 	@$(BIN)/python -m benchmarks.commands
 	@$(BIN)/python -m benchmarks.plain
 	@$(BIN)/python -m benchmarks.event_store
 	@$(BIN)/python -m benchmarks.store_append
 	@$(BIN)/python -m benchmarks.store_read
-	@$(PIP) install --quiet --constraint constraints.txt 'eventsourcing[postgres]' 'psycopg[binary]'
 	@$(BIN)/python -m benchmarks.projections live peer --only postgresql
 
 clean:

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Child", "broker", "client", "cpu_seconds", "resident_bytes"]
+__all__ = ["Child", "broker", "client", "cpu_seconds", "resident_bytes", "start"]
 
 # A process that says nothing for so long hangs.
 PATIENCE_S = 120
@@ -53,7 +53,7 @@ class Child:
         await self._process.wait()
 
 
-async def _start(module: str, *arguments: str) -> Child:
+async def start(module: str, *arguments: str) -> Child:
     return Child(
         await asyncio.create_subprocess_exec(
             sys.executable, "-m", module, *arguments,
@@ -65,7 +65,7 @@ async def _start(module: str, *arguments: str) -> Child:
 @asynccontextmanager
 async def broker(directory: Path, flush: str) -> AsyncIterator[tuple[Child, str]]:
     """A broker process and its address."""
-    child = await _start("benchmarks.mq.broker", str(directory), flush)
+    child = await start("benchmarks.mq.broker", str(directory), flush)
     try:
         yield child, (await child.hear()).removeprefix("ready ")
     finally:
@@ -75,7 +75,7 @@ async def broker(directory: Path, flush: str) -> AsyncIterator[tuple[Child, str]
 @asynccontextmanager
 async def client(task: str, address: str, settings: Mapping[str, Any]) -> AsyncIterator[Child]:
     """A client process that is ready for its first run."""
-    child = await _start("benchmarks.mq.client", task, address, json.dumps(settings))
+    child = await start("benchmarks.mq.client", task, address, json.dumps(settings))
     try:
         await child.hear()
         yield child

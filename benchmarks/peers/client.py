@@ -1,0 +1,167 @@
+"""
+A client process of one system: one task, run as often as it is told to, for some seconds each time.
+
+    python -m benchmarks.peers.client SYSTEM TASK ADDRESS SETTINGS
+"""
+
+import asyncio
+import gc
+import json
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import structlog
+import uvloop
+
+from benchmarks.mq.client import percentiles
+from benchmarks.peers.system import Driver, system
+
+Said = dict[str, Any]
+Run = Callable[[], Awaitable[Said]]
+Asked = Mapping[str, Any]
+
+KEYS = 5_000
+
+
+async def send_many(driver: Driver, asked: Asked) -> Run:
+    """`tasks` tasks that each send `size` messages at a time."""
+    size, tasks, body = asked["size"], asked["tasks"], bytes(asked["body"])
+    bodies = [body] * size
+    parts = [[f"key-{(n * size + i) % KEYS}" for i in range(size)] for n in range(tasks)]
+
+    async def run() -> Said:
+        ends = time.perf_counter() + asked["seconds"]
+
+        async def keep_sending(keys: list[str]) -> int:
+            count = 0
+            while time.perf_counter() < ends:
+                await driver.send_many(bodies, keys)
+                count += size
+            return count
+
+        return await timed(keep_sending(keys) for keys in parts)
+
+    return run
+
+
+async def send(driver: Driver, asked: Asked) -> Run:
+    """`tasks` tasks that each await one message at a time."""
+    tasks, body = asked["tasks"], bytes(asked["body"])
+
+    async def run() -> Said:
+        took: list[float] = []
+        ends = time.perf_counter() + asked["seconds"]
+
+        async def keep_sending(first: int) -> int:
+            count = 0
+            while (began := time.perf_counter()) < ends:
+                await driver.send(body, f"key-{(first + count) % KEYS}")
+                took.append(time.perf_counter() - began)
+                count += 1
+            return count
+
+        return await timed(keep_sending(n * 7) for n in range(tasks)) | percentiles(took)
+
+    return run
+
+
+async def drain(driver: Driver, asked: Asked) -> Run:
+    """Fills the queues for some seconds, then takes and acknowledges all; the taking is measured."""
+    fill = await send_many(driver, {**asked, "size": 1_000, "tasks": 4})
+
+    async def run() -> Said:
+        filled = (await fill())["count"]
+        began, taken = time.perf_counter(), 0
+        await driver.join()
+        while taken < filled:
+            taken += len(await driver.take())
+            await driver.done()
+        seconds = time.perf_counter() - began
+        await driver.leave()
+        return {"count": taken, "seconds": seconds, "all_measured": False}
+
+    return run
+
+
+async def both(driver: Driver, asked: Asked) -> Run:
+    """Takes what `send_many` sends at the same time, until all of it has arrived."""
+    fill = await send_many(driver, asked)
+    await driver.join()
+
+    async def run() -> Said:
+        sending = asyncio.create_task(fill())
+        began, taken = time.perf_counter(), 0
+        while not sending.done() or taken < sending.result()["count"]:
+            taken += len(await driver.take())
+            await driver.done()
+        return {"count": taken, "seconds": time.perf_counter() - began}
+
+    return run
+
+
+async def pace(driver: Driver, asked: Asked) -> Run:
+    """Sends `per_second` messages, each with its time, and takes them: how long they were under way."""
+    gap_s, rest = 1 / asked["per_second"], bytes(asked["body"] - 8)
+    await driver.join()
+
+    async def one(number: int) -> None:
+        await driver.send(time.monotonic_ns().to_bytes(8) + rest, f"key-{number}")
+
+    async def send_all(count: int, began: float) -> None:
+        tasks = []
+        for number in range(count):
+            await asyncio.sleep(max(0, began + number * gap_s - time.perf_counter()))
+            tasks.append(asyncio.create_task(one(number)))
+        await asyncio.gather(*tasks)
+
+    async def run() -> Said:
+        count, took = int(asked["seconds"] / gap_s), []
+        began = time.perf_counter()
+        sending = asyncio.create_task(send_all(count, began))
+        while len(took) < count:
+            bodies = await driver.take()
+            now_ns = time.monotonic_ns()
+            took += [(now_ns - int.from_bytes(body[:8])) / 1e9 for body in bodies]
+            await driver.done()
+        await sending
+        return {"count": count, "seconds": time.perf_counter() - began} | percentiles(took)
+
+    return run
+
+
+TASKS = {task.__name__: task for task in (send_many, send, drain, both, pace)}
+
+
+async def timed(work: Any) -> Said:
+    """Runs coroutines that count, all at once."""
+    began = time.perf_counter()
+    counts = await asyncio.gather(*work)
+    return {"count": sum(counts), "seconds": time.perf_counter() - began}
+
+
+async def serve(name: str, task: str, address: str, asked: Asked) -> None:
+    driver = system(name).Driver(address, asked["queues"])
+    await driver.open()
+    try:
+        run = await TASKS[task](driver, asked)
+        gc.set_threshold(50_000, 20, 100)
+        gc.collect()
+        gc.freeze()
+        print("ready", flush=True)
+        loop = asyncio.get_running_loop()
+        while (await loop.run_in_executor(None, sys.stdin.readline)).strip() == "go":
+            print(json.dumps(await run()), flush=True)
+    finally:
+        await driver.aclose()
+
+
+def main() -> None:
+    name, task, address, asked = sys.argv[1:]
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
+    uvloop.run(serve(name, task, address, json.loads(asked)))
+
+
+if __name__ == "__main__":
+    main()
