@@ -274,7 +274,9 @@ class App:
                 for each in met:
                     projection.check(each)
         for manager in self._process_managers.values():
-            for event_type in manager.event_types - events:
+            for event_type in manager.event_types:
+                if any(issubclass(each, event_type) for each in events):
+                    continue
                 raise DefinitionError(
                     f"process manager {manager.name} reacts to {event_type.__name__}, which no"
                     f" aggregate of {self.name} applies; add its aggregate with app.add(…)"

@@ -29,6 +29,7 @@ from pydantic import BaseModel
 from headrace._domain.identity import id_text
 from headrace._domain.message import Command, DomainEvent, EventContext
 from headrace._domain.stream import EventStream, Rejection
+from headrace._projecting.matching import nearest, types_in
 from headrace._projecting.workflows import Later
 from headrace._runtime.ids import derived_id
 from headrace.errors import DefinitionError
@@ -119,7 +120,8 @@ class Process(Generic[S]):
         It returns or yields what follows: the new state, commands, `Later`, `Undo`, `Compensate`,
         `End`. Where its state may be None, its event begins an instance if there is none; the
         handlers of other events are called only where there is one. It must depend on its
-        arguments alone.
+        arguments alone. `A | B` registers it for both events; a base class for its subclasses too,
+        unless they have handlers of their own.
 
         Args:
             handler: the function, where nothing else is said.
@@ -138,17 +140,18 @@ class Process(Generic[S]):
 
         The instance is the one that sent the command.
         """
-        _, command_type, _ = self._read(handler, Command)
-        if command_type in self._on_rejection:
-            raise DefinitionError(
-                f"process {self.name} handles the rejection of {command_type.__name__} twice"
-            )
-        self._on_rejection[command_type] = handler
+        _, command_types, _ = self._read(handler, Command)
+        for command_type in command_types:
+            if command_type in self._on_rejection:
+                raise DefinitionError(
+                    f"process {self.name} handles the rejection of {command_type.__name__} twice"
+                )
+            self._on_rejection[command_type] = handler
         return handler
 
     @property
     def event_types(self) -> frozenset[type[DomainEvent]]:
-        """The event types it reacts to."""
+        """The event types it was given handlers for; of a base class, no subclasses."""
         return frozenset(self._on)
 
     @property
@@ -158,8 +161,8 @@ class Process(Generic[S]):
 
     def concerns(self, stream: EventStream) -> bool:
         """Whether a stream can mean anything to an instance."""
-        return stream.rejection is not None or not self._on.keys().isdisjoint(
-            map(type, stream.events)
+        return stream.rejection is not None or any(
+            nearest(self._on, type(event)) for event in stream.events
         )
 
     def keys_of(self, stream: EventStream) -> dict[str, list[tuple[DomainEvent, EventContext]]]:
@@ -170,7 +173,7 @@ class Process(Generic[S]):
         """
         parts: dict[str, list[tuple[DomainEvent, EventContext]]] = {}
         for event, context in stream.contexts():
-            reaction = self._on.get(type(event))
+            reaction = nearest(self._on, type(event))
             if reaction is None:
                 continue
             key = reaction.key(event, context)
@@ -204,7 +207,8 @@ class Process(Generic[S]):
                 after, begun = self._follow(after, follows, sent), True
         else:
             for event, context in self.keys_of(stream).get(key, []):
-                reaction = self._on[type(event)]
+                reaction = nearest(self._on, type(event))
+                assert reaction is not None, "it has a key by its reaction"
                 if after.ended or (after.state is None and not reaction.begins):
                     continue
                 for follows in reaction.handle(after.state, event, context):
@@ -277,26 +281,27 @@ class Process(Generic[S]):
         ]
 
     def _add(self, handler: Any, key: str | KeyFunction | None) -> Any:
-        begins, event_type, name = self._read(handler, DomainEvent)
-        if event_type in self._on:
-            raise DefinitionError(f"process {self.name} handles {event_type.__name__} twice")
-        if isinstance(key, str) and key not in event_type.model_fields:
-            raise DefinitionError(
-                f"process {self.name}: {event_type.__name__} has no field {key!r} for {name}"
-            )
-        self._on[event_type] = _Reaction(handle=handler, begins=begins, key=_key_function(key))
+        begins, event_types, name = self._read(handler, DomainEvent)
+        reaction = _Reaction(handle=handler, begins=begins, key=_key_function(key))
+        for event_type in event_types:
+            if event_type in self._on:
+                raise DefinitionError(f"process {self.name} handles {event_type.__name__} twice")
+            if isinstance(key, str) and key not in event_type.model_fields:
+                raise DefinitionError(
+                    f"process {self.name}: {event_type.__name__} has no field {key!r} for {name}"
+                )
+            self._on[event_type] = reaction
         return handler
 
-    def _read(self, handler: Any, kind: type) -> tuple[bool, Any, str]:
-        """Returns whether a handler takes None for its state, its message type, its name."""
+    def _read(self, handler: Any, kind: type) -> tuple[bool, tuple[Any, ...], str]:
+        """Returns whether a handler takes None for its state, its message types, its name."""
         arguments = list(inspect.signature(handler).parameters)
         hints: Mapping[str, Any] = get_type_hints(handler) if len(arguments) == _ARGUMENTS else {}
         state, message = (hints.get(argument) for argument in [*arguments, "", ""][:2])
         begins = get_origin(state) in {Union, UnionType} and NoneType in get_args(state)
         of_state = [one for one in get_args(state) or (state,) if one is not NoneType]
-        if not (
-            of_state == [self.state] and isinstance(message, type) and issubclass(message, kind)
-        ):
+        messages = types_in(message, kind)
+        if of_state != [self.state] or not messages:
             third = "rejection" if kind is Command else "context"
             raise DefinitionError(
                 f"process {self.name}: {handler.__name__} takes (state, {kind.__name__.lower()},"
@@ -304,7 +309,7 @@ class Process(Generic[S]):
                 f" {self.state.__name__} | None where it begins an instance, and the second as a"
                 f" {kind.__name__} class"
             )
-        return begins, message, handler.__name__
+        return begins, messages, handler.__name__
 
     def __repr__(self) -> str:
         return f"<Process {self.name!r}>"

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from headrace._domain.message import DomainEvent
 from headrace._projecting.keys import AGGREGATE_KEY, KeyOf, as_key
+from headrace._projecting.matching import nearest
 from headrace._projecting.rules import CompiledRule, FoldRule, Rule, SummaryRule, event_types_of
 from headrace._projecting.shape import RowShape
 from headrace._projecting.summaries import Summary
@@ -199,14 +200,14 @@ class Projection(Generic[R]):
         """Returns what events of exactly this type do to rows, in order of definition."""
         compiled = self._compiled.get(event_type)
         if compiled is None:
-            rules = _nearest(self._rules, event_type)
+            rules = nearest(self._rules, event_type) or ()
             compiled = tuple(rule.compile(event_type) for rule in rules)
             self._compiled[event_type] = compiled
         return compiled
 
     def declared_for(self, event_type: type[DomainEvent]) -> Sequence[Rule[R]]:
         """Returns the rules of `rules_for` as they were defined."""
-        return _nearest(self._rules, event_type)
+        return nearest(self._rules, event_type) or ()
 
     @property
     def has_handlers(self) -> bool:
@@ -215,7 +216,7 @@ class Projection(Generic[R]):
 
     def handlers_for(self, event_type: type[DomainEvent]) -> Sequence[Callable[..., None]]:
         """Returns what `with_session` was given for events of exactly this type."""
-        return _nearest(self._handlers, event_type)
+        return nearest(self._handlers, event_type) or ()
 
     def _add(self, event_types: Iterable[type[DomainEvent]], rule: Rule[R]) -> None:
         rule.check(event_types)
@@ -234,14 +235,3 @@ class Projection(Generic[R]):
 
     def __repr__(self) -> str:
         return f"<Projection {self.name!r}>"
-
-
-T = TypeVar("T")
-
-
-def _nearest(table: dict[type[DomainEvent], list[T]], event_type: type[DomainEvent]) -> Sequence[T]:
-    """Returns what is given for a type, or else for the nearest of its base classes."""
-    for each in event_type.__mro__:
-        if each in table:
-            return table[each]
-    return ()

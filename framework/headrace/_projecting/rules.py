@@ -13,13 +13,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
-from types import MappingProxyType, UnionType
-from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar, get_type_hints
 
 from pydantic import BaseModel
 
 from headrace._domain.message import DomainEvent, EventContext
 from headrace._projecting.keys import Key, compile_key
+from headrace._projecting.matching import types_in
 from headrace._projecting.shape import ColumnKind, RowShape
 from headrace._projecting.summaries import Step, Summary, compile_summary
 from headrace._projecting.terms import Term, bind
@@ -213,8 +214,8 @@ def event_types_of(
     """
     names = list(inspect.signature(function).parameters)
     hint = get_type_hints(function).get(names[1]) if len(names) in arguments else None
-    members = get_args(hint) if get_origin(hint) in {Union, UnionType} else (hint,)
-    if not all(isinstance(each, type) and issubclass(each, DomainEvent) for each in members):
+    members = types_in(hint, DomainEvent)
+    if not members:
         first = "row" if what == "fold" else "session"
         raise DefinitionError(
             f"projection {projection}: {what} {getattr(function, '__name__', function)} takes"

@@ -14,6 +14,7 @@ from typing import Any, TypeVar, get_type_hints
 
 from headrace._domain.message import Command, DomainEvent, EventContext
 from headrace._domain.stream import EventStream, Rejection
+from headrace._projecting.matching import nearest, types_in
 from headrace._runtime.ids import derived_id
 from headrace.errors import DefinitionError
 from headrace.serialization import CommandEnvelope
@@ -69,6 +70,9 @@ class ProcessManager:
         @transfers.on
         def withdrawn(event: Withdrawn, context: EventContext) -> Iterable[Command]:
             yield Deposit(...)
+
+        `A | B` registers it for both events; a base class for its subclasses too, unless they have
+        handlers of their own.
         """
         self._register(handler, DomainEvent, self._on)
         return handler
@@ -85,7 +89,7 @@ class ProcessManager:
 
     @property
     def event_types(self) -> frozenset[type[DomainEvent]]:
-        """The event types it reacts to."""
+        """The event types it was given handlers for; of a base class, no subclasses."""
         return frozenset(self._on)
 
     @property
@@ -95,8 +99,8 @@ class ProcessManager:
 
     def concerns(self, stream: EventStream) -> bool:
         """Whether anything reacts to a stream; if not, `react` returns no commands."""
-        return stream.rejection is not None or not self._on.keys().isdisjoint(
-            map(type, stream.events)
+        return stream.rejection is not None or any(
+            nearest(self._on, type(event)) for event in stream.events
         )
 
     def react(self, stream: EventStream) -> list[CommandEnvelope]:
@@ -107,7 +111,7 @@ class ProcessManager:
         """
         commands: list[Command | Later] = []
         for event, context in stream.contexts():
-            handler = self._on.get(type(event))
+            handler = nearest(self._on, type(event))
             if handler is not None:
                 commands.extend(handler(event, context))
         rejection = stream.rejection
@@ -135,14 +139,16 @@ class ProcessManager:
     def _register(self, handler: Any, kind: type, table: dict[Any, Any]) -> None:
         arguments = list(inspect.signature(handler).parameters)
         hint = get_type_hints(handler).get(arguments[0]) if len(arguments) == 2 else None
-        if not (isinstance(hint, type) and issubclass(hint, kind)):
+        message_types = types_in(hint, kind)
+        if not message_types:
             raise DefinitionError(
                 f"process manager {self.name}: {handler.__name__} takes two arguments, the first"
                 f" annotated with a {kind.__name__} class"
             )
-        if hint in table:
-            raise DefinitionError(
-                f"process manager {self.name} handles {hint.__name__} twice;"
-                f" remove {handler.__name__} or {table[hint].__name__}"
-            )
-        table[hint] = handler
+        for message_type in message_types:
+            if message_type in table:
+                raise DefinitionError(
+                    f"process manager {self.name} handles {message_type.__name__} twice;"
+                    f" remove {handler.__name__} or {table[message_type].__name__}"
+                )
+            table[message_type] = handler

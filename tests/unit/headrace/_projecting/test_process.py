@@ -231,3 +231,59 @@ def test_a_key_that_is_no_id_is_a_mistake() -> None:
     gardens = make_gardens()
     with pytest.raises(DefinitionError, match="a key has 1 to 255 characters"):
         gardens.keys_of(stream("g", 1, Grown(plant="", cm=1)))
+
+
+class Moved(DomainEvent):
+    plant: str
+
+
+class Carried(Moved):
+    by: str = "hand"
+
+
+class Blown(Moved):
+    pass
+
+
+def make_wanderers() -> Process[Garden]:
+    wanderers = Process("wanderers", state=Garden)
+
+    @wanderers.on
+    def opened(state: Garden | None, event: Opened, context: EventContext) -> Iterable[Any]:
+        return [Garden()]
+
+    @wanderers.on(key="plant")
+    def moved(state: Garden, event: Moved, context: EventContext) -> Iterable[Any]:
+        return [Garden(grown=(*state.grown, 1))]
+
+    @wanderers.on(key="plant")
+    def blown(state: Garden, event: Blown | Grown, context: EventContext) -> Iterable[Any]:
+        return [Garden(grown=(*state.grown, 2))]
+
+    return wanderers
+
+
+def test_a_handler_of_a_base_class_gets_its_subclasses_that_have_none_of_their_own() -> None:
+    moving = stream("g", 2, Moved(plant="g"), Carried(plant="g"), Blown(plant="g"))
+    wanderers = make_wanderers()
+    assert wanderers.concerns(stream("g", 2, Carried(plant="g")))
+    assert wanderers.event_types == {Opened, Moved, Blown, Grown}
+    done = wanderers.react(Progress(state=Garden()), "g", moving)
+    assert done is not None
+    assert done[0].state == Garden(grown=(1, 1, 2))
+
+
+def test_one_handler_serves_several_event_types_each_of_which_has_its_key() -> None:
+    wanderers = make_wanderers()
+    done = wanderers.react(Progress(state=Garden()), "g", stream("g", 2, Grown(plant="g", cm=9)))
+    assert done is not None
+    assert done[0].state == Garden(grown=(2,))
+    with pytest.raises(DefinitionError, match="handles Blown twice"):
+
+        @wanderers.on
+        def again(state: Garden, event: Blown, context: EventContext) -> Iterable[Any]: ...
+
+    with pytest.raises(DefinitionError, match="Opened has no field 'plant'"):
+
+        @Process("others", state=Garden).on(key="plant")
+        def one(state: Garden, event: Blown | Opened, context: EventContext) -> Iterable[Any]: ...

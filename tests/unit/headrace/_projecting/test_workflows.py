@@ -118,3 +118,29 @@ def test_a_command_for_later_keeps_its_moment_and_has_an_id_like_any_other(domai
 def test_a_moment_without_a_zone_is_refused(domain: Any) -> None:
     with pytest.raises(ValueError, match="has no time zone"):
         Later(domain.Add(counter_id="a", amount=1), at=datetime(2026, 1, 1))  # noqa: DTZ001 - what is refused
+
+
+def test_a_handler_of_a_base_class_or_of_several_gets_all_of_their_events(domain: Any) -> None:
+    class More(domain.Added):  # type: ignore[misc,name-defined]  # the fixture's class
+        pass
+
+    listening = ProcessManager("listening")
+
+    @listening.on
+    def added(event: domain.Added, context: Any) -> Iterable[Command]:
+        yield domain.Add(counter_id="base", amount=1)
+
+    @listening.on
+    def others(event: domain.Cleared | domain.Noted, context: Any) -> Iterable[Command]:
+        yield domain.Add(counter_id="several", amount=1)
+
+    stream = domain.stream(
+        "a", 1, More(amount=1), domain.Cleared(), domain.Noted(text="n"), domain.Added(amount=2)
+    )
+    assert listening.concerns(domain.stream("a", 1, More(amount=1)))
+    assert [one.aggregate_id for one in listening.react(stream)] == [
+        "base",
+        "several",
+        "several",
+        "base",
+    ]

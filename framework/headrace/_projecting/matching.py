@@ -1,0 +1,30 @@
+"""
+Which handler an event goes to: the one for its own type, or else for the nearest of its bases.
+
+Sits between: projections, processes and process managers, which collect handlers by type, and the
+events that come. Pure.
+"""
+
+from collections.abc import Mapping
+from types import UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin
+
+__all__ = ["nearest", "types_in"]
+
+T = TypeVar("T")
+
+
+def nearest(table: Mapping[type, T], message_type: type) -> T | None:
+    """Returns what is given for a type, or else for the nearest of its base classes."""
+    for each in message_type.__mro__:
+        if each in table:
+            return table[each]
+    return None
+
+
+def types_in(hint: Any, kind: type) -> tuple[type, ...]:
+    """Returns the classes of an annotation, several for `A | B`; none unless all are of a kind."""
+    members = get_args(hint) if get_origin(hint) in {Union, UnionType} else (hint,)
+    if all(isinstance(each, type) and issubclass(each, kind) for each in members):
+        return members
+    return ()
