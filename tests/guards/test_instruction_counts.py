@@ -1,0 +1,145 @@
+"""
+Hot paths do not grow: what each makes the interpreter execute, counted and not timed.
+
+The same on every machine and under any load. A cost is a ratio to a yardstick that is counted in
+the same way, since versions of Python compile a line to more or fewer instructions. A budget is a
+quarter above what was counted when it was set; a change that makes a path longer on purpose
+raises it, and says why in its commit.
+"""
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from headrace._domain.message import Command, DomainEvent, EventContext
+from headrace._domain.registry import Registry
+from headrace._domain.stream import EventStream
+from headrace._projecting.folding import fold_streams
+from headrace._projecting.projection import Projection
+from headrace.serialization import JsonSerializer
+from headrace_mq.message import QueueRef
+from headrace_mq.protocol.batch import (
+    Columns,
+    decode_columns,
+    decode_records,
+    encode_batch,
+    read_header,
+)
+from headrace_mq.settings import StoreSettings
+from headrace_mq.store.message_store import MessageStore
+from samples.bank import app
+from samples.bank.accounts import Deposit, OpenAccount
+
+Cost = Callable[[Callable[[], Any]], float]
+
+QUEUE = QueueRef("events", 0)
+RECORDS = 100
+
+
+class Paid(DomainEvent):
+    amount: int
+
+
+class Balance(BaseModel):
+    account_id: str
+    balance: int = 0
+
+
+def columns(count: int) -> Columns:
+    return Columns(
+        keys=[f"key-{n}" for n in range(count)],
+        tags=(),
+        headers=(),
+        bodies=[b"x" * 100] * count,
+        born_deltas=(),
+    )
+
+
+def encoded(count: int) -> bytearray:
+    return encode_batch(QUEUE, columns(count), born_first_ms=1)
+
+
+@pytest.fixture(scope="module")
+def streams() -> list[EventStream]:
+    return [
+        EventStream(
+            aggregate_type="Account",
+            aggregate_id=f"a-{n}",
+            version=1,
+            command_id=f"c-{n}",
+            correlation_id="c",
+            recorded_at=datetime(2026, 1, 1, tzinfo=UTC),
+            events=(Paid(amount=n),),
+        )
+        for n in range(RECORDS)
+    ]
+
+
+@pytest.fixture(scope="module")
+def serializer() -> JsonSerializer:
+    events: Registry[DomainEvent] = Registry("event")
+    events.add(Paid)
+    commands: Registry[Command] = Registry("command")
+    return JsonSerializer(commands, events)
+
+
+@pytest.mark.parametrize("count", [1, RECORDS])
+def test_a_batch_costs_no_more_for_many_records_than_for_one(cost: Cost, count: int) -> None:
+    sent, batch = columns(count), encoded(count)
+    assert cost(lambda: encode_batch(QUEUE, sent, born_first_ms=1)) <= 7
+    assert cost(lambda: decode_columns(batch, read_header(batch))) <= 10
+    assert cost(lambda: decode_records(batch)) <= 16
+
+
+async def test_appending_a_batch_stays_cheap(cost: Cost, tmp_path: Path) -> None:
+    store = MessageStore(StoreSettings(directory=tmp_path))
+    store.open()
+    batches = iter([encoded(RECORDS), encoded(RECORDS)])
+    try:
+        assert cost(lambda: store.append(next(batches), retention="forever")) <= 20
+        await store.durable()
+    finally:
+        await store.aclose()
+
+
+def test_encoding_and_decoding_a_stream_stay_cheap(
+    cost: Cost, streams: list[EventStream], serializer: JsonSerializer
+) -> None:
+    bodies = [serializer.encode_stream(stream) for stream in streams]
+    assert cost(lambda: [*map(serializer.encode_stream, streams)]) / RECORDS <= 6
+    assert cost(lambda: [*map(serializer.decode_stream, bodies)]) / RECORDS <= 9
+
+
+def test_folding_an_event_stays_cheap(cost: Cost, streams: list[EventStream]) -> None:
+    balances = Projection("balances", row=Balance, key="account_id")
+
+    @balances.fold
+    def paid(row: Balance | None, event: Paid, context: EventContext) -> Balance:
+        before = row.balance if row else 0
+        return Balance(account_id=context.aggregate_id, balance=before + event.amount)
+
+    assert cost(lambda: fold_streams(balances, {}, streams)) / RECORDS <= 15
+
+
+def test_a_command_in_one_process_stays_cheap(cost: Cost) -> None:
+    async def bank(commands: int) -> None:
+        async with app.run_local() as running:
+            execute = running.bus.execute
+            await asyncio.gather(
+                *(execute(OpenAccount(account_id=f"a-{n}", owner="o")) for n in range(10))
+            )
+            await asyncio.gather(
+                *(
+                    execute(Deposit(account_id=f"a-{n % 10}", transaction_id=str(n), amount=1))
+                    for n in range(commands)
+                )
+            )
+
+    # Least of three: how many commands meet in one turn of the loop is a matter of time.
+    costs = [cost(lambda: asyncio.run(bank(300))) / 300 for _ in range(3)]
+    assert min(costs) <= 320
