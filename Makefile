@@ -74,10 +74,14 @@ format: $(INSTALLED)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# An hour of half load by `make bench MINUTES=60`.
+MINUTES ?= 3
+
 bench: $(INSTALLED)
 	@$(BIN)/python -m benchmarks.mq
 	@$(BIN)/python -m benchmarks.commands
 	@$(BIN)/python -m benchmarks.projections live lag rebuild
+	@$(BIN)/python -m benchmarks.soak --minutes $(MINUTES)
 
 PEERS := var/peers/.installed
 

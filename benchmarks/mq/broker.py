@@ -1,7 +1,7 @@
 """
 The broker process of the benchmarks.
 
-    python -m benchmarks.mq.broker DIRECTORY always|interval
+    python -m benchmarks.mq.broker DIRECTORY always|interval [BYTES_MAX]
 """
 
 import sys
@@ -9,16 +9,24 @@ from pathlib import Path
 from typing import Literal
 
 import structlog
+from msgspec import structs
 
 from headrace_mq.broker.server import run
 from headrace_mq.settings import BrokerSettings, StoreSettings
 
+# Where only so much is kept, segments are small enough to go one by one.
+SEGMENT_BYTES = 64 * 2**20
+
 
 def main() -> None:
-    directory, asked = sys.argv[1:]
+    directory, asked, *kept = sys.argv[1:]
     flush: Literal["always", "interval"] = "interval" if asked == "interval" else "always"
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(30))
     store = StoreSettings(directory=Path(directory), flush=flush)
+    if kept:
+        store = structs.replace(
+            store, segment_bytes=SEGMENT_BYTES, transient_bytes_max=int(kept[0])
+        )
     run(
         BrokerSettings(store=store, port=0),
         ready=lambda address: print("ready", address, flush=True),

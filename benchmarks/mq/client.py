@@ -226,6 +226,33 @@ async def pace(stack: AsyncExitStack, address: str, asked: Mapping[str, Any]) ->
     return run
 
 
+async def steady(stack: AsyncExitStack, address: str, asked: Mapping[str, Any]) -> Run:
+    """Sends `per_second` messages for `seconds`, some every 10 ms, each with the time it was due at."""
+    producer = await stack.enter_async_context(Producer(address))
+    topic, per_second, seconds = asked["topic"], asked["per_second"], asked["seconds"]
+    rest, ticks = bytes(92), round(seconds * 100)
+
+    async def run() -> Said:
+        began, sent = time.monotonic(), 0
+        under_way: set[asyncio.Task[Any]] = set()
+        for tick in range(1, ticks + 1):
+            due = began + tick / 100
+            await asyncio.sleep(max(0, due - time.monotonic()))
+            upto = round(per_second * seconds * tick / ticks)
+            body = round(due * 1e9).to_bytes(8) + rest
+            part = [
+                Message(topic=topic, body=body, key=f"key-{n % 5_000}") for n in range(sent, upto)
+            ]
+            sent = upto
+            task = asyncio.create_task(producer.send_many(part))
+            under_way.add(task)
+            task.add_done_callback(under_way.discard)
+        await asyncio.gather(*under_way)
+        return {"count": sent, "seconds": time.monotonic() - began}
+
+    return run
+
+
 async def connect(stack: AsyncExitStack, address: str, asked: Mapping[str, Any]) -> Run:
     """Opens `connections` connections and does nothing for `seconds`."""
     for _ in range(asked["connections"]):
@@ -239,7 +266,7 @@ async def connect(stack: AsyncExitStack, address: str, asked: Mapping[str, Any])
 
 
 TASKS = {
-    task.__name__: task for task in (send_many, send, consume, read_columns, select, follow, pace, connect)
+    task.__name__: task for task in (send_many, send, consume, read_columns, select, follow, pace, steady, connect)
 }  # fmt: skip
 
 

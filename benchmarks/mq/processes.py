@@ -63,9 +63,12 @@ async def start(module: str, *arguments: str) -> Child:
 
 
 @asynccontextmanager
-async def broker(directory: Path, flush: str) -> AsyncIterator[tuple[Child, str]]:
-    """A broker process and its address."""
-    child = await start("benchmarks.mq.broker", str(directory), flush)
+async def broker(
+    directory: Path, flush: str, kept_bytes_max: int | None = None
+) -> AsyncIterator[tuple[Child, str]]:
+    """A broker process and its address; with a limit it deletes the oldest messages beyond."""
+    kept = [] if kept_bytes_max is None else [str(kept_bytes_max)]
+    child = await start("benchmarks.mq.broker", str(directory), flush, *kept)
     try:
         yield child, (await child.hear()).removeprefix("ready ")
     finally:
