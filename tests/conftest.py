@@ -1,11 +1,13 @@
-"""What tests of every folder share: a real PostgreSQL server of their own."""
+"""What tests of every folder share: a real PostgreSQL server of their own, and free ports."""
 
 import os
 import shutil
+import socket
 import tempfile
 import uuid
 import warnings
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import asyncpg
@@ -31,6 +33,25 @@ def _logs_as_they_were() -> Iterator[None]:
         structlog.configure(**before)
     else:
         structlog.reset_defaults()
+
+
+@pytest.fixture
+def free_port() -> Iterator[Callable[[], int]]:
+    """Finds ports of 127.0.0.1 that stay free for this test until its end.
+
+    One that a server gave back may be given at once to a test in another process, which the server
+    meets when it starts again.
+    """
+    with ExitStack() as held:
+
+        def find() -> int:
+            holder = held.enter_context(socket.socket())
+            # Servers set it too: they may listen beside it, and who asks for any port passes it over.
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            holder.bind(("127.0.0.1", 0))
+            return int(holder.getsockname()[1])
+
+        yield find
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -49,8 +49,9 @@ class Child:
 class Bank:
     """A broker and a command service of the bank sample, with their files in one folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, port: int) -> None:
         self._folder = folder
+        self._port = str(port)
         self.event_store = f"sqlite:///{folder / 'events.db'}"
         self.read_models = f"sqlite:///{folder / 'read.db'}"
         self.address = ""
@@ -61,12 +62,8 @@ class Bank:
         """Starts both; the broker keeps its port over restarts."""
         data = str(self._folder / "broker")
         log = self._folder / "broker.log"
-        first = Child("broker", "--data", data, "--port", "0", log=log)
-        self.address = (await first.start()).rpartition(" ")[2]
-        await first.end(signal.SIGTERM)
-        port = self.address.rpartition(":")[2]
-        self.broker = Child("broker", "--data", data, "--port", port, log=log)
-        await self.broker.start()
+        self.broker = Child("broker", "--data", data, "--port", self._port, log=log)
+        self.address = (await self.broker.start()).rpartition(" ")[2]
         self.service = Child(
             "run", "samples.bank:app", "--broker", self.address,
             "--event-store", self.event_store, "--read-models", self.read_models,
@@ -87,9 +84,9 @@ class Bank:
 
 
 @pytest.fixture
-async def bank(tmp_path: Path) -> AsyncIterator[Bank]:
+async def bank(tmp_path: Path, free_port: Callable[[], int]) -> AsyncIterator[Bank]:
     """A running bank; killed at the end, whatever happened."""
-    running = Bank(tmp_path)
+    running = Bank(tmp_path, free_port())
     try:
         await running.start()
         yield running

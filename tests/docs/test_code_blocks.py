@@ -3,10 +3,9 @@
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -40,18 +39,13 @@ def commands(text: str) -> list[str]:
 class Scratch:
     """A folder in which a document's blocks run as a reader would run them."""
 
-    def __init__(self, folder: Path, root: Path) -> None:
+    def __init__(self, folder: Path, root: Path, free_port: Callable[[], int]) -> None:
         self.folder = folder
         self._servers: list[subprocess.Popen[str]] = []
         for name in ("samples", "seeds"):
             (folder / name).symlink_to(root / name)
         (folder / "var").mkdir()
-        with (
-            socket.create_server(("127.0.0.1", 0)) as free,
-            socket.create_server(("127.0.0.1", 0)) as other,
-        ):
-            self._port = str(free.getsockname()[1])
-            self._http_port = str(other.getsockname()[1])
+        self._port, self._http_port = str(free_port()), str(free_port())
         self._environment = os.environ | {
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "HEADRACE_PORT": self._port,
@@ -126,8 +120,8 @@ class Scratch:
 
 
 @contextmanager
-def scratch(folder: Path, root: Path) -> Iterator[Scratch]:
-    place = Scratch(folder, root)
+def scratch(folder: Path, root: Path, free_port: Callable[[], int]) -> Iterator[Scratch]:
+    place = Scratch(folder, root, free_port)
     try:
         yield place
     finally:
@@ -135,8 +129,10 @@ def scratch(folder: Path, root: Path) -> Iterator[Scratch]:
 
 
 @pytest.mark.timeout(300)
-def test_the_blocks_of_a_document_run(document: Any, root: Path, tmp_path: Path) -> None:
-    with scratch(tmp_path, root) as place:
+def test_the_blocks_of_a_document_run(
+    document: Any, root: Path, tmp_path: Path, free_port: Callable[[], int]
+) -> None:
+    with scratch(tmp_path, root, free_port) as place:
         for block in document.blocks:
             place.play(block)
 
@@ -158,9 +154,11 @@ def test_commands_run_elsewhere_are_in_a_document_and_run_there(documents: Any, 
     assert [where for where in RUN_ELSEWHERE.values() if not (root / where).exists()] == []
 
 
-def test_a_block_that_fails_is_noticed(documents: Any, root: Path, tmp_path: Path) -> None:
+def test_a_block_that_fails_is_noticed(
+    documents: Any, root: Path, tmp_path: Path, free_port: Callable[[], int]
+) -> None:
     block_type = next(type(block) for one in documents for block in one.blocks)
-    with scratch(tmp_path, root) as place:
+    with scratch(tmp_path, root, free_port) as place:
         for language, text in (("python", "raise SystemExit(1)"), ("bash", "false")):
             with pytest.raises(AssertionError, match="here: "):
                 place.play(block_type(language, "", text, "here"))

@@ -104,15 +104,15 @@ class Child:
 class BrokerProcess:
     """A broker in a process of its own; started again, it has the same folder and port."""
 
-    def __init__(self, directory: Path, **settings: int) -> None:
+    def __init__(self, directory: Path, port: int, **settings: int) -> None:
         self._directory = directory
+        self._port = str(port)
         self._settings = json.dumps(settings)
         self._child: Child | None = None
         self.address = ""
 
     async def start(self) -> None:
-        port = self.address.rpartition(":")[2] or "0"
-        self._child = Child(BROKER, str(self._directory), port, self._settings)
+        self._child = Child(BROKER, str(self._directory), self._port, self._settings)
         await self._child.start()
         self.address = await self._child.heard("ready")
 
@@ -139,20 +139,22 @@ class ConsumerProcess(Child):
 
 
 @pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[BrokerProcess]:
-    broker = BrokerProcess(tmp_path / "data")
+async def broker(tmp_path: Path, free_port: Callable[[], int]) -> AsyncIterator[BrokerProcess]:
+    broker = BrokerProcess(tmp_path / "data", free_port())
     await broker.start()
     yield broker
     await broker.kill()
 
 
 @pytest.fixture
-async def start_broker(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[BrokerProcess]]]:
+async def start_broker(
+    tmp_path: Path, free_port: Callable[[], int]
+) -> AsyncIterator[Callable[..., Awaitable[BrokerProcess]]]:
     """Starts brokers with settings of their own."""
     started: list[BrokerProcess] = []
 
     async def start(**settings: int) -> BrokerProcess:
-        broker = BrokerProcess(tmp_path / f"broker-{len(started)}", **settings)
+        broker = BrokerProcess(tmp_path / f"broker-{len(started)}", free_port(), **settings)
         await broker.start()
         started.append(broker)
         return broker

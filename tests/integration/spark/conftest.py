@@ -50,10 +50,10 @@ def spark() -> Iterator[SparkSession]:
 class BrokerProcess:
     """A broker that can be stopped, killed and started again on the same address."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, port: int) -> None:
         self._directory = directory
         self._process: subprocess.Popen[str] | None = None
-        self.address = "127.0.0.1:0"
+        self.address = f"127.0.0.1:{port}"
         self.start()
 
     def start(self) -> None:
@@ -69,14 +69,14 @@ class BrokerProcess:
     def stop(self) -> None:
         if self._process is not None:
             self._process.terminate()
-            self._process.communicate(timeout=20)
+            self._process.communicate(timeout=50)
             self._process = None
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+def broker(tmp_path: Path, free_port: Callable[[], int]) -> Iterator[BrokerProcess]:
     """A new, empty broker."""
-    process = BrokerProcess(tmp_path / "broker")
+    process = BrokerProcess(tmp_path / "broker", free_port())
     yield process
     process.stop()
 

@@ -1,6 +1,5 @@
 import asyncio
-import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
@@ -55,14 +54,14 @@ class Server(asyncio.Protocol):
 
 
 class Far:
-    def __init__(self) -> None:
+    def __init__(self, port: int) -> None:
         self.frames: asyncio.Queue[tuple[Server, Frame]] = asyncio.Queue()
         self.hellos: list[Hello] = []
         self.servers: list[Server] = []
         self.connections = 0
         self.reads = 0
         self.refusals: list[tuple[int, str]] = []
-        self.port = 0
+        self.port = port
 
     def greet(self, frame: Frame) -> bytes:
         if self.refusals:
@@ -73,7 +72,6 @@ class Far:
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
         self.server = await loop.create_server(lambda: Server(self), "127.0.0.1", self.port)
-        self.port = self.server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
         self.server.close()
@@ -96,8 +94,8 @@ def answer(frame: Frame, body: bytes = b"", code: int = ResponseCode.OK) -> byte
 
 
 @pytest.fixture
-async def far() -> AsyncIterator[Far]:
-    far = Far()
+async def far(free_port: Callable[[], int]) -> AsyncIterator[Far]:
+    far = Far(free_port())
     await far.start()
     yield far
     await far.stop()
@@ -259,9 +257,8 @@ async def test_a_request_without_a_connection_says_what_to_check(
     await far.start()
 
 
-async def test_starting_without_a_broker_says_what_to_check() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
+async def test_starting_without_a_broker_says_what_to_check(free_port: Callable[[], int]) -> None:
+    address = f"127.0.0.1:{free_port()}"
     link = Link(address, client_id="me", reconnect_ms=(1, 5))
     with pytest.raises(ConnectionLost, match=rf"no broker answers at {address} .*is running"):
         await link.start(30)

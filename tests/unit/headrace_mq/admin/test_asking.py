@@ -1,4 +1,4 @@
-import socket
+from collections.abc import Callable
 
 import pytest
 
@@ -17,8 +17,7 @@ async def test_it_asks_until_it_is_closed(broker: Broker) -> None:
         await asking._ask(BrokerDescription, RequestCode.DESCRIBE_BROKER)
 
 
-async def test_without_a_broker_it_says_what_to_check() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
+async def test_without_a_broker_it_says_what_to_check(free_port: Callable[[], int]) -> None:
+    address = f"127.0.0.1:{free_port()}"
     with pytest.raises(ConnectionLost, match=f"no broker answers at {address}"):
         await Asking(address, timeout_ms=30).start()

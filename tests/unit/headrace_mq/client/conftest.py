@@ -125,7 +125,7 @@ class Request:
 class FakeBroker:
     """Topics, groups and offsets in memory; requests in `held` wait for the test in `next`."""
 
-    def __init__(self) -> None:
+    def __init__(self, port: int) -> None:
         self.frame_bytes_max = (4 << 20) + (64 << 10)
         self.creates_topics = True
         self.topics: dict[str, int] = {}
@@ -147,7 +147,7 @@ class FakeBroker:
         self._sent: dict[tuple[int, QueueRef], tuple[int, int, int]] = {}
         self._queues: dict[RequestCode, asyncio.Queue[Request]] = defaultdict(asyncio.Queue)
         self._server: asyncio.Server | None = None
-        self.port = 0
+        self.port = port
 
     @property
     def address(self) -> str:
@@ -156,7 +156,6 @@ class FakeBroker:
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: Peer(self), "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
         """Stops listening and ends every connection; `start` listens at the same port again."""
@@ -421,8 +420,8 @@ class HandClock:
 
 
 @pytest.fixture
-async def broker() -> AsyncIterator[FakeBroker]:
-    broker = FakeBroker()
+async def broker(free_port: Callable[[], int]) -> AsyncIterator[FakeBroker]:
+    broker = FakeBroker(free_port())
     await broker.start()
     yield broker
     await broker.stop()

@@ -194,9 +194,8 @@ async def test_a_fetch_has_a_size(reader: BlockingReader, bytes_max: int) -> Non
         bodies(reader, 0, 1, bytes_max=bytes_max)
 
 
-def test_without_a_broker_it_says_what_to_check() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
+def test_without_a_broker_it_says_what_to_check(free_port: Callable[[], int]) -> None:
+    address = f"127.0.0.1:{free_port()}"
     with pytest.raises(ConnectionLost, match=f"no broker answers at {address} .*firewall"):
         BlockingReader(address)
 
