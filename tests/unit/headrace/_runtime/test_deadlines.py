@@ -15,13 +15,16 @@ def future_that_ends(deadlines: Deadlines, end: float) -> asyncio.Future:
 
 async def test_waits_end_in_the_order_of_their_deadlines_whatever_order_they_came_in():
     deadlines, now = Deadlines(), asyncio.get_running_loop().time()
+    ended: list[asyncio.Future] = []
     late = future_that_ends(deadlines, now + 0.02)
     early = future_that_ends(deadlines, now + 0.01)
-    with pytest.raises(TimeoutError):
-        await early
-    assert not late.done()
+    for waiting in (late, early):
+        waiting.add_done_callback(ended.append)
     with pytest.raises(TimeoutError):
         await late
+    assert ended == [early, late]
+    with pytest.raises(TimeoutError):
+        await early
     assert len(deadlines) == 0
 
 

@@ -13,6 +13,7 @@ from headrace.transports.queue import QueueTransport
 from headrace_mq.broker.server import Broker
 from headrace_mq.errors import ConnectionLost
 from headrace_mq.settings import BrokerSettings, ProducerSettings, StoreSettings
+from headrace_mq.testing.clock import ManualClock
 
 
 @pytest.fixture
@@ -108,12 +109,16 @@ async def test_a_broker_that_does_not_answer_in_time_is_a_timeout(tmp_path):
     )
     broker = Broker(settings)
     await broker.start()
-    transport = QueueTransport(broker.address, producer=ProducerSettings(send_timeout_ms=300))
+    transport, clock = QueueTransport(broker.address), ManualClock()
+    transport._producer._clock = clock
     await transport.start()
     await transport.ensure_topic("t", queues=1, forever=False)
     await broker.aclose()
-    with pytest.raises(TimeoutError, match="within 300 ms"):
-        await transport.publish(outgoing("k", b""))
+    publishing = asyncio.create_task(transport.publish(outgoing("k", b"")))
+    await asyncio.sleep(0)
+    clock.advance(ProducerSettings().send_timeout_ms)
+    with pytest.raises(TimeoutError, match="within 30000 ms"):
+        await publishing
     await transport.aclose()
 
 
@@ -167,12 +172,14 @@ async def test_a_broker_that_does_not_say_whether_it_took_a_message_is_a_timeout
         )
     )
     await broker.start()
-    transport = QueueTransport(broker.address, producer=ProducerSettings(send_timeout_ms=200))
+    transport, clock = QueueTransport(broker.address), ManualClock()
+    transport._producer._clock = clock
     await transport.start()
     await transport.ensure_topic("t", queues=1, forever=True)
     await broker.aclose()
     told: asyncio.Queue = asyncio.Queue()
     assert transport.publish_soon(outgoing("k", b"1"), told.put_nowait)
+    clock.advance(ProducerSettings().send_timeout_ms)
     assert isinstance(await told.get(), TimeoutError)
     await transport.aclose()
 

@@ -287,6 +287,7 @@ async def test_a_member_the_broker_forgot_joins_again(
     broker.held = {COMMIT}
     commit = asyncio.create_task(consumer.commit())
     request = await broker.next(COMMIT)
+    broker.held = set()
     broker.leave(next(iter(broker.members)))
     broker.serve(request)
     with pytest.raises(NotGroupMember):

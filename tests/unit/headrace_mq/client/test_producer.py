@@ -242,26 +242,34 @@ async def test_a_message_sent_while_the_broker_is_away_is_stored_when_it_comes_b
     assert (await send).offset == 1
 
 
-async def test_without_a_broker_a_send_times_out(broker: Any) -> None:
-    settings = ProducerSettings(send_timeout_ms=60, reconnect_ms_min=1, reconnect_ms_max=5)
-    async with Producer(broker.address, settings) as producer:
+async def test_without_a_broker_a_send_times_out(broker: Any, clock: Any) -> None:
+    settings = ProducerSettings(reconnect_ms_min=1, reconnect_ms_max=5)
+    async with Producer(broker.address, settings, clock=clock) as producer:
         await broker.stop()
-        with pytest.raises(SendTimeout, match="not sent within 60 ms"):
-            await producer.send(message())
+        send = asyncio.create_task(producer.send(message()))
+        await asyncio.sleep(0)
+        clock.time_ms += settings.send_timeout_ms
+        with pytest.raises(SendTimeout, match="not sent within 30000 ms"):
+            await send
 
 
 async def test_a_route_that_could_not_be_asked_for_in_time_is_asked_for_again(
-    broker: Any, until: Until
+    broker: Any, clock: Any
 ) -> None:
     broker.topics["t"] = 1
     broker.held = {DESCRIBE}
-    async with Producer(broker.address, ProducerSettings(send_timeout_ms=100)) as producer:
-        with pytest.raises(SendTimeout, match="not sent within 100 ms"):
-            await producer.send(message(b"early"))
-        send = asyncio.create_task(producer.send(message(b"late")))
+    async with Producer(broker.address, clock=clock) as producer:
+        # Of the question alone: messages have the time that they had at the start.
+        producer._settings = ProducerSettings(send_timeout_ms=20)
+        early = asyncio.create_task(producer.send(message(b"early")))
         await broker.next(DESCRIBE)
-        broker.serve(await broker.next(DESCRIBE))
-        assert (await send).offset == 0
+        clock.time_ms += ProducerSettings().send_timeout_ms
+        late = asyncio.create_task(producer.send(message(b"late")))
+        with pytest.raises(SendTimeout, match="not sent within 30000 ms"):
+            await early
+        await broker.next(DESCRIBE)
+        broker.held = set()
+        assert (await late).offset == 0
 
 
 async def test_closing_sends_what_was_handed_over(broker: Any) -> None:
@@ -280,13 +288,14 @@ async def test_closing_sends_what_was_handed_over(broker: Any) -> None:
     await producer.aclose()
 
 
-async def test_closing_gives_up_after_the_send_timeout(broker: Any) -> None:
+async def test_closing_gives_up_after_the_send_timeout(broker: Any, clock: Any) -> None:
     broker.topics["t"] = 1
-    producer = Producer(broker.address, ProducerSettings(send_timeout_ms=50))
+    producer = Producer(broker.address, clock=clock)
     await producer.start()
     broker.held = {PRODUCE}
     send = asyncio.create_task(producer.send(message()))
     await broker.next(PRODUCE)
+    clock.time_ms += ProducerSettings().send_timeout_ms
     await producer.aclose()
     with pytest.raises(SendTimeout, match="unknown outcome"):
         await send
@@ -322,6 +331,7 @@ async def test_starting_without_a_broker_says_what_to_check_and_can_be_tried_aga
     with pytest.raises(ConnectionLost, match=f"no broker answers at {broker.address}"):
         await producer.start()
     await broker.start()
+    producer._settings = ProducerSettings()
     await producer.start()
     await producer.aclose()
 

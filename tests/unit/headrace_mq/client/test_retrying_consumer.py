@@ -160,7 +160,7 @@ async def test_records_of_a_failed_batch_are_retried_one_by_one(
     await producer.send_many([Message(topic="t", body=b"%d" % n) for n in range(3)])
     retry = RetrySettings(levels=("1s",))
     async with RetryingConsumer(broker.address, group="g", topics=["t"], retry=retry) as consumer:
-        work = asyncio.create_task(consumer.run_batches(handle, records_max=3, wait_ms=1_000))
+        work = asyncio.create_task(consumer.run_batches(handle, records_max=3, wait_ms=60_000))
         assert await batches.get() == [b"0", b"1", b"2"]
         await pending(broker, 3)
         move(broker, clock, 1_000)
