@@ -72,6 +72,10 @@ class Settings(BaseModel):
     # Aggregates that a projection parks before it stands still: as many poison events are no
     # accident but a fold that is wrong.
     projection_letters_max: int = Field(default=1_000, ge=0)
+    # An ended instance of a process stays so long, with its journal: until then nothing that comes late
+    # for its key begins it anew. Four times what a broker keeps messages that nobody consumes, and a
+    # month to look things up. None: for ever.
+    process_ended_ms: int | None = Field(default=2_592_000_000, ge=1)
 
     # How far behind the event topic a projection may be before the service is not ready: messages, and
     # age of the oldest one that waits. What a restart leaves is caught up below both.

@@ -10,8 +10,11 @@ after it the commands are in the database, and whoever runs the process next sen
     a handler raises                  found by going one by one, tried again `error_retries_max`
                                       times, then its instance is PARKED: what comes for it waits in
                                       the database for `headrace process retry`, the others go on
-    a stream does not decode, or has  HELD: it and its aggregate's later ones wait, unacknowledged,
-    no usable key                     for a restart with repaired code
+    versions of an aggregate are      read from the event store and handled first; what comes late
+    missing                           then is known
+    a stream does not decode, has no  HELD: it and its aggregate's later ones wait, unacknowledged,
+    usable key, or misses versions    for a restart with repaired code
+    that the store does not have
 
 Sits between: a subscription to the event topic, and `instances` and the command bus. Must never know
 a broker.
@@ -37,10 +40,13 @@ from headrace._projecting.instances import (
 from headrace._projecting.outages import is_outage
 from headrace._projecting.process import Process
 from headrace._projecting.process_runner import EnvelopeSender
+from headrace._projecting.process_versions import Lacking
+from headrace._projecting.pruning import PRUNED_MAX, prune
 from headrace._projecting.read_models import ReadModels
 from headrace._projecting.stuck import StuckInstances
 from headrace._runtime.backoff import Backoff
 from headrace._runtime.clock import Clock, SystemClock
+from headrace.errors import ProcessError
 from headrace.serialization import CommandEnvelope, Serializer
 from headrace.settings import Settings
 from headrace.stores.base import EventStore
@@ -53,10 +59,22 @@ log = structlog.get_logger(__name__)
 
 # Streams per transaction: they share its flush, and a handler that raises costs so many again.
 _BATCH_MAX: Final = 256
+# Missing versions read from the event store at once: a few megabytes.
+_MISSING_MAX: Final = 1_000
 # How often commands are looked for that nobody has sent, and how old those are: one whose sender is
 # at work is sent within a fraction of that, and sending it twice would do no harm.
 _SWEEP_MS: Final = 1_000
 _UNSENT_MS: Final = 5_000
+# Between two looks at instances that ended long ago; nothing waits for them to go.
+_PRUNE_MS: Final = 60_000
+
+
+class _NotToBeFilled(ProcessError):
+    """Versions of an aggregate are missing, and the event store does not help."""
+
+    def __init__(self, aggregate_id: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.aggregate_id = aggregate_id
 
 
 class ProcessRunner:
@@ -91,6 +109,7 @@ class ProcessRunner:
     ) -> None:
         self._process = process
         self._read_models = read_models
+        self._store = store
         self._stuck = StuckInstances(process, read_models, store, serializer, clock=clock)
         self._bus = bus
         self._serializer = serializer
@@ -104,6 +123,8 @@ class ProcessRunner:
         )
         self._clock = clock or SystemClock()
         self._sweep_ms = sweep_ms
+        self._ended_ms = settings.process_ended_ms
+        self._prune_at_ms = self._clock.monotonic_ms()
         self._held: set[str] = set()
 
     @property
@@ -137,7 +158,22 @@ class ProcessRunner:
             )
         )
         await self._send(unsent)
+        await self._prune()
         return False
+
+    async def _prune(self) -> None:
+        """Lets instances go that ended long ago, a few at a time."""
+        now_ms = self._clock.monotonic_ms()
+        if self._ended_ms is None or now_ms < self._prune_at_ms:
+            return
+        before = self._clock.now() - timedelta(milliseconds=self._ended_ms)
+        pruned = await self._read_models.transact(
+            partial(prune, process=self._process.name, before=before)
+        )
+        if pruned:
+            log.info("process pruned ended instances", process=self._process.name, count=pruned)
+        if pruned < PRUNED_MAX:
+            self._prune_at_ms = now_ms + _PRUNE_MS
 
     async def _handle(self, subscription: Subscription, messages: Sequence[Incoming]) -> None:
         streams: list[EventStream] = []
@@ -152,10 +188,16 @@ class ProcessRunner:
                 self._hold(message, error)
                 continue
             done.append(message)
-            if self._process.concerns(stream):
-                streams.append(stream)
-        if streams:
-            await self._react(streams)
+            streams.append(stream)
+        while streams:
+            try:
+                await self._react(streams)
+                break
+            except _NotToBeFilled as error:
+                lacking = [each for each in done if each.key == error.aggregate_id]
+                self._hold(lacking[0], error)
+                done = [each for each in done if each.key != error.aggregate_id]
+                streams = [each for each in streams if each.aggregate_id != error.aggregate_id]
         for message in done:
             subscription.ack(message)
 
@@ -188,14 +230,42 @@ class ProcessRunner:
     async def _take(self, streams: Sequence[EventStream], *, park: bool = False) -> Any:
         """Returns the commands that follow from streams, which are kept by now."""
         while True:
-            outcome: Taken | Outdated = await self._persist(
+            outcome: Taken | Outdated | Lacking = await self._persist(
                 partial(self._read_models.transact, partial(self._transact, streams, park)),
                 "keep the instances",
             )
             if isinstance(outcome, Taken):
                 return outcome.commands
+            if isinstance(outcome, Lacking):
+                before = streams[: outcome.place]
+                await self._react([*before, *await self._missing(outcome)])
+                continue
             for key in sorted(outcome.keys):
                 await self._persist(partial(self._stuck.refold, key), "make a state anew")
+
+    async def _missing(self, lacking: Lacking) -> Sequence[EventStream]:
+        """Returns the next of the versions that are missing, in order."""
+        aggregate_id, first = lacking.aggregate_id, lacking.gap.after_version + 1
+        last = min(lacking.gap.to_version, lacking.gap.after_version + _MISSING_MAX)
+        try:
+            found: Sequence[EventStream] = await self._persist(
+                partial(
+                    self._store.read_stream, aggregate_id, after_version=first - 1, to_version=last
+                ),
+                "read what is missing",
+            )
+            for stream in found:
+                self._process.keys_of(stream)
+        except Exception as error:
+            sentence = f"versions {first} to {last} of {aggregate_id} did not come: {error!r}"
+            raise _NotToBeFilled(aggregate_id, sentence) from error
+        if [each.version for each in found] != list(range(first, last + 1)):
+            raise _NotToBeFilled(
+                aggregate_id,
+                f"versions {first} to {last} of {aggregate_id} did not come and are not all in the"
+                " event store; name the store that the application uses",
+            )
+        return found
 
     def _transact(self, streams: Sequence[EventStream], park: bool, connection: Any) -> Any:
         return take(

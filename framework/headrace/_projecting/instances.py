@@ -1,8 +1,8 @@
 """
 One batch of streams into the instances of a process, in one database transaction.
 
-    lock the process ─▶ instances of the batch's keys ─▶ seen before? ─▶ react
-      ─▶ states, journal, commands, in bulk ─▶ the caller commits, then sends
+    lock the process ─▶ version gate ─▶ instances of the batch's keys ─▶ seen before? ─▶ react
+      ─▶ states, journal, commands, versions, in bulk ─▶ the caller commits, then sends
 
 What an instance has seen, its state and what follows from it move together or not at all, so a
 stream that comes again changes nothing, and a command that was not sent before a crash is there to
@@ -22,6 +22,7 @@ from sqlalchemy import Connection, delete, select, tuple_, update
 
 from headrace._domain.stream import EventStream
 from headrace._projecting.process import Process, Progress
+from headrace._projecting.process_versions import Lacking, admit, store_versions
 from headrace._projecting.statements import upsert_into
 from headrace._runtime.ids import derived_id
 from headrace.errors import HeadraceError
@@ -121,13 +122,13 @@ def take(
     serializer: Serializer,
     now: datetime,
     park: bool = False,
-) -> Taken | Outdated:
+) -> Taken | Outdated | Lacking:
     """Lets instances react to streams, within the caller's write transaction.
 
     Args:
         connection: in a transaction that can write.
         process: whose handlers run.
-        streams: in the order in which they came.
+        streams: in the order in which they came, each aggregate's without a gap.
         serializer: keeps commands.
         now: what the instances note.
         park: an instance whose handler raises is parked: it waits, with what comes for it.
@@ -137,7 +138,10 @@ def take(
         DefinitionError: an event has no usable key.
     """
     lock(connection, process.name)
-    turns = _turns(connection, process, streams)
+    admitted = admit(connection, process.name, streams)
+    if isinstance(admitted, Lacking):
+        return admitted
+    turns = _turns(connection, process, admitted.streams)
     instances = read_instances(connection, process.name, {key for key, _ in turns})
     outdated = {
         key
@@ -155,6 +159,7 @@ def take(
         seen.add(mark)
         work.take(key, stream, park=park)
     work.write(connection)
+    store_versions(connection, process.name, admitted.versions)
     return Taken(commands=tuple(work.commands))
 
 

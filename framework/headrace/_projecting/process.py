@@ -159,12 +159,6 @@ class Process(Generic[S]):
         """The command types whose rejection it reacts to."""
         return frozenset(self._on_rejection)
 
-    def concerns(self, stream: EventStream) -> bool:
-        """Whether a stream can mean anything to an instance."""
-        return stream.rejection is not None or any(
-            nearest(self._on, type(event)) for event in stream.events
-        )
-
     def keys_of(self, stream: EventStream) -> dict[str, list[tuple[DomainEvent, EventContext]]]:
         """Returns the events of a stream that it reacts to, by the key of the instance.
 

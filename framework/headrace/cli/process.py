@@ -5,7 +5,8 @@ import dataclasses
 import json
 import sys
 from collections.abc import Awaitable, Callable
-from datetime import datetime
+from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -142,6 +143,46 @@ def skip(
         typer.echo(f"{key} has another one that cannot be handled: {error}", err=True)
         sys.exit(_NOT_ALL)
     typer.echo(f"{key} goes on without it")
+
+
+@commands.command("prune")
+def prune_ended(
+    name: Name,
+    *,
+    before: Annotated[
+        str,
+        typer.Option(
+            metavar="TIME", help="Those that ended before; ISO 8601, or ms since 1970 UTC."
+        ),
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many.")] = False,
+    read_models: ReadModelsUrl = "sqlite:///var/read.db",
+) -> None:
+    """Delete ended instances with journal and commands, a few at a time; others go on meanwhile.
+
+    A running application does it by itself after `process_ended_ms`.
+    """
+    from headrace._projecting.pruning import PRUNED_MAX, count_ended, prune
+    from headrace._projecting.read_models import ReadModels
+    from headrace.cli.administering import milliseconds
+
+    moment = datetime.fromtimestamp(milliseconds(before, "--before") / 1_000, UTC)
+
+    async def run() -> int:
+        models = ReadModels(read_models)
+        try:
+            if dry_run:
+                return await models.transact(partial(count_ended, process=name, before=moment))
+            pruned, last = 0, PRUNED_MAX
+            while last == PRUNED_MAX:
+                last = await models.transact(partial(prune, process=name, before=moment))
+                pruned += last
+            return pruned
+        finally:
+            await models.aclose()
+
+    count = asyncio.run(run())
+    typer.echo(f"{count} ended instances of {name} {'would be' if dry_run else 'were'} pruned")
 
 
 def _look(read_models: str, work: "Callable[[Processes], Awaitable[T]]") -> T:

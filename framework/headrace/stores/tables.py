@@ -47,6 +47,7 @@ __all__ = [
     "process_commands",
     "process_instances",
     "process_journal",
+    "process_versions",
     "processes",
     "projection_letters",
     "projection_offsets",
@@ -215,6 +216,7 @@ process_instances = Table(
     Column("parked_at", UtcDateTime),
     Column("retries", Integer, nullable=False),
     PrimaryKeyConstraint("process", "instance"),
+    Index("ix_process_instances_ended", "process", "ended", "changed_at"),
 )
 
 process_journal = Table(
@@ -249,4 +251,13 @@ process_commands = Table(
     PrimaryKeyConstraint("process", "command_id"),
     Index("ix_process_commands_instance", "process", "instance", "number"),
     Index("ix_process_commands_unsent", "process", "sent"),
+)
+
+process_versions = Table(
+    "process_versions",
+    metadata,
+    Column("process", String(127), nullable=False),
+    Column("aggregate_id", String(255), nullable=False),
+    Column("version", BigInteger, nullable=False),
+    PrimaryKeyConstraint("process", "aggregate_id"),
 )

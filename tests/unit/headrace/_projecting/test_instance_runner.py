@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from headrace._projecting import instance_runner
 from headrace._projecting.instance_runner import ProcessRunner
 from headrace._projecting.processes import Processes
 from headrace._projecting.read_models import ReadModels
@@ -201,6 +202,104 @@ async def test_what_does_not_decode_holds_its_aggregate_until_a_restart(
         await until(lambda: acked(transport) == 1)
         assert runner.held == {"a"}
     assert transport.subscriptions[0].acked == [(bad.queue, 2)]
+
+
+async def test_versions_that_come_late_or_never_are_read_from_the_store_and_handled_in_order(
+    make_runner: Any,
+    make_process: Any,
+    read_models: Any,
+    transport: Any,
+    domain: Any,
+    bus: Any,
+    store: Any,
+) -> None:
+    store.streams = [domain.stream("a", version) for version in range(1, 7)]
+    # 1 and 3 never come, 4 comes late and 2 twice.
+    for version in (2, 5, 4, 2, 6):
+        transport.put(store.streams[version - 1])
+    async with running(make_runner(make_process(), read_models)):
+        await until(lambda: acked(transport) == 5)
+    assert bus.amounts == [1, 3, 6, 10, 15, 21]
+    assert store.asked == [("a", 0, 1), ("a", 2, 4)]
+    found = await Processes(read_models).get("copies", "a")
+    assert (found.state["sum"], found.seen) == (21, 6)
+
+
+async def test_a_long_gap_is_filled_in_parts(
+    make_runner: Any,
+    make_process: Any,
+    sqlite_models: Any,
+    transport: Any,
+    domain: Any,
+    bus: Any,
+    store: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(instance_runner, "_MISSING_MAX", 2)
+    store.streams = [domain.stream("a", version) for version in range(1, 7)]
+    transport.put(store.streams[-1])
+    async with running(make_runner(make_process(), sqlite_models)):
+        await until(lambda: acked(transport) == 1)
+    assert bus.amounts == [1, 3, 6, 10, 15, 21]
+    assert store.asked == [("a", 0, 2), ("a", 2, 4), ("a", 4, 5)]
+
+
+async def test_a_handler_that_fails_in_a_gap_parks_its_instance_alone(
+    make_runner: Any,
+    make_process: Any,
+    sqlite_models: Any,
+    transport: Any,
+    domain: Any,
+    bus: Any,
+    store: Any,
+) -> None:
+    store.streams = [domain.stream("a", version) for version in (1, 2, 3)]
+    transport.put(store.streams[2])
+    transport.put(domain.stream("b", 1))
+    async with running(make_runner(make_process([2]), sqlite_models)):
+        await until(lambda: acked(transport) == 2)
+    assert Counter(bus.amounts) == Counter([1, 1])
+    (parked,) = await Processes(sqlite_models).all(stuck=True)
+    assert (parked.key, parked.seen, parked.waiting) == ("a", 3, 2)
+
+
+async def test_versions_that_the_store_does_not_have_hold_their_aggregate_and_no_other(
+    make_runner: Any,
+    make_process: Any,
+    sqlite_models: Any,
+    transport: Any,
+    domain: Any,
+    bus: Any,
+    store: Any,
+    logs: Any,
+) -> None:
+    store.streams = [domain.stream("a", 1)]
+    transport.put(domain.stream("a", 3), queue=0)
+    transport.put(domain.stream("b", 1), queue=0)
+    transport.put(domain.stream("a", 4), queue=0)
+    runner = make_runner(make_process(), sqlite_models)
+    async with running(runner):
+        await until(lambda: acked(transport) == 1)
+        assert runner.held == {"a"}
+    assert transport.subscriptions[0].acked == [((domain.topic, 0), 1)]
+    assert bus.amounts == [1]
+    (held,) = [one for one in logs if one["log_level"] == "error"]
+    assert "versions 1 to 2 of a did not come and are not all in the event store" in held["error"]
+
+
+async def test_instances_that_ended_long_ago_go_by_themselves(
+    make_runner: Any, make_process: Any, sqlite_models: Any, transport: Any, domain: Any, clock: Any
+) -> None:
+    transport.put(domain.stream("a", 1))
+    transport.put(domain.stream("a", 2, domain.Cleared()))
+    instances = Processes(sqlite_models)
+    async with running(make_runner(make_process(), sqlite_models)):
+        await until(lambda: acked(transport) == 2)
+        (ended,) = await instances.all("copies", ended=True)
+        assert ended.ended
+        clock.advance(2_592_000_001)
+        while await instances.all("copies", ended=True):
+            await asyncio.sleep(0)
 
 
 async def test_a_new_state_version_makes_states_anew_and_goes_on(

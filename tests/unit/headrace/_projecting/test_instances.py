@@ -93,7 +93,12 @@ async def test_a_handler_that_raises_undoes_the_whole_batch(
 ) -> None:
     process = make_process([2])
     with pytest.raises(ReactionFailed, match="2 is not bearable") as caught:
-        await give(read_models, process, domain.stream("b", 1), domain.stream("a", 2))
+        await give(
+            read_models,
+            process,
+            domain.stream("b", 1),
+            domain.stream("a", 1, domain.Added(amount=2)),
+        )
     assert (caught.value.key, caught.value.aggregate_id) == ("a", "a")
     assert await instance(read_models, "b") is None
 

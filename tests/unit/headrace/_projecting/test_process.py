@@ -161,7 +161,6 @@ def test_a_rejection_goes_to_the_handler_of_its_command() -> None:
             command_data={"garden_id": "g", "litres": 7},
         ),
     )
-    assert gardens.concerns(refused)
     assert gardens.react(Progress(state=Garden()), "g", refused) == (
         Progress(state=Garden(grown=(7,)), ended=True),
         [],
@@ -266,7 +265,6 @@ def make_wanderers() -> Process[Garden]:
 def test_a_handler_of_a_base_class_gets_its_subclasses_that_have_none_of_their_own() -> None:
     moving = stream("g", 2, Moved(plant="g"), Carried(plant="g"), Blown(plant="g"))
     wanderers = make_wanderers()
-    assert wanderers.concerns(stream("g", 2, Carried(plant="g")))
     assert wanderers.event_types == {Opened, Moved, Blown, Grown}
     done = wanderers.react(Progress(state=Garden()), "g", moving)
     assert done is not None

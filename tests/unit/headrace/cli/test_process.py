@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import Update, update
 from typer.testing import CliRunner
 
 import headrace.cli
 from headrace import Settings
+from headrace._projecting.read_models import ReadModels
 from headrace.errors import InstanceNotFound, ProcessError
+from headrace.stores.tables import process_commands
 
 SHOP = """
 import os
@@ -22,8 +25,8 @@ from datetime import timedelta
 from typing import Any
 
 from headrace import (
-    Aggregate, AggregateId, App, Command, CommandContext, DomainEvent, EventContext, Later, Process,
-    applies,
+    Aggregate, AggregateId, App, Command, CommandContext, DomainEvent, End, EventContext, Later,
+    Process, applies,
 )
 from pydantic import BaseModel
 
@@ -48,6 +51,7 @@ class Delivery(BaseModel):
 
 
 MENDED: list[bool] = []
+ENDS: list[bool] = []
 app = App("shop")
 deliveries = Process("deliveries", state=Delivery)
 app.add(Parcel, deliveries)
@@ -66,7 +70,17 @@ def ordered(state: Delivery | None, event: Ordered, context: EventContext) -> It
         raise ValueError("cannot be packed")
     yield Delivery(steps=1)
     yield Later(Order(parcel_id="reminder"), at=context.recorded_at + timedelta(days=1))
+    if ENDS:
+        yield End()
 """
+
+
+async def change(read_models: str, statement: Update) -> None:
+    """Changes the database of read models."""
+    models = ReadModels(read_models)
+    async with models.begin() as connection:
+        await connection.execute(statement)
+    await models.aclose()
 
 
 @pytest.fixture
@@ -87,6 +101,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
                 await running.bus.execute(module.Order(parcel_id=parcel_id), wait_for="handled")
 
     asyncio.run(orders())
+    module.READ_MODELS = settings.read_models
     yield module
     del sys.modules["parcel_shop"]
 
@@ -141,6 +156,24 @@ def test_parked_instances_are_retried_and_skipped(shop: Any, ask: Any) -> None:
     shop.MENDED.append(True)
     assert ask("retry", "deliveries") == (0, "1 of 1 instances of deliveries go on\n")
     assert ask("list", "--stuck")[1] == "no such instances\n"
+
+
+def test_ended_instances_are_counted_and_pruned(shop: Any, ask: Any) -> None:
+    shop.MENDED.append(True)
+    shop.ENDS.append(True)
+    ask("retry", "deliveries")
+    sent = update(process_commands).values(sent=True)  # as the running application does
+    asyncio.run(change(shop.READ_MODELS, sent))
+    before = ["--before", "2999-01-01"]
+    said = "2 ended instances of deliveries would be pruned\n"
+    assert ask("prune", "deliveries", *before, "--dry-run") == (0, said)
+    assert len(ask("list", "--ended", "--json")[1].splitlines()) == 3
+    none = "0 ended instances of deliveries were pruned\n"
+    assert ask("prune", "deliveries", "--before", "2001-01-01") == (0, none)
+    assert ask("prune", "deliveries", *before)[1] == "2 ended instances of deliveries were pruned\n"
+    (left,) = ask("list", "--ended", "--json")[1].splitlines()
+    assert json.loads(left)["key"] == "good"
+    assert ask("prune", "deliveries", "--before", "soon")[0] == 2
 
 
 def test_mistakes_are_told(shop: Any, ask: Any) -> None:

@@ -16,6 +16,7 @@ def test_the_tables_are_these() -> None:
         "process_commands",
         "process_instances",
         "process_journal",
+        "process_versions",
         "processes",
         "projection_letters",
         "projection_offsets",
