@@ -96,6 +96,7 @@ $(PEERS): $(INSTALLED) benchmarks/peers/install.sh pyproject.toml
 bench-peers: $(INSTALLED) $(PEERS)
 	@$(BIN)/python -m benchmarks.peers --page docs/benchmarks
 	@$(BIN)/python -m benchmarks.commands
+	@$(BIN)/python -m benchmarks.commands.peer
 	@$(BIN)/python -m benchmarks.plain
 	@$(BIN)/python -m benchmarks.event_store
 	@$(BIN)/python -m benchmarks.store_append
