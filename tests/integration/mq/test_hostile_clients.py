@@ -100,7 +100,7 @@ async def served(broker: Broker) -> AsyncIterator[Callable[[], Any]]:
         await producer.send(Message(topic="t", body=b"before", key="k"))
 
         async def check() -> None:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(40):
                 await producer.send(Message(topic="t", body=b"after", key="k"))
                 async with Producer(broker.address) as another:
                     await another.send(Message(topic="t", body=b"new", key="k"))
@@ -197,7 +197,7 @@ async def test_a_connection_that_says_nothing_is_cut_off(tmp_path: Path) -> None
     async with running(tmp_path / "data", member_expiry_ms=1_000) as broker:
         raw = await Raw.dial(broker, hello=False)
         raw.writer.write(b"\x1b")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(40):
             assert await raw.closed() == []
         raw.hang_up()
 
@@ -220,7 +220,7 @@ async def test_a_client_that_never_reads_its_answers_fills_no_memory(
         raw.say(RequestCode.FETCH, fetch, correlation=number)
     state = broker._state
     assert state is not None
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(40):
         while not any(connection.congested for connection in state.server.connections):
             await asyncio.sleep(0)
     await served()
@@ -247,7 +247,7 @@ async def test_clients_that_vanish_with_requests_in_work_leave_nothing_behind(
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         raw.hang_up()
     await served()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(40):
         while len(state.server.connections) > 1 or len(state.long_poll):
             await asyncio.sleep(0)
 

@@ -157,7 +157,7 @@ async def test_a_transaction_that_is_cancelled_leaves_no_lock_behind(
                 await asyncio.sleep(0)
             task.cancel()
             await asyncio.wait({task})
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(40):
                 await put_offsets(sqlite_models, totals, {Q1: turns})
     finally:
         gc.enable()

@@ -33,6 +33,12 @@ async def http(bank: RunningApp) -> AsyncIterator[Callable[..., httpx.AsyncClien
         yield connect
 
 
+@pytest.fixture
+def client(http: Callable[..., httpx.AsyncClient]) -> httpx.AsyncClient:
+    """One client for many requests: a gateway costs more than they do."""
+    return http()
+
+
 class FailingBus:
     """A bus whose every call ends with one error, or with one result."""
 

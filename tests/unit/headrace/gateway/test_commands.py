@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import httpx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -197,8 +198,8 @@ LIKELY = st.dictionaries(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(name=st.sampled_from(NAMES), body=JSON | LIKELY)
-async def test_no_json_is_ever_a_500(http: Any, name: str, body: Any) -> None:
-    answer = await http().post(f"/commands/{name}", json=body)
+async def test_no_json_is_ever_a_500(client: httpx.AsyncClient, name: str, body: Any) -> None:
+    answer = await client.post(f"/commands/{name}", json=body)
     assert answer.status_code < 500
 
 
@@ -206,7 +207,7 @@ async def test_no_json_is_ever_a_500(http: Any, name: str, body: Any) -> None:
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(body=st.binary(max_size=200))
-async def test_no_bytes_are_ever_a_500(http: Any, body: bytes) -> None:
+async def test_no_bytes_are_ever_a_500(client: httpx.AsyncClient, body: bytes) -> None:
     headers = {"content-type": "application/json"}
-    answer = await http().post("/commands/Deposit", content=body, headers=headers)
+    answer = await client.post("/commands/Deposit", content=body, headers=headers)
     assert 400 <= answer.status_code < 500

@@ -314,7 +314,7 @@ async def test_a_defect_while_writing_lets_nobody_wait_for_ever(desk: Desk, inli
     desk.files.write_error = ZeroDivisionError("a defect")
     desk.stage(b"a")
     with pytest.raises(StoreReadOnly, match="a defect"):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(40):
             await desk.flusher.durable()
     assert desk.withdrawn == [b"a"]
 
