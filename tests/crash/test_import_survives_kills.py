@@ -64,8 +64,7 @@ class Killer:
             children = [getattr(self._bank, name) for name in self._victims[self.done]]
             for child in children:
                 await child.end(signal.SIGKILL)
-            for child in children:
-                await child.start()
+            await asyncio.gather(*(child.start() for child in children))
             self.done += 1
             if self.done < KILLS and self._results >= self._at[self.done]:
                 self._due.set()
@@ -94,7 +93,7 @@ async def _balances_when_caught_up(bank: Any) -> dict[str, tuple[int, int]]:
         ends = {(r.topic, r.queue_id): r.end for r in await admin.ranges([f"{app.name}.events"])}
     models = ReadModels(bank.read_models)
     try:
-        await models.wait_for_offsets(balances, ends, timeout_ms=60_000)
+        await models.wait_for_offsets(balances, ends, timeout_ms=120_000)
         return {
             row.account_id: (row.balance, row.transactions)
             async for row in models.reader(balances).rows()
@@ -104,7 +103,7 @@ async def _balances_when_caught_up(bank: Any) -> dict[str, tuple[int, int]]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 async def test_twenty_kills_lose_no_acknowledged_command_and_apply_none_twice(bank: Any) -> None:
     commands = _commands()
     killer = Killer(bank, seed=20, commands=len(commands))
