@@ -71,11 +71,8 @@ async def executed(world, account_id="a-1"):
 
 
 async def until(condition):
-    for _ in range(10_000):
-        if condition():
-            return
+    while not condition():
         await asyncio.sleep(0)
-    raise AssertionError("it did not come about")
 
 
 async def test_with_hold_later_commands_are_held_behind_in_order_and_others_go_on(breaking, bank):

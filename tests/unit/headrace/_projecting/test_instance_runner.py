@@ -199,7 +199,7 @@ async def test_what_does_not_decode_holds_its_aggregate_until_a_restart(
     transport.put(domain.stream("b", 1), queue=0)
     runner = make_runner(make_process(), sqlite_models)
     async with running(runner):
-        await until(lambda: acked(transport) == 1)
+        await until(lambda: acked(transport) == 1 and runner.held)
         assert runner.held == {"a"}
     assert transport.subscriptions[0].acked == [(bad.queue, 2)]
 
@@ -279,7 +279,7 @@ async def test_versions_that_the_store_does_not_have_hold_their_aggregate_and_no
     transport.put(domain.stream("a", 4), queue=0)
     runner = make_runner(make_process(), sqlite_models)
     async with running(runner):
-        await until(lambda: acked(transport) == 1)
+        await until(lambda: acked(transport) == 1 and runner.held)
         assert runner.held == {"a"}
     assert transport.subscriptions[0].acked == [((domain.topic, 0), 1)]
     assert bus.amounts == [1]
