@@ -225,6 +225,9 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
     # First and longest pause before a failed record is handled again; doubled in between.
     retry_ms_min: int = 100
     retry_ms_max: int = 10_000
+    # Share of the messages, 0 to 1, whose every step is told in the topic %TRACE%; which they are is
+    # the same for all consumers. A step is a message: 1 costs more than the work of small handlers.
+    trace_share: float = 0.0
     # Anything but a fetch is answered at once; this long means that the broker is gone.
     request_timeout_ms: int = 10_000
     # First and longest pause between two connection attempts; doubled in between.
@@ -241,6 +244,7 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
             "request_timeout_ms",
         ):  # fmt: skip
             _require(getattr(self, name) >= 1, f"{name} must be at least 1")
+        _require(0 <= self.trace_share <= 1, "trace_share must be 0 to 1")
         _require(
             self.fetch_bytes_max <= FETCH_BYTES_MAX,
             f"fetch_bytes_max must be at most {FETCH_BYTES_MAX}",

@@ -77,6 +77,50 @@ def show(
 
 
 @commands.command()
+def trace(
+    message_id: Annotated[str, typer.Argument(metavar="ID", help="TOPIC:QUEUE:OFFSET.")],
+    *,
+    as_json: AsJson = False,
+    broker: BrokerAddress = "127.0.0.1:9876",
+) -> None:
+    """Tell what became of one message. Exit status 1 if nothing is known of it.
+
+    What consumers did is known of those whose setting `trace_share` says so.
+    """
+
+    async def question(admin: Any) -> tuple[Any, list[Any], Senders]:
+        record = await admin.message(message_id)
+        steps = await admin.steps(message_id)
+        return record, steps, {} if record is None else await admin.producers([record])
+
+    try:
+        record, steps, senders = ask(broker, question)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="ID") from error
+    if record is None and not steps:
+        typer.echo(f"there is no message {message_id}, and no trace of it", err=True)
+        raise typer.Exit(1)
+    if as_json:
+        import msgspec
+
+        told = None if record is None else _described(record) | _sender(record, senders)
+        print_json({"message": told, "steps": msgspec.to_builtins(steps)})
+        return
+    rows = [
+        (when(step.at_ms), step.kind, _word(step.group), str(step.attempt), _word(step.detail))
+        for step in steps
+    ]
+    if record is not None:
+        sender = senders.get(record.producer_id)
+        rows = [
+            (when(record.born_at_ms), "produced", "", "", sender.address if sender else ""),
+            (when(record.stored_at_ms), "stored", "", "", message_id),
+            *rows,
+        ]
+    print_table(("time (UTC)", "step", "group", "attempt", "detail"), rows)
+
+
+@commands.command()
 def find(
     topic: Topic,
     key: Annotated[str, typer.Argument(help="The messages' key, exactly.")],

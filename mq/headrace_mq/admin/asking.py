@@ -5,10 +5,10 @@ Sits between: the calls of `topics`, `offsets` and `groups`, each a part of `cli
 """
 
 import uuid
-from types import TracebackType
 from typing import TypeVar
 
 from headrace_mq._net.link import Link
+from headrace_mq._runtime.async_block import AsyncBlock
 from headrace_mq.protocol.bodies import Body
 from headrace_mq.protocol.codes import RequestCode
 
@@ -18,10 +18,9 @@ __all__ = ["Asking"]
 RECONNECT_MS = (50, 1_000)
 
 B = TypeVar("B", bound=Body)
-A = TypeVar("A", bound="Asking")
 
 
-class Asking:
+class Asking(AsyncBlock):
     """A connection for administration; use it in an `async with` block.
 
     Every call raises `ConnectionLost` or `RequestTimeout` when the broker does not answer, and the
@@ -43,18 +42,6 @@ class Asking:
     async def aclose(self) -> None:
         """Closes the connection."""
         await self._link.aclose()
-
-    async def __aenter__(self: A) -> A:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.aclose()
 
     async def _ask(self, kind: type[B], code: RequestCode, body: Body | None = None) -> B:
         return await self._link.ask(kind, code, body, timeout_ms=self._timeout_ms)

@@ -6,10 +6,10 @@ requests, each in a part of its own. Knows the wire, nothing of the broker's ins
 """
 
 from headrace_mq.admin.dead_letters import DeadLetterAdministration
-from headrace_mq.admin.finding import MessageSearch
 from headrace_mq.admin.groups import GroupAdministration
 from headrace_mq.admin.offsets import OffsetAdministration
 from headrace_mq.admin.tailing import MessageTail
+from headrace_mq.admin.tracing import MessageTrace
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.scheduling import ScheduleDescription
 
@@ -19,7 +19,7 @@ __all__ = ["AdminClient"]
 class AdminClient(
     GroupAdministration,
     OffsetAdministration,
-    MessageSearch,
+    MessageTrace,
     MessageTail,
     DeadLetterAdministration,
 ):

@@ -12,18 +12,17 @@ import uuid
 from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 
 import structlog
 
 from headrace_mq._net.link import Link
+from headrace_mq._runtime.async_block import AsyncBlock
 from headrace_mq._runtime.clock import Clock, SystemClock
 from headrace_mq.client.allocation.strategy import Strategy
 from headrace_mq.client.attempts import BatchHandler
 from headrace_mq.client.audience import Audience
 from headrace_mq.client.columns import RecordColumns
 from headrace_mq.client.commits import Commits
-from headrace_mq.client.delivering import Delivering
 from headrace_mq.client.failures import FailurePolicy
 from headrace_mq.client.handing_over import HandingOver
 from headrace_mq.client.handling import Batch, Handler
@@ -35,6 +34,8 @@ from headrace_mq.client.rebalance import STRATEGIES
 from headrace_mq.client.running import Running
 from headrace_mq.client.shares import Shares, limits_of
 from headrace_mq.client.starting import OffsetLoader, find_starts, offsets_at
+from headrace_mq.client.traced import delivering_for, policy_for
+from headrace_mq.client.tracer import tracer_of
 from headrace_mq.errors import ConnectionLost, MessageQueueError
 from headrace_mq.filters.filter import filters_of
 from headrace_mq.message import QueueRef, Record, check_topic
@@ -54,7 +55,7 @@ LOCK_PAUSE_MS_MIN, LOCK_PAUSE_MS_MAX = 20, 500
 _log = structlog.get_logger(__name__)
 
 
-class Consumer:
+class Consumer(AsyncBlock):
     """A member of a consumer group.
 
     Records are delivered at least once, in offset order per queue. The group's offset of a queue
@@ -107,9 +108,10 @@ class Consumer:
         self._settings = settings or ConsumerSettings()
         self._load_offsets = load_offsets
         self._clock = clock or SystemClock()
+        self._client_id = str(uuid.uuid4())
         self._link = Link(
             address,
-            client_id=str(uuid.uuid4()),
+            client_id=self._client_id,
             reconnect_ms=(self._settings.reconnect_ms_min, self._settings.reconnect_ms_max),
             vanished_ms=self._settings.vanished_ms_max,
             on_push=self._pushed,
@@ -120,7 +122,10 @@ class Consumer:
         self._locks = QueueLocks(
             self._link, group=group, settings=self._settings, clock=self._clock
         )
-        self._delivering = Delivering(
+        self._tracer = tracer_of(
+            address, self._settings, group=group, client_id=self._client_id, clock=self._clock
+        )
+        self._delivering = delivering_for(self._tracer)(
             self._shares, self._locks, on_room=self._room, on_stale=self._lock_again
         )
         self._running = Running(self._delivering, self._settings)
@@ -199,6 +204,8 @@ class Consumer:
             self._local.open()
         try:
             await self._link.start(self._settings.request_timeout_ms)
+            if self._tracer is not None:
+                await self._tracer.start()
         except BaseException:
             await self._end()
             raise
@@ -232,18 +239,6 @@ class Consumer:
             for task in self._tasks:
                 task.cancel()
             await self._end()
-
-    async def __aenter__(self) -> "Consumer":
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.aclose()
 
     @property
     def assignment(self) -> frozenset[QueueRef]:
@@ -345,7 +340,8 @@ class Consumer:
 
         Raises what `poll` raises, other than Closed.
         """
-        await self._running.run(handler, on_failure)
+        policy = policy_for(self._tracer, on_failure, self._settings)
+        await self._running.run(handler, policy)
 
     async def run_batches(
         self,
@@ -363,9 +359,12 @@ class Consumer:
             wait_ms: how long it waits for so many before it gets fewer.
             on_failure: decides on each record of a batch that failed.
         """
-        await self._running.run_batches(handler, Batch(records_max, wait_ms), on_failure)
+        policy = policy_for(self._tracer, on_failure, self._settings)
+        await self._running.run_batches(handler, Batch(records_max, wait_ms), policy)
 
     async def _end(self) -> None:
+        if self._tracer is not None:
+            await self._tracer.aclose()
         await self._link.aclose()
         if self._local is not None:
             self._local.close()

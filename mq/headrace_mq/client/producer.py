@@ -9,11 +9,11 @@ import asyncio
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from types import TracebackType
 
 import structlog
 
 from headrace_mq._net.link import Link
+from headrace_mq._runtime.async_block import AsyncBlock
 from headrace_mq._runtime.clock import Clock, SystemClock
 from headrace_mq.client.oneway import Oneway
 from headrace_mq.client.outbox import Outbox
@@ -53,7 +53,7 @@ ROUTE_REFRESH_MS = 30_000
 _log = structlog.get_logger(__name__)
 
 
-class Producer:
+class Producer(AsyncBlock):
     """Sends messages to one broker and takes the replies addressed to it.
 
     Safe to use from many tasks of one event loop; concurrent sends go together in batches.
@@ -138,18 +138,6 @@ class Producer:
             outbox.abandon(Closed("the producer was closed"))
             await self._link.aclose()
             await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def __aenter__(self) -> "Producer":
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.aclose()
 
     async def send(self, message: Message) -> SendResult:
         """Sends one message and returns where it stands once it is durable.

@@ -8,9 +8,9 @@ group it begins where the group stands and may commit; without one it leaves no 
 import asyncio
 import uuid
 from collections.abc import Collection, Mapping, Sequence
-from types import TracebackType
 
 from headrace_mq._net.link import Link
+from headrace_mq._runtime.async_block import AsyncBlock
 from headrace_mq._runtime.clock import Clock, SystemClock
 from headrace_mq.client.delivering import Delivering
 from headrace_mq.client.locks import QueueLocks
@@ -27,7 +27,7 @@ from headrace_mq.settings import ConsumerSettings
 __all__ = ["PullConsumer"]
 
 
-class PullConsumer:
+class PullConsumer(AsyncBlock):
     """A reader of chosen queues; use it in an `async with` block, from one task.
 
     Args:
@@ -87,18 +87,6 @@ class PullConsumer:
         if self._pulling is not None:
             self._pulling.stop()
         await self._link.aclose()
-
-    async def __aenter__(self) -> "PullConsumer":
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.aclose()
 
     @property
     def assignment(self) -> frozenset[QueueRef]:

@@ -5,8 +5,8 @@ Sits between: an application, and `consumer` with `retrying`.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from types import TracebackType
 
+from headrace_mq._runtime.async_block import AsyncBlock
 from headrace_mq._runtime.clock import Clock
 from headrace_mq.client.allocation.strategy import Strategy
 from headrace_mq.client.consumer import Consumer
@@ -19,7 +19,7 @@ from headrace_mq.settings import ConsumerSettings, RetrySettings
 __all__ = ["RetryingConsumer"]
 
 
-class RetryingConsumer:
+class RetryingConsumer(AsyncBlock):
     """A consumer whose failed records come again later, and at last go to the dead letters.
 
     It reads the group's retry topic beside the topics it is given, and has a producer of its own.
@@ -82,18 +82,6 @@ class RetryingConsumer:
             await self.consumer.aclose()
         finally:
             await self._producer.aclose()
-
-    async def __aenter__(self) -> "RetryingConsumer":
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.aclose()
 
     @property
     def assignment(self) -> frozenset[QueueRef]:

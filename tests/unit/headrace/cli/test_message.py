@@ -154,3 +154,24 @@ def test_dead_letters_are_listed_and_sent_again_by_id_or_all_at_once(run, topic)
 @pytest.mark.parametrize("given", [[], ["1", "--all"]])
 def test_resending_needs_ids_or_all_and_not_both(run, topic, given: list[str]) -> None:
     assert run("message", "resend", topic, *given).status == 2
+
+
+def test_a_message_is_followed_from_its_producer_to_its_end(run, topic) -> None:
+    run("message", "send", topic, "a")
+    message_id = f"{topic}:0:0"
+    step = '{"kind":"acknowledged","at_ms":%d,"group":"g","client_id":"c","detail":"well"}'
+    stored = run("message", "show", message_id, "--json").json["stored_at_ms"]
+    run("message", "send", "%TRACE%", step % (stored + 5), "--key", message_id)
+    rows = run("message", "trace", message_id).rows
+    assert [row[1] for row in rows] == ["step", "produced", "stored", "acknowledged"]
+    assert rows[-1][2:] == ["g", "1", "well"]
+    told = run("message", "trace", message_id, "--json").json
+    assert told["message"]["body"] == "a"
+    assert [one["kind"] for one in told["steps"]] == ["acknowledged"]
+
+
+def test_a_message_that_nobody_knows_has_no_trace(run, topic) -> None:
+    done = run("message", "trace", f"{topic}:0:7")
+    assert done.status == 1
+    assert f"there is no message {topic}:0:7, and no trace of it" in done.output
+    assert run("message", "trace", "seven").status == 2
