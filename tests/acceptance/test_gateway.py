@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 SECONDS_MAX = 60
 ACCOUNTS = 20
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 class Process:

@@ -128,7 +128,7 @@ def scratch(folder: Path, root: Path, free_port: Callable[[], int]) -> Iterator[
         place.close()
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_the_blocks_of_a_document_run(
     document: Any, root: Path, tmp_path: Path, free_port: Callable[[], int]
 ) -> None:

@@ -25,12 +25,12 @@ MESSAGES = 200
 class SupervisedBroker:
     """A supervisor in a process of its own, which starts the broker's."""
 
-    def __init__(self, data: Path, *options: str) -> None:
+    def __init__(self, data: Path, port: int, *options: str) -> None:
         self.data = data
         self.process = subprocess.Popen(
             [
                 sys.executable, "-m", "headrace", "broker", "--supervise", "--data", str(data),
-                "--port", "0", "--log-format", "json", *options,
+                "--port", str(port), "--log-format", "json", *options,
             ],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
@@ -70,11 +70,11 @@ Start = Callable[..., SupervisedBroker]
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
+def start(tmp_path: Path, free_port: Callable[[], int]) -> Iterator[Start]:
     started: list[SupervisedBroker] = []
 
     def start_one(*options: str) -> SupervisedBroker:
-        started.append(SupervisedBroker(tmp_path / "data", *options))
+        started.append(SupervisedBroker(tmp_path / "data", free_port(), *options))
         return started[-1]
 
     yield start_one
@@ -122,7 +122,7 @@ async def test_a_killed_broker_comes_back_and_nothing_is_lost(start: Start) -> N
 
 
 def test_a_stuck_broker_is_ended_with_its_stacks_and_comes_back(start: Start) -> None:
-    broker = start("--stuck-after", "3s")
+    broker = start("--stuck-after", "8s")
     address, pid = broker.ready(), broker.child()
     os.kill(pid, signal.SIGSTOP)
     told = broker.logged("the broker ended and is started again")
