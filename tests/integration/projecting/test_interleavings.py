@@ -19,7 +19,7 @@ from samples.bank.accounts import Deposited
 from samples.bank.read_models import balances, statement
 
 Q0 = ("bank.events", 0)
-WAIT_MS = 20_000
+WAIT_MS = 100_000
 
 
 class SlowStore:

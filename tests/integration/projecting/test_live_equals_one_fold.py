@@ -74,7 +74,7 @@ async def test_live_rows_equal_one_pure_fold(
         applied = data.draw(st.integers(0, size))
         await run_until_killed(bank, projected, delivered[:size], applied)
         delivered = delivered[size:]
-    await bank.runner(projected).run_until(bank.ends(), timeout_ms=20_000)
+    await bank.runner(projected).run_until(bank.ends(), timeout_ms=100_000)
     reader = bank.read_models.reader(projected)
     rows = {getattr(row, projected.key): row async for row in reader.rows()}
     assert rows == fold_streams(projection, {}, ledger.streams)

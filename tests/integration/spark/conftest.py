@@ -184,7 +184,7 @@ async def catch_up_live(ledger: Any, broker: BrokerProcess) -> Any:
             )
             await runner.run_until(
                 {(one.topic, one.queue_id): one.end for one in ranges if one.end},
-                timeout_ms=30_000,
+                timeout_ms=100_000,
             )
         finally:
             await transport.aclose()

@@ -136,7 +136,7 @@ async def test_a_duplicate_waits_for_what_the_first_did(running):
 async def test_one_who_waits_for_a_process_manager_that_fails_gets_the_result_in_an_error(running):
     with pytest.raises(NotYetHandled) as late:
         await running.bus.execute(
-            Count(counter_id="c", by=13), wait_for="handled", timeout_ms=1_000
+            Count(counter_id="c", by=13), wait_for="handled", timeout_ms=3_000
         )
     assert late.value.result.version == 1
     # Others are not held up by it.

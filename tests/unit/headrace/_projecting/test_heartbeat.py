@@ -80,7 +80,7 @@ async def test_projections_pass_beats_over_and_process_managers_send_nothing(
         ProcessManagerRunner(manager=manager, bus=None, settings=settings, **parts).run()
     )
     targets = {each.queue: each.end for each in await topic.waiting(domain.topic, {})}
-    await runner.run_until(targets, timeout_ms=20_000)
+    await runner.run_until(targets, timeout_ms=100_000)
     while await topic.committed("shop.process.watching", domain.topic) != {
         number: end for (_, number), end in targets.items()
     }:

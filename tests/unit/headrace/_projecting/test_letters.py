@@ -15,7 +15,7 @@ from headrace._projecting.read_models import ReadModels
 from headrace._projecting.runner import ProjectionRunner
 from headrace.errors import LetterNotFound, ProjectionError
 
-WAIT_MS = 20_000
+WAIT_MS = 100_000
 
 
 @pytest.fixture

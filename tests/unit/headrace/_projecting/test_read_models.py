@@ -20,7 +20,7 @@ from headrace.errors import ProjectionError, SchemaOutOfDate
 from headrace.stores.schema import downgrade
 from headrace.stores.tables import projection_offsets
 
-WAIT_MS = 20_000
+WAIT_MS = 100_000
 Q0, Q1 = ("t", 0), ("t", 1)
 
 

@@ -13,7 +13,7 @@ from headrace._projecting.runner import ProjectionRunner
 from headrace._projecting.status import RunnerState
 from headrace.errors import ProjectionError
 
-WAIT_MS = 20_000
+WAIT_MS = 100_000
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ async def transfer(bank: RunningApp, source: str, target: str, amount: int) -> s
     for projection in (balances, statement):
         for account_id in ("ada", "bao"):
             await bank.read_models.wait_for_version(
-                projection, account_id, journal.versions[account_id], timeout_ms=10_000
+                projection, account_id, journal.versions[account_id], timeout_ms=100_000
             )
     return journal.transfers["m-1"]
 
