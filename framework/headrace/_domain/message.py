@@ -12,9 +12,11 @@ from typing import Annotated, Any, ClassVar, Final, Self, TypeVar
 from pydantic import BaseModel, ConfigDict
 
 from headrace._domain.identity import id_text
+from headrace._domain.unchecked import make_unchecked
 from headrace.errors import DefinitionError
 
 __all__ = [
+    "CONTEXT_NAMES",
     "MAIN_TOPIC",
     "AggregateId",
     "AggregateIdOf",
@@ -25,8 +27,6 @@ __all__ = [
     "MessageContext",
 ]
 
-# Past the check that keeps a frozen model as it is.
-_set: Final = object.__setattr__
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,126}")
 # Short enough to leave room for the application's name in that of the queue's topic.
 _TOPIC = re.compile(r"[a-z][a-z0-9_]{0,62}")
@@ -194,14 +194,13 @@ class EventContext(BaseModel):
         For parts that were checked before: a projection makes a context per event, and checking
         again, as well as `model_construct`, costs several times as much.
         """
-        context = cls.__new__(cls)
-        _set(context, "__dict__", values)
-        _set(context, "__pydantic_fields_set__", set(values))
-        _set(context, "__pydantic_extra__", None)
-        _set(context, "__pydantic_private__", None)
-        return context
+        return make_unchecked(cls, values, CONTEXT_NAMES)
 
     @property
     def event_id(self) -> str:
         """The same for every delivery of the event."""
         return f"{self.aggregate_id}/{self.version}/{self.sequence}"
+
+
+# The parts of every context; a set because pydantic adds to copies of it.
+CONTEXT_NAMES: Final = set(EventContext.model_fields)

@@ -265,12 +265,12 @@ def _recall_versions(
     recall: Recall[R] | None,
 ) -> tuple[dict[str, int], set[str]]:
     if recall is None:
-        return find_versions(connection, target, streams)
+        return find_versions(connection, target, {stream.aggregate_id for stream in streams})
     known = recall.versions({stream.aggregate_id for stream in streams})
-    unknown = [stream for stream in streams if stream.aggregate_id not in known]
+    unknown = {stream.aggregate_id for stream in streams} - known.keys()
     versions, parked = find_versions(connection, target, unknown)
     # Without a version nothing was applied yet.
-    began = dict.fromkeys((stream.aggregate_id for stream in unknown), 0)
+    began = dict.fromkeys(unknown, 0)
     return began | versions | known, parked
 
 
@@ -346,27 +346,28 @@ async def _filled(
     target: Target[Any], batch: Batch, lacking: "_Lacking", missing: MissingReader
 ) -> Batch:
     """Returns the batch with the streams that it lacks before the one that found the gap."""
-    late = await fill_gap(target, batch.streams[lacking.place], lacking.gap, missing)
+    aggregate_id = batch.streams[lacking.place].aggregate_id
+    late = await fill_gap(target, aggregate_id, lacking.gap, missing)
     before, after = batch.streams[: lacking.place], batch.streams[lacking.place :]
     return replace(batch, streams=[*before, *late, *after])
 
 
 async def fill_gap(
-    target: Target[Any], stream: EventStream, gap: Gap, missing: MissingReader
+    target: Target[Any], aggregate_id: str, gap: Gap, missing: MissingReader
 ) -> list[EventStream]:
-    """Returns the streams that are missing before one, in order.
+    """Returns the streams of an aggregate that are missing, in order.
 
     Raises:
         ProjectionError: the event store does not have all of them.
     """
-    found = await missing(stream.aggregate_id, gap.after_version, gap.to_version)
-    gate = VersionGate({stream.aggregate_id: gap.after_version})
+    found = await missing(aggregate_id, gap.after_version, gap.to_version)
+    gate = VersionGate({aggregate_id: gap.after_version})
     late = [each for each in found if _offer(gate, each) is Verdict.PASS]
     if len(late) != gap.to_version - gap.after_version:
         raise ProjectionError(
             f"projection {target.projection.name}: versions {gap.after_version + 1} to"
-            f" {gap.to_version} of {stream.aggregate_type} {stream.aggregate_id} did not come and"
-            " are not all in the event store"
+            f" {gap.to_version} of aggregate {aggregate_id} did not come and are not all in the"
+            " event store"
         )
     return late
 
@@ -405,13 +406,13 @@ def _read_offsets(connection: Connection, name: str, generation: int) -> dict[Qu
 
 
 def find_versions(
-    connection: Connection, target: Target[Any], streams: Sequence[EventStream]
+    connection: Connection, target: Target[Any], aggregate_ids: Collection[str]
 ) -> tuple[dict[str, int], set[str]]:
-    """Returns the versions of the aggregates, and which of them are parked."""
-    if not streams:
+    """Returns the versions of aggregates, and which of them are parked."""
+    if not aggregate_ids:
         return {}, set()
     dialect = connection.dialect
-    ids = listed(dialect, {stream.aggregate_id for stream in streams})
+    ids = listed(dialect, aggregate_ids)
     found = connection.execute(versions_among(dialect), {**_place_of(target), **ids}).all()
     parked = {aggregate_id for aggregate_id, version in found if version == PARKED}
     return {aggregate_id: version for aggregate_id, version in found if version != PARKED}, parked

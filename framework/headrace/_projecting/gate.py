@@ -10,11 +10,14 @@ Sits between: the messages of the event topic, which may repeat, and the folds. 
 know where versions are kept or where missing streams come from.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeVar
 
 __all__ = ["Gap", "Verdict", "VersionGate"]
+
+T = TypeVar("T")
 
 
 class Verdict(Enum):
@@ -44,6 +47,9 @@ class VersionGate:
         self._versions = dict(versions)
         self._moved: dict[str, int] = {}
 
+    def __len__(self) -> int:
+        return len(self._versions)
+
     @property
     def moved(self) -> dict[str, int]:
         """The new last versions of the aggregates that let something pass."""
@@ -57,6 +63,36 @@ class VersionGate:
         """Returns `moved`, and begins to collect anew."""
         moved, self._moved = self._moved, {}
         return moved
+
+    def admit(
+        self,
+        offers: Sequence[tuple[str, int, Sequence[T]]],
+        passed: list[T],
+        start: int = 0,
+    ) -> tuple[int, Gap | None]:
+        """Offers many at once, and gathers what comes with those that pass.
+
+        Args:
+            offers: aggregate, version, and what comes with it.
+            passed: what came with those that passed is appended here.
+            start: the place of the first offer.
+
+        Returns:
+            How many offers were looked at, and the gap before the next one; None: that was all.
+
+        Raises:
+            ValueError: a version is below 1.
+        """
+        versions, moved = self._versions, self._moved
+        for place in range(start, len(offers)):
+            aggregate_id, version, comes = offers[place]
+            last = versions.get(aggregate_id, 0)
+            if version == last + 1:
+                versions[aggregate_id] = moved[aggregate_id] = version
+                passed += comes
+            elif isinstance(verdict := self.offer(aggregate_id, version), Gap):
+                return place, verdict
+        return len(offers), None
 
     def offer(self, aggregate_id: str, version: int) -> Verdict | Gap:
         """Answers whether a version is the next one of its aggregate, and moves on if it is.

@@ -137,7 +137,7 @@ class Projection(Generic[R]):
             event_types = event_types_of(self.name, "fold", fold, _FOLD_ARGUMENTS)
             rule = FoldRule(
                 projection=self.name,
-                row=self.row,
+                shape=self.shape,
                 row_key=self.key,
                 key=self._key_of if key is None else as_key(key),
                 fold=fold,
@@ -186,7 +186,11 @@ class Projection(Generic[R]):
 
     def folds(self, event: DomainEvent) -> bool:
         """Whether the event may touch a row."""
-        return bool(self.rules_for(type(event)))
+        return self.reacts_to(type(event))
+
+    def reacts_to(self, event_type: type[DomainEvent]) -> bool:
+        """Whether events of exactly this type may touch a row."""
+        return bool(self.rules_for(event_type))
 
     def check(self, event_type: type[DomainEvent]) -> None:
         """Compiles what an event type does.

@@ -19,7 +19,8 @@ from typing import Any, Generic, TypeVar, get_type_hints
 from pydantic import BaseModel
 
 from headrace._domain.message import DomainEvent, EventContext
-from headrace._projecting.keys import Key, compile_key
+from headrace._domain.unchecked import make_unchecked
+from headrace._projecting.keys import AGGREGATE_KEY, Key, compile_key
 from headrace._projecting.matching import types_in
 from headrace._projecting.shape import ColumnKind, RowShape
 from headrace._projecting.summaries import Step, Summary, compile_summary
@@ -39,12 +40,14 @@ class CompiledRule(Generic[R]):
 
     Attributes:
         keys: of the rows that an event touches.
+        by_aggregate: whether that is the aggregate's id, and `keys` need not be asked.
         next_row: given the row or None, the event, its context and the key, returns the row after
-            it, or None for no row.
+            it in its one form, or None for no row.
     """
 
     keys: Callable[[Any, EventContext], tuple[str, ...]]
     next_row: Callable[[R | None, Any, EventContext, str], R | None]
+    by_aggregate: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -52,7 +55,7 @@ class FoldRule(Generic[R]):
     """A fold in Python."""
 
     projection: str
-    row: type[R]
+    shape: RowShape[R]
     row_key: str
     key: Key
     fold: Callable[..., Any]
@@ -70,7 +73,7 @@ class FoldRule(Generic[R]):
     def compile(self, event_type: type[DomainEvent]) -> CompiledRule[R]:
         """Returns the rule for events of one type."""
         fold, takes_key = self.fold, len(inspect.signature(self.fold).parameters) == _TAKES_KEY
-        row_type, row_key = self.row, self.row_key
+        row_type, row_key, canonical = self.shape.model, self.row_key, self.shape.canonical
 
         def next_row(row: R | None, event: Any, context: EventContext, key: str) -> R | None:
             after = fold(row, event, context, key) if takes_key else fold(row, event, context)
@@ -81,9 +84,13 @@ class FoldRule(Generic[R]):
                     f"projection {self.projection}: the fold for {event_type.__name__} must return"
                     f" a {row_type.__name__} with {row_key}={key!r}, or None"
                 )
-            return after
+            return canonical(after)
 
-        return CompiledRule(keys=compile_key(self.key, event_type), next_row=next_row)
+        return CompiledRule(
+            keys=compile_key(self.key, event_type),
+            next_row=next_row,
+            by_aggregate=self.key is AGGREGATE_KEY,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -167,16 +174,23 @@ class SummaryRule(Generic[R]):
             for name, summary in self.columns.items()
         ]
         start, row_key, model = self.start(), self.row_key, self.shape.model
+        canonical = self.shape.canonical
+
+        names = set(fields)
+        start = {name: start.get(name) for name in fields}
 
         def next_row(row: R | None, event: Any, context: EventContext, key: str) -> R:
-            values = {**start, row_key: key} if row is None else row.__dict__
-            changes = {name: step(values[name], event, context) for name, step in steps}
-            if row is None:
-                # Complete and of the right types: nothing would be found by validating it.
-                return model.model_construct(**{**values, **changes})
-            return row.model_copy(update=changes)
+            values = {**start, row_key: key} if row is None else row.__dict__.copy()
+            for name, step in steps:
+                values[name] = step(values[name], event, context)
+            # Complete and of the right types: nothing would be found by validating it.
+            return canonical(make_unchecked(model, values, names))
 
-        return CompiledRule(keys=self._compile_keys(event_type), next_row=next_row)
+        return CompiledRule(
+            keys=self._compile_keys(event_type),
+            next_row=next_row,
+            by_aggregate=self.key is AGGREGATE_KEY and self.where is None,
+        )
 
     def _compile_keys(
         self, event_type: type[DomainEvent]

@@ -84,6 +84,8 @@ class RowShape(Generic[R]):
         self._floats = _names(self.fields, ColumnKind.FLOAT)
         self._zoned = _names(self.fields, ColumnKind.TIMESTAMP)
         self._decimals = _names(self.fields, ColumnKind.DECIMAL)
+        # No value of the right type has another form.
+        self._as_it_is = not (self._floats or self._zoned or self._decimals)
 
     @property
     def fingerprint(self) -> str:
@@ -110,6 +112,8 @@ class RowShape(Generic[R]):
         else:
             if type(row) is not self.model:
                 row = self._convert(row)
+        if self._as_it_is:
+            return row
         changes = self._changes(row.__dict__)
         return row.model_copy(update=changes) if changes else row
 

@@ -5,7 +5,8 @@ Rebuilding read models beside the live ones: what every engine does, and the eng
     building  a shadow from its begin to its end   owner     who is rebuilding
     switch    catch up, compare, switch            phases    what a rebuild is doing, and for how long
     topic     the event topic, read by offsets     report    what was done
-    gathering rows in memory, ahead of the table
+    gathering rows ahead of their table            decoding  messages to events that are wanted
+    memory    rows and versions, by aggregate or by key
 
 Sits between: the command line and Spark, which ask for it, and the folds, the event topic and the
 tables of read models.

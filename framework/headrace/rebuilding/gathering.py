@@ -8,7 +8,6 @@ it. What is written stands with its offsets, so a rebuild that was killed goes o
 between: the event topic and the tables of a shadow. Must never know a broker.
 """
 
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
@@ -17,7 +16,6 @@ from typing import Final, Generic, TypeVar
 from pydantic import BaseModel
 from sqlalchemy import Connection
 
-from headrace._domain.stream import EventStream
 from headrace._projecting.applying import (
     MissingReader,
     begin_at,
@@ -28,12 +26,12 @@ from headrace._projecting.applying import (
     store_rows,
     store_versions,
 )
-from headrace._projecting.folding import Touch, find_touches, fold
-from headrace._projecting.gate import Gap, Verdict, VersionGate
 from headrace._projecting.read_models import ReadModels
 from headrace._projecting.statements import copy_into
 from headrace._projecting.tables import values_of
 from headrace.errors import ProjectionError
+from headrace.rebuilding.decoding import Told, tell
+from headrace.rebuilding.memory import remember
 from headrace.rebuilding.switch import Shadow
 from headrace.stores.tables import projection_versions
 from headrace.transports.base import QueueId
@@ -82,36 +80,35 @@ class Gathering(Generic[R]):
         self._offsets: dict[QueueId, int] = {}
         # Nothing was written yet; and: what memory does not hold is in no table either.
         self._empty = self._complete = not offsets
-        self._gate = VersionGate({})
-        self._known: set[str] = set()
-        self._rows: dict[str, R | None] = {}
-        self._changed: dict[str, R | None] = {}
+        self._memory = remember(shadow.projection)
         self._messages = 0
 
-    async def add(self, queue: QueueId, end: int, streams: Sequence[EventStream]) -> None:
+    async def add(self, queue: QueueId, end: int, told: Sequence[Told]) -> None:
         """Folds the next streams of a queue, up to an offset, exclusive; writes when it is time.
 
         Raises:
             ProjectionError: an event cannot be folded, a gap cannot be filled, or the shadow is no
                 longer this rebuild's.
         """
-        await self._learn_versions(streams)
-        passed = await self._pass(streams)
-        touches = find_touches(self._target.projection, passed)
-        await self._learn_rows(touches)
-        changes = fold(self._target.projection, self._rows, touches)
-        self._rows.update(changes)
-        self._changed.update(changes)
+        memory = self._memory
+        if not self._complete:
+            await self._learn(told)
+        place, gap = memory.take(told)
+        while gap is not None:
+            late = await fill_gap(self._target, told[place][0], gap, self._missing)
+            memory.take([tell(stream, self._target.projection.reacts_to) for stream in late])
+            place, gap = memory.take(told, place)
+        if not self._complete:
+            await self._learn_rows(told)
+        memory.fold()
         self._messages += end - self._offsets.get(queue, self._stored.get(queue, 0))
         self._offsets[queue] = end
-        full = max(len(self._rows), len(self._known)) > self._kept_max
+        full = len(memory) > self._kept_max
         if full or self._messages >= self._messages_max:
             await self.write()
         if full:
             self._complete = False
-            self._rows.clear()
-            self._known.clear()
-            self._gate = VersionGate({})
+            memory.clear()
 
     async def write(self) -> None:
         """Writes what has changed since the last time, in one transaction.
@@ -121,8 +118,9 @@ class Gathering(Generic[R]):
         """
         if not self._offsets:
             return
+        versions, rows = self._memory.take_changes()
         written = await self._read_models.transact(
-            partial(self._write, versions=self._gate.take_moved())
+            partial(self._write, versions=versions, rows=rows)
         )
         if not written:
             raise ProjectionError(
@@ -131,29 +129,32 @@ class Gathering(Generic[R]):
             )
         self._stored |= self._offsets
         self._offsets.clear()
-        self._changed.clear()
         self._messages = 0
         self._empty = False
 
-    def _write(self, connection: Connection, *, versions: Mapping[str, int]) -> bool:
+    def _write(
+        self, connection: Connection, *, versions: Mapping[str, int], rows: Mapping[str, R | None]
+    ) -> bool:
         target = self._target
         begin = {queue: self._stored.get(queue) for queue in self._offsets}
         if begin_at(connection, target, begin) is not None:
             return False
         if self._empty and connection.dialect.name == "postgresql":
-            self._copy(connection, versions)
+            self._copy(connection, versions, rows)
         else:
-            for some in _portions(self._changed, _STATEMENT_ROWS_MAX):
+            for some in _portions(rows, _STATEMENT_ROWS_MAX):
                 store_rows(connection, target, some)
             for some_versions in _portions(versions, _STATEMENT_ROWS_MAX):
                 store_versions(connection, target, some_versions)
         store_offsets(connection, target, self._offsets)
         return True
 
-    def _copy(self, connection: Connection, versions: Mapping[str, int]) -> None:
+    def _copy(
+        self, connection: Connection, versions: Mapping[str, int], rows: Mapping[str, R | None]
+    ) -> None:
         target = self._target
-        rows = (tuple(values_of(row).values()) for row in self._changed.values() if row is not None)
-        copy_into(connection, target.table, rows)
+        records = (tuple(values_of(row).values()) for row in rows.values() if row is not None)
+        copy_into(connection, target.table, records)
         name, generation = target.projection.name, target.generation
         copy_into(
             connection,
@@ -164,42 +165,22 @@ class Gathering(Generic[R]):
             ),
         )
 
-    async def _pass(self, streams: Sequence[EventStream]) -> list[EventStream]:
-        """Returns the streams that the gate lets through, with those it asked for."""
-        offer = self._gate.offer
-        passed: list[EventStream] = []
-        waiting = deque(streams)
-        while waiting:
-            stream = waiting.popleft()
-            assert stream.version is not None, "rejections are left out"
-            verdict = offer(stream.aggregate_id, stream.version)
-            if verdict is Verdict.PASS:
-                passed.append(stream)
-            elif isinstance(verdict, Gap):
-                late = await fill_gap(self._target, stream, verdict, self._missing)
-                waiting.extendleft([stream, *reversed(late)])
-        return passed
+    async def _learn(self, told: Sequence[Told]) -> None:
+        unknown = self._memory.unknown_aggregates(told)
+        if unknown:
+            versions, _ = await self._read_models.transact(
+                partial(find_versions, target=self._target, aggregate_ids=unknown)
+            )
+            self._memory.learn_versions(unknown, versions)
+            await self._learn_rows(told)
 
-    async def _learn_versions(self, streams: Sequence[EventStream]) -> None:
-        unknown = {stream.aggregate_id for stream in streams} - self._known
-        self._known |= unknown
-        if self._complete or not unknown:
-            return
-        wanted = [stream for stream in streams if stream.aggregate_id in unknown]
-        versions, _ = await self._read_models.transact(
-            partial(find_versions, target=self._target, streams=wanted)
-        )
-        self._gate.learn(versions)
-
-    async def _learn_rows(self, touches: Sequence[Touch]) -> None:
-        if self._complete:
-            return
-        unknown = {touch.key for touch in touches} - self._rows.keys()
+    async def _learn_rows(self, told: Sequence[Told]) -> None:
+        unknown = self._memory.unknown_keys(told)
         if unknown:
             found = await self._read_models.transact(
                 partial(find_rows, target=self._target, keys=unknown)
             )
-            self._rows.update(dict.fromkeys(unknown) | found)
+            self._memory.learn_rows(dict.fromkeys(unknown) | found)
 
 
 def _portions(values: Mapping[str, T], size: int) -> Iterator[dict[str, T]]:

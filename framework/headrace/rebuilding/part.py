@@ -9,33 +9,26 @@ given. Must never know a broker.
 """
 
 from bisect import bisect_left
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import structlog
 
-from headrace._domain.stream import EventStream
+from headrace._domain.message import DomainEvent
 from headrace._projecting.read_models import ReadModels
 from headrace.errors import ProjectionError
 from headrace.rebuilding.building import Building
+from headrace.rebuilding.decoding import Decoded
 from headrace.rebuilding.gathering import Gathering
 from headrace.rebuilding.phases import Phases
 from headrace.rebuilding.report import RebuildReport
 from headrace.rebuilding.switch import Means, Outcome, Shadow, bring_live
 from headrace.transports.base import QueueId
 
-__all__ = ["Decoded", "Part"]
+__all__ = ["Part"]
 
 _log = structlog.get_logger(__name__)
-
-
-class Decoded(NamedTuple):
-    """The next streams of a queue with their offsets, up to an offset, exclusive."""
-
-    end: int
-    offsets: Sequence[int]
-    streams: Sequence[EventStream]
 
 
 class Part:
@@ -133,6 +126,10 @@ class Part:
         """Whether it goes on, and needs messages of a queue that lie before an offset."""
         return self.failure is None and self._next[queue] < end
 
+    def reacts_to(self, event_type: type[DomainEvent]) -> bool:
+        """Whether events of a type may touch a row."""
+        return self._shadow.projection.reacts_to(event_type)
+
     async def add(self, queue: QueueId, decoded: Decoded) -> None:
         """Folds the next streams of a queue, without those that it has behind it.
 
@@ -141,10 +138,10 @@ class Part:
         """
         assert self._gathering is not None, "it stands, and has not failed"
         seen = bisect_left(decoded.offsets, self._next[queue])
-        streams = decoded.streams[seen:] if seen else decoded.streams
-        await self._gathering.add(queue, decoded.end, streams)
+        told = decoded.told[seen:] if seen else decoded.told
+        await self._gathering.add(queue, decoded.end, told)
         self._next[queue] = decoded.end
-        self._events += sum(len(stream.events) for stream in streams)
+        self._events += sum(decoded.counts[seen:])
 
     async def write(self) -> None:
         """Writes what memory still holds, and ends folding.

@@ -16,21 +16,20 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final, Required, TypedDict, Unpack
 
-from headrace._domain.stream import EventStream
 from headrace._eventing.publisher import event_topic
 from headrace._projecting.projection import Projection
 from headrace._projecting.read_models import ReadModels
 from headrace._runtime.clock import Clock, SystemClock
 from headrace.app import load_app
-from headrace.errors import ProjectionError, SerializationError, UnknownMessageType
 from headrace.rebuilding.building import Building, open_missing_reader, open_read_models
+from headrace.rebuilding.decoding import Decoder, Undecodable
 from headrace.rebuilding.gathering import KEPT_MAX
-from headrace.rebuilding.part import Decoded, Part
+from headrace.rebuilding.part import Part
 from headrace.rebuilding.phases import Phases, Progress
 from headrace.rebuilding.report import RebuildReport
 from headrace.rebuilding.switch import Means
 from headrace.rebuilding.topic import EventTopic, Portion
-from headrace.serialization import Serializer
+from headrace.serialization import JsonSerializer
 from headrace.transports.base import QueueId
 
 __all__ = ["Choices", "check", "rebuild", "rebuild_together"]
@@ -42,8 +41,11 @@ _LIVE_WAIT_MS: Final = 60_000
 _MESSAGES_MAX: Final = 200_000
 # Instead of Python's 700 allocations, 10 and 10 collections.
 _GC_THRESHOLDS: Final = (50_000, 20, 100)
-# Messages that are decoded and folded together: little memory, and no more stops than needed.
-_PORTION_MAX: Final = 2_000
+# Messages that are read from the broker together; as many more are read while these are folded.
+_PORTION_MAX: Final = 5_000
+# Messages that are decoded and then folded: so few that what was decoded is still in the processor's
+# cache when it is folded, and is forgotten there.
+_PIECE_MAX: Final = 100
 
 
 class Choices(TypedDict, total=False):
@@ -58,17 +60,6 @@ class Choices(TypedDict, total=False):
     live_wait_ms: int
     messages_max: int
     clock: Clock | None
-
-
-class _Undecodable(ProjectionError):
-    """A message of the topic does not decode; those that have it behind them do not mind."""
-
-    def __init__(self, queue: QueueId, offset: int, error: Exception) -> None:
-        topic, number = queue
-        super().__init__(
-            f"the event message at {topic}/{number} offset {offset} does not decode: {error}"
-        )
-        self.offset = offset
 
 
 async def rebuild(
@@ -218,7 +209,7 @@ async def _begin(
 
 
 async def _replay(
-    topic: EventTopic, parts: Sequence[Part], serializer: Serializer, messages_max: int
+    topic: EventTopic, parts: Sequence[Part], serializer: JsonSerializer, messages_max: int
 ) -> None:
     """Folds the topic for all parts, from where each stands to where the topic ends now."""
     if not parts:
@@ -236,15 +227,16 @@ async def _replay(
     for part in parts:
         async with part.attempt():
             await part.stand(ranges, messages_max=messages_max, kept_max=kept_max)
+    decoder = Decoder(serializer, lambda event: any(part.reacts_to(event) for part in parts))
     for queue, (_, end) in ranges.items():
-        await _read_queue(topic, queue, end, parts, serializer)
+        await _read_queue(topic, queue, end, parts, decoder)
     for part in _going_on(parts):
         async with part.attempt():
             await part.write()
 
 
 async def _read_queue(
-    topic: EventTopic, queue: QueueId, end: int, parts: Sequence[Part], serializer: Serializer
+    topic: EventTopic, queue: QueueId, end: int, parts: Sequence[Part], decoder: Decoder
 ) -> None:
     waiting = _waiting(parts, queue, end)
     if not waiting:
@@ -253,7 +245,8 @@ async def _read_queue(
     try:
         async with aclosing(topic.bodies(queue, start, end)) as portions:
             async for portion in portions:
-                await _give(queue, portion, waiting, serializer)
+                for piece in portion.pieces(_PIECE_MAX):
+                    await _give(queue, piece, waiting, decoder)
                 if not _going_on(waiting):
                     return
     except Exception as error:  # noqa: BLE001 - it is what ended each that needed more
@@ -261,40 +254,23 @@ async def _read_queue(
             await part.fail(error)
 
 
-async def _give(
-    queue: QueueId, portion: Portion, parts: Sequence[Part], serializer: Serializer
-) -> None:
+async def _give(queue: QueueId, portion: Portion, parts: Sequence[Part], decoder: Decoder) -> None:
     """Decodes a portion as far as anybody needs it, and lets each part fold it."""
     end = portion.offsets[-1] + 1
     while waiting := _waiting(parts, queue, end):
         start = min(part.position(queue) for part in waiting)
         try:
-            decoded = _decode(queue, portion, start, serializer)
-        except _Undecodable as error:
+            decoded = decoder.decode(queue, portion, start)
+        except Undecodable as error:
             for part in waiting:
                 if part.position(queue) <= error.offset:
                     await part.fail(error)
             continue
         for part in waiting:
-            async with part.attempt():
+            try:
                 await part.add(queue, decoded)
-
-
-def _decode(queue: QueueId, portion: Portion, start: int, serializer: Serializer) -> Decoded:
-    """Decodes from an offset on, without rejections and without what took no version."""
-    offsets: list[int] = []
-    streams: list[EventStream] = []
-    for offset, body in zip(portion.offsets, portion.bodies, strict=True):
-        if offset < start:
-            continue
-        try:
-            stream = serializer.decode_stream(body)
-        except (SerializationError, UnknownMessageType) as error:
-            raise _Undecodable(queue, offset, error) from error
-        if stream.version is not None:
-            offsets.append(offset)
-            streams.append(stream)
-    return Decoded(portion.offsets[-1] + 1, offsets, streams)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the other parts go on
+                await part.fail(error)
 
 
 def _waiting(parts: Sequence[Part], queue: QueueId, end: int) -> list[Part]:

@@ -5,7 +5,14 @@ Sits between: a rebuild and one broker. Knows nothing of projections.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Generator,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from itertools import islice
 from typing import NamedTuple
 
@@ -24,6 +31,12 @@ class Portion(NamedTuple):
 
     offsets: Sequence[int]
     bodies: Sequence[bytes]
+
+    def pieces(self, size: int) -> "Iterator[Portion]":
+        """Yields it again in pieces of a size, the last one smaller."""
+        for place in range(0, len(self.bodies), size):
+            end = place + size
+            yield Portion(self.offsets[place:end], self.bodies[place:end])
 
 
 class EventTopic:
@@ -76,19 +89,27 @@ class EventTopic:
             await asyncio.to_thread(messages.close)
 
     async def bodies(self, queue: QueueId, start: int, end: int) -> AsyncGenerator[Portion]:
-        """Yields what `read` yields, as columns.
+        """Yields what `read` yields, as columns; reads the next ones meanwhile.
 
         Raises:
             ProjectionError: as `read`.
         """
         portions = self._portions(queue, start, end)
+
+        def read_on() -> asyncio.Future[Portion | None]:
+            return asyncio.ensure_future(asyncio.to_thread(next, portions, None))
+
+        following = read_on()
         try:
-            while portion := await asyncio.to_thread(next, portions, None):
+            # Whoever is cancelled here must not leave the thread behind with the generator.
+            while portion := await asyncio.shield(following):
+                following = read_on()
                 yield portion
         except MessageQueueError as error:
             topic, queue_id = queue
             raise ProjectionError(f"reading {topic}/{queue_id}: {error}") from error
         finally:
+            await asyncio.gather(following, return_exceptions=True)
             await asyncio.to_thread(portions.close)
 
     def _portions(self, queue: QueueId, start: int, end: int) -> Generator[Portion]:

@@ -10,6 +10,7 @@ from headrace._domain.stream import EventStream
 from headrace._projecting.folding import fold_streams
 from headrace._projecting.read_models import ReadModels
 from headrace.errors import ProjectionError
+from headrace.rebuilding.decoding import Told, tell
 from headrace.rebuilding.gathering import Gathering
 from headrace.rebuilding.switch import Shadow
 
@@ -56,6 +57,10 @@ def history(ledger: Any) -> list[EventStream]:
     return [each for each in streams for _ in range(2)]
 
 
+def told(streams: Sequence[EventStream]) -> list[Told]:
+    return [tell(stream, lambda _: True) for stream in streams]
+
+
 async def rows(models: ReadModels, projection: Any) -> Any:
     reader = models.reader(projection, generation=2)
     return {getattr(row, projection.key): row async for row in reader.rows()}
@@ -74,7 +79,7 @@ async def test_the_rows_are_those_of_one_fold(
     gathering = gather(name, messages_max=messages_max, kept_max=kept_max)
     for place in range(0, len(history), 3):
         some = history[place : place + 3]
-        await gathering.add(Q0, place + len(some), some)
+        await gathering.add(Q0, place + len(some), told(some))
     await gathering.write()
     passed = [each for place, each in enumerate(history) if place % 2 == 0]
     wanted = fold_streams(projection, {}, passed)
@@ -88,12 +93,12 @@ async def test_it_goes_on_from_what_is_written(
     gather: Any, history: list[EventStream], read_models: ReadModels, ledger: Any
 ) -> None:
     first = gather(messages_max=30)
-    await first.add(Q0, 30, history[:30])
-    await first.add(Q0, 40, history[30:40])
+    await first.add(Q0, 30, told(history[:30]))
+    await first.add(Q0, 40, told(history[30:40]))
     stood = await read_models.offsets("accounts", 2)
     assert stood == {Q0: 30}
     second = gather(offsets=stood)
-    await second.add(Q0, len(history), history[30:])
+    await second.add(Q0, len(history), told(history[30:]))
     await second.add(Q1, 1, [])
     await second.write()
     wanted = fold_streams(ledger.accounts, {}, history[::2])
@@ -110,19 +115,21 @@ async def test_missing_versions_come_from_the_event_store(
         ledger.stream("a", version, ledger.Booked(partner="p", amount=1)) for version in (1, 2, 3)
     ]
     gathering = gather(stored=streams)
-    await gathering.add(Q0, 1, streams[2:])
+    await gathering.add(Q0, 1, told(streams[2:]))
     await gathering.write()
     assert await rows(read_models, ledger.accounts) == fold_streams(ledger.accounts, {}, streams)
     with pytest.raises(ProjectionError, match="versions 4 to 6 of"):
-        await gathering.add(Q0, 2, [ledger.stream("a", 7, ledger.Booked(partner="p", amount=1))])
+        await gathering.add(
+            Q0, 2, told([ledger.stream("a", 7, ledger.Booked(partner="p", amount=1))])
+        )
 
 
 async def test_nothing_is_written_over_the_work_of_another(
     gather: Any, history: list[EventStream], read_models: ReadModels
 ) -> None:
     one, other = gather(), gather()
-    await one.add(Q0, 4, history[:4])
-    await other.add(Q0, 2, history[:2])
+    await one.add(Q0, 4, told(history[:4]))
+    await other.add(Q0, 2, told(history[:2]))
     await one.write()
     with pytest.raises(ProjectionError, match="no longer the shadow"):
         await other.write()

@@ -1,5 +1,6 @@
 """A part of a rebuild: it takes what lies before it, and its failure ends at itself."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -9,7 +10,8 @@ from headrace._projecting.folding import fold_streams
 from headrace._projecting.read_models import ReadModels
 from headrace._runtime.clock import SystemClock
 from headrace.errors import ProjectionError
-from headrace.rebuilding.part import Decoded, Part
+from headrace.rebuilding.decoding import Decoded, tell
+from headrace.rebuilding.part import Part
 from headrace.rebuilding.phases import Phases
 from headrace.rebuilding.switch import Means, Shadow
 
@@ -41,18 +43,23 @@ def streams(ledger: Any) -> list[Any]:
     ]
 
 
+def decoded(end: int, offsets: Sequence[int], streams: list[Any]) -> Decoded:
+    told = [tell(stream, lambda _: True) for stream in streams]
+    return Decoded(end, offsets, told, [len(stream.events) for stream in streams])
+
+
 async def test_it_folds_what_lies_before_it_and_leaves_out_what_it_has_behind_it(
     make_part: Any, streams: list[Any], read_models: ReadModels, ledger: Any
 ) -> None:
     first = make_part()
     await first.stand({Q0: (0, 3)}, messages_max=10, kept_max=10)
     assert (first.needs(Q0, 1), first.needs(Q0, 0)) == (True, False)
-    await first.add(Q0, Decoded(3, range(3), streams[:3]))
+    await first.add(Q0, decoded(3, range(3), streams[:3]))
     await first.write()
     second = make_part()
     await second.stand({Q0: (0, 7)}, messages_max=10, kept_max=10)
     assert (second.position(Q0), second.needs(Q0, 3), second.needs(Q0, 7)) == (3, False, True)
-    await second.add(Q0, Decoded(7, [1, 2, 5, 6], streams[1:]))
+    await second.add(Q0, decoded(7, [1, 2, 5, 6], streams[1:]))
     await second.write()
     await second.bring_live(verify=False, switch=True)
     assert second.report is not None

@@ -17,9 +17,9 @@ from headrace.errors import (
 from headrace.rebuilding import building as building_module
 from headrace.rebuilding import gathering as gathering_module
 from headrace.rebuilding import replay as replay_module
+from headrace.rebuilding.decoding import Decoder, Undecodable
 from headrace.rebuilding.replay import check, rebuild, rebuild_together
 from headrace.rebuilding.topic import EventTopic
-from headrace.serialization import JsonSerializer
 
 
 @pytest.fixture
@@ -116,17 +116,17 @@ def together(event_broker: Any, ledger: Any, database_url: str) -> Any:
 
 
 @pytest.fixture
-def decoded(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """What was decoded, as it comes."""
-    bodies: list[bytes] = []
-    decode = JsonSerializer.decode_stream
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The offsets of what was decoded, as it comes."""
+    found: list[int] = []
+    decode = Decoder.decode
 
-    def decoding(self: Any, body: bytes) -> Any:
-        bodies.append(body)
-        return decode(self, body)
+    def decoding(self: Any, queue: Any, portion: Any, start: int) -> Any:
+        found.extend(offset for offset in portion.offsets if offset >= start)
+        return decode(self, queue, portion, start)
 
-    monkeypatch.setattr(JsonSerializer, "decode_stream", decoding)
-    return bodies
+    monkeypatch.setattr(Decoder, "decode", decoding)
+    return found
 
 
 @pytest.fixture
@@ -264,7 +264,7 @@ async def test_a_check_tells_what_differs_and_leaves_nothing_behind(
 
 async def test_one_pass_gives_the_rows_of_a_rebuild_of_each(
     replay: Any, together: Any, history: Any, read_models: ReadModels, ledger: Any,
-    decoded: list[bytes], go_live: Any,
+    decoded: list[int], go_live: Any,
 ) -> None:  # fmt: skip
     projections = [ledger.app.projection(name) for name in NAMES]
     apart = {}
@@ -288,7 +288,7 @@ async def test_one_pass_gives_the_rows_of_a_rebuild_of_each(
 
 async def test_one_pass_that_was_killed_goes_on_where_each_stood(
     killed: None, together: Any, replay: Any, history: Any, read_models: ReadModels, ledger: Any,
-    decoded: list[bytes],
+    decoded: list[int],
 ) -> None:  # fmt: skip
     outcomes = await together()
     assert [sum(report.start_offsets.values()) for report in outcomes.values()] == [6, 3, 3]
@@ -304,16 +304,14 @@ async def test_one_pass_that_was_killed_goes_on_where_each_stood(
 async def test_a_message_that_does_not_decode_fails_those_that_have_it_before_them(
     killed: None, together: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    decode = JsonSerializer.decode_stream
-    seen = []
+    decode = Decoder.decode
 
-    def failing(self: Any, body: bytes) -> Any:
-        seen.append(body)
-        if len(seen) == 1:
-            raise SerializationError("no")
-        return decode(self, body)
+    def failing(self: Any, queue: Any, portion: Any, start: int) -> Any:
+        if queue[1] == 0 and start <= 3 in portion.offsets:
+            raise Undecodable(queue, 3, SerializationError("no"))
+        return decode(self, queue, portion, start)
 
-    monkeypatch.setattr(JsonSerializer, "decode_stream", failing)
+    monkeypatch.setattr(Decoder, "decode", failing)
     accounts, *others = (await together()).values()
     assert accounts.switched
     for other in others:
@@ -372,9 +370,10 @@ async def test_together_they_hold_in_memory_what_one_may_hold(
         nonlocal most
         assert self._kept_max == 2
         await add(self, *arguments)
-        most = max(most, len(self._rows), len(self._known))
+        most = max(most, len(self._memory))
 
     monkeypatch.setattr(replay_module, "KEPT_MAX", 6)
+    monkeypatch.setattr(replay_module, "_PIECE_MAX", 1)
     monkeypatch.setattr(gathering_module.Gathering, "add", adding)
     outcomes = await together(messages_max=1)
     assert most <= 2

@@ -1,0 +1,179 @@
+"""
+Messages of the event topic to what folds take: events with their contexts, and nothing else.
+
+Each body is read once, straight into the fields of the events that a rule reacts to; those of other
+types are passed over unread. An event whose model has no rules of its own is made of them as they
+are. Old versions, unknown types and whatever does not fit go the way that the live projection takes,
+which gives the same values or says what is wrong.
+
+Sits between: bodies of the event topic and the parts of a rebuild. Must never know a broker.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import reduce
+from operator import or_
+from types import GenericAlias, MappingProxyType
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
+from pydantic import ValidationError
+
+from headrace._domain.message import CONTEXT_NAMES, DomainEvent, EventContext
+from headrace._domain.stream import EventStream
+from headrace._domain.unchecked import make_unchecked, plain_fields
+from headrace._projecting.folding import Fact
+from headrace.errors import ProjectionError, SerializationError, UnknownMessageType
+from headrace.rebuilding.topic import Portion
+from headrace.serialization import JsonSerializer
+from headrace.transports.base import QueueId
+
+__all__ = ["Decoded", "Decoder", "Told", "Undecodable", "tell"]
+
+# A stream on its way through a rebuild: aggregate, version, and its facts that are wanted.
+Told = tuple[str, int, Sequence[Fact]]
+Wanted = Callable[[type[DomainEvent]], bool]
+Make = Callable[[Any], DomainEvent]
+
+# No message has this name.
+_NAMELESS: Final = ""
+_WIRE_FIELDS: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        "aggregate_type": str,
+        "aggregate_id": str,
+        "version": int | None,
+        "command_id": str,
+        "correlation_id": str,
+        "recorded_at": datetime,
+        "items": dict[str, str],
+    }
+)
+
+
+class Decoded(NamedTuple):
+    """The next streams of a queue, up to an offset, exclusive.
+
+    Attributes:
+        end: that offset.
+        offsets: where each stream stands.
+        told: the streams.
+        counts: how many events each has, wanted or not.
+    """
+
+    end: int
+    offsets: Sequence[int]
+    told: Sequence[Told]
+    counts: Sequence[int]
+
+
+class Undecodable(ProjectionError):
+    """A message of the topic does not decode; those that have it behind them do not mind."""
+
+    def __init__(self, queue: QueueId, offset: int, error: Exception) -> None:
+        topic, number = queue
+        super().__init__(
+            f"the event message at {topic}/{number} offset {offset} does not decode: {error}"
+        )
+        self.offset = offset
+
+
+class Decoder:
+    """Decodes portions of the topic.
+
+    Args:
+        serializer: knows the event types and the ways from old versions.
+        wanted: whether any rule reacts to events of a type.
+    """
+
+    def __init__(self, serializer: JsonSerializer, wanted: Wanted) -> None:
+        self._serializer = serializer
+        self._wanted = wanted
+        # By the type that the event's JSON is decoded into; None: it is passed over.
+        self._makers: dict[type, Make | None] = {}
+        newest: dict[str, int] = {}
+        for name, version in serializer.events.types:
+            newest[name] = max(version, newest.get(name, version))
+        kinds = [msgspec.defstruct("Nameless", [], tag_field="name", tag=_NAMELESS, gc=False)]
+        for name, version in newest.items():
+            event_type = serializer.events.find(name, version)
+            data, make = _way_to(event_type) if wanted(event_type) else (None, None)
+            fields: list[Any] = [("version", Literal[version])]
+            if data is not None:
+                fields.append(("data", data))
+            kind = msgspec.defstruct("Kind", fields, tag_field="name", tag=name, gc=False)
+            self._makers[kind] = make
+            kinds.append(kind)
+        events = GenericAlias(list, (reduce(or_, kinds),))
+        wire = msgspec.defstruct("Wire", [*_WIRE_FIELDS.items(), ("events", events)], gc=False)
+        self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(wire).decode
+
+    def decode(self, queue: QueueId, portion: Portion, start: int) -> Decoded:
+        """Decodes from an offset on, without rejections and without what took no version.
+
+        Raises:
+            Undecodable: the first message that does not decode.
+        """
+        offsets: list[int] = []
+        told: list[Told] = []
+        counts: list[int] = []
+        for offset, body in zip(portion.offsets, portion.bodies, strict=True):
+            if offset < start:
+                continue
+            try:
+                wire = self._decode(body)
+                facts = self._facts(wire) if wire.version is not None else []
+            except (msgspec.DecodeError, ValidationError):
+                wire = self._decode_slowly(queue, offset, body)
+                facts = wire.contexts()
+            if wire.version is not None:
+                offsets.append(offset)
+                told.append((wire.aggregate_id, wire.version, facts))
+                counts.append(len(wire.events))
+        return Decoded(portion.offsets[-1] + 1, offsets, told, counts)
+
+    def _facts(self, wire: Any) -> list[Fact]:
+        """Makes the wanted events of a stream that has a version."""
+        makers, recorded_at = self._makers, wire.recorded_at
+        if recorded_at.tzinfo is not UTC:
+            recorded_at = recorded_at.astimezone(UTC)
+        facts: list[Fact] = []
+        for sequence, kind in enumerate(wire.events, start=1):
+            make = makers[type(kind)]
+            if make is not None:
+                context = {
+                    "aggregate_type": wire.aggregate_type,
+                    "aggregate_id": wire.aggregate_id,
+                    "version": wire.version,
+                    "sequence": sequence,
+                    "command_id": wire.command_id,
+                    "correlation_id": wire.correlation_id,
+                    "recorded_at": recorded_at,
+                    "items": wire.items if sequence == 1 else wire.items.copy(),
+                }
+                facts.append(
+                    (make(kind.data), make_unchecked(EventContext, context, CONTEXT_NAMES))
+                )
+        return facts
+
+    def _decode_slowly(self, queue: QueueId, offset: int, body: bytes) -> EventStream:
+        try:
+            return self._serializer.decode_stream(body)
+        except (SerializationError, UnknownMessageType) as error:
+            raise Undecodable(queue, offset, error) from error
+
+
+def tell(stream: EventStream, wanted: Wanted) -> Told:
+    """Returns a stream, which is no rejection, as it goes through a rebuild."""
+    assert stream.version is not None, "rejections tell nothing"
+    facts = [fact for fact in stream.contexts() if wanted(type(fact[0]))]
+    return stream.aggregate_id, stream.version, facts
+
+
+def _way_to(event_type: type[DomainEvent]) -> tuple[Any, Make]:
+    """Returns the type to decode an event's fields into, and what makes the event of that."""
+    fields = plain_fields(event_type)
+    if fields is None:
+        return dict[str, Any], event_type.__pydantic_validator__.validate_python
+    data = msgspec.defstruct("Data", list(fields.items()), gc=False, forbid_unknown_fields=True)
+    names, values_of = set(fields), msgspec.structs.asdict
+    return data, lambda data: make_unchecked(event_type, values_of(data), names)
