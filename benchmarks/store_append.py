@@ -11,14 +11,20 @@ same with a task for each waiter. Before it is timed, the store has taken as muc
 recent batches holds, so that it does not ask the system for new memory, as in a broker that has run
 for a while.
 
-Three raw loops write the same number of bytes with every call as the store did just before, with
-fdatasync where the store has it: `of_raw` into a file that was reserved with posix_fallocate, which
-is how a log that grows is written at best; `of_growing` into a file that was not; and `of_reused`
-over a file that was written before, which only a log can have that recycles its files. All of them
-take turns in short rounds, so that other programs disturb them alike. Times are those of the median
-group of all rounds, in microseconds, and as `best` of the group that only a tenth were faster than:
-what remains where other programs keep the machine busy. `mean_of_raw` compares all groups together.
-`*_cpu_us` is CPU time for each group, the median of the rounds.
+A wave is a batch of every waiter: as much as can wait for the disk at once, and so the most that one
+fdatasync can be for. The raw loops write a wave with one pwrite and, where the store does, one
+fdatasync, wave after wave: `of_raw` into a file that was reserved with posix_fallocate, which is how
+a log that grows is written at best; `of_growing` into a file that was not; and `of_reused` over a
+file that was written before, which only a log can have that recycles its files. However the store
+divides a wave into groups, it is compared with the undivided one; `of_same_groups` compares it with
+a reserved file that gets the very writes that the store made.
+
+All of them take turns in short rounds, so that other programs disturb them alike. Times are those of
+the median wave of all rounds, in microseconds: the store's from the moment when as many batches as
+there are waiters are durable to the next such moment. `best` is the wave that only a tenth were
+faster than: what remains where other programs keep the machine busy. `mean_of_raw` compares all
+waves together, `rounds_of_raw` is the median of the ratios of the rounds. `*_cpu_us` is CPU time for
+each wave, the median of the rounds.
 """
 
 import argparse
@@ -48,36 +54,36 @@ from headrace_mq.store.message_store import MessageStore
 SEGMENT_BYTES = 512 << 20
 # What is written again and again by the loop that recycles.
 REUSED_BYTES = 64 << 20
-# A round ends after so many groups or bytes: a fraction of a second.
-GROUPS_MAX = 150
+# A round ends after so many waves or bytes: a fraction of a second.
+WAVES_MAX = 150
 BYTES_MAX = 16 << 20
 # Writes before the timed ones.
 WARM_UP = 20
 
 
 class Taken(NamedTuple):
-    """What a number of groups took: each one, and the CPU time of one on average."""
+    """What a number of waves took: each one, and the CPU time of one on average."""
 
-    group_us: list[float]
+    wave_us: list[float]
     cpu_us: float
 
 
 class Stopwatch:
-    """Times groups; `lap` is called behind each of them."""
+    """Times waves; `lap` is called behind each of them."""
 
     def __init__(self) -> None:
         self._cpu = time.process_time()
         self._laps = [time.perf_counter()]
 
     def lap(self) -> None:
-        """Ends a group."""
+        """Ends a wave."""
         self._laps.append(time.perf_counter())
 
     def taken(self) -> Taken:
         """Returns what it took since the watch was made."""
         cpu_us = (time.process_time() - self._cpu) * 1e6
-        groups = [(end - begin) * 1e6 for begin, end in pairwise(self._laps)]
-        return Taken(groups, cpu_us / len(groups))
+        waves = [(end - begin) * 1e6 for begin, end in pairwise(self._laps)]
+        return Taken(waves, cpu_us / len(waves))
 
 
 class CountingFiles(SystemFiles):
@@ -140,6 +146,21 @@ def template(records: int) -> bytearray:
     return encode_batch(QueueRef("bench", 0), columns, born_first_ms=1_700_000_000_000)
 
 
+class Waves:
+    """Counts batches that are durable; a lap is a batch of every waiter."""
+
+    def __init__(self, waiters: int, lap: Callable[[], None]) -> None:
+        self._waiters = waiters
+        self._lap = lap
+        self._batches = 0
+
+    def durable(self, batches: int) -> None:
+        """Notes so many batches more."""
+        before, self._batches = self._batches, self._batches + batches
+        for _ in range(self._batches // self._waiters - before // self._waiters):
+            self._lap()
+
+
 class Waiters:
     """Who waits for batches as the broker's `Acknowledgements` do, and appends each again.
 
@@ -151,19 +172,20 @@ class Waiters:
     def __init__(self, store: MessageStore, batches: list[bytearray]) -> None:
         self._store = store
         self._batches = batches
-        self._left = 0
-        self._group: asyncio.Future[None] | None = None
         self._waiting: list[bytearray] = []
+        self._group: asyncio.Future[None] | None = None
 
     async def run(self, times: int, lap: Callable[[], None]) -> None:
-        """Appends every batch so many times; `lap` is called when a group is durable."""
-        self._left = times * len(self._batches)
-        self._lap = lap
+        """Appends so many waves; `lap` is called when another one is durable."""
+        self._to_append = self._to_wait_for = times * len(self._batches)
+        self._waves = Waves(len(self._batches), lap)
         self._done = asyncio.get_running_loop().create_future()
         self._append(self._batches)
         await self._done
 
     def _append(self, batches: list[bytearray]) -> None:
+        batches = batches[: self._to_append]
+        self._to_append -= len(batches)
         for batch in batches:
             self._store.append(batch, retention="forever", header=read_header(batch))
             group = self._store.durable()
@@ -174,9 +196,9 @@ class Waiters:
 
     def _flushed(self, waiting: list[bytearray], group: asyncio.Future[None]) -> None:
         group.result()
-        self._lap()
-        self._left -= len(waiting)
-        if self._left:
+        self._waves.durable(len(waiting))
+        self._to_wait_for -= len(waiting)
+        if self._to_wait_for:
             self._append(waiting)
         else:
             self._done.set_result(None)
@@ -190,19 +212,15 @@ class TaskWaiters:
         self._batches = batches
 
     async def run(self, times: int, lap: Callable[[], None]) -> None:
-        """Appends every batch so many times; `lap` is called when a group is durable."""
-        # All of them are told of a group in one turn of the loop, the last one last.
-        laps = [None] * (len(self._batches) - 1) + [lap]
-        await asyncio.gather(*map(self._keep_appending, self._batches, repeat(times), laps))
+        """Appends so many waves; `lap` is called when another one is durable."""
+        self._waves = Waves(len(self._batches), lap)
+        await asyncio.gather(*map(self._keep_appending, self._batches, repeat(times)))
 
-    async def _keep_appending(
-        self, batch: bytearray, times: int, lap: Callable[[], None] | None
-    ) -> None:
+    async def _keep_appending(self, batch: bytearray, times: int) -> None:
         for _ in range(times):
             self._store.append(batch, retention="forever", header=read_header(batch))
             await self._store.durable()
-            if lap is not None:
-                lap()
+            self._waves.durable(1)
 
 
 async def take_turns(
@@ -215,11 +233,12 @@ async def take_turns(
     store.open()
     raws = {
         name: RawFile(folder / name, sync=flush == "always")
-        for name in ("reserved", "reused", "growing")
+        for name in ("reserved", "same_groups", "reused", "growing")
     }
     batches = [template(records) for _ in range(waiters)]
-    stores = {"store": Waiters(store, batches), "tasks": TaskWaiters(store, batches)}
-    groups = max(20, min(GROUPS_MAX, BYTES_MAX // (len(batches[0]) * waiters)))
+    stores = {"tasks": TaskWaiters(store, batches), "store": Waiters(store, batches)}
+    wave_bytes = len(batches[0]) * waiters
+    waves = max(20, min(WAVES_MAX, BYTES_MAX // wave_bytes))
     await fill_cache(store, settings.tail_cache_bytes, waiters)
     await stores["tasks"].run(WARM_UP, lambda: None)
     found: dict[str, list[Taken]] = {name: [] for name in (*stores, *raws)}
@@ -227,10 +246,11 @@ async def take_turns(
         for name, driven in stores.items():
             files.sizes.clear()
             watch = Stopwatch()
-            await driven.run(groups, watch.lap)
+            await driven.run(waves, watch.lap)
             found[name].append(watch.taken())
         for name, raw in raws.items():
-            found[name].append(raw.write(files.sizes))
+            sizes = files.sizes if name == "same_groups" else [wave_bytes] * waves
+            found[name].append(raw.write(sizes))
     for raw in raws.values():
         raw.close()
     await store.aclose()
@@ -252,14 +272,16 @@ def compare(
     """Lets the store and the raw loops take turns; returns the medians."""
     with tempfile.TemporaryDirectory(dir=folder) as place:
         found = uvloop.run(take_turns(Path(place), records, waiters, flush, rounds))
-    times = {
-        name: [us for took in rounds for us in took.group_us] for name, rounds in found.items()
-    }
-    middle = {name: statistics.median(groups) for name, groups in times.items()}
-    best = {name: statistics.quantiles(groups, n=10)[0] for name, groups in times.items()}
+    times = {name: [us for took in rounds for us in took.wave_us] for name, rounds in found.items()}
+    middle = {name: statistics.median(waves) for name, waves in times.items()}
+    best = {name: statistics.quantiles(waves, n=10)[0] for name, waves in times.items()}
     cpu = {
         name: statistics.median(took.cpu_us for took in rounds) for name, rounds in found.items()
     }
+    by_round = [
+        sum(raw.wave_us) / sum(store.wave_us)
+        for raw, store in zip(found["reserved"], found["store"], strict=True)
+    ]
     return {
         "flush": flush,
         "messages_per_batch": records,
@@ -269,8 +291,11 @@ def compare(
         "of_raw": round(middle["reserved"] / middle["store"], 3),
         "best_of_raw": round(best["reserved"] / best["store"], 3),
         "mean_of_raw": round(sum(times["reserved"]) / sum(times["store"]), 3),
+        "rounds_of_raw": round(statistics.median(by_round), 3),
         "tasks_of_raw": round(middle["reserved"] / middle["tasks"], 3),
         "best_tasks_of_raw": round(best["reserved"] / best["tasks"], 3),
+        "of_same_groups": round(sum(times["same_groups"]) / sum(times["store"]), 3),
+        "groups_per_wave": round(len(times["same_groups"]) / len(times["store"]), 2),
         "of_growing": round(middle["growing"] / middle["store"], 3),
         "of_reused": round(middle["reused"] / middle["store"], 3),
         "best_store_us": round(best["store"]),

@@ -6,8 +6,10 @@ When staged batches become durable, and who waits for it: group commit.
                        └── collects on ◀──────┴──▶ withdrawn   (disk full, or a sync failed)
 
 One cycle runs at a time: on the event loop while a sync is quick, in one thread when it is not.
-Measured: waking a thread twice costs more than a quick sync. Sits between: `message_store` and
-the logs. Knows bytes and positions; what a batch means stays with its owner.
+Measured: waking a thread twice costs more than a quick sync. A sync that is not quick stays on the
+loop too where a thread would gain nothing: where nothing is appended before it has ended. Sits
+between: `message_store` and the logs. Knows bytes and positions; what a batch means stays with its
+owner.
 """
 
 import asyncio
@@ -38,10 +40,17 @@ _log = structlog.get_logger(__name__)
 # Bytes accepted and not yet written, over all logs: several seconds of a slow disk. More would
 # only grow the queue in front of a disk that does not keep up.
 STAGED_BYTES_MAX = 256 << 20
-# A sync on the loop stops everything else for its length, a thread costs about this much in
-# wake-ups; going back needs a clear margin, so that the mode does not flap.
+# A sync on the loop stops everything else for its length, a thread costs up to a fifth of this in
+# wake-ups; going back needs a margin, so that the mode does not flap.
 SYNC_INLINE_US_MAX = 500
-SYNC_INLINE_AGAIN_US = 250
+SYNC_INLINE_AGAIN_US = 400
+# The same where all who append wait for the sync anyway: who only reads is held up for that long.
+SYNC_ALONE_US_MAX = 1_500
+SYNC_ALONE_AGAIN_US = 1_200
+# So many cycles in the thread during which nothing was appended say that all wait for it.
+ALONE_CYCLES = 16
+# And one in so many goes to the thread, to see whether it is still so.
+ALONE_PROBE_CYCLES = 64
 # Weight of the newest sync in the moving average: about the last eight count.
 _NEWEST = 1 / 8
 
@@ -115,6 +124,9 @@ class Flusher:
         self._collecting_done: _SharedFuture | None = None
         self._scheduled = False
         self._inline = True
+        self._in_thread = False
+        # Cycles in the thread in a row during which nothing was appended, then cycles on the loop.
+        self._lonely_cycles = 0
         self._sync_us = 0.0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="headrace-sync")
         self._timer: asyncio.TimerHandle | None = None
@@ -178,13 +190,14 @@ class Flusher:
         self._scheduled = False
         if self._running or not self._groups:
             return
+        self._in_thread = not self._goes_inline()
         groups = self._running = self._groups
         self._groups = []
         self._open_groups.clear()
         self._running_done, self._collecting_done = self._collecting_done, None
         for group in groups:
             group.synced = group.start if self._always or group.plan else group.log.synced
-        if self._inline and not any(group.plan for group in groups):
+        if not self._in_thread:
             self._end_cycle(_write_groups(groups, sync=self._always))
         else:
             cycle = asyncio.get_running_loop().run_in_executor(
@@ -192,37 +205,46 @@ class Flusher:
             )
             cycle.add_done_callback(lambda written: self._end_cycle(written.result()))
 
+    def _goes_inline(self) -> bool:
+        """Whether what is collected is written on the loop."""
+        probe = self._lonely_cycles > ALONE_CYCLES + ALONE_PROBE_CYCLES
+        return self._inline and not probe and not any(group.plan for group in self._groups)
+
     def _end_cycle(self, sync_us: list[int]) -> None:
         groups, self._running = self._running, []
         done, self._running_done = self._running_done, None
+        self._note_company()
         for microseconds in sync_us:
             self._note_sync(microseconds)
-        committed: list[Group] = []
-        failure: MessageQueueError | None = None
         for group in groups:
-            if group.segment is not None:
-                group.log.adopt(group.segment)
-            if group.failure is None and self.read_only is not None:
-                group.failure = StoreReadOnly(self.read_only)
-            if group.failure is None:
-                self._commit(group)
-                committed.append(group)
-            elif failure is None or isinstance(group.failure, StoreReadOnly):
-                failure = group.failure
+            self._close(group)
+        failure = _worst_of(groups)
         if failure is not None:
             self._fail(groups, failure)
         elif self._refusing:
             self._refusing = False
             _log.info("there is room again, messages are accepted")
+        if self._groups and not self._goes_inline():
+            # Before all else, so that the disk does not wait for the loop.
+            self._run_cycle()
         # First, so that its callbacks run before the next cycle may hold up the loop.
         if done is not None:
             _settle(done, failure)
         try:
+            committed = [group for group in groups if group.failure is None]
             if committed:
                 self._committed(committed)
         finally:
-            if self._groups:
+            if self._groups and not self._running:
                 self._schedule()
+
+    def _close(self, group: Group) -> None:
+        if group.segment is not None:
+            group.log.adopt(group.segment)
+        if group.failure is None and self.read_only is not None:
+            group.failure = StoreReadOnly(self.read_only)
+        if group.failure is None:
+            self._commit(group)
 
     def _commit(self, group: Group) -> None:
         self.staged_bytes -= group.end - group.start - MARK_BYTES
@@ -261,11 +283,21 @@ class Flusher:
             _settle(waiting, failure)
         self._withdrawn(lost[::-1])
 
+    def _note_company(self) -> None:
+        """Counts cycles during which nothing was appended, as far as that can be seen."""
+        if self._in_thread and self._groups:
+            self._lonely_cycles = 0
+        elif self._in_thread:
+            self._lonely_cycles = min(self._lonely_cycles + 1, ALONE_CYCLES)
+        elif self._sync_us > SYNC_INLINE_US_MAX:
+            self._lonely_cycles += 1
+
     def _note_sync(self, microseconds: int) -> None:
         self._sync_us += (microseconds - self._sync_us) * _NEWEST
-        if self._sync_us > SYNC_INLINE_US_MAX:
+        alone = self._lonely_cycles >= ALONE_CYCLES
+        if self._sync_us > (SYNC_ALONE_US_MAX if alone else SYNC_INLINE_US_MAX):
             self._inline = False
-        elif self._sync_us < SYNC_INLINE_AGAIN_US:
+        elif self._sync_us < (SYNC_ALONE_AGAIN_US if alone else SYNC_INLINE_AGAIN_US):
             self._inline = True
 
     def _start_timed_sync(self) -> None:
@@ -298,6 +330,12 @@ class Flusher:
 
     def _new_future(self) -> _SharedFuture:
         return _SharedFuture(loop=asyncio.get_running_loop())
+
+
+def _worst_of(groups: list[Group]) -> MessageQueueError | None:
+    """What those who wait for groups are told: of a disk that failed before one that is full."""
+    failures = [group.failure for group in groups if group.failure is not None]
+    return max(failures, key=lambda one: isinstance(one, StoreReadOnly), default=None)
 
 
 def _settle(future: _SharedFuture, failure: MessageQueueError | None) -> None:
