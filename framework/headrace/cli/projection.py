@@ -36,6 +36,9 @@ commands.command()(pausing.reset)
 
 Name = Annotated[str, typer.Argument(help="The projection's name.")]
 Names = Annotated[list[str], typer.Argument(help="The projections' names.")]
+Engine = Annotated[
+    str, typer.Option(help="'replay': in this process. 'spark': on every core, or a cluster.")
+]
 
 
 @commands.command("list")
@@ -99,9 +102,7 @@ def rebuild(
     broker: BrokerAddress = "127.0.0.1:9876",
     event_store: EventStoreUrl = "sqlite:///var/events.db",
     read_models: ReadModelsUrl = "sqlite:///var/read.db",
-    engine: Annotated[
-        str, typer.Option(help="'replay': in this process. 'spark': on every core, or a cluster.")
-    ] = "replay",
+    engine: Engine = "replay",
     start: Annotated[
         str,
         typer.Option(
@@ -126,8 +127,7 @@ def rebuild(
     from headrace.cli.logs import configure_logs
 
     configure_logs(log_format)
-    if engine not in {"replay", "spark"}:
-        raise typer.BadParameter("use 'replay' or 'spark'", param_hint="--engine")
+    _check_engine(engine)
     if start not in {"zero", "offsets"}:
         raise typer.BadParameter("use 'zero' or 'offsets'", param_hint="--from")
     if start == "offsets" and engine != "spark":
@@ -162,6 +162,7 @@ def verify(
     broker: BrokerAddress = "127.0.0.1:9876",
     event_store: EventStoreUrl = "sqlite:///var/events.db",
     read_models: ReadModelsUrl = "sqlite:///var/read.db",
+    engine: Engine = "replay",
     json: Annotated[
         bool, typer.Option("--json", help="Print a report per projection, a line of JSON each.")
     ] = False,
@@ -169,39 +170,53 @@ def verify(
 ) -> None:
     """Compare live tables, row for row, with what the events make. Exit status 1 on a mismatch.
 
-    Builds each anew beside the live one, compares both at the same offsets, and drops it again;
-    nothing that anybody reads is touched.
+    Builds them anew beside the live ones, all in one pass, compares each at the same offsets, and
+    drops it again; nothing that anybody reads is touched.
     """
+    from headrace.app import load_app
     from headrace.cli.logs import configure_logs
-    from headrace.rebuilding.replay import check
+    from headrace.rebuilding.checking import drop_built
 
     configure_logs(log_format)
-    wrong = False
+    _check_engine(engine)
+    app = load_app(app_path)
     for name in names:
-        report = asyncio.run(
-            check(
-                app_path,
-                name,
-                broker=broker,
-                read_models_url=read_models,
-                event_store_url=event_store,
-                report=None if json else _announce,
-            )
-        )
-        wrong = wrong or bool(report.mismatches) or report.compared is None
-        if json:
-            typer.echo(report.to_json())
-            continue
-        if report.compared is None:
-            typer.echo(f"projection {name}: not compared: {report.reason}")
-            continue
-        typer.echo(
-            f"projection {name}: {report.compared:,} rows compared with {report.events:,} events"
-            f" folded anew: {report.mismatches} differ"
-        )
-        for key, live, rebuilt in report.differences:
-            typer.echo(f"  {key}: live {live}, rebuilt {rebuilt}")
-    sys.exit(1 if wrong else 0)
+        app.projection(name)
+    choices: dict[str, Any] = {
+        "broker": broker,
+        "read_models_url": read_models,
+        "event_store_url": event_store,
+        "switch": False,
+    }
+    run = _with_spark(app_path, "zero", choices) if engine == "spark" else _here(app_path, choices)
+    built = run(names, quiet=json)
+    outcomes = asyncio.run(drop_built(app_path, built, read_models_url=read_models))
+    reports = [outcome for outcome in outcomes.values() if not isinstance(outcome, Exception)]
+    for report in reports:
+        _show_comparison(report, json=json)
+    failures = {name: each for name, each in outcomes.items() if isinstance(each, Exception)}
+    _tell_failures(failures, alone=len(outcomes) == 1, what="verified")
+    sys.exit(1 if any(each.mismatches or each.compared is None for each in reports) else 0)
+
+
+def _show_comparison(report: "RebuildReport", *, json: bool) -> None:
+    if json:
+        typer.echo(report.to_json())
+        return
+    if report.compared is None:
+        typer.echo(f"projection {report.projection}: not compared: {report.reason}")
+        return
+    typer.echo(
+        f"projection {report.projection}: {report.compared:,} rows compared with"
+        f" {report.events:,} events folded anew: {report.mismatches} differ"
+    )
+    for key, live, rebuilt in report.differences:
+        typer.echo(f"  {key}: live {live}, rebuilt {rebuilt}")
+
+
+def _check_engine(engine: str) -> None:
+    if engine not in {"replay", "spark"}:
+        raise typer.BadParameter("use 'replay' or 'spark'", param_hint="--engine")
 
 
 def _here(app_path: str, choices: dict[str, Any]) -> "_Run":
@@ -227,30 +242,34 @@ def _with_spark(app_path: str, start: str, choices: dict[str, Any]) -> "_Run":
 
     def run(names: list[str], *, quiet: bool) -> "_Outcomes":
         told = None if quiet else _announce
+        outcomes: dict[str, RebuildReport | Exception] = {}
         spark = local_session()
         try:
-            return {
-                name: asyncio.run(
-                    rebuild_with_spark(
-                        app_path, name, spark=spark, start=begin, report=told, **choices
-                    )
+            for name in dict.fromkeys(names):
+                rebuilding = rebuild_with_spark(
+                    app_path, name, spark=spark, start=begin, report=told, **choices
                 )
-                for name in names
-            }
+                try:
+                    outcomes[name] = asyncio.run(rebuilding)
+                except Exception as error:  # noqa: BLE001 - whatever it is, the others go on
+                    outcomes[name] = error
         finally:
             spark.stop()
+        return outcomes
 
     return run
 
 
-def _tell_failures(failures: Mapping[str, Exception], *, alone: bool) -> None:
+def _tell_failures(
+    failures: Mapping[str, Exception], *, alone: bool, what: str = "rebuilt"
+) -> None:
     """Ends the command if there are any: one by itself as the mistake or the defect that it is."""
     from headrace.errors import HeadraceError
 
     for name, error in failures.items():
         if alone or not isinstance(error, HeadraceError):
             raise error
-        typer.echo(f"projection {name}: not rebuilt: {error}", err=True)
+        typer.echo(f"projection {name}: not {what}: {error}", err=True)
     if failures:
         sys.exit(2)
 

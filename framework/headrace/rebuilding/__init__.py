@@ -6,7 +6,7 @@ Rebuilding read models beside the live ones: what every engine does, and the eng
     switch    catch up, compare, switch            phases    what a rebuild is doing, and for how long
     topic     the event topic, read by offsets     report    what was done
     gathering rows ahead of their table            decoding  messages to events that are wanted
-    memory    rows and versions, by aggregate or by key
+    memory    rows and versions, by aggregate or key   checking  compare, and drop what was built
 
 Sits between: the command line and Spark, which ask for it, and the folds, the event topic and the
 tables of read models.

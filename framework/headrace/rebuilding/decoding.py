@@ -33,8 +33,12 @@ __all__ = ["Decoded", "Decoder", "Told", "Undecodable", "tell"]
 # A stream on its way through a rebuild: aggregate, version, and its facts that are wanted.
 Told = tuple[str, int, Sequence[Fact]]
 Wanted = Callable[[type[DomainEvent]], bool]
-Make = Callable[[Any], DomainEvent]
+# What makes events of a kind: their class (None: they are passed over), and the names of its fields if
+# it needs no more than their values.
+_Way = tuple[type[DomainEvent] | None, set[str] | None]
 
+_PASSED_OVER: Final[_Way] = (None, None)
+_values_of: Final = msgspec.structs.asdict
 # No message has this name.
 _NAMELESS: Final = ""
 _WIRE_FIELDS: Final[Mapping[str, Any]] = MappingProxyType(
@@ -88,20 +92,17 @@ class Decoder:
     def __init__(self, serializer: JsonSerializer, wanted: Wanted) -> None:
         self._serializer = serializer
         self._wanted = wanted
-        # By the type that the event's JSON is decoded into; None: it is passed over.
-        self._makers: dict[type, Make | None] = {}
+        self._ways: dict[type, _Way] = {}
         newest: dict[str, int] = {}
         for name, version in serializer.events.types:
             newest[name] = max(version, newest.get(name, version))
         kinds = [msgspec.defstruct("Nameless", [], tag_field="name", tag=_NAMELESS, gc=False)]
         for name, version in newest.items():
             event_type = serializer.events.find(name, version)
-            data, make = _way_to(event_type) if wanted(event_type) else (None, None)
-            fields: list[Any] = [("version", Literal[version])]
-            if data is not None:
-                fields.append(("data", data))
+            way, data = _way_to(event_type) if wanted(event_type) else (_PASSED_OVER, ())
+            fields: list[Any] = [("version", Literal[version]), *data]
             kind = msgspec.defstruct("Kind", fields, tag_field="name", tag=name, gc=False)
-            self._makers[kind] = make
+            self._ways[kind] = way
             kinds.append(kind)
         events = GenericAlias(list, (reduce(or_, kinds),))
         wire = msgspec.defstruct("Wire", [*_WIRE_FIELDS.items(), ("events", events)], gc=False)
@@ -133,26 +134,29 @@ class Decoder:
 
     def _facts(self, wire: Any) -> list[Fact]:
         """Makes the wanted events of a stream that has a version."""
-        makers, recorded_at = self._makers, wire.recorded_at
+        ways, recorded_at = self._ways, wire.recorded_at
         if recorded_at.tzinfo is not UTC:
             recorded_at = recorded_at.astimezone(UTC)
         facts: list[Fact] = []
         for sequence, kind in enumerate(wire.events, start=1):
-            make = makers[type(kind)]
-            if make is not None:
-                context = {
-                    "aggregate_type": wire.aggregate_type,
-                    "aggregate_id": wire.aggregate_id,
-                    "version": wire.version,
-                    "sequence": sequence,
-                    "command_id": wire.command_id,
-                    "correlation_id": wire.correlation_id,
-                    "recorded_at": recorded_at,
-                    "items": wire.items if sequence == 1 else wire.items.copy(),
-                }
-                facts.append(
-                    (make(kind.data), make_unchecked(EventContext, context, CONTEXT_NAMES))
-                )
+            event_type, names = ways[type(kind)]
+            if event_type is None:
+                continue
+            if names is None:
+                event = event_type.__pydantic_validator__.validate_python(kind.data)
+            else:
+                event = make_unchecked(event_type, _values_of(kind.data), names)
+            context = {
+                "aggregate_type": wire.aggregate_type,
+                "aggregate_id": wire.aggregate_id,
+                "version": wire.version,
+                "sequence": sequence,
+                "command_id": wire.command_id,
+                "correlation_id": wire.correlation_id,
+                "recorded_at": recorded_at,
+                "items": wire.items if sequence == 1 else wire.items.copy(),
+            }
+            facts.append((event, make_unchecked(EventContext, context, CONTEXT_NAMES)))
         return facts
 
     def _decode_slowly(self, queue: QueueId, offset: int, body: bytes) -> EventStream:
@@ -169,11 +173,10 @@ def tell(stream: EventStream, wanted: Wanted) -> Told:
     return stream.aggregate_id, stream.version, facts
 
 
-def _way_to(event_type: type[DomainEvent]) -> tuple[Any, Make]:
-    """Returns the type to decode an event's fields into, and what makes the event of that."""
+def _way_to(event_type: type[DomainEvent]) -> tuple[_Way, Sequence[tuple[str, Any]]]:
+    """Returns how an event is made, and the field that its values are decoded into."""
     fields = plain_fields(event_type)
     if fields is None:
-        return dict[str, Any], event_type.__pydantic_validator__.validate_python
+        return (event_type, None), [("data", dict[str, Any])]
     data = msgspec.defstruct("Data", list(fields.items()), gc=False, forbid_unknown_fields=True)
-    names, values_of = set(fields), msgspec.structs.asdict
-    return data, lambda data: make_unchecked(event_type, values_of(data), names)
+    return (event_type, set(fields)), [("data", data)]

@@ -12,7 +12,6 @@ Sits between: the command line and the parts of this package. Must never know Sp
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, aclosing, contextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Any, Final, Required, TypedDict, Unpack
 
@@ -32,7 +31,7 @@ from headrace.rebuilding.topic import EventTopic, Portion
 from headrace.serialization import JsonSerializer
 from headrace.transports.base import QueueId
 
-__all__ = ["Choices", "check", "rebuild", "rebuild_together"]
+__all__ = ["Choices", "rebuild", "rebuild_together"]
 
 # How long a live generation that is behind may take to catch up before comparing is given up.
 _LIVE_WAIT_MS: Final = 60_000
@@ -166,34 +165,6 @@ async def rebuild_together(  # noqa: PLR0913 - one argument per choice of the co
         assert outcome is not None, "a part ends with one of them"
         outcomes[part.name] = outcome
     return {projection.name: outcomes[projection.name] for projection in projections}
-
-
-async def check(
-    app: str, projection_name: str, *, read_models_url: str, **choices: Any
-) -> RebuildReport:
-    """Builds a projection anew, compares it with the live one, and drops it again.
-
-    Args:
-        app: the application's import path.
-        projection_name: which of its projections.
-        read_models_url: where the projection's tables are.
-        choices: as `rebuild` takes them, without `verify` and `switch`.
-
-    Returns:
-        What was found. `compared` is None where the two could not be compared; `reason` says why.
-
-    Raises:
-        RebuildRunning, ProjectionError: as `rebuild`.
-    """
-    found = await rebuild(
-        app, projection_name, read_models_url=read_models_url, switch=False, **choices
-    )
-    async with open_read_models(
-        read_models_url, load_app(app).projection(projection_name)
-    ) as read_models:
-        await read_models.drop_generation(projection_name, found.generation)
-    reason = found.reason.partition("; not switched")[0]
-    return replace(found, reason=reason)
 
 
 async def _begin(

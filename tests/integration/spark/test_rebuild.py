@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 from sqlalchemy import insert, update
+from sqlalchemy.exc import OperationalError
 
 from headrace._projecting.read_models import ReadModels
 from headrace.errors import ProjectionError, RebuildRunning
+from headrace.rebuilding.checking import drop_built
 from headrace.spark.rebuild import rebuild
 from headrace.stores.opening import open_event_store
 from headrace.stores.tables import projection_letters
@@ -228,6 +230,11 @@ async def test_without_switching_the_table_stays_beside_the_live_one(
     assert await rows_of(sqlite_url, ledger.accounts, report.generation) == await rows_of(
         sqlite_url, ledger.accounts
     )
+    found = (await drop_built(APP, {"accounts": report}, read_models_url=sqlite_url))["accounts"]
+    assert found == report
+    assert await rows_of(sqlite_url, ledger.accounts)
+    with pytest.raises(OperationalError):
+        await rows_of(sqlite_url, ledger.accounts, report.generation)
 
 
 async def test_a_live_generation_that_stays_behind_is_not_compared(
@@ -330,6 +337,7 @@ async def test_another_rebuild_can_be_taken_over_and_then_gives_up(
 
 KILLED = """
 import asyncio, os, signal, sys
+from headrace.rebuilding.checking import drop_built
 from headrace.spark.rebuild import rebuild
 def report(phase, ahead):
     if phase == sys.argv[3]:

@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import sqlite3
 import sys
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
@@ -84,9 +86,9 @@ def rebuild(lendings: None, run: Any, tmp_path: Path, monkeypatch: pytest.Monkey
     module.app = library()  # type: ignore[attr-defined]  # a module made here
     monkeypatch.setitem(sys.modules, "unit_library", module)
 
-    def run_it(*arguments: str) -> Any:
+    def run_it(*arguments: str, command: str = "rebuild", options: Any = ("--no-verify",)) -> Any:
         return run(
-            "projection", "rebuild", *arguments, "--app", "unit_library:app", "--no-verify",
+            "projection", command, *arguments, *options, "--app", "unit_library:app",
             "--event-store", "memory://", "--read-models", f"sqlite:///{tmp_path / 'read.db'}",
         )  # fmt: skip
 
@@ -122,3 +124,52 @@ def test_one_alone_ends_with_its_error_and_phases_need_no_name(rebuild: Any) -> 
     assert "fold: 3 ahead" in rebuild("loans").output.splitlines()
     with pytest.raises(ProjectionError, match="cannot fold"):
         rebuild("broken")
+
+
+@pytest.fixture
+def verify(rebuild: Any) -> Any:
+    """Verifies projections whose live tables were just rebuilt."""
+    assert rebuild("loans", "lendings").status == 0
+
+    def run_it(*arguments: str) -> Any:
+        return rebuild(*arguments, command="verify", options=())
+
+    return run_it
+
+
+def test_live_tables_that_are_what_the_events_make_are_told_of_one_by_one(verify: Any) -> None:
+    done = verify("loans", "lendings")
+    assert done.status == 0
+    assert [line for line in done.output.splitlines() if line.startswith("projection ")] == [
+        f"projection {name}: 1 rows compared with 3 events folded anew: 0 differ"
+        for name in ("loans", "lendings")
+    ]
+
+
+def test_a_row_that_is_not_what_the_events_make_is_shown_and_ends_with_status_1(
+    verify: Any, tmp_path: Path
+) -> None:
+    with closing(sqlite3.connect(tmp_path / "read.db")) as database, database:
+        database.execute("UPDATE loans__2 SET times = 4")
+    done = verify("loans", "lendings")
+    assert done.status == 1
+    assert "projection loans: 1 rows compared with 3 events folded anew: 1 differ" in done.output
+    assert "b-1: live {'book_id': 'b-1', 'times': 4}, rebuilt {" in done.output
+    reports = [
+        json.loads(line) for line in verify("loans", "lendings", "--json").output.splitlines()
+    ]
+    assert [(each["projection"], each["mismatches"]) for each in reports] == [
+        ("loans", 1),
+        ("lendings", 0),
+    ]
+
+
+def test_one_that_cannot_be_folded_is_not_verified_and_the_others_are(verify: Any) -> None:
+    done = verify("broken", "loans")
+    assert done.status == 2
+    assert "projection loans: 1 rows compared with 3 events folded anew: 0 differ" in done.output
+    assert "projection broken: not verified: projection broken cannot fold" in done.output
+
+
+def test_an_engine_that_is_none_is_refused(verify: Any) -> None:
+    assert verify("loans", "--engine", "steam").status == 2

@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from headrace._domain.stream import EventStream
+from headrace._projecting.applying import apply_batch, decode_batch
+from headrace._projecting.read_models import ReadModels
+from headrace.rebuilding.topic import EventTopic
 from headrace_mq.broker.server import Broker
 from headrace_mq.client.producer import Producer
 from headrace_mq.message import Message
@@ -49,3 +52,40 @@ async def event_broker(tmp_path: Path, ledger: Any) -> AsyncIterator[EventBroker
         await producer.create_topic(ledger.topic_name, queues=2, retention="forever")
         yield EventBroker(broker, producer, ledger)
     await broker.aclose()
+
+
+@pytest.fixture
+def go_live(event_broker: Any, ledger: Any) -> Any:
+    """Lets the live generation apply all that the topic holds."""
+
+    async def find_nothing(*_: object) -> list[Any]:
+        return []
+
+    async def run(models: ReadModels, projection: Any) -> None:
+        generation = await models.generation(projection.name)
+        offsets = await models.offsets(projection.name, generation)
+        topic = EventTopic(event_broker.address, ledger.topic_name, messages_max=100)
+        for queue, (_, end) in (await topic.ranges()).items():
+            async for messages in topic.read(queue, offsets.get(queue, 0), end):
+                batch = decode_batch(messages, offsets, ledger.serializer)
+                async with models.begin() as connection:
+                    await apply_batch(
+                        connection, models.target(projection, generation), batch,
+                        missing=find_nothing,
+                    )  # fmt: skip
+
+    return run
+
+
+@pytest.fixture
+async def history(event_broker: Any, ledger: Any, read_models: ReadModels) -> list[Any]:
+    """Bookings of five aggregates with deletions and duplicates, in the topic; no shadow."""
+    await read_models.abandon_shadow("accounts", 2, "the test")
+    streams = []
+    for key in "abcde":
+        for version in range(1, 7):
+            event = ledger.Booked(partner=f"p{version % 2}", amount=version)
+            streams.append(ledger.stream(key, version, event))
+    streams += [ledger.stream("e", 7, ledger.Ended()), *streams[3:9], ledger.rejection("a")]
+    await event_broker.publish(*streams)
+    return streams

@@ -6,7 +6,7 @@ import pytest
 from pydantic import BaseModel
 
 from headrace import EventContext, Projection
-from headrace._projecting.applying import apply_batch, decode_batch, store_offsets
+from headrace._projecting.applying import store_offsets
 from headrace._projecting.read_models import ReadModels
 from headrace.errors import (
     ProjectionError,
@@ -18,8 +18,7 @@ from headrace.rebuilding import building as building_module
 from headrace.rebuilding import gathering as gathering_module
 from headrace.rebuilding import replay as replay_module
 from headrace.rebuilding.decoding import Decoder, Undecodable
-from headrace.rebuilding.replay import check, rebuild, rebuild_together
-from headrace.rebuilding.topic import EventTopic
+from headrace.rebuilding.replay import rebuild, rebuild_together
 
 
 @pytest.fixture
@@ -34,43 +33,6 @@ def replay(event_broker: Any, ledger: Any, database_url: str) -> Any:
         )
 
     return run
-
-
-@pytest.fixture
-def go_live(event_broker: Any, ledger: Any) -> Any:
-    """Lets the live generation apply all that the topic holds."""
-
-    async def find_nothing(*_: object) -> list[Any]:
-        return []
-
-    async def run(models: ReadModels, projection: Any) -> None:
-        generation = await models.generation(projection.name)
-        offsets = await models.offsets(projection.name, generation)
-        topic = EventTopic(event_broker.address, ledger.topic_name, messages_max=100)
-        for queue, (_, end) in (await topic.ranges()).items():
-            async for messages in topic.read(queue, offsets.get(queue, 0), end):
-                batch = decode_batch(messages, offsets, ledger.serializer)
-                async with models.begin() as connection:
-                    await apply_batch(
-                        connection, models.target(projection, generation), batch,
-                        missing=find_nothing,
-                    )  # fmt: skip
-
-    return run
-
-
-@pytest.fixture
-async def history(event_broker: Any, ledger: Any, read_models: ReadModels) -> list[Any]:
-    """Bookings of five aggregates with deletions and duplicates, in the topic; no shadow."""
-    await read_models.abandon_shadow("accounts", 2, "the test")
-    streams = []
-    for key in "abcde":
-        for version in range(1, 7):
-            event = ledger.Booked(partner=f"p{version % 2}", amount=version)
-            streams.append(ledger.stream(key, version, event))
-    streams += [ledger.stream("e", 7, ledger.Ended()), *streams[3:9], ledger.rejection("a")]
-    await event_broker.publish(*streams)
-    return streams
 
 
 class Tally(BaseModel):
@@ -230,36 +192,6 @@ async def test_each_phase_is_announced(replay: Any, history: Any, read_models: R
     said: list[tuple[str, int]] = []
     await replay(verify=False, report=lambda name, ahead: said.append((name, ahead)))
     assert said == [("begin", 0), ("capture", 0), ("fold", len(history)), ("switch", 0)]
-
-
-async def test_a_check_tells_what_differs_and_leaves_nothing_behind(
-    event_broker: Any, history: Any, read_models: ReadModels, ledger: Any, go_live: Any,
-    database_url: str,
-) -> None:  # fmt: skip
-    async def run() -> Any:
-        return await check(
-            ledger.path,
-            "accounts",
-            broker=event_broker.address,
-            read_models_url=database_url,
-            live_wait_ms=0,
-        )
-
-    accounts = ledger.app.projection("accounts")
-    await read_models.ensure(accounts)
-    behind = await run()
-    assert behind.compared is None
-    assert "has not caught up" in behind.reason
-    await go_live(read_models, accounts)
-    assert ((await run()).compared, (await run()).mismatches) == (4, 0)
-    live = await read_models.generation("accounts")
-    table = read_models.table_for(accounts, live)
-    async with read_models.begin() as connection:
-        await connection.execute(table.update().where(table.c.account_id == "a").values(balance=-1))
-    wrong = await run()
-    assert [key for key, _, _ in wrong.differences] == ["a"]
-    assert await read_models.generation("accounts") == live
-    assert await read_models.offsets("accounts", wrong.generation) == {}
 
 
 async def test_one_pass_gives_the_rows_of_a_rebuild_of_each(
