@@ -81,6 +81,7 @@ bench: $(INSTALLED)
 	@$(BIN)/python -m benchmarks.mq
 	@$(BIN)/python -m benchmarks.commands
 	@$(BIN)/python -m benchmarks.projections live lag rebuild
+	@$(BIN)/python -m benchmarks.spark source plain rebuild
 	@$(BIN)/python -m benchmarks.soak --minutes $(MINUTES)
 
 PEERS := var/peers/.installed
@@ -102,6 +103,7 @@ bench-peers: $(INSTALLED) $(PEERS)
 	@$(BIN)/python -m benchmarks.store_append
 	@$(BIN)/python -m benchmarks.store_read
 	@$(BIN)/python -m benchmarks.projections live peer --only postgresql
+	@$(BIN)/python -m benchmarks.spark
 
 clean:
 	rm -rf var dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -14,6 +14,7 @@ from headrace.cli import (
     broker,
     command,
     db,
+    events,
     group,
     message,
     process,
@@ -52,6 +53,7 @@ def _command_line() -> typer.Typer:
     command_line.add_typer(producer.commands, name="producer")
     command_line.add_typer(store.commands, name="store")
     command_line.add_typer(stream.commands, name="stream")
+    command_line.add_typer(events.commands, name="events")
     return command_line
 
 

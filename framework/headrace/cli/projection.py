@@ -4,6 +4,7 @@ import asyncio
 import sys
 from collections.abc import Mapping
 from json import dumps
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
 import typer
@@ -38,6 +39,32 @@ Name = Annotated[str, typer.Argument(help="The projection's name.")]
 Names = Annotated[list[str], typer.Argument(help="The projections' names.")]
 Engine = Annotated[
     str, typer.Option(help="'replay': in this process. 'spark': on every core, or a cluster.")
+]
+Start = Annotated[
+    str,
+    typer.Option(
+        "--from", help="'zero': every event. 'offsets': on top of the live table (with Spark)."
+    ),
+]
+Verify = Annotated[bool, typer.Option(help="Compare with the live table before switching.")]
+Switch = Annotated[bool, typer.Option(help="Put the rebuilt table in place.")]
+TakeOver = Annotated[
+    bool, typer.Option("--take-over", help="Begin even if another rebuild seems to be running.")
+]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print a report per projection, a line of JSON each.")
+]
+Page = Annotated[
+    Path | None,
+    typer.Option("--report", metavar="FILE", help="Write the reports as a page of HTML."),
+]
+FromExport = Annotated[
+    Path | None,
+    typer.Option(
+        "--from-export",
+        metavar="DIR",
+        help="Read what `headrace events export` wrote from there, the rest from the broker.",
+    ),
 ]
 
 
@@ -103,35 +130,22 @@ def rebuild(
     event_store: EventStoreUrl = "sqlite:///var/events.db",
     read_models: ReadModelsUrl = "sqlite:///var/read.db",
     engine: Engine = "replay",
-    start: Annotated[
-        str,
-        typer.Option(
-            "--from",
-            help="'zero': every event. 'offsets': on top of the live table (with Spark).",
-        ),
-    ] = "zero",
-    verify: Annotated[
-        bool, typer.Option(help="Compare with the live table before switching.")
-    ] = True,
-    switch: Annotated[bool, typer.Option(help="Put the rebuilt table in place.")] = True,
-    take_over: Annotated[
-        bool, typer.Option("--take-over", help="Begin even if another rebuild seems to be running.")
-    ] = False,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print a report per projection, a line of JSON each.")
-    ] = False,
+    start: Start = "zero",
+    verify: Verify = True,
+    switch: Switch = True,
+    take_over: TakeOver = False,
+    json: AsJson = False,
+    page: Page = None,
+    from_export: FromExport = None,
     log_format: LogFormat = "console",
 ) -> None:
     """Rebuild projections from the event topic, several in one pass. Exit status 1 on a mismatch."""
     from headrace.app import load_app
     from headrace.cli.logs import configure_logs
+    from headrace.rebuilding.page import to_page
 
     configure_logs(log_format)
-    _check_engine(engine)
-    if start not in {"zero", "offsets"}:
-        raise typer.BadParameter("use 'zero' or 'offsets'", param_hint="--from")
-    if start == "offsets" and engine != "spark":
-        raise typer.BadParameter("'offsets' needs --engine spark", param_hint="--from")
+    _check_choices(engine, start, from_export)
     app = load_app(app_path)
     for name in names:
         app.projection(name)
@@ -143,15 +157,30 @@ def rebuild(
         "switch": switch,
         "take_over": take_over,
     }
-    run = _with_spark(app_path, start, choices) if engine == "spark" else _here(app_path, choices)
+    if engine == "spark":
+        run = _with_spark(app_path, start, choices | {"export": from_export})
+    else:
+        run = _here(app_path, choices)
     outcomes = run(names, quiet=json)
     reports = [outcome for outcome in outcomes.values() if not isinstance(outcome, Exception)]
     for report in reports:
         _show(report, json=json)
+    if page is not None:
+        page.write_text(to_page(reports), encoding="utf-8")
     failures = {name: each for name, each in outcomes.items() if isinstance(each, Exception)}
     _tell_failures(failures, alone=len(outcomes) == 1)
     unwished = [r for r in reports if r.mismatches or r.switched != switch]
     sys.exit(1 if unwished else 0)
+
+
+def _check_choices(engine: str, start: str, from_export: Path | None) -> None:
+    _check_engine(engine)
+    if start not in {"zero", "offsets"}:
+        raise typer.BadParameter("use 'zero' or 'offsets'", param_hint="--from")
+    if start == "offsets" and engine != "spark":
+        raise typer.BadParameter("'offsets' needs --engine spark", param_hint="--from")
+    if from_export is not None and engine != "spark":
+        raise typer.BadParameter("exported files need --engine spark", param_hint="--from-export")
 
 
 @commands.command()
@@ -163,9 +192,7 @@ def verify(
     event_store: EventStoreUrl = "sqlite:///var/events.db",
     read_models: ReadModelsUrl = "sqlite:///var/read.db",
     engine: Engine = "replay",
-    json: Annotated[
-        bool, typer.Option("--json", help="Print a report per projection, a line of JSON each.")
-    ] = False,
+    json: AsJson = False,
     log_format: LogFormat = "console",
 ) -> None:
     """Compare live tables, row for row, with what the events make. Exit status 1 on a mismatch.

@@ -25,6 +25,9 @@ class RebuildReport:
         start_offsets: where reading began, by `topic/queue`.
         end_offsets: where Spark's reading ended.
         caught_up_offsets: where the shadow stood when it was compared and switched.
+        archived: messages that came from exported files instead of the broker.
+        queues: what reading each queue took, where the engine tells: `messages`, `bytes`, `read_ms` of
+            waiting for the broker or files, and `work_ms` of everything else in the process.
         events: events folded by Spark.
         caught_up: messages applied after Spark, to reach the live generation.
         rows: rows in the shadow when Spark's result was written.
@@ -47,6 +50,8 @@ class RebuildReport:
     start_offsets: dict[str, int] = field(default_factory=dict)
     end_offsets: dict[str, int] = field(default_factory=dict)
     caught_up_offsets: dict[str, int] = field(default_factory=dict)
+    archived: int = 0
+    queues: dict[str, dict[str, int]] = field(default_factory=dict)
     events: int = 0
     caught_up: int = 0
     rows: int = 0

@@ -14,18 +14,19 @@ the live runner's. Must never know a database of read models.
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain, groupby, islice
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
 from headrace._domain.stream import EventStream
 from headrace._projecting.folding import Touch, find_touches, fold, fold_streams
 from headrace._projecting.projection import Projection
+from headrace._runtime.clock import Clock, SystemClock
 from headrace.errors import ProjectionError, SerializationError, UnknownMessageType
 from headrace.serialization import Serializer
+from headrace.spark.archive import after_archive, read_archived
 from headrace.spark.gating import FindStreams, StreamGate
 from headrace.spark.plan import FoldPlan, load_application
 from headrace.spark.rows import RowCodec
@@ -36,11 +37,13 @@ __all__ = [
     "BASE",
     "DELETED",
     "MISSING",
+    "QUEUE",
     "RECORD_ARROW_SCHEMA",
     "RECORD_SCHEMA",
     "ROW",
     "TALLY",
     "VERSION",
+    "Meter",
     "Record",
     "TopicMessage",
     "batched",
@@ -62,6 +65,7 @@ DELETED = "deleted"  # key of the row, -, -
 VERSION = "version"  # aggregate id, its last version, -
 TALLY = "tally"  # what was counted, how many, -
 MISSING = "missing"  # aggregate id, -, a sentence
+QUEUE = "queue"  # a queue and what of it was measured, how much, -
 BASE = "base"  # key of the row before the tail, -, its values
 STREAM = "stream"  # aggregate id, -, the stream's body
 TOUCH = "touch"  # key of the row, which event of the stream and which rule, the stream's body
@@ -93,6 +97,8 @@ _RULE_BITS = 16
 _RULE_MASK = (1 << _RULE_BITS) - 1
 
 Batches = Iterator[pa.RecordBatch]
+T = TypeVar("T")
+_new = tuple.__new__
 
 
 class Place(NamedTuple):
@@ -127,13 +133,43 @@ class Record(NamedTuple):
         return cls(kind, key, FIRST, number, data)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicMessage:
+class TopicMessage(NamedTuple):
     """A message of the event topic with events in it; its key is the aggregate's id."""
 
     place: Place
     key: str
     body: bytes
+
+
+class Meter:
+    """What reading a slice takes; given to `read_messages`, asked when the slice is done."""
+
+    def __init__(self, piece: QueueSlice, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._name = f"{piece.queue.topic}/{piece.queue.queue_id}"
+        self._began_ms = self._clock.monotonic_ms()
+        self._read_ms = self._messages = self._bytes = 0
+
+    def reading(self, parts: Iterable[T]) -> Iterator[T]:
+        """Yields the parts, with the time that each of them took to come."""
+        waiting, before = iter(parts), self._clock.monotonic_ms()
+        for part in waiting:
+            self._read_ms += self._clock.monotonic_ms() - before
+            yield part
+            before = self._clock.monotonic_ms()
+
+    def count(self, messages: Sequence[TopicMessage]) -> None:
+        """Counts messages and the bytes of their bodies."""
+        self._messages += len(messages)
+        self._bytes += sum(len(message.body) for message in messages)
+
+    def told(self) -> Iterator[tuple[str, int]]:
+        """Yields what was measured and how much of it."""
+        whole_ms = self._clock.monotonic_ms() - self._began_ms
+        yield f"{self._name} messages", self._messages
+        yield f"{self._name} bytes", self._bytes
+        yield f"{self._name} read_ms", self._read_ms
+        yield f"{self._name} work_ms", whole_ms - self._read_ms
 
 
 class _Work:
@@ -150,8 +186,10 @@ class _Work:
     def gate(self, versions: Mapping[str, int]) -> StreamGate:
         return StreamGate(versions, find=self._find)
 
-    def messages(self, piece: QueueSlice) -> Iterator[list[TopicMessage]]:
-        return read_messages(self._plan, piece)
+    def messages(
+        self, piece: QueueSlice, meter: Meter | None = None
+    ) -> Iterator[list[TopicMessage]]:
+        return read_messages(self._plan, piece, meter)
 
     def decode(self, message: TopicMessage) -> EventStream:
         try:
@@ -164,22 +202,36 @@ class _Work:
             ) from error
 
 
-def read_messages(plan: FoldPlan, piece: QueueSlice) -> Iterator[list[TopicMessage]]:
-    """Yields the messages of a slice, without rejections, those of one wire batch at a time."""
-    moment = 0
-    for header, columns, first, last in read_columns(plan.broker, piece):
+def read_messages(
+    plan: FoldPlan, piece: QueueSlice, meter: Meter | None = None
+) -> Iterator[list[TopicMessage]]:
+    """Yields the messages of a slice, without rejections, some of one moment at a time."""
+    measured = meter or Meter(piece)
+    moment, queue_id = 0, piece.queue.queue_id
+    # Named tuples made as tuples, which takes half the time.
+    for stored_ms, found in measured.reading(read_archived(plan.archive, piece)):
+        moment = max(moment, stored_ms)
+        some = [
+            _new(TopicMessage, (_new(Place, (moment, queue_id, offset, 0)), key, body))
+            for offset, key, body in found
+        ]
+        measured.count(some)
+        yield some
+    rest = after_archive(plan.archive, piece)
+    parts = read_columns(plan.broker, rest) if rest else ()
+    for header, columns, first, last in measured.reading(parts):
         moment = max(moment, header.appended_at_ms)
         headers: Sequence[Mapping[str, str]] = columns.headers or [{}] * header.count
         keys = columns.keys or [""] * header.count
-        yield [
-            TopicMessage(
-                place=Place(moment, piece.queue.queue_id, header.base_offset + index),
-                key=keys[index],
-                body=columns.bodies[index],
-            )
-            for index in range(first, last)
-            if headers[index].get("kind") != "rejection"
+        offsets = range(header.base_offset, header.base_offset + header.count)
+        columns_of_one = zip(offsets, keys, headers, columns.bodies, strict=True)
+        some = [
+            _new(TopicMessage, (_new(Place, (moment, queue_id, offset, 0)), key, body))
+            for offset, key, head, body in islice(columns_of_one, first, last)
+            if head.get("kind") != "rejection"
         ]
+        measured.count(some)
+        yield some
 
 
 def fold_slices(plan: FoldPlan, batches: Batches) -> Batches:
@@ -189,22 +241,23 @@ def fold_slices(plan: FoldPlan, batches: Batches) -> Batches:
     """
     work = _Work(plan)
     for piece in slices_of(plan, batches):
-        gate = work.gate({})
+        gate, meter = work.gate({}), Meter(piece)
         rows: dict[str, Any] = {}
-        for messages in work.messages(piece):
+        for messages in work.messages(piece, meter):
             streams = gate.admit(work.decode(message) for message in messages)
             rows.update(fold_streams(work.projection, rows, streams))
         rows.update(fold_streams(work.projection, rows, gate.finish()))
-        yield from batched(_rows_out(work, rows), _gate_out(gate))
+        yield from batched(_rows_out(work, rows), _gate_out(gate), _meter_out(meter))
 
 
 def route_slices(plan: FoldPlan, batches: Batches) -> Batches:
     """Reads slices and yields each event for the key of the row it touches, and versions."""
     work = _Work(plan)
     for piece in slices_of(plan, batches):
-        gate = work.gate({})
-        messages = (message for some in work.messages(piece) for message in some)
-        yield from batched(_touches_out(work, gate, messages), _gate_out(gate))
+        gate, meter = work.gate({}), Meter(piece)
+        messages = (message for some in work.messages(piece, meter) for message in some)
+        touches = _touches_out(work, gate, messages)
+        yield from batched(touches, _gate_out(gate), _meter_out(meter))
 
 
 def read_slices(plan: FoldPlan, batches: Batches) -> Batches:
@@ -358,6 +411,11 @@ def _gate_out(gate: StreamGate) -> Iterator[Record]:
             yield Record.known(TALLY, name, number=count)
     for missing in gate.missing:
         yield Record.known(MISSING, missing.aggregate_id, data=str(missing).encode())
+
+
+def _meter_out(meter: Meter) -> Iterator[Record]:
+    for name, number in meter.told():
+        yield Record.known(QUEUE, name, number=number)
 
 
 def _records_in(batches: Batches) -> Iterator[Record]:

@@ -22,6 +22,7 @@ from headrace.spark.fold import (
     BASE,
     DELETED,
     MISSING,
+    QUEUE,
     RECORD_SCHEMA,
     ROW,
     TALLY,
@@ -59,12 +60,14 @@ class Folded:
         deleted: keys of rows that are no more.
         versions: the new last version of each aggregate.
         counts: `events`, `duplicates`, `gaps` and `filled`.
+        queues: what was measured of each queue, as in `RebuildReport`.
     """
 
     rows: pa.ChunkedArray
     deleted: list[str]
     versions: dict[str, int]
     counts: Counter[str] = field(default_factory=Counter)
+    queues: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def row_chunks(self, size: int) -> Iterator[list[bytes]]:
         """Yields the encoded rows, so many at a time."""
@@ -189,7 +192,7 @@ def _by_key(frame: DataFrame) -> DataFrame:
 def _read_result(plan: FoldPlan, records: pa.Table) -> Folded:
     kinds = {
         kind: records.filter(pc.equal(records["kind"], kind))
-        for kind in (ROW, DELETED, VERSION, TALLY, MISSING)
+        for kind in (ROW, DELETED, VERSION, TALLY, MISSING, QUEUE)
     }
     missing = [data.decode() for data in kinds[MISSING]["data"].to_pylist()]
     if missing:
@@ -208,11 +211,16 @@ def _read_result(plan: FoldPlan, records: pa.Table) -> Folded:
     counts: Counter[str] = Counter()
     for name, count in _pairs(kinds[TALLY]):
         counts[name] += count
+    queues: dict[str, dict[str, int]] = {}
+    for told, number in sorted(_pairs(kinds[QUEUE])):
+        name, _, measure = told.rpartition(" ")
+        queues.setdefault(name, {})[measure] = number
     return Folded(
         rows=kinds[ROW]["data"],
         deleted=kinds[DELETED]["key"].to_pylist(),
         versions=versions,
         counts=counts,
+        queues=queues,
     )
 
 

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from headrace.app import App, load_app
+from headrace.spark.archive import ArchiveFile
 from headrace_mq.spark.offsets import QueueSlice
 
 __all__ = ["FoldPlan", "load_application", "module_folder"]
@@ -27,6 +28,7 @@ class FoldPlan:
         broker: `host:port`, as executors reach it.
         event_store: URL of the store that fills gaps; None: a gap fails the rebuild.
         slices: what to read; an executor is given places in this list.
+        archive: files that hold a part of it; the rest comes from the broker.
     """
 
     app: str
@@ -35,6 +37,7 @@ class FoldPlan:
     broker: str
     event_store: str | None
     slices: tuple[QueueSlice, ...]
+    archive: tuple[ArchiveFile, ...] = ()
 
 
 def load_application(path: str, folder: str) -> App:

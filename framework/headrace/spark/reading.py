@@ -9,9 +9,10 @@ Sits between: Spark, which wants record batches, and `decoding`. Must never know
 the rows.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from operator import attrgetter
 from typing import Any, Final
 
 import pyarrow as pa
@@ -20,12 +21,15 @@ from headrace._domain.message import DomainEvent
 from headrace._domain.stream import EventStream
 from headrace._projecting.shape import ColumnKind
 from headrace.errors import ProjectionError, SerializationError, UnknownMessageType
+from headrace.serialization import JsonSerializer
 from headrace.spark.decoding import EventField, LightStream, StreamDecoder, to_plain
 from headrace.spark.fold import (
     MISSING,
+    QUEUE,
     TALLY,
     VERSION,
     Batches,
+    Meter,
     TopicMessage,
     find_in_store,
     read_messages,
@@ -34,7 +38,17 @@ from headrace.spark.fold import (
 from headrace.spark.gating import FindStreams, StreamGate
 from headrace.spark.plan import FoldPlan, load_application
 
-__all__ = ["EVENT", "UNKNOWN", "ChosenType", "Reading", "column_of", "context_column", "read_typed"]
+__all__ = [
+    "EVENT",
+    "UNKNOWN",
+    "ChosenType",
+    "Reading",
+    "TypedSlice",
+    "column_of",
+    "context_column",
+    "find_streams",
+    "read_typed",
+]
 
 # Kinds of rows besides those of `fold`: an event, and how many events nobody has a class for.
 EVENT = "event"
@@ -150,26 +164,55 @@ def read_typed(plan: FoldPlan, reading: Reading, batches: Batches) -> Batches:
         (each.message_name, each.message_version): each for each in serializer.events.types.values()
     }
     chosen = [(known[each.name, each.version], each.fields) for each in reading.types]
-    decoder = StreamDecoder(serializer, dict(chosen))
-    found = find_in_store(plan.event_store, serializer)
+    decoder = StreamDecoder(serializer, dict(chosen), context=reading.context)
+    find = find_streams(find_in_store(plan.event_store, serializer), serializer, decoder)
+    places = {event_type: place for place, (event_type, _) in enumerate(chosen)}
+    for piece in slices_of(plan, batches):
+        typed = TypedSlice(reading, decoder, places, piece.queue.queue_id, find)
+        meter = Meter(piece)
+        for messages in read_messages(plan, piece, meter):
+            typed.take(piece.queue.topic, messages)
+            if typed.waiting >= _BATCH_EVENTS:
+                yield from typed.flush()
+        yield from typed.finish(meter.told())
+
+
+def find_streams(
+    found: FindStreams | None, serializer: JsonSerializer, decoder: StreamDecoder
+) -> FindStreams:
+    """Returns what finds streams as a decoder makes them; without a store it finds none."""
 
     def find(aggregate_id: str, after: int, to: int) -> Sequence[EventStream]:
         streams = found(aggregate_id, after, to) if found else ()
-        return [decoder.decode(serializer.encode_stream(each)) for each in streams]  # type: ignore[misc]  # as the gate's streams, see `_Slice`
+        return [decoder.decode(serializer.encode_stream(each)) for each in streams]  # type: ignore[misc]  # as the gate's streams, see `TypedSlice`
 
-    places = {event_type: place for place, (event_type, _) in enumerate(chosen)}
-    for piece in slices_of(plan, batches):
-        sliced = _Slice(reading, decoder, places, piece.queue.queue_id, find)
-        for messages in read_messages(plan, piece):
-            for message in messages:
-                sliced.take(piece.queue.topic, message)
-            if sliced.waiting >= _BATCH_EVENTS:
-                yield from sliced.flush()
-        yield from sliced.finish()
+    return find
 
 
-class _Slice:
-    """The events of one slice, gathered by type until they fill a batch."""
+class _Gathered:
+    """The events of one type, as columns, until they fill a batch."""
+
+    __slots__ = ("moments", "sequences", "streams", "turns", "values")
+
+    def __init__(self) -> None:
+        self.streams: list[LightStream] = []
+        self.sequences: list[int] = []
+        self.moments: list[int] = []
+        self.turns: list[int] = []
+        self.values: list[tuple[Any, ...]] = []
+
+
+class TypedSlice:
+    """The events of one slice, gathered by type until they fill a batch.
+
+    Args:
+        reading: what is wanted.
+        decoder: decodes streams and events.
+        places: of each type in the reading.
+        queue_id: of the slice.
+        find: where to look for missing streams.
+        versions: the last version of each aggregate before the slice.
+    """
 
     def __init__(
         self,
@@ -178,6 +221,8 @@ class _Slice:
         places: Mapping[type[DomainEvent], int],
         queue_id: int,
         find: FindStreams,
+        *,
+        versions: Mapping[str, int] | None = None,
     ) -> None:
         self._reading = reading
         self._schema = reading.arrow_schema
@@ -185,54 +230,77 @@ class _Slice:
         self._places = places
         self._queue_id = queue_id
         # The gate looks at aggregate, version and the number of events, which light streams have.
-        self._gate: Any = StreamGate({}, find=find)
-        self._rows: list[list[tuple[LightStream, int, int, int, tuple[Any, ...]]]] = [
-            [] for _ in reading.types
-        ]
+        self._gate: Any = StreamGate(versions or {}, find=find)
+        self._gathered = [_Gathered() for _ in reading.types]
         self._unknown: dict[str, int] = {}
+        self._current: LightStream | None = None
         self._moment = self._turn = self.waiting = 0
 
-    def take(self, topic: str, message: TopicMessage) -> None:
-        """Takes a message in.
+    def take(self, topic: str, messages: Sequence[TopicMessage]) -> None:
+        """Takes messages in that the broker stored at one moment.
 
         Raises:
-            ProjectionError: it does not decode; names its place.
+            ProjectionError: one does not decode; names its place.
         """
-        self._moment = message.place.moment
+        if not messages:
+            return
+        self._moment = messages[0].place.moment
+        decode = self._decoder.decode
+        decoded: list[LightStream] = []
+
+        def streams() -> Iterator[LightStream]:
+            for message in messages:
+                stream = decode(message.body)
+                decoded.append(stream)
+                yield stream
+
         try:
-            self._pass(self._gate.admit((self._decoder.decode(message.body),)))
+            self._pass(self._gate.admit(streams()))
         except (SerializationError, UnknownMessageType, ProjectionError) as error:
+            place = len(decoded)
+            if place == len(messages):
+                # All were decoded: it is the one that passed last, or let an earlier one pass.
+                found = (at for at, stream in enumerate(decoded) if stream is self._current)
+                place = next(found, -1)
+            message = messages[place]
             raise ProjectionError(
                 f"the event message at {topic}/{message.place.queue} offset {message.place.offset}"
                 f" (aggregate {message.key}) does not decode: {error}"
             ) from error
 
     def _pass(self, streams: Sequence[LightStream]) -> None:
+        read, knows, places = self._decoder.read, self._decoder.knows, self._places
+        count_unknown, moment, turn = self._reading.count_unknown, self._moment, self._turn
         for stream in streams:
+            self._current = stream
             for sequence, event in enumerate(stream.events, start=1):
-                self._turn += 1
-                if self._reading.count_unknown and not self._decoder.knows(event):
+                turn += 1
+                if count_unknown and not knows(event):
                     name = f"{event.name} version {event.version}"
                     self._unknown[name] = self._unknown.get(name, 0) + 1
                     continue
-                read = self._decoder.read(event)
-                if read is not None:
-                    event_type, values = read
-                    self._rows[self._places[event_type]].append(
-                        (stream, sequence, self._moment, self._turn, values)
-                    )
+                found = read(event)
+                if found is not None:
+                    event_type, values = found
+                    gathered = self._gathered[places[event_type]]
+                    gathered.streams.append(stream)
+                    gathered.sequences.append(sequence)
+                    gathered.moments.append(moment)
+                    gathered.turns.append(turn)
+                    gathered.values.append(values)
                     self.waiting += 1
+        self._turn = turn
 
     def flush(self) -> Batches:
         """Yields what was gathered, a batch per type."""
-        for place, rows in enumerate(self._rows):
-            if rows:
-                yield self._events_out(place, rows)
-                rows.clear()
+        for place, gathered in enumerate(self._gathered):
+            if gathered.streams:
+                yield self._events_out(place, gathered)
+                self._gathered[place] = _Gathered()
         self.waiting = 0
 
-    def finish(self) -> Batches:
-        """Yields the rest, and what the gate found."""
+    def finish(self, measured: Iterable[tuple[str, int]] = ()) -> Batches:
+        """Yields the rest, what the gate found, and what was measured of the queue."""
         self._pass(self._gate.finish())
         yield from self.flush()
         gate = self._gate
@@ -244,40 +312,47 @@ class _Slice:
         ]
         told += [(MISSING, str(each), 0) for each in gate.missing]
         told += [(UNKNOWN, name, count) for name, count in self._unknown.items()]
+        told += [(QUEUE, name, number) for name, number in measured]
         if told:
             kinds, keys, numbers = zip(*told, strict=True)
             yield self._batch(len(told), {"kind": kinds, "key": keys, "number": numbers})
 
-    def _events_out(self, place: int, rows: Sequence[Any]) -> pa.RecordBatch:
-        streams, sequences, moments, turns, values = zip(*rows, strict=True)
-        columns: dict[str, Sequence[Any]] = {
-            "kind": [EVENT] * len(rows),
-            "type": [place] * len(rows),
-            "moment": moments,
-            "turn": turns,
+    def _events_out(self, place: int, gathered: _Gathered) -> pa.RecordBatch:
+        streams = gathered.streams
+        columns: dict[str, Sequence[Any] | pa.Scalar] = {
+            "kind": pa.scalar(EVENT, pa.string()),
+            "type": pa.scalar(place, pa.int32()),
+            "moment": gathered.moments,
+            "turn": gathered.turns,
         }
         for name in self._reading.context:
             if name == "sequence":
-                column: Sequence[Any] = sequences
+                column: Sequence[Any] = gathered.sequences
             elif name == "recorded_at":
                 column = [to_plain(ColumnKind.TIMESTAMP, each.recorded_at) for each in streams]
             else:
-                column = [getattr(each, name) for each in streams]
+                column = list(map(attrgetter(name), streams))
             columns[context_column(name)] = column
         fields = self._reading.types[place].fields
-        for field, column in zip(fields, zip(*values, strict=True), strict=bool(fields)):
+        by_field = zip(*gathered.values, strict=True)
+        for field, column in zip(fields, by_field, strict=bool(fields)):
             columns[column_of(field)] = column
-        return self._batch(len(rows), columns)
+        return self._batch(len(streams), columns)
 
-    def _batch(self, length: int, columns: Mapping[str, Sequence[Any]]) -> pa.RecordBatch:
-        filled = {"part": [self._queue_id] * length, **columns}
+    def _batch(
+        self, length: int, columns: Mapping[str, Sequence[Any] | pa.Scalar]
+    ) -> pa.RecordBatch:
+        filled = {"part": pa.scalar(self._queue_id, pa.int32()), **columns}
         try:
-            arrays = [
-                pa.array(filled[each.name], each.type)
-                if each.name in filled
-                else pa.nulls(length, each.type)
-                for each in self._schema
-            ]
+            arrays = [_array(filled.get(each.name), each.type, length) for each in self._schema]
         except (OverflowError, pa.ArrowException) as error:
             raise ProjectionError(f"a value does not fit its column: {error}") from error
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+def _array(column: Sequence[Any] | pa.Scalar | None, kind: pa.DataType, length: int) -> pa.Array:
+    if column is None:
+        return pa.nulls(length, kind)
+    if isinstance(column, pa.Scalar):
+        return pa.repeat(column, length)
+    return pa.array(column, kind)

@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
 import structlog
@@ -31,6 +32,7 @@ from headrace.rebuilding.building import Building, open_missing_reader, open_rea
 from headrace.rebuilding.phases import Phases, Progress
 from headrace.rebuilding.report import RebuildReport
 from headrace.rebuilding.switch import Means, Outcome, Shadow, bring_live
+from headrace.spark.archive import archived_in, files_of, held_with
 from headrace.spark.job import Folded, run_fold
 from headrace.spark.loading import copy_generation, load_fresh, load_onto, read_base
 from headrace.spark.native import NativeFold, plan_native
@@ -69,6 +71,7 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
     event_store_url: str | None = None,
     spark: SparkSession | None = None,
     start: Literal["zero", "offsets"] = "zero",
+    export: str | Path | None = None,
     verify: bool = True,
     switch: bool = True,
     take_over: bool = False,
@@ -87,6 +90,8 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
         spark: a session of any kind; None starts a local one for this rebuild.
         start: "zero" folds the whole topic; "offsets" folds what came since onto a copy of the
             live rows, as they are.
+        export: a folder of exported events; what it holds is read from there, the rest from the
+            broker. Executors have to see it under the same path.
         verify: compare row for row with the live generation, at equal offsets, before switching.
         switch: make the result live if nothing speaks against it.
         take_over: begin even if another rebuild seems to be running; its result is lost.
@@ -121,6 +126,7 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
             broker=broker,
             event_store=store_url,
             slices=(),
+            archive=() if export is None else files_of(Path(export), event_topic(application.name)),
         )
         work = _Work(
             session=session,
@@ -231,7 +237,7 @@ class _Work:
         starting = {QueueRef(*queue): offset for queue, offset in begin.items()}
         try:
             held = await asyncio.to_thread(fetch_ranges, self.plan.broker, [self.topic])
-            return plan_slices(held, starting=starting)
+            return plan_slices(held_with(self.plan.archive, held), starting=starting)
         except (MessageQueueError, ValueError) as error:
             raise ProjectionError(f"projection {self.projection.name}: {error}") from error
 
@@ -253,6 +259,8 @@ class _Work:
             start_offsets={_queue_name(piece.queue): piece.start for piece in slices},
             end_offsets={_queue_name(piece.queue): piece.end for piece in slices},
             caught_up_offsets={_queue_name(queue): at for queue, at in outcome.offsets.items()},
+            archived=sum(archived_in(self.plan.archive, piece) for piece in slices),
+            queues=folded.queues,
             events=folded.counts["events"],
             caught_up=outcome.caught_up,
             rows=len(folded.rows),

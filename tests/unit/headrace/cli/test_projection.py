@@ -173,3 +173,18 @@ def test_one_that_cannot_be_folded_is_not_verified_and_the_others_are(verify: An
 
 def test_an_engine_that_is_none_is_refused(verify: Any) -> None:
     assert verify("loans", "--engine", "steam").status == 2
+
+
+def test_a_report_is_a_page_about_all_of_them(rebuild: Any, tmp_path: Path) -> None:
+    page = tmp_path / "rebuilds.html"
+    assert rebuild("loans", "lendings", "--report", str(page)).status == 0
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith("<!DOCTYPE html>")
+    for said in ("<h2>loans</h2>", "<h2>lendings</h2>", "Seconds by phase", "Messages by queue"):
+        assert said in text
+
+
+def test_exported_files_are_for_spark(rebuild: Any, tmp_path: Path) -> None:
+    done = rebuild("loans", "--from-export", str(tmp_path))
+    assert done.status == 2
+    assert "--engine spark" in done.output

@@ -13,6 +13,7 @@ from headrace._domain.stream import EventStream
 from headrace.serialization import JsonSerializer
 from headrace.spark import fold as fold_module
 from headrace.spark import rebuild as rebuild_module
+from headrace.spark.archive import ArchiveFile
 from headrace.spark.fold import records_to_arrow
 from headrace.spark.plan import FoldPlan
 from headrace_mq.message import QueueRef
@@ -152,7 +153,11 @@ def make_plan(ledger: SimpleNamespace) -> Callable[..., FoldPlan]:
     """Makes a plan for one of the projections."""
 
     def make(
-        projection: str, slices: Sequence[QueueSlice], *, event_store: str | None = None
+        projection: str,
+        slices: Sequence[QueueSlice],
+        *,
+        event_store: str | None = None,
+        archive: Sequence[ArchiveFile] = (),
     ) -> FoldPlan:
         return FoldPlan(
             app=ledger.path,
@@ -161,6 +166,7 @@ def make_plan(ledger: SimpleNamespace) -> Callable[..., FoldPlan]:
             broker="127.0.0.1:1",
             event_store=event_store,
             slices=tuple(slices),
+            archive=tuple(archive),
         )
 
     return make

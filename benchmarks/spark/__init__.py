@@ -1,0 +1,1 @@
+"""What Spark costs: topics as tables, and rebuilds, each beside a yardstick."""

@@ -1,0 +1,332 @@
+"""
+A folder of exported events: parts that appear whole, each going on where the one before ends.
+
+    DIR/export-000001/export.json                      what is in it, and the offsets it reaches
+    DIR/export-000001/messages/queue-000.parquet       messages as the topic holds them
+    DIR/export-000001/events/Deposited/queue-000-v1.parquet   events of a type, fields as columns
+    DIR/export-000001/versions/queue-000.parquet       the last version of each aggregate met
+    DIR/.writing                                       a part that is not finished; nobody reads it
+
+A part is written under the last name, flushed to disk, and then renamed, which happens or does not.
+Sits between: `export`, which writes parts, and `fold`, which reads messages from them instead of
+from the broker. Must never know Spark or what events mean.
+"""
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from headrace.errors import ProjectionError
+from headrace_mq.message import QueueRef
+from headrace_mq.protocol.bodies import QueueRange
+from headrace_mq.spark.offsets import QueueSlice
+
+__all__ = [
+    "ArchiveFile",
+    "ExportedPart",
+    "after_archive",
+    "archived_in",
+    "check_follows",
+    "ends_of",
+    "exported_parts",
+    "files_of",
+    "finish_part",
+    "held_with",
+    "parquet_at",
+    "queue_file",
+    "read_archived",
+    "writing_part",
+]
+
+_PART: Final = "export-{:06}"
+_MANIFEST: Final = "export.json"
+_WRITING: Final = ".writing"
+# Messages read from a file at once: enough to make its fixed costs vanish, a few MB of memory.
+_BATCH_MESSAGES: Final = 8_192
+
+
+class ArchiveFile(msgspec.Struct, frozen=True, kw_only=True):
+    """The messages of one queue in one part: offsets from `start` to before `end`."""
+
+    path: str
+    queue_id: int
+    start: int
+    end: int
+
+
+class ExportedPart(msgspec.Struct, frozen=True, kw_only=True):
+    """What one export wrote; also its report.
+
+    Attributes:
+        number: of the part, from 1; 0: there was nothing to write.
+        app: the application whose events they are.
+        topic: where they come from.
+        start: the first offset of each queue.
+        end: the offset of each queue at which the next part begins.
+        messages: how many were written.
+        events: how many of each type, in the version that the application has now.
+        unknown: events that the application has no class for, by name and version; their messages
+            are kept.
+        duplicates: streams that stood in the topic before.
+        gaps: places where a later version stood before an earlier one.
+        filled: streams that the topic lacked and the event store had.
+        bytes: of all files.
+        seconds: how long it took.
+    """
+
+    number: int
+    app: str
+    topic: str
+    start: dict[int, int]
+    end: dict[int, int]
+    messages: int = 0
+    events: dict[str, int] = {}
+    unknown: dict[str, int] = {}
+    duplicates: int = 0
+    gaps: int = 0
+    filled: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+
+    def to_json(self) -> str:
+        """Returns the part's description as one line of JSON."""
+        return msgspec.json.encode(self).decode()
+
+
+_decode = msgspec.json.Decoder(ExportedPart).decode
+
+
+def exported_parts(folder: Path) -> list[ExportedPart]:
+    """Returns the parts of a folder, oldest first; none where nothing was exported.
+
+    Raises:
+        ProjectionError: a part is missing or unreadable, or parts do not follow each other.
+    """
+    parts: list[ExportedPart] = []
+    for number, path in enumerate(sorted(folder.glob("export-*")), start=1):
+        try:
+            part = _decode((path / _MANIFEST).read_bytes())
+        except (OSError, msgspec.DecodeError) as error:
+            raise ProjectionError(f"{path} is no exported part: {error}") from error
+        before = parts[-1] if parts else part
+        follows = all(part.start.get(queue) == end for queue, end in before.end.items())
+        if part.number != number or part.topic != before.topic or (parts and not follows):
+            raise ProjectionError(
+                f"{path} does not follow the part before it in {folder}; put the missing parts back,"
+                " or export into an empty folder"
+            )
+        parts.append(part)
+    return parts
+
+
+def files_of(folder: Path, topic: str) -> tuple[ArchiveFile, ...]:
+    """Returns the files with the messages of a topic, in the order of their offsets.
+
+    Raises:
+        ProjectionError: nothing was exported into the folder, or another topic, or parts are missing.
+    """
+    parts = exported_parts(folder)
+    if not parts:
+        raise ProjectionError(
+            f"{folder} holds no exported events; write some with `headrace events export`"
+        )
+    if parts[0].topic != topic:
+        raise ProjectionError(f"{folder} holds events of {parts[0].topic}, not of {topic}")
+    return tuple(
+        ArchiveFile(
+            path=str(queue_file(_path_of(folder, part.number), "messages", queue).absolute()),
+            queue_id=queue,
+            start=part.start[queue],
+            end=end,
+        )
+        for part in parts
+        for queue, end in sorted(part.end.items())
+        if part.start[queue] < end
+    )
+
+
+def queue_file(part: Path, kind: str, queue_id: int) -> Path:
+    """Returns where a part keeps what it has of a queue."""
+    return part / kind / f"queue-{queue_id:03}.parquet"
+
+
+def held_with(files: Sequence[ArchiveFile], held: Sequence[QueueRange]) -> list[QueueRange]:
+    """Returns the ranges of queues that broker and files hold together.
+
+    Raises:
+        ProjectionError: offsets between the two are in neither, or the files go beyond the topic.
+    """
+    together: list[QueueRange] = []
+    for one in held:
+        own = [file for file in files if file.queue_id == one.queue_id]
+        if own:
+            check_follows(one, own[-1].end)
+        first = min([one.first, *(file.start for file in own)])
+        together.append(msgspec.structs.replace(one, first=first))
+    return together
+
+
+def check_follows(held: QueueRange, end: int) -> None:
+    """Checks that the broker holds what comes after exported offsets.
+
+    Raises:
+        ProjectionError: it does not.
+    """
+    name = f"{held.topic}/{held.queue_id}"
+    if end < held.first:
+        raise ProjectionError(
+            f"{name}: offsets {end} to {held.first - 1} were deleted before they were exported"
+        )
+    if end > held.end:
+        raise ProjectionError(
+            f"{name} ends at {held.end}, before the exported offsets, which end at {end}: the topic"
+            " was made anew; export it into an empty folder"
+        )
+
+
+def read_archived(
+    files: Sequence[ArchiveFile], piece: QueueSlice
+) -> Iterator[tuple[int, list[tuple[int, str, bytes]]]]:
+    """Yields what files hold of a slice, without rejections.
+
+    Yields:
+        When messages were stored, in ms since 1970 UTC, and of each its offset, key and body.
+
+    Raises:
+        ProjectionError: a file cannot be read here.
+    """
+    for file in files:
+        if file.queue_id != piece.queue.queue_id or file.start >= piece.end:
+            continue
+        if file.end <= piece.start:
+            continue
+        try:
+            with pq.ParquetFile(file.path) as parquet:
+                for batch in parquet.iter_batches(
+                    _BATCH_MESSAGES, columns=["offset", "key", "headers", "body", "stored_at"]
+                ):
+                    yield from _moments(batch, piece)
+        except (OSError, pa.ArrowException) as error:
+            raise ProjectionError(
+                f"{file.path} cannot be read: {error}; every Spark executor has to see the folder of"
+                " exported events under the same path"
+            ) from error
+
+
+def after_archive(files: Sequence[ArchiveFile], piece: QueueSlice) -> QueueSlice | None:
+    """Returns what of a slice lies behind the files; None if nothing does."""
+    ends = [file.end for file in files if file.queue_id == piece.queue.queue_id]
+    start = max([piece.start, *ends])
+    return QueueSlice(queue=piece.queue, start=start, end=piece.end) if start < piece.end else None
+
+
+def archived_in(files: Sequence[ArchiveFile], piece: QueueSlice) -> int:
+    """Returns how many offsets of a slice lie in files."""
+    own = (file for file in files if file.queue_id == piece.queue.queue_id)
+    return sum(max(0, min(one.end, piece.end) - max(one.start, piece.start)) for one in own)
+
+
+@contextmanager
+def writing_part(folder: Path) -> Iterator[Path]:
+    """Gives an empty place to write the next part in; `finish_part` makes it one.
+
+    Raises:
+        ProjectionError: another export is writing.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise ProjectionError(f"another export is writing into {folder}") from error
+        place = folder / _WRITING
+        # Of an export that was killed.
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir()
+        try:
+            yield place
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def finish_part(place: Path, part: ExportedPart) -> Path:
+    """Makes what was written a part that is read; durable on return. Returns where it is."""
+    (place / _MANIFEST).write_bytes(msgspec.json.encode(part))
+    _flush_tree(place)
+    final = _path_of(place.parent, part.number)
+    place.rename(final)
+    _flush(place.parent)
+    return final
+
+
+def _flush_tree(folder: Path) -> None:
+    """Brings a folder and everything below it to the disk."""
+    for path, _, names in os.walk(folder, topdown=False):
+        for name in names:
+            _flush(Path(path, name))
+        _flush(Path(path))
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def parquet_at(path: Path, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
+    """Opens a file to write, with its folder; compressed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        yield writer
+
+
+def _path_of(folder: Path, number: int) -> Path:
+    return folder / _PART.format(number)
+
+
+def _moments(
+    batch: pa.RecordBatch, piece: QueueSlice
+) -> Iterator[tuple[int, list[tuple[int, str, bytes]]]]:
+    offset = batch["offset"]
+    kind = pc.fill_null(pc.map_lookup(batch["headers"], "kind", "first"), "")
+    wanted = pc.and_(
+        pc.and_(pc.greater_equal(offset, piece.start), pc.less(offset, piece.end)),
+        pc.not_equal(kind, "rejection"),
+    )
+    kept = batch.filter(wanted)
+    stored = pc.divide(kept["stored_at"].cast(pa.int64()), 1_000).to_pylist()
+    columns = (kept[name].to_pylist() for name in ("offset", "key", "body"))
+    for moment, some in groupby(zip(stored, *columns, strict=True), key=itemgetter(0)):
+        yield moment, [message[1:] for message in some]
+
+
+def ends_of(parts: Sequence[ExportedPart], held: Sequence[QueueRange]) -> dict[QueueRef, int]:
+    """Returns where the next part begins, of every queue.
+
+    Raises:
+        ProjectionError: the broker does not hold what comes next, or lacks a queue.
+    """
+    done = parts[-1].end if parts else {}
+    gone = sorted(set(done) - {one.queue_id for one in held})
+    if gone:
+        raise ProjectionError(f"{parts[-1].topic} has no queue {gone[0]} any more")
+    begin: dict[QueueRef, int] = {}
+    for one in held:
+        queue = QueueRef(one.topic, one.queue_id)
+        begin[queue] = done.get(one.queue_id, one.first)
+        check_follows(one, begin[queue])
+    return begin
