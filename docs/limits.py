@@ -20,6 +20,7 @@ SETTINGS: Final = [
     ("headrace_mq.settings", "BrokerSettings", "a broker"),
     ("headrace_mq.settings", "StoreSettings", "a broker's files"),
     ("headrace_mq.settings", "ProducerSettings", "a producer"),
+    ("headrace_mq.settings", "TransactionSettings", "a transactional producer"),
     ("headrace_mq.settings", "ConsumerSettings", "a consumer"),
     ("headrace_mq.settings", "RetrySettings", "a consumer's retries"),
     ("headrace_mq.settings", "SuperviseSettings", "a broker's supervisor"),

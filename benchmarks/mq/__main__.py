@@ -1,7 +1,7 @@
 """
 How fast the queue is, beside what this machine can do at best in the same run.
 
-    python -m benchmarks.mq [W1 W2 W3 W4 W5 W6 idle] [--flush always|interval] [--runs 3] [--scale 1]
+    python -m benchmarks.mq [W1 W2 W3 W4 W5 W6 transactional idle] [--flush always|interval] [--runs 3] [--scale 1]
 
     W1    one producer process: `send_many` in hundreds and thousands, `send` from 1,000 tasks, one
           message awaited at a time
@@ -11,6 +11,7 @@ How fast the queue is, beside what this machine can do at best in the same run.
     W5    producing and consuming at once
     W6    reading a backlog of which one message of a hundred is wanted: picked out by the broker, or
           by the reader
+    transactional  `send` beside `send_in_transaction`, both from 1,000 tasks
     idle  1,000 connections that do nothing
 
 One line of JSON per case: bodies of 100 bytes, four queues, one broker process, acknowledgements
@@ -89,6 +90,8 @@ def cases(scale: float) -> list[Case]:
              backlog=n(BACKLOG)),
         Case("W6", "1 of 100, by the reader", "select", rare | {"at_broker": False},
              backlog=n(BACKLOG)),
+        Case("transactional", "plain, 1,000 tasks", "send", awaited(1_000, n(100_000))),
+        Case("transactional", "in transactions, 1,000 tasks", "transact", awaited(1_000, n(100_000))),
         Case("idle", "1,000 connections", "connect",
              {"connections": IDLE_CONNECTIONS, "seconds": IDLE_SECONDS}),
     ]  # fmt: skip

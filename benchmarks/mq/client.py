@@ -17,8 +17,10 @@ import structlog
 import uvloop
 
 from headrace_mq.client.blocking import BlockingReader
+from headrace_mq.client.checking import Decision, Undecided
 from headrace_mq.client.consumer import Consumer
 from headrace_mq.client.producer import Producer
+from headrace_mq.client.transactions import Transaction, TransactionalProducer
 from headrace_mq.message import Message, QueueRef
 from headrace_mq.settings import ConsumerSettings
 
@@ -94,6 +96,34 @@ async def send(stack: AsyncExitStack, address: str, asked: Mapping[str, Any]) ->
         await asyncio.gather(*(work(n * 7) for n in range(tasks)))
         seconds = time.perf_counter() - began
         return {"count": each * tasks, "seconds": seconds} | percentiles(took)
+
+    return run
+
+
+async def transact(stack: AsyncExitStack, address: str, asked: Mapping[str, Any]) -> Run:
+    """`tasks` tasks that each await one transaction of one message at a time; all are committed."""
+
+    async def checker(_: Undecided) -> Decision:
+        return Decision.UNKNOWN
+
+    async def commit(_: Transaction) -> Decision:
+        return Decision.COMMIT
+
+    producer = await stack.enter_async_context(
+        TransactionalProducer(address, group="bench", checker=checker)
+    )
+    tasks = asked["tasks"]
+    each = asked["count"] // tasks
+    ready = messages(asked["topic"], 5_000, keyed=True)
+
+    async def keep_sending(first: int) -> None:
+        for n in range(first, first + each):
+            await producer.send_in_transaction(ready[n % 5_000], commit)
+
+    async def run() -> Said:
+        began = time.perf_counter()
+        await asyncio.gather(*(keep_sending(n * 7) for n in range(tasks)))
+        return {"count": each * tasks, "seconds": time.perf_counter() - began}
 
     return run
 
@@ -266,7 +296,10 @@ async def connect(stack: AsyncExitStack, address: str, asked: Mapping[str, Any])
 
 
 TASKS = {
-    task.__name__: task for task in (send_many, send, consume, read_columns, select, follow, pace, steady, connect)
+    task.__name__: task
+    for task in (
+        send_many, send, consume, read_columns, select, follow, pace, steady, connect, transact,
+    )
 }  # fmt: skip
 
 

@@ -25,12 +25,14 @@ Every error that the queue raises on purpose, and the code that stands for it on
     │   ├── TopicInUse                    what shall be deleted is not frozen or not consumed
     │   ├── GroupNotFound                 the group has neither offsets nor members
     │   └── GroupAtWork                   the group has members, which would overwrite its offsets
-    │   └── ScheduleFull                  as many scheduled messages wait as may
+    │   ├── ScheduleFull                  as many scheduled messages wait as may
+    │   └── TransactionsFull              as many transactions are undecided as may be
     ├── ConnectionLost            the connection ended before an answer came: outcome unknown
     ├── SendTimeout               no acknowledgement in time: outcome unknown, retrying is safe
     ├── RequestTimeout            no answer in time
     ├── BufferFull                a producer holds as much as it may: nothing was sent
     ├── HandlerTimeout            a consumer's handler took too long and was cancelled
+    ├── DecidedOtherwise          a transaction had been decided in another way before
     ├── Closed                    the producer or consumer was closed
     ├── DataCorrupt               bytes on disk or on the wire fail their checksum
     └── FormatTooNew              a file or frame was written by a newer version
@@ -48,6 +50,7 @@ __all__ = [
     "ConnectionLost",
     "CorruptBatch",
     "DataCorrupt",
+    "DecidedOtherwise",
     "FormatTooNew",
     "FrameTooLarge",
     "GroupAtWork",
@@ -73,6 +76,7 @@ __all__ = [
     "TopicExists",
     "TopicInUse",
     "TopicNotFound",
+    "TransactionsFull",
     "UnknownRequest",
     "UnsupportedVersion",
     "error_for",
@@ -107,6 +111,7 @@ class ResponseCode(IntEnum):
     GROUP_AT_WORK = 22
     STALE_LOCK = 25
     SCHEDULE_FULL = 29
+    TRANSACTIONS_FULL = 30
 
 
 class MessageQueueError(Exception):
@@ -275,6 +280,13 @@ class ScheduleFull(BrokerError):
     code = ResponseCode.SCHEDULE_FULL
 
 
+class TransactionsFull(BrokerError):
+    """As many transactions are undecided as the broker's settings allow."""
+
+    code = ResponseCode.TRANSACTIONS_FULL
+    retriable = True
+
+
 class ConnectionLost(MessageQueueError):
     """The connection ended before an answer came: the outcome is unknown."""
 
@@ -293,6 +305,10 @@ class BufferFull(MessageQueueError):
 
 class HandlerTimeout(MessageQueueError):
     """A consumer's handler took longer than its limit and was cancelled."""
+
+
+class DecidedOtherwise(MessageQueueError):
+    """A transaction had been decided in another way before; the sentence says how."""
 
 
 class Closed(MessageQueueError):

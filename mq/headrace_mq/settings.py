@@ -18,6 +18,7 @@ __all__ = [
     "RetrySettings",
     "StoreSettings",
     "SuperviseSettings",
+    "TransactionSettings",
 ]
 
 KIB = 1 << 10
@@ -142,6 +143,15 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     offsets_flush_ms: int = 1_000
     # Scheduled messages that wait at a time; each takes 24 bytes of memory, so 4 million 96 MB.
     scheduled_max: int = 4_000_000
+    # A transaction that is undecided for this long is asked for the first time (RocketMQ: 6 s).
+    transaction_timeout_ms: int = 6_000
+    # From one question to the next (RocketMQ: 30 s); if the producer that prepared it is connected
+    # and silent, any other of its group is asked after as long.
+    transaction_check_ms: int = 30_000
+    # Questions that were put to somebody; after the last one the messages are kept aside (RocketMQ: 15).
+    transaction_checks_max: int = 15
+    # Undecided at a time; a few hundred bytes each where they come one by one, so 80 MB.
+    transactions_max: int = 200_000
 
     def __post_init__(self) -> None:
         _require(0 <= self.port <= 65_535, "port must be 0 to 65535")
@@ -156,6 +166,10 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         _require_vanished(self.vanished_ms_max)
         _require(self.lock_expiry_ms >= 100, "lock_expiry_ms must be at least 100")
         _require(self.scheduled_max >= 0, "scheduled_max must not be negative")
+        _require(self.transaction_timeout_ms >= 1, "transaction_timeout_ms must be at least 1")
+        _require(self.transaction_check_ms >= 1, "transaction_check_ms must be at least 1")
+        _require(self.transaction_checks_max >= 1, "transaction_checks_max must be at least 1")
+        _require(self.transactions_max >= 0, "transactions_max must not be negative")
 
 
 class ProducerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,6 +198,28 @@ class ProducerSettings(msgspec.Struct, frozen=True, kw_only=True):
         _require(self.buffer_bytes_max >= 1, "buffer_bytes_max must be at least 1")
         _require_pauses("reconnect_ms", self.reconnect_ms_min, self.reconnect_ms_max)
         _require_vanished(self.vanished_ms_max)
+
+
+class TransactionSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a transactional producer gathers transactions, and how it answers checks."""
+
+    # A bundle leaves when it holds this many transactions or bytes, or when the link is free.
+    bundle_transactions_max: int = 1_000
+    bundle_bytes_max: int = MIB
+    # How long a request for checks stays at the broker.
+    check_wait_ms: int = 15_000
+    # Checks that are answered at a time: connections to the database that they may take.
+    checkers_max: int = 8
+    # A checker that takes longer is cancelled, and asked again later.
+    checker_timeout_ms: int = 10_000
+    # How soon queues that were added to a topic are used, as by every producer.
+    route_refresh_ms: int = 30_000
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            _require(getattr(self, name) >= 1, f"{name} must be at least 1")
+        _require(self.bundle_transactions_max <= 4_096, "bundle_transactions_max is at most 4096")
+        _require(self.bundle_bytes_max <= 2 * MIB, "bundle_bytes_max is at most 2 MiB")
 
 
 class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ from headrace_mq.admin.tailing import MessageTail
 from headrace_mq.admin.tracing import MessageTrace
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.scheduling import ScheduleDescription
+from headrace_mq.protocol.transactions import TransactionsDescription
 
 __all__ = ["AdminClient"]
 
@@ -36,3 +37,7 @@ class AdminClient(
     async def scheduled(self) -> ScheduleDescription:
         """How many scheduled messages wait, when the next one is due (-1: none), how late it is."""
         return await self._ask(ScheduleDescription, RequestCode.DESCRIBE_SCHEDULE)
+
+    async def transactions(self) -> TransactionsDescription:
+        """How many transactions are undecided, and which are the oldest of them."""
+        return await self._ask(TransactionsDescription, RequestCode.DESCRIBE_TRANSACTIONS)

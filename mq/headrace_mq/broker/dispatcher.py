@@ -20,6 +20,7 @@ from headrace_mq.broker.handlers import (
     scheduling,
     sessions,
     topics,
+    transactions,
 )
 from headrace_mq.broker.handlers.fetch import fetch
 from headrace_mq.broker.handlers.finding import describe_producers, find_messages
@@ -70,6 +71,9 @@ HANDLERS: Mapping[int, Handler] = MappingProxyType(
         RequestCode.CANCEL_SCHEDULED: scheduling.cancel_scheduled,
         RequestCode.DESCRIBE_SCHEDULE: scheduling.describe_schedule,
         RequestCode.DESCRIBE_PRODUCERS: describe_producers,
+        RequestCode.END_TRANSACTIONS: transactions.end_transactions,
+        RequestCode.TAKE_CHECKS: transactions.take_checks,
+        RequestCode.DESCRIBE_TRANSACTIONS: transactions.describe_transactions,
         RequestCode.LIST_GROUPS: groups.list_groups,
         RequestCode.DESCRIBE_GROUP: groups.describe_group,
         RequestCode.DESCRIBE_LAG: groups.describe_lag,

@@ -18,6 +18,7 @@ from headrace_mq.broker.offsets import KeptOffsets
 from headrace_mq.broker.producers import KeptProducers
 from headrace_mq.broker.schedule import KeptSchedule
 from headrace_mq.broker.topics import KeptTopic, KeptTopics
+from headrace_mq.broker.transactions import KeptTransactions
 from headrace_mq.store.inspection import FoundQueue, MetadataKind
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "schedule_file",
     "topics_file",
     "topics_from",
+    "transactions_file",
 ]
 
 # Beside the store's own folders.
@@ -64,6 +66,9 @@ METADATA: Mapping[str, MetadataKind] = MappingProxyType(
         f"{METADATA_FOLDER}/schedule.json": MetadataKind(
             KeptSchedule, "the schedule is then read from its journal, which takes longer"
         ),
+        f"{METADATA_FOLDER}/transactions.json": MetadataKind(
+            KeptTransactions, "transactions are then read from their journal, which takes longer"
+        ),
     }
 )
 
@@ -96,6 +101,12 @@ def schedule_file(store: Path, files: Files | None = None) -> MetadataFile[KeptS
     """The file with the pending scheduled messages, so that a start need not read them all."""
     file = f"{METADATA_FOLDER}/schedule.json"
     return MetadataFile(store / file, KeptSchedule, repair=_repair(store, file), files=files)
+
+
+def transactions_file(store: Path, files: Files | None = None) -> MetadataFile[KeptTransactions]:
+    """The file with the undecided transactions, so that a start need not read all of them."""
+    file = f"{METADATA_FOLDER}/transactions.json"
+    return MetadataFile(store / file, KeptTransactions, repair=_repair(store, file), files=files)
 
 
 def _repair(store: Path, file: str) -> str:

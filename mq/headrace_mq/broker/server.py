@@ -1,8 +1,9 @@
 """
 The broker: everything wired together, and the order in which it starts and stops.
 
-    start   lock -> epoch -> store (recovers) -> topics -> offsets -> schedule -> listen
-    stop    no new connections, no new messages -> the schedule rests
+    start   lock -> epoch -> store (recovers) -> topics -> offsets -> schedule -> transactions
+            -> listen
+    stop    no new connections, no new messages -> the schedule and transactions rest
             -> what is appended becomes durable and is answered
             -> parked fetches are answered -> connections close -> offsets -> store
 
@@ -13,7 +14,7 @@ environment or who supervises the process.
 import asyncio
 import gc
 import signal
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -37,17 +38,20 @@ from headrace_mq.broker.metadata import (
     producers_file,
     schedule_file,
     topics_file,
+    transactions_file,
 )
 from headrace_mq.broker.offsets import Offsets
 from headrace_mq.broker.producers import Producers
 from headrace_mq.broker.scheduler import Scheduler
 from headrace_mq.broker.state import BrokerState
 from headrace_mq.broker.topics import Topics
+from headrace_mq.broker.transaction_coordinator import TransactionCoordinator
 from headrace_mq.errors import DataCorrupt
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.scheduling import SCHEDULE_QUEUE
+from headrace_mq.protocol.transactions import TRANSACTION_QUEUE
 from headrace_mq.settings import BrokerSettings
-from headrace_mq.store.message_store import MessageStore
+from headrace_mq.store.message_store import MessageStore, SegmentInfo
 
 __all__ = ["Broker", "run", "serve"]
 
@@ -120,6 +124,7 @@ class Broker:
             raise
         self._state = state
         state.scheduler.start()
+        state.transactions.start()
         self._scanned_at_ms = self._clock.monotonic_ms()
         expiry_s = self._settings.member_expiry_ms / 1_000 / _EXPIRY_SCANS
         flush_s = self._settings.offsets_flush_ms / 1_000
@@ -146,6 +151,7 @@ class Broker:
         state.server.stop_accepting()
         try:
             await state.scheduler.aclose()
+            await state.transactions.aclose()
             await state.acknowledgements.drain()
             for parked in state.long_poll.release():
                 answer_nothing(parked)
@@ -218,18 +224,33 @@ class Broker:
                 pending_max=settings.scheduled_max,
                 check_room=watermarks.check,
             ),
+            transactions=self._transactions(store, topics, watermarks),
         )
         state.scheduler.load()
+        state.transactions.load()
         self._deletion = Deletion(
             store,
             settings.store,
             clock=clock,
             consumed=state.consumed,
             early=lambda: state.watermarks.early,
-            spare=state.scheduler.spare,
+            spare=partial(_spare, state),
         )
         _connect(state)
         return state
+
+    def _transactions(
+        self, store: MessageStore, topics: Topics, watermarks: Watermarks
+    ) -> TransactionCoordinator[Connection]:
+        return TransactionCoordinator(
+            store,
+            topics,
+            clock=self._clock,
+            file=transactions_file(self._settings.store.directory, self._files),
+            epoch=self._epoch,
+            settings=self._settings,
+            check_room=watermarks.check,
+        )
 
     def _watermarks(self, directory: Path) -> Watermarks:
         settings = self._settings.store
@@ -341,10 +362,17 @@ def _connect(state: BrokerState) -> None:
     state.store.on_visible = partial(_visible, state)
 
 
+def _spare(state: BrokerState, segments: Sequence[SegmentInfo], before: int) -> int:
+    """Lowers the log position before which segments go to what the broker itself still needs."""
+    return state.transactions.spare(segments, state.scheduler.spare(segments, before))
+
+
 def _visible(state: BrokerState, queues: Collection[QueueRef]) -> None:
     """Tells everyone who waits for new messages in one of the queues."""
     if SCHEDULE_QUEUE in queues:
         state.scheduler.journal_grew()
+    if TRANSACTION_QUEUE in queues:
+        state.transactions.journal_grew()
     state.long_poll.wake(queues)
 
 

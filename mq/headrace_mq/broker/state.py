@@ -22,6 +22,7 @@ from headrace_mq.broker.producers import Producers
 from headrace_mq.broker.scheduler import Scheduler
 from headrace_mq.broker.topics import Topics
 from headrace_mq.broker.traffic import Meters
+from headrace_mq.broker.transaction_coordinator import TransactionCoordinator
 from headrace_mq.filters.filter import Filter
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import BatchHeader
@@ -71,6 +72,7 @@ class BrokerState:
     acknowledgements: Acknowledgements
     watermarks: Watermarks
     scheduler: Scheduler
+    transactions: TransactionCoordinator[Connection]
     server: FrameServer = field(init=False)
     long_poll: LongPoll = field(init=False)
     address: str = ""
@@ -156,4 +158,5 @@ class BrokerState:
             del self.clients[connection.client_id]
         self.peers.pop(connection, None)
         self.long_poll.drop(connection)
+        self.transactions.forget(connection)
         self.tell(self.groups.disconnect(connection))

@@ -12,6 +12,7 @@ Sits between: the handlers, and a `metadata_file`. Must never know connections o
 
 import errno
 from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
 
 import msgspec
 import structlog
@@ -30,6 +31,7 @@ from headrace_mq.message import QUEUES_PER_TOPIC_MAX, QueueRef, check_topic
 from headrace_mq.protocol.administration import FreezeQueues
 from headrace_mq.protocol.bodies import CreateTopic, TopicDescription
 from headrace_mq.protocol.scheduling import SCHEDULE_TOPIC
+from headrace_mq.protocol.transactions import TRANSACTION_TOPIC
 
 __all__ = ["QUEUES_MAX", "RETENTIONS", "KeptGrave", "KeptTopic", "KeptTopics", "Topics"]
 
@@ -61,8 +63,11 @@ class KeptGrave(msgspec.Struct, frozen=True):
     ends: dict[int, int]
 
 
-# The journal of scheduled messages: one order, and deleted like other short-lived messages.
-_SCHEDULE_RETENTION = "transient"
+# The broker's journals: one order each, and deleted like other short-lived messages.
+_JOURNALS = MappingProxyType(
+    {SCHEDULE_TOPIC: "the scheduled messages", TRANSACTION_TOPIC: "undecided transactions"}
+)
+_JOURNAL_RETENTION = "transient"
 
 
 class KeptTopics(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -198,7 +203,7 @@ class Topics:
         for topic in sorted(missing):
             grave = self._graves.get(_checked(topic))
             retention = grave.retention if grave else "transient"
-            queues = 1 if topic == SCHEDULE_TOPIC else self._default_queues
+            queues = 1 if topic in _JOURNALS else self._default_queues
             new[topic] = KeptTopic(queues, retention)
         if new:
             self._change(new)
@@ -222,8 +227,8 @@ class Topics:
                 f" {request.queues}"
             )
         kept = self._topics.get(topic)
-        if topic == SCHEDULE_TOPIC and (request.queues > 1 or retention != _SCHEDULE_RETENTION):
-            raise InvalidArgument(f"{SCHEDULE_TOPIC} has one queue and is transient; ask for that")
+        if topic in _JOURNALS and (request.queues > 1 or retention != _JOURNAL_RETENTION):
+            raise InvalidArgument(f"{topic} has one queue and is transient; ask for that")
         before = kept or self._graves.get(topic)
         if before and before.retention != retention:
             state = "exists" if kept else "was deleted, but its messages still stand in the log,"
@@ -231,7 +236,7 @@ class Topics:
                 f"topic {topic!r} {state} with retention {before.retention!r}, which cannot change;"
                 " use another name"
             )
-        default = 1 if topic == SCHEDULE_TOPIC else self._default_queues
+        default = 1 if topic in _JOURNALS else self._default_queues
         queues = request.queues or (kept.queues if kept else default)
         if kept is None:
             self._change({topic: KeptTopic(queues, retention)})
@@ -280,11 +285,11 @@ class Topics:
 
         Raises:
             TopicNotFound: there is no such topic.
-            TopicInUse: the scheduled messages wait in it.
+            TopicInUse: messages of the broker's own wait in it.
             StoreFull: the disk is full; nothing was deleted.
         """
-        if topic == SCHEDULE_TOPIC:
-            raise TopicInUse(f"{SCHEDULE_TOPIC} holds the scheduled messages; cancel those instead")
+        if topic in _JOURNALS:
+            raise TopicInUse(f"{topic} holds {_JOURNALS[topic]}, which are to be ended instead")
         kept = self._topics.get(topic)
         if kept is None:
             raise _not_found(topic)

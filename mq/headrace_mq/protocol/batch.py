@@ -57,6 +57,7 @@ __all__ = [
     "encode_batch",
     "read_header",
     "record_count",
+    "renumbered",
     "sound_batch",
     "split_batches",
     "tag_bit",
@@ -88,6 +89,8 @@ _COUNT = struct.Struct("<I")
 _COUNT_AT = 56
 _START = struct.Struct("<4sB3xI")  # magic, version and length
 _HEAD_CRC_AT, _ASSIGNED_AT, _BODY_CRC_AT, _BODY_AT = 12, 16, 48, 52
+_PRODUCER = struct.Struct("<QII")  # at byte 64: id, epoch, first sequence
+_PRODUCER_AT = 64
 
 _encode = msgspec.msgpack.Encoder().encode
 _new = tuple.__new__
@@ -221,6 +224,16 @@ def encode_batch(  # noqa: PLR0913 - one argument per field of the format
     batch[BATCH_HEADER_BYTES + len(topic) :] = payload
     _CRC.pack_into(batch, _BODY_CRC_AT, google_crc32c.value(bytes(memoryview(batch)[_BODY_AT:])))
     return batch
+
+
+def renumbered(
+    batch: bytes | memoryview, *, producer_id: int, producer_epoch: int, first_sequence: int
+) -> bytearray:
+    """Returns a sound batch as another producer's; nothing but its numbering changes."""
+    copy = bytearray(batch)
+    _PRODUCER.pack_into(copy, _PRODUCER_AT, producer_id, producer_epoch, first_sequence)
+    _CRC.pack_into(copy, _BODY_CRC_AT, google_crc32c.value(bytes(memoryview(copy)[_BODY_AT:])))
+    return copy
 
 
 def record_count(batch: bytes | bytearray | memoryview) -> int:

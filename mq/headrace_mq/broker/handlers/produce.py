@@ -2,14 +2,14 @@
 PRODUCE: batches in, appended one after the other, answered when they are durable.
 
 Sits between: the dispatcher and the store. The payload of a batch is never decoded,
-but for those to the schedule.
+but for those to the schedule and of transactions.
 """
 
 import structlog
 
 from headrace_mq._net.server import Connection
+from headrace_mq.broker import schedule_delivery, transaction_delivery
 from headrace_mq.broker.peers import Peer
-from headrace_mq.broker.schedule_delivery import PRODUCER_ID
 from headrace_mq.broker.state import BrokerState
 from headrace_mq.errors import (
     BrokerError,
@@ -23,8 +23,12 @@ from headrace_mq.protocol.batch import BatchHeader, read_header, split_batches
 from headrace_mq.protocol.bodies import ProduceAnswer, Produced, encode
 from headrace_mq.protocol.frame import Frame
 from headrace_mq.protocol.scheduling import SCHEDULE_TOPIC
+from headrace_mq.protocol.transactions import TRANSACTION_TOPIC
 
 __all__ = ["produce"]
+
+# The broker's own.
+_OWN_IDS = frozenset({schedule_delivery.PRODUCER_ID, transaction_delivery.PRODUCER_ID})
 
 _log = structlog.get_logger(__name__)
 
@@ -82,10 +86,9 @@ def _append(state: BrokerState, header: BatchHeader, batch: memoryview) -> tuple
             f"a record batch has at most {state.batch_bytes_max} bytes here, this one has"
             f" {len(batch)}; send smaller batches"
         )
-    if header.producer_id == PRODUCER_ID:
+    if header.producer_id in _OWN_IDS:
         raise InvalidArgument(
-            f"producer id {PRODUCER_ID} is the broker's own, for scheduled messages; take a random"
-            " one of 63 bits"
+            f"producer id {header.producer_id} is the broker's own; take a random one of 63 bits"
         )
     try:
         retention = _admit(state, header, batch)
@@ -105,6 +108,8 @@ def _admit(state: BrokerState, header: BatchHeader, batch: memoryview) -> str:
     topic = header.queue.topic
     if topic == SCHEDULE_TOPIC:
         state.scheduler.check(header, batch)
+    elif topic == TRANSACTION_TOPIC:
+        state.transactions.check(header, batch)
     if topic not in state.topics:
         state.topics.admit((topic,))
     return state.topics.for_append(header.queue)

@@ -30,6 +30,7 @@ from headrace_mq.protocol.bodies import (
 )
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import PROTOCOL_VERSION, Frame
+from headrace_mq.protocol.transactions import TRANSACTION_TOPIC
 
 __all__ = [
     "HELD_QUEUES_MAX",
@@ -125,6 +126,8 @@ def join_group(state: BrokerState, connection: Connection, frame: Frame) -> tupl
             check_topic(topic)
         except ValueError as error:
             raise InvalidArgument(str(error)) from error
+        if topic == TRANSACTION_TOPIC:
+            raise InvalidArgument(f"nobody consumes {topic}: its messages are not sent yet")
     _check_held(request.held)
     now_ms = state.clock.monotonic_ms()
     change = state.groups.join(request, session=connection, now_ms=now_ms)

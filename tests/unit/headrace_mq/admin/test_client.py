@@ -1,6 +1,8 @@
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.broker.server import Broker
+from headrace_mq.client.checking import Decision, Undecided
 from headrace_mq.client.producer import Producer
+from headrace_mq.client.transactions import TransactionalProducer
 from headrace_mq.message import Message
 from headrace_mq.protocol.scheduling import ScheduleDescription
 
@@ -26,3 +28,17 @@ async def test_the_schedule_tells_how_many_wait_and_the_next_time(
         assert await producer.cancel(scheduled.id)
         assert not await producer.cancel(scheduled.id)
     assert (await admin.scheduled()).pending == 1
+
+
+async def test_undecided_transactions_are_counted_and_named(
+    broker: Broker, admin: AdminClient
+) -> None:
+    async def unknown(_: Undecided) -> Decision:
+        return Decision.UNKNOWN
+
+    async with TransactionalProducer(broker.address, group="g", checker=unknown) as producer:
+        transaction = await producer.begin(Message(topic="t", body=b"x"), transaction_id="order-1")
+        told = await admin.transactions()
+        assert (told.undecided, told.oldest[0].transaction_id) == (1, "order-1")
+        await transaction.rollback()
+    assert (await admin.transactions()).undecided == 0

@@ -15,11 +15,13 @@ from headrace_mq.broker.metadata import (
     schedule_file,
     topics_file,
     topics_from,
+    transactions_file,
 )
 from headrace_mq.broker.offsets import KeptOffsets
 from headrace_mq.broker.producers import KeptProducers
 from headrace_mq.broker.schedule import KeptSchedule
 from headrace_mq.broker.topics import KeptTopic, KeptTopics
+from headrace_mq.broker.transactions import KeptTransactions
 from headrace_mq.errors import DataCorrupt
 from headrace_mq.store.inspection import FoundQueue
 
@@ -29,6 +31,7 @@ FILES = [
     (offsets_file, "offsets.json", KeptOffsets({})),
     (producers_file, "producers.json", KeptProducers([])),
     (schedule_file, "schedule.json", KeptSchedule(0, [], [], None)),
+    (transactions_file, "transactions.json", KeptTransactions(0, [], [], None)),
 ]
 
 

@@ -1,0 +1,82 @@
+"""
+END_TRANSACTIONS, TAKE_CHECKS and DESCRIBE_TRANSACTIONS; to prepare transactions is to PRODUCE.
+
+Sits between: the dispatcher and the broker's transaction coordinator.
+"""
+
+import asyncio
+
+from headrace_mq._net.server import Connection
+from headrace_mq.broker.handlers.sessions import check_name
+from headrace_mq.broker.refusals import refuse
+from headrace_mq.broker.state import BrokerState
+from headrace_mq.errors import BrokerStopping, InvalidArgument, ResponseCode
+from headrace_mq.protocol.bodies import decode, encode
+from headrace_mq.protocol.frame import Frame
+from headrace_mq.protocol.transactions import (
+    Check,
+    ChecksAnswer,
+    EndTransactions,
+    TakeChecks,
+    TransactionsEnded,
+)
+
+__all__ = ["describe_transactions", "end_transactions", "take_checks"]
+
+
+def end_transactions(state: BrokerState, connection: Connection, frame: Frame) -> None:
+    """Commits and rolls back transactions; answered when that is durable.
+
+    Raises:
+        InvalidArgument: an entry names no transaction, or one of another group.
+        BrokerStopping, StoreReadOnly: nothing was done.
+    """
+    if state.stopping:
+        raise BrokerStopping("the broker is stopping and decides nothing any more; try again soon")
+    ended = state.transactions.end(decode(EndTransactions, frame.body))
+
+    def settled(outcome: asyncio.Future[TransactionsEnded]) -> None:
+        failure = outcome.exception()
+        if isinstance(failure, Exception):
+            refuse(connection, frame, failure)
+        elif not frame.is_oneway:
+            connection.gather()
+            connection.answer(ResponseCode.OK, frame.correlation, encode(outcome.result()))
+            # At once: the producer waits for it.
+            connection.flush()
+
+    ended.add_done_callback(settled)
+
+
+def take_checks(state: BrokerState, connection: Connection, frame: Frame) -> None:
+    """Answers with transactions to be asked for, as soon as there are some.
+
+    Raises:
+        InvalidArgument: a name or a time is out of its range.
+        BrokerStopping: nothing is asked any more.
+    """
+    if state.stopping:
+        raise BrokerStopping("the broker is stopping and asks nothing any more; try again soon")
+    request = decode(TakeChecks, frame.body)
+    check_name("group", request.group)
+    check_name("client", request.client_id)
+    if request.wait_ms < 0:
+        raise InvalidArgument("wait_ms of a request for checks is not negative")
+    wait_ms = min(request.wait_ms, state.settings.fetch_wait_ms_max)
+
+    def answer(checks: list[Check]) -> None:
+        timer.cancel()
+        if not frame.is_oneway:
+            connection.answer(ResponseCode.OK, frame.correlation, encode(ChecksAnswer(checks)))
+
+    timer = asyncio.get_running_loop().call_later(
+        wait_ms / 1_000, state.transactions.stop_waiting, connection, answer
+    )
+    state.transactions.take_checks(connection, request, answer)
+
+
+def describe_transactions(
+    state: BrokerState, _connection: Connection, _frame: Frame
+) -> tuple[bytes]:
+    """Answers how many transactions are undecided, and names the oldest."""
+    return (encode(state.transactions.describe()),)
