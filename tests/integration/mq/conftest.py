@@ -166,7 +166,7 @@ async def start_broker(
 
 @pytest.fixture
 async def start_child() -> AsyncIterator[Callable[..., Awaitable[Child]]]:
-    """Starts a process that runs some code."""
+    """Starts a program that says what it does, given as text, with its arguments."""
     started: list[Child] = []
 
     async def start(code: str, *arguments: str) -> Child:
@@ -196,19 +196,3 @@ async def start_consumer(
     yield start
     for consumer in started:
         await consumer.end()
-
-
-@pytest.fixture
-async def start_python() -> AsyncIterator[Callable[..., Awaitable[Child]]]:
-    """Starts a program that says what it does, given as text, with its arguments."""
-    started: list[Child] = []
-
-    async def start(code: str, *arguments: str) -> Child:
-        child = Child(code, *arguments)
-        await child.start()
-        started.append(child)
-        return child
-
-    yield start
-    for child in started:
-        await child.end()

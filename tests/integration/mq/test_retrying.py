@@ -34,7 +34,7 @@ COUNT, KILLS = 200, 4
 
 
 async def test_no_record_is_lost_however_often_the_consumer_is_killed_while_it_retries(
-    broker: Any, start_python: Any
+    broker: Any, start_child: Any
 ) -> None:
     async with Producer(broker.address) as producer:
         await producer.create_topic("t", 1)
@@ -45,7 +45,7 @@ async def test_no_record_is_lost_however_often_the_consumer_is_killed_while_it_r
     handled: set[int] = set()
     failures = 0
     for kill in range(KILLS + 1):
-        consumer = await start_python(RETRYING, broker.address)
+        consumer = await start_child(RETRYING, broker.address)
         said = 0
         while wanted - handled and (kill == KILLS or said < COUNT // 3):
             what, offset = (await consumer.heard("said")).split()
