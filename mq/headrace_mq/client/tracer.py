@@ -66,6 +66,7 @@ class Tracer:
         self._waiting: deque[tuple[str, Step]] = deque()
         self._news = asyncio.Event()
         self._sending: asyncio.Task[None] | None = None
+        self._departing: asyncio.Task[None] | None = None
         self.lost = 0
 
     async def start(self) -> None:
@@ -80,6 +81,8 @@ class Tracer:
             self._sending.cancel()
             with suppress(asyncio.CancelledError):
                 await self._sending
+            if self._departing is not None:
+                await self._departing
             await self._send_all()
         await self._producer.aclose()
 
@@ -143,7 +146,9 @@ class Tracer:
             await self._news.wait()
             await asyncio.sleep(INTERVAL_MS / 1_000)
             self._news.clear()
-            await self._send_all()
+            # What is on its way is neither lost nor sent twice by an end in the middle of it.
+            self._departing = asyncio.create_task(self._send_all(), name="message trace steps")
+            await asyncio.shield(self._departing)
 
     async def _send_all(self) -> None:
         while self._waiting:

@@ -1,5 +1,6 @@
 """Collecting steps: bounded, never in the way, and counted when lost."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -29,6 +30,8 @@ class Sending:
     def __init__(self) -> None:
         self.sent: list[tuple[str, Step | None]] = []
         self.fails = False
+        self.asked, self.may_go_on = asyncio.Event(), asyncio.Event()
+        self.may_go_on.set()
 
     async def start(self) -> None:
         pass
@@ -40,6 +43,8 @@ class Sending:
         pass
 
     async def send_columns(self, topic: str, bodies: list[bytes], *, keys: list[str]) -> None:
+        self.asked.set()
+        await self.may_go_on.wait()
         if self.fails:
             raise ConnectionLost("the broker is away")
         self.sent += zip(keys, map(decode_step, bodies), strict=True)
@@ -80,6 +85,22 @@ async def test_everything_told_is_sent_when_it_is_closed(tracer: Tracer, sending
     tracer.acknowledged(QUEUE, 0)
     await tracer.aclose()
     assert told(sending) == [("t:0:0", "delivered", 1), ("t:0:0", "begun", 1), ("t:0:0", "acknowledged", 1)]  # fmt: skip
+
+
+async def test_what_is_on_its_way_when_it_is_closed_is_sent_once(
+    tracer: Tracer, sending: Sending, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "INTERVAL_MS", 0)
+    await tracer.start()
+    sending.may_go_on.clear()
+    tracer.delivered(record(0))
+    await sending.asked.wait()
+    tracer.acknowledged(QUEUE, 0)
+    closing = asyncio.create_task(tracer.aclose())
+    await asyncio.sleep(0)
+    sending.may_go_on.set()
+    await closing
+    assert [kind for _, kind, _ in told(sending)] == ["delivered", "acknowledged"]
 
 
 async def test_a_record_is_acknowledged_once_and_only_where_it_was_delivered(
