@@ -97,7 +97,8 @@ class Queues:
         """Gives the batch the queue's next offsets; `withdraw` takes them back."""
         base = queue.index.tail
         queue.index.tail = base + header.count
-        self._queues.setdefault(header.queue, queue)
+        if not base:
+            self._queues.setdefault(header.queue, queue)
         return self._remember(header, base)
 
     def commit(self, group: Group) -> Collection[QueueRef]:
