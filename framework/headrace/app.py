@@ -9,9 +9,10 @@ import importlib
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import structlog
 from pydantic import BaseModel
@@ -22,14 +23,23 @@ from headrace._commanding.middleware import Middleware, around, check_middleware
 from headrace._domain.aggregate import Aggregate
 from headrace._domain.decider import Decider
 from headrace._domain.message import ApplicationMessage, Command, DomainEvent
-from headrace._domain.registry import Registry, Upcaster
+from headrace._domain.registering import MessageType, registries
+from headrace._domain.registry import Upcaster
 from headrace._domain.topics import CommandTopics
 from headrace._eventing.message_runner import MessageHandler, MessageRunner, message_type_of
+from headrace._projecting.event_handlers import EventHandler, EventHandlers
+from headrace._projecting.listening import check_listeners
 from headrace._projecting.process import Process
 from headrace._projecting.projection import Projection
 from headrace._projecting.workflows import ProcessManager
 from headrace.bus import CommandBus
-from headrace.errors import DefinitionError, ProcessError, ProjectionNotFound
+from headrace.errors import (
+    DefinitionError,
+    EventHandlerError,
+    HeadraceError,
+    ProcessError,
+    ProjectionNotFound,
+)
 from headrace.letters import CommandLetters
 from headrace.running import RunningApp
 from headrace.serialization import JsonSerializer
@@ -50,7 +60,8 @@ R = TypeVar("R", bound=BaseModel)
 U = TypeVar("U", bound=Upcaster)
 M = TypeVar("M", bound=Middleware)
 H = TypeVar("H", bound=MessageHandler)
-MessageType = type[Command] | type[DomainEvent] | type[ApplicationMessage]
+E = TypeVar("E", bound=EventHandler)
+P = TypeVar("P")
 Part = (
     type[Aggregate]
     | Decider[Any]
@@ -78,6 +89,7 @@ class App:
         self._aggregates: dict[str, type[Aggregate]] = {}
         self._projections: dict[str, Projection[Any]] = {}
         self._process_managers: dict[str, ProcessManager | Process[Any]] = {}
+        self._event_handlers: dict[str, EventHandlers] = {}
         self._deciders: dict[str, Decider[Any]] = {}
         self._events: dict[type[DomainEvent], None] = {}
         # Each with its handlers, which may be none.
@@ -123,6 +135,33 @@ class App:
             account.deposit(command.amount)
         """
         self._handlers.add(handler)
+        return handler
+
+    @overload
+    def on_event(self, handler: E) -> E: ...
+    @overload
+    def on_event(self, *, priority: int = 0, processor: str = "events") -> Callable[[E], E]: ...
+
+    def on_event(self, handler: Any = None, *, priority: int = 0, processor: str = "events") -> Any:
+        """Registers a handler of events, which does something in the world; an event may have many.
+
+        @app.on_event
+        async def welcome(event: Registered, context: EventContext) -> None:
+            await mails.send(event.address, key=context.event_id)
+
+        It is called at least once for every event that is of its type (`A | B` and base classes are
+        types, too), in the order of each aggregate.
+
+        Args:
+            handler: the function, where nothing else is said.
+            priority: of the handlers of one event those with the lowest are called first, all at
+                once, then the next ones.
+            processor: those of one go on together, and remember together what they have handled.
+        """
+        if handler is None:
+            return partial(self.on_event, priority=priority, processor=processor)
+        handlers = self._event_handlers.setdefault(processor, EventHandlers(processor))
+        handlers.add(handler, priority=priority)
         return handler
 
     def on_message(self, handler: H) -> H:
@@ -204,88 +243,39 @@ class App:
 
     def projection(self, name: str) -> Projection[Any]:
         """Returns a projection; raises `ProjectionNotFound`, naming those there are."""
-        try:
-            return self._projections[name]
-        except KeyError:
-            known = ", ".join(sorted(self._projections)) or "none"
-            raise ProjectionNotFound(
-                f"{self.name} has no projection {name!r}; it has: {known}"
-            ) from None
+        return _find(self._projections, name, f"{self.name} has no projection", ProjectionNotFound)
 
     def process(self, name: str) -> Process[Any]:
-        """Returns a process; raises `ProcessError`, naming those there are."""
-        found = self._process_managers.get(name)
-        if not isinstance(found, Process):
-            processes = [
-                one.name for one in self._process_managers.values() if isinstance(one, Process)
-            ]
-            known = ", ".join(sorted(processes)) or "none"
-            raise ProcessError(f"{self.name} has no process {name!r} with a state; it has: {known}")
-        return found
+        """Returns a process with a state; raises `ProcessError`, naming those there are."""
+        found = {
+            each.name: each for each in self._process_managers.values() if isinstance(each, Process)
+        }
+        return _find(found, name, f"{self.name} has no process with a state", ProcessError)
+
+    def event_handlers(self, processor: str) -> EventHandlers:
+        """Returns the handlers of a processor; raises `EventHandlerError`, naming those there are."""
+        missing = f"{self.name} has no event handlers"
+        return _find(self._event_handlers, processor, missing, EventHandlerError)
+
+    @property
+    def _listeners(self) -> list[Any]:
+        parts = (self._projections, self._process_managers, self._event_handlers)
+        return [each for some in parts for each in some.values()]
 
     @property
     def serializer(self) -> JsonSerializer:
         """A serializer that knows every message type of the application."""
-        commands: Registry[Command] = Registry("command")
-        events: Registry[DomainEvent] = Registry("event")
-        for command_type in self.command_types:
-            commands.add(command_type)
-        for aggregate in self._aggregates.values():
-            for event_type in aggregate.event_types():
-                events.add(event_type)
-        for event_type in self._events:
-            events.add(event_type)
-        messages: Registry[ApplicationMessage] = Registry("application message")
-        for told in self._messages:
-            messages.add(told)
-        for message_type, version, function in self._upcasters:
-            known = (
-                commands
-                if issubclass(message_type, Command)
-                else messages
-                if issubclass(message_type, ApplicationMessage)
-                else events
-            )
-            if not known.knows(message_type):
-                raise DefinitionError(
-                    f"the upcaster of {message_type.__name__} version {version} leads nowhere:"
-                    f" nothing of {self.name} handles or applies {message_type.__name__}"
-                )
-            known.upcast(message_type.message_name, version, function)
-        # Events are kept for ever, commands only until they are handled.
-        events.check(every_version=True)
-        commands.check(every_version=False)
+        applied = (each for some in self._aggregates.values() for each in some.event_types())
+        commands, events, messages = registries(
+            self.name,
+            commands=self.command_types,
+            events=[*applied, *self._events],
+            messages=self._messages,
+            upcasters=self._upcasters,
+        )
         CommandTopics(self.name, self.command_types)  # Raises where it cannot be said.
-        self._check_reactions(set(events), set(commands))
+        check_listeners(self.name, self._listeners, events=set(events), commands=set(commands))
         return JsonSerializer(commands, events, messages)
-
-    def _check_reactions(
-        self, events: set[type[DomainEvent]], commands: set[type[Command]]
-    ) -> None:
-        """Finds what listens for messages that nobody sends, before anything runs."""
-        for projection in self._projections.values():
-            for event_type in projection.event_types:
-                met = [each for each in events if issubclass(each, event_type)]
-                if not met:
-                    raise DefinitionError(
-                        f"projection {projection.name} folds {event_type.__name__}, which no"
-                        f" aggregate of {self.name} applies; add its aggregate with app.add(…)"
-                    )
-                for each in met:
-                    projection.check(each)
-        for manager in self._process_managers.values():
-            for event_type in manager.event_types:
-                if any(issubclass(each, event_type) for each in events):
-                    continue
-                raise DefinitionError(
-                    f"process manager {manager.name} reacts to {event_type.__name__}, which no"
-                    f" aggregate of {self.name} applies; add its aggregate with app.add(…)"
-                )
-            for command_type in manager.rejected_types - commands:
-                raise DefinitionError(
-                    f"process manager {manager.name} reacts to the rejection of"
-                    f" {command_type.__name__}, which has no handler; add one with @app.handles"
-                )
 
     @asynccontextmanager
     async def client(self, settings: Settings) -> AsyncIterator[CommandBus]:
@@ -331,6 +321,7 @@ class App:
             name=self.name,
             projections=self._projections,
             managers=self._process_managers.keys(),
+            processors=self._event_handlers.keys(),
             read_models=read_models,
             transport=transport,
         )
@@ -376,6 +367,7 @@ class App:
             running.watch = Watch(
                 app_name=self.name,
                 projections=self._projections,
+                processors=self._event_handlers,
                 read_models=read_models,
                 transport=transport,
                 serializer=serializer,
@@ -417,33 +409,26 @@ class App:
         from headrace._projecting.reacting import reaction
         from headrace._projecting.runner import ProjectionRunner
 
+        parts: dict[str, Any] = {
+            "app_name": self.name,
+            "read_models": running.read_models,
+            "store": running.store,
+            "transport": transport,
+            "serializer": serializer,
+            "settings": settings,
+        }
         running.projections = [
-            ProjectionRunner(
-                projection=projection,
-                app_name=self.name,
-                read_models=running.read_models,
-                store=running.store,
-                transport=transport,
-                serializer=serializer,
-                settings=settings,
-            )
+            ProjectionRunner(projection=projection, **parts)
             for projection in self._projections.values()
         ]
         runners: list[tuple[str, Callable[[], Awaitable[None]]]] = [
             (f"projection {each.name}", each.run) for each in running.projections
         ]
-        for manager in self._process_managers.values():
-            run = reaction(
-                manager,
-                read_models=running.read_models,
-                store=running.store,
-                app_name=self.name,
-                transport=transport,
-                bus=running.bus,
-                serializer=serializer,
-                settings=settings,
-            )
-            runners.append((f"process manager {manager.name}", run))
+        for name, handlers in self._event_handlers.items():
+            runners.append((f"event handlers {name}", reaction(handlers, **parts)))
+        for name, manager in self._process_managers.items():
+            run = reaction(manager, bus=running.bus, **parts)
+            runners.append((f"process manager {name}", run))
         processor = CommandProcessor(
             name=self.name,
             handlers=self.handlers,
@@ -487,6 +472,13 @@ def load_app(path: str) -> App:
     if not isinstance(app, App):
         raise DefinitionError(f"{path!r}: {module_name} has no App called {attribute!r}")
     return app
+
+
+def _find(table: Mapping[str, P], name: str, missing: str, error: type[HeadraceError]) -> P:
+    if name not in table:
+        known = ", ".join(sorted(table)) or "none"
+        raise error(f"{missing} {name!r}; it has: {known}")
+    return table[name]
 
 
 def _bind(table: dict[str, Any], name: str, part: Any, kind: str) -> None:

@@ -175,7 +175,7 @@ class CommandBus:
             items: text values handed on to the events.
             timeout_ms: how long to wait; `result_timeout_ms` of the settings by default.
             wait_for: "executed"; or projections, until these have folded what the command did; or
-                "handled", until all projections and process managers have.
+                "handled", until all projections, process managers and event handlers have.
 
         Raises:
             CommandTimeout: no result came in time: the outcome is unknown.

@@ -18,6 +18,7 @@ Every error that the framework raises on purpose.
     │   └── RebuildRunning          another rebuild of the projection is under way
     ├── ProcessError                an instance of a process cannot be taken up again
     │   └── InstanceNotFound        the process has no such instance, or it is not parked
+    ├── EventHandlerError           event handlers have not handled an event
     └── ExtraMissing                an optional dependency is not installed; says which extra
 
 Programmer errors (`TypeError`, `ValueError`) are not in the family.
@@ -32,6 +33,7 @@ __all__ = [
     "CommandTimeout",
     "DefinitionError",
     "DomainError",
+    "EventHandlerError",
     "ExtraMissing",
     "HeadraceError",
     "InstanceNotFound",
@@ -128,6 +130,10 @@ class ProcessError(HeadraceError):
 
 class InstanceNotFound(ProcessError):
     """The process has no such instance, or it is not parked."""
+
+
+class EventHandlerError(HeadraceError):
+    """Event handlers have not handled an event, or there are none of that name."""
 
 
 class ExtraMissing(HeadraceError):

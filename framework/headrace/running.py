@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import structlog
 from pydantic import BaseModel
 
+from headrace._projecting.event_handlers import EventHandlers
 from headrace._projecting.projection import Projection
 from headrace.bus import CommandBus, CommandResult
 from headrace.letters import CommandLetters
 
 if TYPE_CHECKING:  # both load a database driver: only when an application runs
+    from headrace._projecting.handler_letters import HandlerLetters
     from headrace._projecting.processes import Processes
     from headrace._projecting.read_models import ProjectionReader, ReadModels
     from headrace._projecting.runner import ProjectionRunner
@@ -69,6 +71,12 @@ class RunningApp:
         from headrace._projecting.processes import Processes
 
         return Processes(self.read_models)
+
+    def handler_letters(self, handlers: EventHandlers) -> "HandlerLetters":
+        """Returns what handlers have parked; `App.event_handlers` knows them by name."""
+        from headrace._projecting.handler_letters import HandlerLetters
+
+        return HandlerLetters(handlers, self.read_models, self.store)
 
     async def seen(
         self, projection: Projection[Any], result: CommandResult, *, timeout_ms: int = 10_000

@@ -1,21 +1,23 @@
 """
-Waiting until what a command did has been handled: by projections, by process managers.
+Waiting until what a command did has been handled: by projections, process managers, event handlers.
 
 By position, with no barrier for anybody else: a projection is asked for the version of the command's
-aggregate that it has folded, a process manager's consumer group for the offset of the command's
-events in their queue.
+aggregate that it has folded, event handlers for the one that they have handled, a process manager's
+consumer group for the offset of the command's events in their queue.
 
 Sits between: the command bus, which waits for more than the result, and read models and the queue.
 """
 
 import asyncio
 from collections.abc import Collection, Mapping
+from functools import partial
 from typing import Any, Final
 
 from headrace._projecting.projection import Projection
 from headrace._projecting.read_models import ReadModels
+from headrace._projecting.standings import Standings
 from headrace.bus import HANDLED, CommandResult
-from headrace.errors import DefinitionError
+from headrace.errors import DefinitionError, EventHandlerError
 from headrace.transports.base import Transport
 
 __all__ = ["Handling"]
@@ -33,6 +35,7 @@ class Handling:
         name: the application's name.
         projections: its projections by name.
         managers: the names of its process managers.
+        processors: the names of its event handlers.
         read_models: where the projections' tables are.
         transport: knows the groups' offsets.
     """
@@ -43,12 +46,14 @@ class Handling:
         name: str,
         projections: Mapping[str, Projection[Any]],
         managers: Collection[str],
+        processors: Collection[str],
         read_models: ReadModels,
         transport: Transport,
     ) -> None:
         self._name = name
         self._projections = projections
         self._managers = managers
+        self._processors = processors
         self._read_models = read_models
         self._transport = transport
 
@@ -62,22 +67,26 @@ class Handling:
                 )
 
     async def wait(self, result: CommandResult, names: Collection[str], *, timeout_ms: int) -> None:
-        """Returns when projections have folded, and process managers seen, what a command did.
+        """Returns when projections have folded, and the others handled, what a command did.
 
         Args:
             result: of the command.
-            names: of projections; `HANDLED` stands for all of them and all process managers.
+            names: of projections; `HANDLED` stands for all of them, and for all process managers
+                and event handlers.
             timeout_ms: how long to wait at most.
 
         Raises:
             ProjectionError: a projection has not in time, or has parked the aggregate.
-            TimeoutError: a process manager has not in time.
+            EventHandlerError: event handlers have parked the aggregate.
+            TimeoutError: a process manager, or event handlers, have not in time.
         """
         everything = HANDLED in names
         async with asyncio.timeout(timeout_ms / 1_000), asyncio.TaskGroup() as waits:
             if result.version is not None:
                 for name in self._projections if everything else names:
                     waits.create_task(self._folded(self._projections[name], result, timeout_ms))
+                for name in self._processors if everything else ():
+                    waits.create_task(self._handled(name, result.aggregate_id, result.version))
             if everything and result.place is not None:
                 for name in self._managers:
                     waits.create_task(self._seen(f"{self._name}.process.{name}", result.place))
@@ -89,6 +98,22 @@ class Handling:
         await self._read_models.wait_for_version(
             projection, result.aggregate_id, result.version, timeout_ms=timeout_ms
         )
+
+    async def _handled(self, processor: str, aggregate_id: str, version: int) -> None:
+        read = partial(Standings(processor).read, aggregate_ids=[aggregate_id])
+        pause_ms = _LOOK_MS_MIN
+        while True:
+            async with self._read_models.snapshot() as connection:
+                versions, parked = await connection.run_sync(read)
+            if versions.get(aggregate_id, 0) >= version:
+                return
+            if parked:
+                raise EventHandlerError(
+                    f"the event handlers {processor} have parked {aggregate_id}; `headrace handler"
+                    f" letters --processor {processor}` tells why"
+                )
+            await asyncio.sleep(pause_ms / 1_000)
+            pause_ms = min(2 * pause_ms, _LOOK_MS_MAX)
 
     async def _seen(self, group: str, place: tuple[int, int]) -> None:
         topic = f"{self._name}.events"

@@ -1,5 +1,5 @@
 """
-Event topic to read models and process managers: the event side.
+Event topic to read models, process managers and event handlers: the event side.
 
     projection   what a read model is           shape     the columns its row model stands for
     folding      events → row changes           gate      each version once and in order
@@ -11,6 +11,9 @@ Event topic to read models and process managers: the event side.
     process      one with a state per instance  instance_runner its loop
     instances    one batch in one transaction   stuck     parked instances taken up again
     processes    what runs, what stands still   reacting  which loop a manager runs in
+    event_handlers what calls what            handler_runner  their loop
+    calling      a stream through handlers    standings what they have handled, and parked
+    handler_letters  parked ones taken up     listening what waits in vain
     lag          how far behind projections are heartbeat beats, so that the lag is true
     alarms       parked aggregates, told        watching  all three, for an application
 

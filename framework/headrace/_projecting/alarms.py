@@ -4,7 +4,7 @@ Alarms about parked aggregates: so many, or for so long.
     looked at every `alarm_check_ms` ─▶ begins: a warning in the log ─▶ ends: a line in the log
                                         while it holds: in `current`, for `GET /health`
 
-Sits between: the letters of an application's projections, and whoever watches. Mends nothing.
+Sits between: the letters of an application's projections and event handlers, and whoever watches. Mends nothing.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ class Alarm:
     """Something that somebody should look at.
 
     Attributes:
-        projection: whose letters.
+        projection: whose letters; "handlers:NAME" for event handlers.
         kind: "letters": too many; "oldest letter": one is too old.
         value: how many, or its age in ms.
         bound: from which value on there is an alarm.
@@ -51,7 +51,7 @@ class Alarms:
     """Watches the letters of projections.
 
     Args:
-        projections: their names.
+        projections: their names; those of event handlers as `Standings` has them.
         read_models: where the letters are.
         settings: the bounds.
         clock: tells ages.
@@ -112,10 +112,12 @@ class Alarms:
         letters, live = projection_letters.c, projections.c
         query = (
             select(letters.name, func.count(), func.min(letters.parked_at, type_=UtcDateTime()))
-            .join(
-                projections, (live.name == letters.name) & (live.generation == letters.generation)
+            .outerjoin(projections, live.name == letters.name)
+            # Event handlers have no row there, and letters of the generation 0.
+            .where(
+                letters.name.in_(self._names),
+                letters.generation == func.coalesce(live.generation, 0),
             )
-            .where(letters.name.in_(self._names))
             .group_by(letters.name)
             .order_by(letters.name)
         )

@@ -42,7 +42,15 @@ from headrace.stores.base import EventStore
 from headrace.stores.tables import projection_letters, projection_versions
 from headrace.transports.base import Incoming, QueueId
 
-__all__ = ["ERROR_CHARACTERS_MAX", "Full", "Letter", "Letters", "is_parked", "park"]
+__all__ = [
+    "ERROR_CHARACTERS_MAX",
+    "Full",
+    "Letter",
+    "Letters",
+    "is_parked",
+    "park",
+    "read_letters",
+]
 
 # Of a sentence kept with a letter: enough for the event, the fold and what it said.
 ERROR_CHARACTERS_MAX: Final = 2_000
@@ -298,9 +306,10 @@ def _of(target: Target[Any]) -> tuple[Any, Any]:
     return columns.name == target.projection.name, columns.generation == target.generation
 
 
-def _read(
-    connection: Connection, *, target: Target[Any], aggregate_id: str | None = None
+def read_letters(
+    connection: Connection, name: str, generation: int, aggregate_id: str | None = None
 ) -> list[Letter]:
+    """Returns the letters of a generation, the oldest first; those of one aggregate if given."""
     letters, versions = projection_letters.c, projection_versions.c
     query = (
         select(projection_letters, func.coalesce(versions.version, 0).label("version"))
@@ -311,7 +320,7 @@ def _read(
             & (versions.generation == letters.generation)
             & (versions.aggregate_id == letters.aggregate_id),
         )
-        .where(*_of(target))
+        .where(letters.name == name, letters.generation == generation)
         .order_by(letters.parked_at, letters.aggregate_id)
     )
     if aggregate_id is not None:
@@ -329,6 +338,12 @@ def _read(
         )
         for row in connection.execute(query).mappings()
     ]
+
+
+def _read(
+    connection: Connection, *, target: Target[Any], aggregate_id: str | None = None
+) -> list[Letter]:
+    return read_letters(connection, target.projection.name, target.generation, aggregate_id)
 
 
 def _release(

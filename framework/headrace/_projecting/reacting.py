@@ -1,12 +1,14 @@
 """
-Which loop a process manager runs in: with states, or without.
+Which loop runs what reacts to events: process managers with states or without, and event handlers.
 
-Sits between: the application and the two loops.
+Sits between: the application and the loops.
 """
 
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from headrace._projecting.event_handlers import EventHandlers
+from headrace._projecting.handler_runner import EventHandlerRunner
 from headrace._projecting.instance_runner import ProcessRunner
 from headrace._projecting.process import Process
 from headrace._projecting.process_runner import ProcessManagerRunner
@@ -18,20 +20,23 @@ __all__ = ["reaction"]
 
 
 def reaction(
-    manager: ProcessManager | Process[Any],
+    reacting: ProcessManager | Process[Any] | EventHandlers,
     *,
     read_models: ReadModels,
     store: EventStore,
     **parts: Any,
 ) -> Callable[[], Awaitable[None]]:
-    """Returns the loop of a process manager.
+    """Returns the loop of what reacts to events.
 
     Args:
-        manager: whose.
-        read_models: the database that keeps instances.
-        store: has what instances have seen.
-        parts: what both kinds of loops take.
+        reacting: whose.
+        read_models: the database that keeps instances, and versions that were handled.
+        store: has what instances have seen, and what is missing in the topic.
+        parts: what all kinds of loops take, and the bus that process managers take as well.
     """
-    if isinstance(manager, ProcessManager):
-        return ProcessManagerRunner(manager=manager, **parts).run
-    return ProcessRunner(process=manager, read_models=read_models, store=store, **parts).run
+    if isinstance(reacting, ProcessManager):
+        return ProcessManagerRunner(manager=reacting, **parts).run
+    parts |= {"read_models": read_models, "store": store}
+    if isinstance(reacting, EventHandlers):
+        return EventHandlerRunner(handlers=reacting, **parts).run
+    return ProcessRunner(process=reacting, **parts).run

@@ -4,7 +4,7 @@ What watches the event side of a running application: lag, heartbeats, alarms.
 Sits between: the application, which runs it, and readiness, health and whoever asks.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from headrace._projecting.alarms import Alarms
@@ -12,6 +12,7 @@ from headrace._projecting.heartbeat import Heart
 from headrace._projecting.lag import Lags
 from headrace._projecting.projection import Projection
 from headrace._projecting.read_models import ReadModels
+from headrace._projecting.standings import Standings
 from headrace.serialization import Serializer
 from headrace.settings import Settings
 from headrace.transports.base import Transport
@@ -29,6 +30,7 @@ class Watch:
     Args:
         app_name: names the event topic.
         projections: by name.
+        processors: the names of its event handlers.
         read_models: where they are.
         transport: where the topic is.
         serializer: encodes heartbeats.
@@ -40,6 +42,7 @@ class Watch:
         *,
         app_name: str,
         projections: Mapping[str, Projection[Any]],
+        processors: Iterable[str] = (),
         read_models: ReadModels,
         transport: Transport,
         serializer: Serializer,
@@ -52,7 +55,11 @@ class Watch:
             read_models=read_models,
             transport=transport,
         )
-        self.alarms = Alarms(projections=projections, read_models=read_models, settings=settings)
+        self.alarms = Alarms(
+            projections=[*projections, *(Standings(each).name for each in processors)],
+            read_models=read_models,
+            settings=settings,
+        )
         self._heart = Heart(
             app_name=app_name,
             transport=transport,

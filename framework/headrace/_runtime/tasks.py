@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import structlog
 
-__all__ = ["TaskSet", "finish"]
+__all__ = ["FINISH_MS_MAX", "TaskSet", "finish"]
 
 T = TypeVar("T")
 

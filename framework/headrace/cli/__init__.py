@@ -16,6 +16,7 @@ from headrace.cli import (
     db,
     events,
     group,
+    handler,
     message,
     process,
     producer,
@@ -46,6 +47,7 @@ def _command_line() -> typer.Typer:
     command_line.add_typer(command.commands, name="command")
     command_line.add_typer(projection.commands, name="projection")
     command_line.add_typer(process.commands, name="process")
+    command_line.add_typer(handler.commands, name="handler")
     command_line.add_typer(db.commands, name="db")
     command_line.add_typer(topic.commands, name="topic")
     command_line.add_typer(group.commands, name="group")

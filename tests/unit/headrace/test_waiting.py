@@ -14,6 +14,7 @@ from headrace._projecting.projection import Projection
 from headrace._projecting.workflows import ProcessManager
 from headrace.app import App, RunningApp
 from headrace.errors import DefinitionError, DomainError, NotYetHandled
+from headrace.settings import Settings
 
 
 class Count(Command):
@@ -147,3 +148,34 @@ async def test_a_projection_of_another_application_is_refused(running):
     other = Projection("others", row=Total, key="counter_id")
     with pytest.raises(DefinitionError, match="counters has no projection 'others'"):
         await running.bus.execute(Count(counter_id="c"), wait_for=[other])
+
+
+@pytest.fixture
+async def mailing(tmp_path) -> AsyncIterator[tuple[RunningApp, list[int]]]:
+    """Counters with an event handler that notes, and fails at 13."""
+    app = counters()
+    sent: list[int] = []
+
+    @app.on_event(processor="mail")
+    async def mail(event: Counted, context: EventContext) -> None:
+        if event.by == 13:
+            raise ValueError("13")
+        sent.append(event.by)
+
+    read_models = f"sqlite:///{tmp_path / 'read.db'}"
+    async with app.run_local(Settings(read_models=read_models, error_retries_max=0)) as running:
+        yield running, sent
+
+
+async def test_handled_means_that_event_handlers_have_done_their_work(mailing):
+    running, sent = mailing
+    for by in (1, 2, 3):
+        result = await running.bus.execute(Count(counter_id=f"c-{by}", by=by), wait_for="handled")
+        assert (result.ok, sent[-1]) == (True, by)
+
+
+async def test_one_who_waits_for_event_handlers_that_have_parked_is_told(mailing):
+    running, sent = mailing
+    with pytest.raises(NotYetHandled, match="event handlers mail have parked c") as late:
+        await running.bus.execute(Count(counter_id="c", by=13), wait_for="handled")
+    assert (late.value.result.version, sent) == (1, [])

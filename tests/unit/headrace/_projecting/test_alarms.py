@@ -1,14 +1,17 @@
 """Alarms by count and age of letters, on a clock that is moved by hand."""
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
 from sqlalchemy import delete
 
 from headrace._projecting.alarms import Alarm, Alarms
+from headrace._projecting.standings import Standings
 from headrace.settings import Settings
 from headrace.stores.tables import projection_letters
+from headrace.transports.base import Incoming
 
 SETTINGS = Settings(letters_alarm_count=2, letters_alarm_age_ms=60_000, alarm_check_ms=1)
 
@@ -99,3 +102,22 @@ async def test_a_database_that_is_away_is_looked_at_again(
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert logs[0]["event"] == "letters could not be looked at"
+
+
+async def test_event_handlers_have_alarms_too(read_models: Any, clock: Any) -> None:
+    alarms = Alarms(
+        projections=["handlers:mail"], read_models=read_models, settings=SETTINGS, clock=clock
+    )
+    for aggregate_id in ("a", "b"):
+        await read_models.transact(
+            partial(
+                Standings("mail").park,
+                message=Incoming(("shop.events", 0), 1, aggregate_id, "", {}, b""),
+                version=0,
+                error="no",
+                now=clock.now(),
+                letters_max=9,
+            )
+        )
+    await alarms.look()
+    assert alarms.current == (Alarm(projection="handlers:mail", kind="letters", value=2, bound=2),)

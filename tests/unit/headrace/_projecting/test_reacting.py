@@ -1,14 +1,16 @@
-"""Each kind of process manager gets its own loop."""
+"""Each kind of what reacts to events gets its own loop."""
 
 from typing import Any
 
+from headrace._projecting.event_handlers import EventHandlers
+from headrace._projecting.handler_runner import EventHandlerRunner
 from headrace._projecting.instance_runner import ProcessRunner
 from headrace._projecting.process_runner import ProcessManagerRunner
 from headrace._projecting.reacting import reaction
 from headrace._projecting.workflows import ProcessManager
 
 
-def test_a_process_gets_a_loop_with_states_and_a_process_manager_one_without(
+def test_processes_process_managers_and_event_handlers_have_loops_of_their_own(
     sqlite_models: Any, store: Any, transport: Any, serializer: Any, settings: Any,
     make_process: Any,
 ) -> None:  # fmt: skip
@@ -17,11 +19,12 @@ def test_a_process_gets_a_loop_with_states_and_a_process_manager_one_without(
         "store": store,
         "app_name": "shop",
         "transport": transport,
-        "bus": None,
         "serializer": serializer,
         "settings": settings,
     }
-    with_states: Any = reaction(make_process(), **parts)
-    without: Any = reaction(ProcessManager("other"), **parts)
+    with_states: Any = reaction(make_process(), bus=None, **parts)
+    without: Any = reaction(ProcessManager("other"), bus=None, **parts)
     assert isinstance(with_states.__self__, ProcessRunner)
     assert isinstance(without.__self__, ProcessManagerRunner)
+    handlers: Any = reaction(EventHandlers("mail"), **parts)
+    assert isinstance(handlers.__self__, EventHandlerRunner)

@@ -177,7 +177,7 @@ def test_ended_instances_are_counted_and_pruned(shop: Any, ask: Any) -> None:
 
 
 def test_mistakes_are_told(shop: Any, ask: Any) -> None:
-    with pytest.raises(ProcessError, match="shop has no process 'others' with a state"):
+    with pytest.raises(ProcessError, match="shop has no process with a state 'others'"):
         ask("retry", "others")
     with pytest.raises(InstanceNotFound, match="'good' of process deliveries is not parked"):
         ask("skip", "deliveries", "good")
