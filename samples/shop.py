@@ -20,6 +20,9 @@ __all__ = ["ORDERS_TAKEN", "Shop"]
 
 ORDERS_TAKEN = "orders-taken"
 
+# One writes at a time; the others wait for so long at most.
+_BUSY_S = 60
+
 _TABLE = (
     "CREATE TABLE IF NOT EXISTS orders (id TEXT PRIMARY KEY, item TEXT, taken INTEGER NOT NULL)"
 )
@@ -76,5 +79,6 @@ class Shop:
         return Decision.COMMIT if taken else Decision.ROLLBACK
 
     def _run(self, statement: str, *values: str) -> list[tuple[str]]:
-        with closing(sqlite3.connect(self._database)) as connection, connection:
+        opened = sqlite3.connect(self._database, timeout=_BUSY_S)
+        with closing(opened) as connection, connection:
             return connection.execute(statement, values).fetchall()

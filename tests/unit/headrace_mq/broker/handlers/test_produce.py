@@ -252,7 +252,8 @@ async def test_a_broker_that_starts_on_a_full_disk_refuses_from_the_first_messag
     assert (await client.produce(batch("t", 0))).results[0].code == ResponseCode.STORE_FULL
 
 
-async def test_the_brokers_own_producer_id_is_refused(client, batch) -> None:
-    answer = await client.produce(batch(producer_id=1), batch(producer_id=2))
-    assert [result.code for result in answer.results] == [ResponseCode.INVALID_ARGUMENT, 0]
+async def test_the_brokers_own_producer_ids_are_refused(client, batch) -> None:
+    answer = await client.produce(*(batch(producer_id=number) for number in (1, 2, 3)))
+    refused = ResponseCode.INVALID_ARGUMENT
+    assert [result.code for result in answer.results] == [refused, refused, 0]
     assert "producer id 1" in answer.results[0].sentence
