@@ -83,6 +83,13 @@ class Child:
                 return line.removeprefix(f"{word} ").strip()
         raise AssertionError(f"the process ended without saying {word!r}")
 
+    def rest(self, word: str) -> list[str]:
+        """What it said after that word before it ended, and nobody has heard yet."""
+        lines = [self._lines.get_nowait() for _ in range(self._lines.qsize())]
+        return [
+            line.removeprefix(f"{word} ").strip() for line in lines if line.startswith(f"{word} ")
+        ]
+
     def send(self, number: int) -> None:
         """Sends a signal to this process alone."""
         self._process.send_signal(number)
