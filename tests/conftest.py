@@ -20,8 +20,13 @@ from hypothesis import settings as hypothesis_settings
 from sqlalchemy import make_url
 
 # A busy machine says nothing about the code: no example has a deadline, and none is drawn too slowly.
+# Nor do others' changes: a test has the same examples each time. `--hypothesis-profile explore`
+# draws new ones.
 hypothesis_settings.register_profile(
-    "suite", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "suite", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+hypothesis_settings.register_profile(
+    "explore", hypothesis_settings.get_profile("suite"), derandomize=False
 )
 hypothesis_settings.load_profile("suite")
 
