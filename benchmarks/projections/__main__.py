@@ -6,7 +6,8 @@ How fast events become rows, beside what this machine can do and what a peer doe
 
     live     a backlog folded by the live runner into PostgreSQL and SQLite: 10,000 keys, 1 key, and
              3 and 6 projections in one process
-    lag      1,000 events a second, paced: from sending to the end of the transaction
+    lag      1,000 events a second, paced: from sending to the end of the transaction, and its parts:
+             the queue until the message is in the process, waiting for a batch, applying it
     rebuild  without Spark; `bare` is the least work that gives the same rows; 3 projections in one
              pass, and apart from each other
     peer     the projection runner of `eventsourcing`, in PostgreSQL (extra `peers`)
@@ -42,6 +43,9 @@ TOPIC = "bench.events"
 QUEUES = 4
 SENT_TOGETHER = 1_000
 LAG_PER_SECOND = 1_000
+# All of it; from sending to arriving in the process; from there to the batch that takes it; from
+# there to the end of the batch's transaction.
+LAG_PARTS = ("", "queue_", "waiting_", "applying_")
 # It flushes the disk for each of them.
 PEER_EVENTS_MAX = 3_000
 
@@ -180,7 +184,8 @@ async def report(case: Case, where: str, pid: int | None, asked: argparse.Namesp
         "events": case.events,
     }  # fmt: skip
     if case.task == "lag":
-        line |= {name: round(median(name), 2) for name in ("p50_ms", "p99_ms")}
+        parts = [f"{part}{cut}" for part in LAG_PARTS for cut in ("p50_ms", "p99_ms")]
+        line |= {name: round(median(name), 2) for name in parts}
         events -= case.events // 5
     else:
         line["per_second"] = round(events / median("seconds"))

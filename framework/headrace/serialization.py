@@ -38,7 +38,7 @@ from headrace._domain.message import (
     MessageContext,
 )
 from headrace._domain.registry import Registry
-from headrace._domain.stream import EventStream, Rejection
+from headrace._domain.stream import EventStream, Rejection, stream_of
 from headrace.errors import SerializationError, UnknownMessageType
 
 __all__ = ["CommandEnvelope", "JsonSerializer", "Serializer", "decode_result", "encode_result"]
@@ -289,24 +289,23 @@ class JsonSerializer:
             wire = _decode_stream(data)
         except msgspec.DecodeError as error:
             raise SerializationError(f"an event stream does not decode: {error}") from error
-        return EventStream(
-            aggregate_type=wire.aggregate_type,
-            aggregate_id=wire.aggregate_id,
-            version=wire.version,
-            command_id=wire.command_id,
-            correlation_id=wire.correlation_id,
-            recorded_at=wire.recorded_at.astimezone(UTC),
-            events=tuple(
-                _validate(*self._events.resolve(event.name, event.version, event.data))
-                for event in wire.events
-            ),
-            messages=tuple(
-                _validate(*self._messages.resolve(message.name, message.version, message.data))
-                for message in wire.messages or ()
-            ),
-            result=wire.result,
-            items=wire.items,
-            rejection=None if wire.rejection is None else self._rejection(wire.rejection),
+        events, messages = self._events.resolve, self._messages.resolve
+        return stream_of(
+            wire.aggregate_type,
+            wire.aggregate_id,
+            wire.version,
+            wire.command_id,
+            wire.correlation_id,
+            wire.recorded_at.astimezone(UTC),
+            tuple([_validate(*events(each.name, each.version, each.data)) for each in wire.events]),
+            tuple(
+                [_validate(*messages(each.name, each.version, each.data)) for each in wire.messages]
+            )
+            if wire.messages
+            else (),
+            wire.result,
+            wire.items,
+            None if wire.rejection is None else self._rejection(wire.rejection),
         )
 
     def encode_message(self, message: ApplicationMessage, context: MessageContext) -> bytes:
@@ -374,7 +373,8 @@ class JsonSerializer:
             stream = self.decode_stream(data)
             if len(data) <= REMEMBERED_BYTES_MAX:
                 self._published[data] = stream
-                _forget_oldest(self._published)
+                if len(self._published) > REMEMBERED_MAX:
+                    self._published.popitem(last=False)
         return stream
 
 

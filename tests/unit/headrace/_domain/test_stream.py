@@ -1,11 +1,12 @@
 """A stream is events with a version, or a rejection without."""
 
+import dataclasses
 from datetime import UTC, datetime
 
 import pytest
 
 from headrace._domain.message import ApplicationMessage, DomainEvent
-from headrace._domain.stream import EventStream, Rejection
+from headrace._domain.stream import EventStream, Rejection, stream_of
 
 
 class Counted(DomainEvent):
@@ -76,3 +77,21 @@ def test_messages_stand_beside_events_or_alone_each_with_an_id_of_its_own():
     assert alone.contexts() == []
     ((message, context),) = alone.message_contexts()
     assert (message, context.correlation_id, context.items) == (Told(), "c-0", {"trace": "t"})
+
+
+def values_of(made: EventStream) -> list[object]:
+    return [getattr(made, field.name) for field in dataclasses.fields(EventStream)]
+
+
+def test_a_stream_of_values_is_the_stream_with_these_fields():
+    for made in (stream(), stream(version=None, events=(), rejection=REJECTION)):
+        again = stream_of(*values_of(made))
+        assert (again, type(again)) == (made, EventStream)
+        assert again.contexts() == made.contexts()
+
+
+def test_values_that_are_no_stream_are_refused():
+    with pytest.raises(ValueError, match="a version and events, or neither"):
+        stream_of(*values_of(stream())[:2], None, *values_of(stream())[3:])
+    with pytest.raises(ValueError, match="shorter"):
+        stream_of(*values_of(stream())[:-1])
