@@ -1,11 +1,12 @@
 """The event topic by offsets, from a real broker."""
 
+from contextlib import aclosing
 from typing import Any
 
 import pytest
 
 from headrace.errors import ProjectionError
-from headrace.rebuilding.topic import EventTopic, versions_before
+from headrace.rebuilding.topic import EventTopic, Portion, versions_before
 
 
 async def test_ranges_and_messages_are_those_of_the_broker(event_broker: Any, ledger: Any) -> None:
@@ -55,6 +56,19 @@ async def test_columns_are_those_of_the_messages(event_broker: Any, ledger: Any)
     assert [offset for each in portions for offset in each.offsets] == [m.offset for m in messages]
     assert [body for each in portions for body in each.bodies] == [m.body for m in messages]
     assert [portion async for portion in topic.bodies(queue, 5, 5)] == []
+    whole = Portion([7, 8, 9], [b"a", b"b", b"c"])
+    assert list(whole.pieces(2)) == [Portion([7, 8], [b"a", b"b"]), Portion([9], [b"c"])]
+
+
+async def test_reading_ends_with_whoever_stops_early(event_broker: Any, ledger: Any) -> None:
+    await event_broker.publish(
+        *[ledger.stream("a", version, ledger.Ended()) for version in range(1, 8)]
+    )
+    topic = EventTopic(event_broker.address, ledger.topic_name, messages_max=2)
+    for queue, (_, end) in (await topic.ranges()).items():
+        if end:
+            async with aclosing(topic.bodies(queue, 0, end)) as portions:
+                assert len((await anext(portions)).bodies) == 2
 
 
 async def test_what_the_broker_cannot_give_is_a_sentence(event_broker: Any, ledger: Any) -> None:
