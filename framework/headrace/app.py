@@ -363,6 +363,7 @@ class App:
                 store=store,
                 read_models=read_models,
                 letters=CommandLetters(self.name, letters, transport, self.command_types),
+                serializer=serializer,
             )
             running.watch = Watch(
                 app_name=self.name,

@@ -18,10 +18,14 @@ from headrace.letters import CommandLetters
 
 if TYPE_CHECKING:  # both load a database driver: only when an application runs
     from headrace._projecting.handler_letters import HandlerLetters
+    from headrace._projecting.letters import Letters
+    from headrace._projecting.process import Process
     from headrace._projecting.processes import Processes
     from headrace._projecting.read_models import ProjectionReader, ReadModels
     from headrace._projecting.runner import ProjectionRunner
+    from headrace._projecting.stuck import StuckInstances
     from headrace._projecting.watching import Watch
+    from headrace.serialization import Serializer
     from headrace.stores.base import EventStore
 
 __all__ = ["RunningApp"]
@@ -51,8 +55,10 @@ class RunningApp:
         store: "EventStore",
         read_models: "ReadModels",
         letters: CommandLetters,
+        serializer: "Serializer",
     ) -> None:
         self._projection = projection
+        self._serializer = serializer
         self.bus = bus
         self.store = store
         self.read_models = read_models
@@ -77,6 +83,18 @@ class RunningApp:
         from headrace._projecting.handler_letters import HandlerLetters
 
         return HandlerLetters(handlers, self.read_models, self.store)
+
+    def projection_letters(self, projection: Projection[Any]) -> "Letters":
+        """Returns the aggregates that a projection has parked: `all()`, `retry(id)`, `skip(id)`."""
+        from headrace._projecting.letters import Letters
+
+        return Letters(self._projection(projection.name), self.read_models, self.store)
+
+    def stuck_instances(self, process: "Process[Any]") -> "StuckInstances":
+        """Returns what takes up parked instances of a process: `retry(key)`, `skip(key)`."""
+        from headrace._projecting.stuck import StuckInstances
+
+        return StuckInstances(process, self.read_models, self.store, self._serializer)
 
     async def seen(
         self, projection: Projection[Any], result: CommandResult, *, timeout_ms: int = 10_000

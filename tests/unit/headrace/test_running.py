@@ -18,6 +18,7 @@ def running() -> RunningApp:
         store=None,
         read_models=SimpleNamespace(reader=None),
         letters=None,
+        serializer=None,
     )
 
 
@@ -56,3 +57,5 @@ async def test_a_projection_of_another_application_is_not_read():
     strange = Projection("strange", row=app.projection("balances").row, key="account_id")
     with pytest.raises(ProjectionNotFound, match="bank has no projection 'strange'"):
         running().read(strange)
+    with pytest.raises(ProjectionNotFound, match="bank has no projection 'strange'"):
+        running().projection_letters(strange)
