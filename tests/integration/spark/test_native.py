@@ -1,11 +1,8 @@
 """What Spark makes of declared folds is what the live folds make of them, row for row."""
 
 import random
-import sys
-from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,16 +25,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 APP = "declared_app:app"
 TOPIC = "ledger.events"
 PARTNERS = [None, "p", "q", "ü'\\", "zoë 😀"]
-
-
-@pytest.fixture
-def declared(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The application's module, importable here; Spark's workers find it by its folder."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
-    import declared_app
-
-    yield declared_app
-    sys.modules.pop("declared_app")
 
 
 def make_history(declared: Any, seed: int) -> list[EventStream]:

@@ -188,3 +188,19 @@ def test_exported_files_are_for_spark(rebuild: Any, tmp_path: Path) -> None:
     done = rebuild("loans", "--from-export", str(tmp_path))
     assert done.status == 2
     assert "--engine spark" in done.output
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (("--master", "spark://m:1"), "a cluster needs --engine spark"),
+        (("--engine", "spark", "--master", "spark://m:1", "--remote", "sc://s:1"), "not both"),
+        (("--engine", "spark", "--conf", "cores"), "use spark.KEY=VALUE"),
+    ],
+)
+def test_options_of_a_cluster_that_make_no_sense_are_refused(
+    options: tuple[str, ...], reason: str, run: Any
+) -> None:
+    done = run("projection", "rebuild", "loans", "--app", "library:app", *options)
+    assert done.status == 2
+    assert reason in " ".join(done.output.replace("│", " ").split())

@@ -109,8 +109,25 @@ class FakeFrame:
     def union(self, other: "FakeFrame") -> "FakeFrame":
         return FakeFrame([*self._partitions, *other._partitions])
 
-    def where(self, condition: Callable[[pa.Table], pa.Table]) -> "FakeFrame":
+    def where(self, condition: Callable[[pa.Table], pa.Table] | str) -> "FakeFrame":
+        if isinstance(condition, str):
+            name, value = condition.split(" = ")
+            condition = FakeColumn(name) == value.strip("'")
         return FakeFrame([condition(part) for part in self._partitions])
+
+    def distinct(self) -> "FakeFrame":
+        whole = pa.concat_tables(self._partitions)
+        return FakeFrame([whole.group_by(whole.column_names).aggregate([])])
+
+    def persist(self) -> "FakeFrame":
+        return self
+
+    def unpersist(self) -> None:
+        pass
+
+    @property
+    def sparkSession(self) -> "FakeSpark":  # noqa: N802 - PySpark's spelling
+        return FakeSpark()
 
     def __getitem__(self, name: str) -> FakeColumn:
         return FakeColumn(name)
@@ -175,3 +192,9 @@ def make_plan(ledger: SimpleNamespace) -> Callable[..., FoldPlan]:
 @pytest.fixture
 def spark() -> FakeSpark:
     return FakeSpark()
+
+
+@pytest.fixture
+def make_frame() -> Callable[..., FakeFrame]:
+    """Makes a frame of batches of records, each a partition."""
+    return lambda *batches: FakeFrame([pa.Table.from_batches([batch]) for batch in batches])

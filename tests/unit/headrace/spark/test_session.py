@@ -6,11 +6,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pyspark.errors import PySparkRuntimeError
+from pyspark.errors import PySparkImportError, PySparkRuntimeError
 
 from headrace.errors import ExtraMissing
 from headrace.spark import session
-from headrace.spark.session import local_session
+from headrace.spark.session import local_session, open_session, opened_session
 
 
 class FakeBuilder:
@@ -22,6 +22,9 @@ class FakeBuilder:
 
     def master(self, url: str) -> "FakeBuilder":
         return self.config("master", url)
+
+    def remote(self, url: str) -> "FakeBuilder":
+        return self.config("remote", url)
 
     def appName(self, name: str) -> "FakeBuilder":  # noqa: N802 - PySpark's spelling
         return self.config("name", name)
@@ -74,3 +77,57 @@ def test_other_errors_of_spark_stay_what_they_are(monkeypatch: pytest.MonkeyPatc
     start_with(monkeypatch, FakeBuilder(other))
     with pytest.raises(PySparkRuntimeError):
         local_session()
+
+
+def test_a_cluster_gets_the_settings_given_and_no_loopback_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    builder = FakeBuilder()
+    start_with(monkeypatch, builder)
+    given = {"spark.pyspark.python": "python3.13", "spark.driver.memory": "9g"}
+    started: Any = open_session(master="spark://m:7077", settings=given)
+    assert builder.settings["master"] == "spark://m:7077"
+    assert "spark.driver.host" not in builder.settings
+    assert builder.settings["spark.driver.memory"] == "9g"
+    assert builder.settings["spark.sql.session.timeZone"] == "UTC"
+    assert started.sparkContext.pythonExec == "python3.13"
+
+
+def test_a_session_behind_a_server_is_not_given_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    builder = FakeBuilder()
+    start_with(monkeypatch, builder)
+    open_session(remote="sc://s:15002", settings={"spark.a": "b"})
+    assert builder.settings == {
+        "remote": "sc://s:15002", "spark.a": "b", "spark.sql.session.timeZone": "UTC"
+    }  # fmt: skip
+
+
+def test_without_what_connect_needs_the_error_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    missing = PySparkImportError(
+        errorClass="PACKAGE_NOT_INSTALLED",
+        messageParameters={"package_name": "grpcio", "minimum_version": "1.76.0"},
+    )
+    start_with(monkeypatch, FakeBuilder(missing))
+    with pytest.raises(ExtraMissing, match=r"pip install 'pyspark\[connect\]'.*grpcio"):
+        open_session(remote="sc://s:15002")
+
+
+async def test_a_session_that_is_given_stays_open_and_one_that_is_not_is_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stopped: list[str] = []
+
+    def named(name: str) -> Any:
+        return SimpleNamespace(name=name, stop=lambda: stopped.append(name))
+
+    monkeypatch.setattr(session, "local_session", lambda: named("own"))
+    start: Any = SimpleNamespace(getActiveSession=lambda: None)
+    monkeypatch.setattr(session, "SparkSession", start)
+    async with opened_session(named("given")) as there:
+        assert there.name == "given"  # type: ignore[attr-defined]  # a stand-in
+    assert stopped == []
+    async with opened_session(None) as there:
+        assert there.name == "own"  # type: ignore[attr-defined]  # a stand-in
+    assert stopped == ["own"]
