@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-__all__ = ["cpu_seconds", "peak_mib"]
+__all__ = ["cpu_seconds", "cpu_ticks", "peak_mib"]
 
 
 def _below(root: int) -> dict[int, list[str]]:
@@ -23,9 +23,21 @@ def _below(root: int) -> dict[int, list[str]]:
     return {number: found for number, found in fields.items() if ours(number)}
 
 
-def cpu_seconds(*roots: int) -> float:
-    """The processor time of processes and all below them, those that have ended included."""
-    ticks = sum(sum(map(int, found[11:15])) for root in roots for found in _below(root).values())
+def cpu_ticks(*roots: int) -> dict[int, int]:
+    """The processor time that each process has used so far, of some and all below them."""
+    return {
+        number: int(found[11]) + int(found[12])
+        for root in roots
+        for number, found in _below(root).items()
+    }
+
+
+def cpu_seconds(before: dict[int, int], after: dict[int, int]) -> float:
+    """What the processes of the second measurement have used since the first.
+
+    Spark ends workers that had nothing to do for a minute; those that are gone do not count.
+    """
+    ticks = sum(used - before.get(number, 0) for number, used in after.items())
     return ticks / os.sysconf("SC_CLK_TCK")
 
 

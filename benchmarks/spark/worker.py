@@ -20,7 +20,7 @@ import structlog
 from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.spark.application import APP, TOPIC, app, folded
-from benchmarks.spark.usage import cpu_seconds, peak_mib
+from benchmarks.spark.usage import cpu_seconds, cpu_ticks, peak_mib
 from headrace._projecting.folding import fold_streams
 from headrace.rebuilding.replay import rebuild_together
 from headrace.rebuilding.report import RebuildReport
@@ -47,9 +47,10 @@ class Stopwatch:
 
     def measure(self, name: str, work: Callable[[], Any], **figures: Any) -> Any:
         """Does the work, prints what it took, and returns what it returns."""
-        began, cpu = time.perf_counter(), cpu_seconds(*self._roots)
+        began, before = time.perf_counter(), cpu_ticks(*self._roots)
         result = work()
-        seconds, cpu = time.perf_counter() - began, cpu_seconds(*self._roots) - cpu
+        seconds = time.perf_counter() - began
+        cpu = cpu_seconds(before, cpu_ticks(*self._roots))
         tell(
             case=name,
             events=self._events,

@@ -16,18 +16,21 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, groupby, islice
 from operator import attrgetter
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from headrace._domain.stream import EventStream
 from headrace._projecting.folding import Touch, find_touches, fold, fold_streams
 from headrace._projecting.projection import Projection
-from headrace._runtime.clock import Clock, SystemClock
 from headrace.errors import ProjectionError, SerializationError, UnknownMessageType
-from headrace.serialization import Serializer
+from headrace.rebuilding.decoding import Decoder, Told, Undecodable, tell
+from headrace.rebuilding.memory import OwnRows
+from headrace.rebuilding.topic import Portion
+from headrace.serialization import JsonSerializer
 from headrace.spark.archive import after_archive, read_archived
 from headrace.spark.gating import FindStreams, StreamGate
+from headrace.spark.metering import Meter
 from headrace.spark.plan import FoldPlan, load_application
 from headrace.spark.rows import RowCodec
 from headrace_mq.spark.offsets import QueueSlice
@@ -43,7 +46,6 @@ __all__ = [
     "ROW",
     "TALLY",
     "VERSION",
-    "Meter",
     "Record",
     "TopicMessage",
     "batched",
@@ -97,7 +99,6 @@ _RULE_BITS = 16
 _RULE_MASK = (1 << _RULE_BITS) - 1
 
 Batches = Iterator[pa.RecordBatch]
-T = TypeVar("T")
 _new = tuple.__new__
 
 
@@ -141,37 +142,6 @@ class TopicMessage(NamedTuple):
     body: bytes
 
 
-class Meter:
-    """What reading a slice takes; given to `read_messages`, asked when the slice is done."""
-
-    def __init__(self, piece: QueueSlice, clock: Clock | None = None) -> None:
-        self._clock = clock or SystemClock()
-        self._name = f"{piece.queue.topic}/{piece.queue.queue_id}"
-        self._began_ms = self._clock.monotonic_ms()
-        self._read_ms = self._messages = self._bytes = 0
-
-    def reading(self, parts: Iterable[T]) -> Iterator[T]:
-        """Yields the parts, with the time that each of them took to come."""
-        waiting, before = iter(parts), self._clock.monotonic_ms()
-        for part in waiting:
-            self._read_ms += self._clock.monotonic_ms() - before
-            yield part
-            before = self._clock.monotonic_ms()
-
-    def count(self, messages: Sequence[TopicMessage]) -> None:
-        """Counts messages and the bytes of their bodies."""
-        self._messages += len(messages)
-        self._bytes += sum(len(message.body) for message in messages)
-
-    def told(self) -> Iterator[tuple[str, int]]:
-        """Yields what was measured and how much of it."""
-        whole_ms = self._clock.monotonic_ms() - self._began_ms
-        yield f"{self._name} messages", self._messages
-        yield f"{self._name} bytes", self._bytes
-        yield f"{self._name} read_ms", self._read_ms
-        yield f"{self._name} work_ms", whole_ms - self._read_ms
-
-
 class _Work:
     """A plan with everything it names opened."""
 
@@ -185,6 +155,23 @@ class _Work:
 
     def gate(self, versions: Mapping[str, int]) -> StreamGate:
         return StreamGate(versions, find=self._find)
+
+    def told_gate(self) -> Any:
+        """Returns a gate for `_Offered`, of which it looks at aggregate, version and length."""
+
+        def find(aggregate_id: str, after: int, to: int) -> Sequence[Any]:
+            found = self._find(aggregate_id, after, to) if self._find else ()
+            return [
+                _Offered(
+                    each.aggregate_id,
+                    each.version or 0,
+                    range(len(each.events)),
+                    tell(each, self.projection.reacts_to),
+                )
+                for each in found
+            ]
+
+        return StreamGate({}, find=find)
 
     def messages(
         self, piece: QueueSlice, meter: Meter | None = None
@@ -240,14 +227,43 @@ def fold_slices(plan: FoldPlan, batches: Batches) -> Batches:
     Right where a row's events are all of one aggregate, and so in one queue.
     """
     work = _Work(plan)
+    projection = work.projection
+    decoder = Decoder(work.serializer, projection.reacts_to)
     for piece in slices_of(plan, batches):
-        gate, meter = work.gate({}), Meter(piece)
-        rows: dict[str, Any] = {}
+        gate, meter = work.told_gate(), Meter(piece)
+        memory = OwnRows(projection)
         for messages in work.messages(piece, meter):
-            streams = gate.admit(work.decode(message) for message in messages)
-            rows.update(fold_streams(work.projection, rows, streams))
-        rows.update(fold_streams(work.projection, rows, gate.finish()))
+            memory.take([each.told for each in gate.admit(_offered(decoder, piece, messages))])
+        memory.take([each.told for each in gate.finish()])
+        _, rows = memory.take_changes()
         yield from batched(_rows_out(work, rows), _gate_out(gate), _meter_out(meter))
+
+
+class _Offered(NamedTuple):
+    """A stream on its way through the gate: what the gate looks at, and what is folded."""
+
+    aggregate_id: str
+    version: int
+    events: range
+    told: Told
+
+
+def _offered(
+    decoder: Decoder, piece: QueueSlice, messages: Sequence[TopicMessage]
+) -> Iterator[_Offered]:
+    if not messages:
+        return
+    portion = Portion([each.place.offset for each in messages], [each.body for each in messages])
+    try:
+        decoded = decoder.decode(piece.queue, portion, piece.start)
+    except Undecodable as error:
+        key = messages[portion.offsets.index(error.offset)].key
+        raise ProjectionError(
+            f"the event message at {piece.queue.topic}/{piece.queue.queue_id} offset {error.offset}"
+            f" (aggregate {key}) does not decode: {error.__cause__}"
+        ) from error
+    for told, count in zip(decoded.told, decoded.counts, strict=True):
+        yield _new(_Offered, (told[0], told[1], range(count), told))
 
 
 def route_slices(plan: FoldPlan, batches: Batches) -> Batches:
@@ -445,7 +461,7 @@ def records_to_arrow(records: Sequence[Record]) -> pa.RecordBatch:
     )
 
 
-def find_in_store(url: str | None, serializer: Serializer) -> FindStreams | None:
+def find_in_store(url: str | None, serializer: JsonSerializer) -> FindStreams | None:
     """Returns what reads missing streams from the event store; None without one."""
     if url is None:
         return None

@@ -29,13 +29,13 @@ from headrace.spark.fold import (
     TALLY,
     VERSION,
     Batches,
-    Meter,
     TopicMessage,
     find_in_store,
     read_messages,
     slices_of,
 )
 from headrace.spark.gating import FindStreams, StreamGate
+from headrace.spark.metering import Meter
 from headrace.spark.plan import FoldPlan, load_application
 
 __all__ = [
