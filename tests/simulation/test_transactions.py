@@ -114,6 +114,8 @@ class Transactional:
         async with self._admin() as admin:
             while (await admin.transactions()).undecided:
                 await self.sim.elapse(0.5)
+        # What was decided last may become visible with the next sync.
+        await self.sim.elapse(1)
         await super()._caught_up()
 
 

@@ -56,6 +56,7 @@ class TransactionChecks(Generic[S]):
         self._due: dict[str, dict[int, None]] = {}
         self.given_up: dict[int, None] = {}
         self.on_its_way = False
+        self._looked_at_ms: int | None = None
 
     def wait(self, session: S, request: TakeChecks, answer: Answer) -> None:
         """Calls `answer` once, when there are transactions to be asked for, or with none."""
@@ -81,6 +82,12 @@ class TransactionChecks(Generic[S]):
     def step(self, now_ms: int) -> list[Checked]:
         """Asks for what is due and gives up what was asked for too often; returns what to note."""
         self.on_its_way = False
+        if self._looked_at_ms is None or now_ms < self._looked_at_ms:
+            # A clock that was set back, now or before this start, must not delay them by as much.
+            settings = self._settings
+            longest_ms = max(settings.transaction_timeout_ms, settings.transaction_check_ms)
+            self._state.bring_forward(now_ms + longest_ms)
+        self._looked_at_ms = now_ms
         for pending in self._state.due(now_ms, CHECKED_MAX):
             if pending.checks >= self._settings.transaction_checks_max:
                 self.given_up[pending.number] = None

@@ -159,6 +159,11 @@ class Transactions:
         pending.check_at_ms = at_ms
         heappush(self._checks, (at_ms, pending.number))
 
+    def bring_forward(self, latest_ms: int) -> None:
+        """Lets no bundle wait for its check beyond a time; for clocks that were set back."""
+        for pending in [p for p in self._pending.values() if p.check_at_ms > latest_ms]:
+            self.check_again(pending, latest_ms)
+
     def apply(self, event: Event) -> None:
         """Takes over one record of the journal; `read_to` stays the caller's."""
         match event:

@@ -116,3 +116,19 @@ def test_who_is_gone_is_not_asked_and_who_waits_twice_is_answered_once_each(rig:
     rig.checks.forget("s")
     assert rig.checks.step(10) == []
     assert second == []
+
+
+def test_a_clock_that_is_set_back_delays_a_question_by_one_interval_at_most(rig: Rig) -> None:
+    hour = 3_600_000
+    rig.state.apply(Prepared(3, "g", "c", 1, hour))
+    rig.bundles[3] = Bundle("g", "c", ["3a"], [])
+    asked = rig.wait()
+    rig.checks.step(5)
+    # The first look caught the third one, prepared before this start by a clock an hour ahead.
+    assert rig.state.next_check_ms() == 10
+    assert [event.number for event in rig.checks.step(105)] == [1, 2, 3]
+    assert len(asked[0]) == 5
+    asked = rig.wait()
+    assert rig.checks.step(105 - hour) == []
+    assert len(rig.checks.step(205 - hour)) == 3
+    assert {check.attempt for check in asked[0]} == {2}
