@@ -17,11 +17,13 @@ from headrace_mq.broker.metadata import (
     producers_file,
     schedule_file,
     topics_file,
+    transactions_file,
 )
 from headrace_mq.broker.offsets import KeptOffsets
 from headrace_mq.broker.producers import KeptProducers
 from headrace_mq.broker.schedule import KeptSchedule
 from headrace_mq.broker.topics import KeptTopic, KeptTopics
+from headrace_mq.broker.transactions import KeptTransactions
 from headrace_mq.errors import DataCorrupt, MessageQueueError
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import decode_records, split_batches
@@ -50,6 +52,7 @@ def fill(open_store: Any, make_batch: Any, tmp_path: Path) -> Fill:
         broker_file(directory).write(KeptBroker(1))
         producers_file(directory).write(KeptProducers([]))
         schedule_file(directory).write(KeptSchedule(0, [], [], None))
+        transactions_file(directory).write(KeptTransactions(0, [], [], None))
         return directory
 
     return filled
