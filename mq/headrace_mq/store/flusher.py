@@ -41,9 +41,9 @@ _log = structlog.get_logger(__name__)
 # only grow the queue in front of a disk that does not keep up.
 STAGED_BYTES_MAX = 256 << 20
 # A sync on the loop stops everything else for its length, a thread costs up to a fifth of this in
-# wake-ups; going back needs a margin, so that the mode does not flap.
+# wake-ups; going back needs a clear margin: beside others who append a thread is the better place.
 SYNC_INLINE_US_MAX = 500
-SYNC_INLINE_AGAIN_US = 400
+SYNC_INLINE_AGAIN_US = 250
 # The same where all who append wait for the sync anyway: who only reads is held up for that long.
 SYNC_ALONE_US_MAX = 1_500
 SYNC_ALONE_AGAIN_US = 1_200
