@@ -13,7 +13,7 @@ Sits between: the loop of a process, and the tables. Must never know a subscript
 
 import json
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, Generic, TypeVar
 
@@ -269,7 +269,9 @@ class Work(Generic[S]):
     def write(self, connection: Connection) -> None:
         """Writes everything, in bulk."""
         name = self._process.name
-        moved = [{"process": name, **asdict(self._instances[key])} for key in sorted(self._moved)]
+        moved = [
+            {"process": name, **_values_of(self._instances[key])} for key in sorted(self._moved)
+        ]
         for statement, rows in (
             (upsert_into(process_instances, connection.dialect), moved),
             (process_journal.insert(), self._journal),
@@ -388,6 +390,11 @@ def read_instances(
 def instance_of(row: Any) -> Instance:
     """Returns the instance that a row of its table stands for."""
     return Instance(**{name: row[name] for name in Instance.__dataclass_fields__})
+
+
+def _values_of(instance: Instance) -> dict[str, Any]:
+    # `asdict` copies every value, at a quarter of a batch's price.
+    return {name: getattr(instance, name) for name in Instance.__dataclass_fields__}
 
 
 def find_unsent(
