@@ -1,0 +1,92 @@
+"""A rebuild on a standalone cluster, its driver killed, and then an executor of the next one."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace._projecting.read_models import ReadModels
+from headrace.stores.schema import upgrade
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+async def rows_of(url: str, projection: Any) -> dict[str, Any]:
+    read_models = ReadModels(url)
+    try:
+        reader = read_models.reader(projection)
+        return {getattr(row, projection.key): row async for row in reader.rows()}
+    finally:
+        await read_models.aclose()
+
+
+async def state_of(url: str, projection: Any) -> Any:
+    read_models = ReadModels(url)
+    try:
+        return await read_models.state(projection.name)
+    finally:
+        await read_models.aclose()
+
+
+async def enter(gate: Path) -> int:
+    """Returns when somebody waits at a gate; closing what is returned lets them pass."""
+    return await asyncio.to_thread(os.open, gate, os.O_WRONLY)
+
+
+@pytest.mark.parametrize("read_models_url", ["postgresql"], indirect=True)
+async def test_a_killed_driver_changes_nothing_and_a_killed_executor_is_replaced(
+    cluster: Any, broker: Any, ledger: Any, make_history: Any, make_stream: Any, publish: Any,
+    catch_up_live: Any, read_models_url: str, child_environment: dict[str, str], tmp_path: Path,
+) -> None:  # fmt: skip
+    gate = tmp_path / "gate"
+    history = [*make_history(9, 3), make_stream("z", 1, ledger.Noted(text=f"gate:{gate}"))]
+    await upgrade(read_models_url)
+    await publish(history)
+    await catch_up_live(read_models_url, ledger.accounts)
+    live = await rows_of(read_models_url, ledger.accounts)
+    os.mkfifo(gate)
+
+    def start() -> Awaitable[asyncio.subprocess.Process]:
+        settings = [f"--conf={each}" for each in cluster.settings]
+        return asyncio.create_subprocess_exec(
+            sys.executable, "-m", "headrace", "projection", "rebuild", "accounts",
+            "--engine", "spark", "--app", "ledger_app:app", "--broker", broker.address,
+            "--read-models", read_models_url, "--event-store", "memory://", "--json",
+            "--master", cluster.address, *settings,
+            env=child_environment, stdout=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+
+    driver = await start()
+    inside = await enter(gate)
+    driver.kill()
+    await driver.wait()
+    os.close(inside)
+    killed = await state_of(read_models_url, ledger.accounts)
+    assert (killed.generation, killed.rebuild_generation) == (1, 2)
+    assert await rows_of(read_models_url, ledger.accounts) == live
+
+    driver = await start()
+    try:
+        inside = await enter(gate)
+        os.kill(cluster.executor_at(gate), signal.SIGKILL)
+        os.close(inside)
+        # The same part again, in another executor.
+        again = await enter(gate)
+        gate.unlink()
+        os.close(again)
+        assert driver.stdout is not None
+        report = json.loads(await driver.stdout.read())
+        assert await driver.wait() == 0
+    finally:
+        if driver.returncode is None:
+            driver.kill()
+            await driver.wait()
+    assert (report["switched"], report["mismatches"], report["compared"]) == (True, 0, len(live))
+    assert (await state_of(read_models_url, ledger.accounts)).generation == report["generation"]
+    assert await rows_of(read_models_url, ledger.accounts) == live
