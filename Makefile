@@ -44,7 +44,7 @@ fresh-demo: $(INSTALLED)
 	@$(BIN)/python -m samples.bank.demo --fresh $(if $(TRANSACTIONS),--transactions '$(TRANSACTIONS)')
 
 # Processes that share the files of tests between them: one more than 2 cores have, because many
-# tests wait for a disk, a JVM or a broker. Each holds a PostgreSQL, and Spark where it needs one.
+# tests wait for a disk, a JVM or a broker. Each holds a PostgreSQL, one of them Spark.
 WORKERS ?= 3
 
 # Without it `python -m` puts this folder on the path, and tests would import what no user can.
@@ -54,7 +54,7 @@ test: $(INSTALLED)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadgroup
 
 COUNT ?= 300
 

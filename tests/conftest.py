@@ -35,6 +35,21 @@ hypothesis_settings.load_profile("suite")
 PG_SECONDS_MAX = 150
 
 
+SPARK_FOLDER = Path(__file__).parent / "integration" / "spark"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Says which tests stay in one process where several share the suite: those of a file.
+
+    All that need Spark do so: one session instead of several, and no Spark that has to wait for the
+    processor of another. They take longest, so they come first.
+    """
+    for item in items:
+        group = "spark" if item.path.is_relative_to(SPARK_FOLDER) else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=lambda item: not item.path.is_relative_to(SPARK_FOLDER))
+
+
 @pytest.fixture(autouse=True)
 def _logs_as_they_were() -> Iterator[None]:
     """What one test sets up for log lines ends with it: commands set them up for a whole process."""

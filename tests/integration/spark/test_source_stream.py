@@ -172,11 +172,11 @@ async def test_latest_is_resolved_once_and_kept_by_the_checkpoint(stream: Any, b
 
 
 async def test_a_checkpoint_ahead_of_the_topic_is_an_error_or_a_new_beginning(
-    stream: Any, broker: Any, tmp_path: Path
+    stream: Any, broker: Any, tmp_path: Path, free_port: Any
 ) -> None:
     sink = Sink()
     stream(sink).awaitTermination()
-    other = type(broker)(tmp_path / "other")
+    other = type(broker)(tmp_path / "other", free_port())
     try:
         await send(other.address, 5_000, 20)
         with pytest.raises(PySparkException) as raised:
