@@ -38,6 +38,7 @@ PG_SECONDS_MAX = 150
 SPARK_FOLDER = Path(__file__).parent / "integration" / "spark"
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Says which tests stay in one process where several share the suite: those of a file.
 
