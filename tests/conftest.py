@@ -18,6 +18,7 @@ import structlog
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 from sqlalchemy import make_url
+from xdist.scheduler import LoadFileScheduling
 
 # A busy machine says nothing about the code: no example has a deadline, and none is drawn too slowly.
 # Nor do others' changes: a test has the same examples each time. `--hypothesis-profile explore`
@@ -35,20 +36,23 @@ hypothesis_settings.load_profile("suite")
 PG_SECONDS_MAX = 150
 
 
-SPARK_FOLDER = Path(__file__).parent / "integration" / "spark"
+class SuiteScheduling(LoadFileScheduling):
+    """The tests of a file stay in one process, and so do all that need Spark.
 
-
-@pytest.hookimpl(tryfirst=True)  # before xdist looks at the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Says which tests stay in one process where several share the suite: those of a file.
-
-    All that need Spark do so: one session instead of several, and no Spark that has to wait for the
-    processor of another. They take longest, so they come first.
+    They have one session instead of several, and no Spark waits for the processor of another.
     """
-    for item in items:
-        group = "spark" if item.path.is_relative_to(SPARK_FOLDER) else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(group))
-    items.sort(key=lambda item: not item.path.is_relative_to(SPARK_FOLDER))
+
+    def _split_scope(self, nodeid: str) -> str:
+        return (
+            "spark"
+            if nodeid.startswith("tests/integration/spark/")
+            else super()._split_scope(nodeid)
+        )
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SuiteScheduling:
+    """Shares the suite out among the processes of `pytest --numprocesses`."""
+    return SuiteScheduling(config, log)
 
 
 @pytest.fixture(autouse=True)
