@@ -58,6 +58,8 @@ async def start(module: str, *arguments: str) -> Child:
         await asyncio.create_subprocess_exec(
             sys.executable, "-m", module, *arguments,
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+            # It finds the benchmarks wherever this process has found them.
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
         )
     )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -65,8 +66,10 @@ class Child:
 
     async def start(self) -> None:
         self._process = await asyncio.create_subprocess_exec(
-            *self._command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
-        )
+            *self._command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+            # It may import what this process can, such as the samples.
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        )  # fmt: skip
         # Read all the time: a full pipe would hold the process up.
         self._listening = asyncio.create_task(self._listen())
 
