@@ -203,6 +203,9 @@ def _create_postgres(url: URL, limits: EngineLimits) -> AsyncEngine:
             "server_settings": {
                 "application_name": "headrace",
                 "synchronous_commit": "on",
+                # A plan that is kept may be one for a table that was empty when it was made: a
+                # look for a few keys would read all rows, until the server next counts them.
+                "plan_cache_mode": "force_custom_plan",
                 "statement_timeout": str(limits.statement_timeout_ms),
                 "idle_in_transaction_session_timeout": str(limits.idle_transaction_ms),
             },
