@@ -69,7 +69,8 @@ class ReadModels:
     ) -> None:
         self.url = url
         self._clock = clock or SystemClock()
-        self._engine = create_engine(url, limits)
+        # Its tables begin empty and are looked into by lists of keys.
+        self._engine = create_engine(url, limits, plan_anew=True)
         if self._engine.dialect.name == "sqlite":
             event.listen(self._engine.sync_engine, "invalidate", _roll_back)
         self._reading = autocommit(self._engine)

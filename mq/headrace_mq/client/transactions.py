@@ -13,12 +13,12 @@ import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from types import TracebackType
 from typing import Protocol
 
 from msgspec.structs import replace
 
 from headrace_mq._net.link import Link
+from headrace_mq._runtime.async_block import AsyncBlock
 from headrace_mq._runtime.clock import Clock, SystemClock
 from headrace_mq.client.bundling import Bundling
 from headrace_mq.client.checking import Checker, Checking, Decision
@@ -82,7 +82,7 @@ class Transaction:
 Local = Callable[[Transaction], Awaitable[Decision]]
 
 
-class TransactionalProducer:
+class TransactionalProducer(AsyncBlock):
     """Sends messages together with work elsewhere: both happen, or neither does.
 
     Safe to use from many tasks of one event loop; concurrent transactions go together in bundles.
@@ -191,18 +191,6 @@ class TransactionalProducer:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._link.aclose()
         await self._producer.aclose()
-
-    async def __aenter__(self) -> "TransactionalProducer":
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.aclose()
 
     async def send_in_transaction(
         self, messages: Message | Sequence[Message], local: Local, *, transaction_id: str = ""

@@ -189,3 +189,23 @@ async def test_a_single_statement_on_postgresql_commits_itself(postgres_database
         async with engine.connect() as other:
             assert (await other.execute(text("SELECT count(*) FROM numbers"))).scalar() == 0
     await engine.dispose()
+
+
+async def test_postgresql_keeps_no_plan_of_an_empty_table_where_plans_are_made_anew(
+    postgres_database: str,
+) -> None:
+    engine = create_engine(postgres_database, plan_anew=True)
+    look = text("SELECT body FROM things WHERE id = ANY (:ids)")
+    async with engine.connect() as connection:
+        await connection.execute(text("CREATE TABLE things (id int PRIMARY KEY, body text)"))
+        for _ in range(10):
+            await connection.execute(look, {"ids": [1, 2, 3]})
+        rows = text("INSERT INTO things SELECT n, 'x' FROM generate_series(1, 10000) n")
+        await connection.execute(rows)
+        await connection.execute(look, {"ids": [1, 2, 3]})
+        plans = text(
+            "SELECT custom_plans, generic_plans FROM pg_prepared_statements"
+            " WHERE statement LIKE 'SELECT body%'"
+        )
+        assert [tuple(row) for row in await connection.execute(plans)] == [(11, 0)]
+    await engine.dispose()
