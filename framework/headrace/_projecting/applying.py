@@ -5,6 +5,9 @@ One batch of events into one generation of a projection, in one database transac
       ─▶ versions and rows of the batch, in bulk ─▶ gate ─▶ fold
       ─▶ rows, versions, offsets, in bulk ─▶ the caller commits
 
+On PostgreSQL a runner that wrote the last batch too reads nothing of that again: one statement
+writes rows, versions and offsets, and finds the offsets where the batch begins, or all is undone.
+
 Rows and offsets move together or not at all: exactly once. Whoever comes with a batch that does not
 begin at the stored offset (a stale owner of the queue, a message delivered twice) changes nothing.
 
@@ -16,65 +19,54 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel
-from sqlalchemy import Connection, Table, update
+from sqlalchemy import Connection, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from headrace._domain.stream import EventStream
+from headrace._projecting.contents import (
+    Moved,
+    Switched,
+    Target,
+    begin_read,
+    delete_rows,
+    find_rows,
+    find_versions,
+    lock,
+    place_of,
+    store_offsets,
+    store_rows,
+    store_versions,
+)
 from headrace._projecting.folding import find_touches, fold
 from headrace._projecting.gate import Gap, Verdict, VersionGate
-from headrace._projecting.generations import lock_state_now
 from headrace._projecting.handlers import call_handlers
 from headrace._projecting.projection import Projection
 from headrace._projecting.recall import Recall
 from headrace._projecting.statements import (
-    PARKED,
-    delete_by,
-    listed,
-    offsets_of,
-    rows_among,
-    upsert,
-    versions_among,
+    write_together,
 )
 from headrace._projecting.tables import values_of
 from headrace.errors import ProjectionError, SerializationError, UnknownMessageType
 from headrace.serialization import Serializer
-from headrace.stores.tables import projection_letters, projection_offsets, projection_versions
+from headrace.stores.tables import projection_letters
 from headrace.transports.base import Incoming, QueueId
 
 __all__ = [
     "Applied",
     "Batch",
     "MissingReader",
-    "Moved",
-    "OtherFields",
-    "Switched",
-    "Target",
     "Transact",
     "apply_batch",
     "apply_through",
-    "begin_at",
     "decode_batch",
     "fill_gap",
-    "find_rows",
-    "find_versions",
     "hold",
-    "read_offsets",
-    "store_offsets",
-    "store_rows",
-    "store_versions",
-    "write_offsets",
-    "write_rows",
-    "write_versions",
 ]
 
 R = TypeVar("R", bound=BaseModel)
-
-
-class OtherFields(ProjectionError):
-    """The live generation's columns are not those of the projection's row model."""
 
 
 # Reads versions after the second argument up to and including the third of an aggregate.
@@ -82,21 +74,6 @@ MissingReader = Callable[[str, int, int], Awaitable[Sequence[EventStream]]]
 # Runs work in one write transaction, in whatever thread the database is driven from, and returns its
 # result; what it wrote is kept unless it raised.
 Transact = Callable[[Callable[[Connection], Any]], Awaitable[Any]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target(Generic[R]):
-    """Where batches go: one generation of one projection.
-
-    Attributes:
-        projection: whose folds run.
-        generation: of this number.
-        table: its rows.
-    """
-
-    projection: Projection[R]
-    generation: int
-    table: Table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,18 +101,8 @@ class Applied:
     rows: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moved:
-    """Nothing was written: the stored offsets, given here, are not where the batch begins."""
-
-    offsets: Mapping[QueueId, int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Switched:
-    """Nothing was written: this generation is live, and not the batch's, or it is paused."""
-
-    generation: int
+class _Overtaken(Exception):
+    """Nothing is written: the stored offsets are not those that this runner left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,24 +175,29 @@ async def apply_through(
     is durable on return. What `recall` knows is not read again.
     """
     while True:
-        outcome: Applied | Moved | Switched | _Lacking = await transact(
-            partial(_apply, target=target, batch=batch, recall=recall)
-        )
+        try:
+            outcome: Applied | Moved | Switched | _Lacking = await transact(
+                partial(_apply, target=target, batch=batch, recall=recall)
+            )
+        except Exception:
+            # Whatever went wrong, what it recalled may have been wrong already: the next one reads.
+            if recall is None or not recall.doubt():
+                raise
+            continue
         if not isinstance(outcome, _Lacking):
             if recall is not None and isinstance(outcome, Applied):
                 recall.settle()
             return outcome
-        batch = await _filled(target, batch, outcome, missing)
+        if recall is None or not recall.doubt():
+            batch = await _filled(target, batch, outcome, missing)
 
 
 def _apply(
     connection: Connection, *, target: Target[R], batch: Batch, recall: Recall[R] | None
 ) -> "Applied | Moved | Switched | _Lacking":
-    stored = _begin(connection, target, batch.begin)
-    if isinstance(stored, Moved | Switched):
-        return stored
-    if recall is not None:
-        recall.expect(target.generation, stored)
+    left = _begin_recalling(connection, target, batch.begin, recall)
+    if isinstance(left, Moved | Switched):
+        return left
     versions, parked = _recall_versions(connection, target, batch.streams, recall)
     parked.discard(batch.taken_up or "")
     held = Counter(each.aggregate_id for each in batch.streams if each.aggregate_id in parked)
@@ -242,11 +214,9 @@ def _apply(
     touches = find_touches(target.projection, streams)
     rows = _recall_rows(connection, target, {touch.key for touch in touches}, recall)
     changes = fold(target.projection, rows, touches)
-    store_rows(connection, target, changes)
+    _store(connection, target, changes, gate.moved, batch.end, left)
     call_handlers(connection, target.projection, streams)
-    store_versions(connection, target, gate.moved)
     hold(connection, target, held)
-    store_offsets(connection, target, batch.end)
     if recall is not None:
         for aggregate_id in parked:
             versions.pop(aggregate_id, None)
@@ -256,6 +226,46 @@ def _apply(
             rows | changes if _writes_alone(target.projection) else {},
         )
     return Applied(rows=len(changes))
+
+
+def _begin_recalling(
+    connection: Connection,
+    target: Target[R],
+    begin: Mapping[QueueId, int | None],
+    recall: Recall[R] | None,
+) -> Mapping[QueueId, int] | Moved | Switched | None:
+    """Begins a batch; returns the offsets that writing has to find, None: they were read."""
+    if recall is not None and connection.dialect.name == "postgresql":
+        left = recall.offsets_left(target.generation, begin)
+        if left is not None:
+            recall.trust()
+            return lock(connection, target, begin) or left
+    stored = begin_read(connection, target, begin)
+    if isinstance(stored, Moved | Switched):
+        return stored
+    if recall is not None:
+        recall.expect(target.generation, stored)
+    return None
+
+
+def _store(
+    connection: Connection,
+    target: Target[R],
+    changes: Mapping[str, R | None],
+    versions: Mapping[str, int],
+    end: Mapping[QueueId, int],
+    left: Mapping[QueueId, int] | None,
+) -> None:
+    if left is None:
+        store_rows(connection, target, changes)
+        store_versions(connection, target, versions)
+        store_offsets(connection, target, end)
+        return
+    moves = [(*queue, offset, end.get(queue, offset)) for queue, offset in left.items()]
+    rows = [values_of(row) for row in changes.values() if row is not None]
+    if not write_together(connection, target.table, place_of(target), rows, versions, moves):
+        raise _Overtaken
+    delete_rows(connection, target, changes)
 
 
 def _recall_versions(
@@ -290,41 +300,6 @@ def _writes_alone(projection: Projection[Any]) -> bool:
     Taking up a letter writes rows without an offset: with other keys, any row may be among them.
     """
     return projection.keyed_by_aggregate and not projection.has_handlers
-
-
-def begin_at(
-    connection: Connection, target: Target[Any], begin: Mapping[QueueId, int | None]
-) -> Moved | Switched | None:
-    """Locks a generation for the transaction; None: it is in use and stands at these offsets.
-
-    Raises:
-        OtherFields: the live generation has other columns than this projection.
-    """
-    stored = _begin(connection, target, begin)
-    return stored if isinstance(stored, Moved | Switched) else None
-
-
-def _begin(
-    connection: Connection, target: Target[Any], begin: Mapping[QueueId, int | None]
-) -> dict[QueueId, int] | Moved | Switched:
-    """Like `begin_at`, with all stored offsets of the generation in place of None."""
-    name, generation = target.projection.name, target.generation
-    state = lock_state_now(connection, name)
-    if generation == state.generation:
-        if state.fingerprint != target.projection.shape.fingerprint:
-            raise OtherFields(
-                f"projection {name}: generation {generation} was built with other fields than"
-                f" {target.projection.row.__name__} has here; run the code it was built with"
-            )
-        # What moves no offset, taking up letters, goes on.
-        if begin and state.paused_at is not None:
-            return Switched(generation=generation)
-    elif generation != state.rebuild_generation:
-        return Switched(generation=state.generation)
-    stored = _read_offsets(connection, name, generation)
-    if any(stored.get(queue) != offset for queue, offset in begin.items()):
-        return Moved(offsets=stored)
-    return stored
 
 
 def hold(connection: Connection, target: Target[Any], held: Mapping[str, int]) -> None:
@@ -370,102 +345,6 @@ async def fill_gap(
             " event store"
         )
     return late
-
-
-async def read_offsets(
-    connection: AsyncConnection, name: str, generation: int
-) -> dict[QueueId, int]:
-    """Returns the next offset per queue of a generation."""
-    return await connection.run_sync(_read_offsets, name, generation)
-
-
-async def write_offsets(
-    connection: AsyncConnection, target: Target[Any], offsets: Mapping[QueueId, int]
-) -> None:
-    """Stores the next offset per queue, in place of what was stored."""
-    await connection.run_sync(store_offsets, target, offsets)
-
-
-async def write_versions(
-    connection: AsyncConnection, target: Target[Any], versions: Mapping[str, int]
-) -> None:
-    """Stores the last version per aggregate, in place of what was stored."""
-    await connection.run_sync(store_versions, target, versions)
-
-
-async def write_rows(
-    connection: AsyncConnection, target: Target[R], changes: Mapping[str, R | None]
-) -> None:
-    """Writes the new row of each key, and deletes the row of each key that is None."""
-    await connection.run_sync(store_rows, target, changes)
-
-
-def _read_offsets(connection: Connection, name: str, generation: int) -> dict[QueueId, int]:
-    found = connection.execute(offsets_of(), {"name": name, "generation": generation})
-    return {(topic, queue_id): offset for topic, queue_id, offset in found}
-
-
-def find_versions(
-    connection: Connection, target: Target[Any], aggregate_ids: Collection[str]
-) -> tuple[dict[str, int], set[str]]:
-    """Returns the versions of aggregates, and which of them are parked."""
-    if not aggregate_ids:
-        return {}, set()
-    dialect = connection.dialect
-    ids = listed(dialect, aggregate_ids)
-    found = connection.execute(versions_among(dialect), {**_place_of(target), **ids}).all()
-    parked = {aggregate_id for aggregate_id, version in found if version == PARKED}
-    return {aggregate_id: version for aggregate_id, version in found if version != PARKED}, parked
-
-
-def find_rows(
-    connection: Connection, target: Target[R], keys: Collection[str]
-) -> dict[str, R | None]:
-    """Returns the rows of keys; one that has none is left out."""
-    if not keys:
-        return {}
-    projection, table, dialect = target.projection, target.table, connection.dialect
-    names = table.columns.keys()
-    found = connection.execute(rows_among(table, projection.key, dialect), listed(dialect, keys))
-    loaded = (projection.shape.load(dict(zip(names, values, strict=True))) for values in found)
-    return {getattr(row, projection.key): row for row in loaded}
-
-
-def store_offsets(
-    connection: Connection, target: Target[Any], offsets: Mapping[QueueId, int]
-) -> None:
-    """Like `write_offsets`, for a connection that blocks."""
-    place = _place_of(target)
-    values = [
-        {**place, "topic": topic, "queue_id": queue_id, "next_offset": offset}
-        for (topic, queue_id), offset in offsets.items()
-    ]
-    upsert(connection, projection_offsets, values)
-
-
-def store_versions(
-    connection: Connection, target: Target[Any], versions: Mapping[str, int]
-) -> None:
-    """Like `write_versions`, for a connection that blocks."""
-    place = _place_of(target)
-    values = [
-        {**place, "aggregate_id": aggregate_id, "version": version}
-        for aggregate_id, version in versions.items()
-    ]
-    upsert(connection, projection_versions, values)
-
-
-def store_rows(connection: Connection, target: Target[R], changes: Mapping[str, R | None]) -> None:
-    """Like `write_rows`, for a connection that blocks."""
-    values = [values_of(row) for row in changes.values() if row is not None]
-    upsert(connection, target.table, values)
-    gone = [{"gone": key} for key, row in changes.items() if row is None]
-    if gone:
-        connection.execute(delete_by(target.table, target.projection.key), gone)
-
-
-def _place_of(target: Target[Any]) -> dict[str, Any]:
-    return {"name": target.projection.name, "generation": target.generation}
 
 
 def _offer(gate: VersionGate, stream: EventStream) -> Verdict | Gap:

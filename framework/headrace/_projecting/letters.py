@@ -21,16 +21,12 @@ from typing import Any, Final
 from sqlalchemy import Connection, delete, func, select, update
 
 from headrace._domain.stream import EventStream
-from headrace._projecting.applying import (
-    Applied,
-    Batch,
-    MissingReader,
+from headrace._projecting.applying import Applied, Batch, MissingReader, apply_through, hold
+from headrace._projecting.contents import (
     Moved,
     Switched,
     Target,
-    apply_through,
     begin_at,
-    hold,
     store_offsets,
     store_versions,
 )

@@ -13,7 +13,7 @@ __all__ = ["BATCH_INTERVAL_MS", "interval_s", "is_small"]
 # event after a silence does not wait at all.
 BATCH_INTERVAL_MS: Final = 10
 # Where a transaction takes long, small batches take at most one part in so many of the time …
-_SHARE: Final = 3
+_SHARE: Final = 2
 # … and an event waits at most this many intervals for them.
 _INTERVALS_MAX: Final = 4
 # A batch of so many messages is not small: its transaction costs little beside them.

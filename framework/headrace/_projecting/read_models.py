@@ -17,12 +17,7 @@ from sqlalchemy import Connection, Engine, Table, event, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from headrace._projecting import generations
-from headrace._projecting.applying import (
-    Target,
-    read_offsets,
-    write_offsets,
-    write_versions,
-)
+from headrace._projecting.contents import Target, read_offsets, write_offsets, write_versions
 from headrace._projecting.generations import ProjectionState
 from headrace._projecting.projection import Projection
 from headrace._projecting.reader import ProjectionReader

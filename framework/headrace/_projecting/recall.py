@@ -51,6 +51,7 @@ class Recall(Generic[R]):
         self._rows: _Kept[R | None] = _Kept(kept_max)
         self._written: _Written[R] | None = None
         self._settled = True
+        self._trusted = False
 
     def expect(self, generation: int, offsets: Mapping[QueueId, int]) -> None:
         """Begins a transaction; forgets everything unless these are the offsets the last one left."""
@@ -60,6 +61,28 @@ class Recall(Generic[R]):
             self._generation, self._offsets = generation, offsets
             self._versions.clear()
             self._rows.clear()
+
+    def offsets_left(
+        self, generation: int, begin: Mapping[QueueId, int | None]
+    ) -> Mapping[QueueId, int] | None:
+        """Returns the offsets that the last transaction left of a generation; None: nobody knows.
+
+        A batch that begins there need not read them, as long as writing the new ones finds all
+        stored offsets so.
+        """
+        left = self._offsets
+        if not self._settled or left is None or generation != self._generation:
+            return None
+        return left if all(left.get(queue) == begin[queue] is not None for queue in begin) else None
+
+    def trust(self) -> None:
+        """Begins a transaction that is undone unless the offsets are those the last one left."""
+        self._settled, self._written, self._trusted = False, None, True
+
+    def doubt(self) -> bool:
+        """Whether a transaction that has not written anything trusted; the next one reads."""
+        trusted, self._trusted = self._trusted, False
+        return trusted
 
     def versions(self, aggregate_ids: Iterable[str]) -> dict[str, int]:
         """Returns the versions it knows."""
@@ -91,7 +114,7 @@ class Recall(Generic[R]):
 
     def settle(self) -> None:
         """The transaction was committed."""
-        self._settled = True
+        self._settled, self._trusted = True, False
         written, self._written = self._written, None
         if written is not None:
             self._offsets = written.offsets

@@ -27,15 +27,8 @@ import structlog
 from pydantic import BaseModel
 
 from headrace._domain.stream import EventStream
-from headrace._projecting.applying import (
-    Applied,
-    Moved,
-    OtherFields,
-    Switched,
-    Target,
-    apply_through,
-    decode_batch,
-)
+from headrace._projecting.applying import Applied, apply_through, decode_batch
+from headrace._projecting.contents import Moved, OtherFields, Switched, Target
 from headrace._projecting.intake import Intake
 from headrace._projecting.letters import Full, is_parked, park
 from headrace._projecting.outages import blames_event, is_outage

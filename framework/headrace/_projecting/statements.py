@@ -2,8 +2,8 @@
 The SQL of a batch, built once per table: upserts and lookups, each for any number of values.
 
 SQLAlchemy compiles a statement once and finds it again, but building one costs more than running
-it on a small batch. Sits between: `applying`, which runs the statements, and SQLAlchemy Core. Must
-never know a projection or an event.
+it on a small batch. Sits between: `contents` and `applying`, which run the statements, and
+SQLAlchemy Core. Must never know a projection or an event.
 """
 
 import json
@@ -28,6 +28,7 @@ from sqlalchemy import (
     literal,
     select,
     union_all,
+    update,
 )
 from sqlalchemy.dialects import postgresql, sqlite
 
@@ -43,6 +44,7 @@ __all__ = [
     "upsert",
     "upsert_into",
     "versions_among",
+    "write_together",
 ]
 
 S = TypeVar("S", bound=Executable)
@@ -90,6 +92,41 @@ def copy_into(connection: Connection, table: Table, records: Iterable[tuple[Any,
     adapted.run_async(
         lambda driver: driver.copy_records_to_table(table.name, records=records, columns=columns)
     )
+
+
+def write_together(
+    connection: Connection,
+    table: Table,
+    place: Mapping[str, Any],
+    rows: Sequence[Mapping[str, Any]],
+    versions: Mapping[str, int],
+    moves: Sequence[tuple[str, int, int, int]],
+) -> bool:
+    """Writes a batch's rows, versions and offsets by one statement: one round trip instead of three.
+
+    PostgreSQL only.
+
+    Args:
+        connection: in a transaction that can write.
+        table: what the rows go into.
+        place: the `name` and `generation` of the projection's table.
+        rows: new values, or in place of those with the same key.
+        versions: by aggregate id.
+        moves: of all stored offsets the topic, the queue, what it must be now, and the next one.
+
+    Returns:
+        False if the stored offsets are others: the caller has to roll back.
+    """
+    values: dict[str, Any] = {
+        **{f"place_{name}": value for name, value in place.items()},
+        **{f"row_{each.name}": [row[each.name] for row in rows] for each in table.columns},
+        "version_aggregate_id": list(versions),
+        "version_version": list(versions.values()),
+    }
+    for number, part in enumerate(("topic", "queue_id", "begin", "end")):
+        values[f"move_{part}"] = [move[number] for move in moves]
+    moved = sum(begin != end for _, _, begin, end in moves)
+    return connection.execute(_together(table), values).rowcount == moved
 
 
 def delete_by(table: Table, key: str) -> Executable:
@@ -150,31 +187,91 @@ def _once(table: Table, use: str, build: Callable[[], S]) -> S:
 
 def _upsert(table: Table, dialect: Dialect) -> Executable:
     statement: Any = (sqlite if dialect.name == "sqlite" else postgresql).insert(table)
-    return _in_place(statement, table)
+    written: Executable = _in_place(statement, table)
+    return written
 
 
 def _upsert_lists(table: Table) -> Executable:
     def build() -> Executable:
-        lists = [func.unnest(bindparam(each.name, type_=_list_of(each))) for each in table.columns]
-        rows = select(*lists)
-        return _in_place(postgresql.insert(table).from_select(table.columns.keys(), rows), table)
+        rows = select(*(_unnested(each, each.name) for each in table.columns))
+        chosen = postgresql.insert(table).from_select(table.columns.keys(), rows)
+        written: Executable = _in_place(chosen, table)
+        return written
 
     return _once(table, "upsert lists", build)
 
 
-def _in_place(statement: Any, table: Table) -> Executable:
+def _together(table: Table) -> Executable:
+    def build() -> Executable:
+        name: ColumnElement[str] = bindparam("place_name")
+        generation: ColumnElement[int] = bindparam("place_generation")
+        rows = select(*(_unnested(each, f"row_{each.name}") for each in table.columns))
+        v, o = projection_versions.c, projection_offsets.c
+        versions = select(
+            name.label(v.name.name),
+            generation.label(v.generation.name),
+            _unnested(v.aggregate_id, "version_aggregate_id"),
+            _unnested(v.version, "version_version"),
+        )
+        moves = select(
+            _unnested(o.topic, "move_topic").label("topic"),
+            _unnested(o.queue_id, "move_queue_id").label("queue_id"),
+            _unnested(o.next_offset, "move_begin").label("begin"),
+            _unnested(o.next_offset, "move_end").label("end"),
+        ).cte("moves")
+        stored = projection_offsets.alias("stored")
+        known = select(literal(1)).where(
+            moves.c.topic == stored.c.topic,
+            moves.c.queue_id == stored.c.queue_id,
+            moves.c.begin == stored.c.next_offset,
+        )
+        others = select(literal(1)).where(
+            stored.c.name == name,
+            stored.c.generation == generation,
+            ~known.correlate(stored).exists(),
+        )
+        upserts = [
+            _in_place(postgresql.insert(each).from_select(each.columns.keys(), chosen), each).cte(
+                f"written_{number}"
+            )
+            for number, (each, chosen) in enumerate(
+                [(table, rows), (projection_versions, versions)]
+            )
+        ]
+        return (
+            update(projection_offsets)
+            .values(next_offset=moves.c.end)
+            .where(
+                o.name == name,
+                o.generation == generation,
+                o.topic == moves.c.topic,
+                o.queue_id == moves.c.queue_id,
+                o.next_offset == moves.c.begin,
+                moves.c.begin != moves.c.end,
+                ~others.exists(),
+            )
+            .add_cte(*upserts)
+        )
+
+    return _once(table, "together", build)
+
+
+def _unnested(column: Column[Any], name: str) -> ColumnElement[Any]:
+    return func.unnest(bindparam(name, type_=_list_of(column)))
+
+
+def _in_place(statement: Any, table: Table) -> Any:
     key = list(table.primary_key.columns)
     others = {
         column.name: statement.excluded[column.name]
         for column in table.columns
         if not column.primary_key
     }
-    written: Executable = (
+    return (
         statement.on_conflict_do_update(index_elements=key, set_=others)
         if others
         else statement.on_conflict_do_nothing(index_elements=key)
     )
-    return written
 
 
 def _list_of(column: Column[Any]) -> postgresql.ARRAY[Any]:

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from sqlalchemy import Table
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from headrace._projecting.applying import read_offsets
+from headrace._projecting.contents import read_offsets
 from headrace._projecting.projection import Projection
 from headrace._projecting.read_models import ReadModels
 from headrace._projecting.reader import read_page

@@ -16,10 +16,9 @@ from typing import Final, Generic, TypeVar
 from pydantic import BaseModel
 from sqlalchemy import Connection
 
-from headrace._projecting.applying import (
-    MissingReader,
+from headrace._projecting.applying import MissingReader, fill_gap
+from headrace._projecting.contents import (
     begin_at,
-    fill_gap,
     find_rows,
     find_versions,
     store_offsets,

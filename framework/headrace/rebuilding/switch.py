@@ -17,13 +17,8 @@ from sqlalchemy import update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from headrace._projecting import generations
-from headrace._projecting.applying import (
-    Applied,
-    MissingReader,
-    apply_batch,
-    decode_batch,
-    read_offsets,
-)
+from headrace._projecting.applying import Applied, MissingReader, apply_batch, decode_batch
+from headrace._projecting.contents import read_offsets
 from headrace._projecting.projection import Projection
 from headrace._projecting.read_models import ReadModels
 from headrace._projecting.verify import compare

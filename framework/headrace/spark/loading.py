@@ -13,7 +13,7 @@ import pyarrow as pa
 from sqlalchemy import ColumnElement, Table, and_, insert, literal, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from headrace._projecting.applying import Target, write_offsets, write_rows, write_versions
+from headrace._projecting.contents import Target, write_offsets, write_rows, write_versions
 from headrace.spark.fold import BASE, RECORD_ARROW_SCHEMA, VERSION, Record, records_to_arrow
 from headrace.spark.job import Folded
 from headrace.spark.rows import RowCodec

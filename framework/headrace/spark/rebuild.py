@@ -22,7 +22,7 @@ import structlog
 from pyspark.sql import SparkSession
 
 from headrace._eventing.publisher import event_topic
-from headrace._projecting.applying import Target, read_offsets
+from headrace._projecting.contents import Target, read_offsets
 from headrace._projecting.projection import Projection
 from headrace._projecting.read_models import ReadModels
 from headrace._runtime.clock import Clock, SystemClock

@@ -22,16 +22,13 @@ import structlog
 from pyspark.sql import DataFrame
 from sqlalchemy import Connection, func, select
 
-from headrace._projecting.applying import (
-    Applied,
-    MissingReader,
+from headrace._projecting.applying import Applied, MissingReader, apply_through, decode_batch
+from headrace._projecting.contents import (
     Moved,
     OtherFields,
     Switched,
     Target,
-    apply_through,
     begin_at,
-    decode_batch,
     find_rows,
     store_offsets,
     store_rows,

@@ -11,7 +11,8 @@ from structlog.testing import capture_logs
 
 from headrace._domain.message import DomainEvent, EventContext
 from headrace._domain.stream import EventStream
-from headrace._projecting.applying import Applied, Batch, Moved, Switched, apply_batch
+from headrace._projecting.applying import Applied, Batch, apply_batch
+from headrace._projecting.contents import Moved, Switched
 from headrace._projecting.letters import Letters
 from headrace._projecting.projection import Projection
 from headrace._projecting.verify import compare

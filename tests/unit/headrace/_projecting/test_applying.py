@@ -6,16 +6,8 @@ import pytest
 from sqlalchemy import delete, select, update
 
 from headrace._projecting import applying
-from headrace._projecting.applying import (
-    Applied,
-    Batch,
-    Moved,
-    Switched,
-    apply_batch,
-    apply_through,
-    decode_batch,
-    read_offsets,
-)
+from headrace._projecting.applying import Applied, Batch, apply_batch, apply_through, decode_batch
+from headrace._projecting.contents import Moved, Switched, read_offsets
 from headrace._projecting.recall import Recall
 from headrace.errors import ProjectionError
 from headrace.stores.tables import projection_versions, projections
@@ -253,6 +245,7 @@ async def test_a_transaction_that_did_not_end_well_is_not_recalled(
 
     with monkeypatch.context() as patched:
         patched.setattr(applying, "store_offsets", fail)
+        patched.setattr(applying, "write_together", fail)
         with pytest.raises(OSError, match="away"):
             await follow(recall, totals, 1, domain.stream("a", 2))
     assert await rows(models, totals) == {"a": (1, 1)}
@@ -276,6 +269,37 @@ async def test_a_row_that_a_fold_changed_before_another_failed_is_read_again(
             await follow(recall, totals, 1, domain.stream("a", 2))
     await follow(recall, totals, 1, domain.stream("a", 2))
     assert await rows(models, totals) == {"a": (3, 2)}
+
+
+async def test_a_fold_that_fails_on_what_was_recalled_is_tried_on_what_is_stored(
+    models: Any, totals: Any, follow: Any, domain: Any
+) -> None:
+    one, other = Recall[Any](), Recall[Any]()
+    await follow(one, totals, None, domain.stream("a", 1), domain.stream("b", 1))
+    # The version that the fold cannot take was applied by other code, in another queue.
+    domain.deploy(totals, domain.Added, lambda _: lambda *_: domain.Total(counter_id="a", total=9))
+    await follow(other, totals, None, domain.stream("a", 2), queue=Q1)
+    domain.deploy(totals, domain.Added, lambda _: fail_to_fold)
+    outcome = await follow(one, totals, 2, domain.stream("a", 2))
+    assert outcome == Applied(rows=0)
+    assert await rows(models, totals) == {"a": (9, 0), "b": (1, 1)}
+    assert await models.offsets("totals", 1) == {Q0: 3, Q1: 1}
+
+
+async def test_a_row_that_goes_is_deleted_by_a_runner_that_recalls_it(
+    models: Any, totals: Any, follow: Any, domain: Any
+) -> None:
+    recall: Recall[Any] = Recall()
+    await follow(recall, totals, None, domain.stream("a", 1), domain.stream("b", 1))
+    await follow(recall, totals, 2, domain.stream("a", 2, domain.Cleared()))
+    await follow(recall, totals, 3, domain.stream("b", 2))
+    assert await rows(models, totals) == {"b": (3, 2)}
+    assert await models.offsets("totals", 1) == {Q0: 4}
+    assert await versions(models) == {"a": 2, "b": 2}
+
+
+def fail_to_fold(*_: Any) -> Any:
+    raise RuntimeError("nobody folds this twice")
 
 
 async def test_offsets_of_other_generations_and_queues_stay(

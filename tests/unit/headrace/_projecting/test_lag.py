@@ -44,7 +44,7 @@ def put(topic: LocalTransport, domain: Any) -> Callable[..., Any]:
 @pytest.fixture
 def advance(sqlite_models: Any, totals: Any, domain: Any) -> Callable[..., Any]:
     async def run(queue: int, offset: int) -> None:
-        from headrace._projecting.applying import write_offsets
+        from headrace._projecting.contents import write_offsets
 
         target = sqlite_models.target(totals, await sqlite_models.generation("totals"))
         async with sqlite_models.begin() as connection:

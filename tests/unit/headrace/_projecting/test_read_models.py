@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import delete, insert
 from sqlalchemy.exc import IntegrityError
 
-from headrace._projecting.applying import read_offsets, write_offsets, write_versions
+from headrace._projecting.contents import read_offsets, write_offsets, write_versions
 from headrace._projecting.read_models import ReadModels
 from headrace._projecting.runner import ProjectionRunner
 from headrace._projecting.status import RunnerState

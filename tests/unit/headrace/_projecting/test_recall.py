@@ -58,3 +58,34 @@ def test_it_keeps_a_bounded_number_of_those_last_asked_for() -> None:
     assert {"often", "a-99"} <= known.keys()
     assert "a-0" not in known
     assert len(known) <= 22
+
+
+def test_a_batch_may_trust_where_it_begins_at_the_offsets_that_the_last_one_left() -> None:
+    recall = filled()
+    assert recall.offsets_left(1, {Q0: 7}) == {Q0: 7}
+    for generation, begin in ((2, {Q0: 7}), (1, {Q0: 8}), (1, {Q1: None}), (1, {Q0: 7, Q1: 0})):
+        assert recall.offsets_left(generation, begin) is None
+    assert Recall[Any]().offsets_left(1, {}) is None
+
+
+def test_a_transaction_that_trusted_and_wrote_nothing_is_doubted_once_and_the_next_one_reads() -> (
+    None
+):
+    recall = filled()
+    assert not recall.doubt()
+    recall.trust()
+    assert recall.offsets_left(1, {Q0: 7}) is None
+    assert recall.doubt()
+    assert not recall.doubt()
+    recall.expect(1, {Q0: 7})
+    assert recall.versions(["a"]) == {}
+
+
+def test_a_transaction_that_trusted_and_was_committed_is_known() -> None:
+    recall = filled()
+    recall.trust()
+    recall.write({Q0: 9}, {"a": 4}, {})
+    recall.settle()
+    assert not recall.doubt()
+    assert recall.offsets_left(1, {Q0: 9}) == {Q0: 9}
+    assert recall.versions(["a"]) == {"a": 4}

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from sqlalchemy import insert
 
-from headrace._projecting.applying import write_offsets
+from headrace._projecting.contents import write_offsets
 from headrace._projecting.verify import Difference, compare
 
 

@@ -6,7 +6,7 @@ import pytest
 from pydantic import BaseModel
 
 from headrace import EventContext, Projection
-from headrace._projecting.applying import store_offsets
+from headrace._projecting.contents import store_offsets
 from headrace._projecting.read_models import ReadModels
 from headrace.errors import (
     ProjectionError,

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from sqlalchemy import select
 
-from headrace._projecting.applying import read_offsets
+from headrace._projecting.contents import read_offsets
 from headrace._projecting.folding import fold_streams
 from headrace._projecting.read_models import ReadModels
 from headrace.spark import loading
