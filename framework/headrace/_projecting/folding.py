@@ -9,7 +9,7 @@ a database, so that an executor can import it for nothing.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from pydantic import BaseModel
 
@@ -19,6 +19,7 @@ from headrace._projecting.projection import Projection
 from headrace.errors import ProjectionError
 
 __all__ = [
+    "EVENT_TYPE",
     "Fact",
     "Steps",
     "Touch",
@@ -32,20 +33,36 @@ __all__ = [
 
 R = TypeVar("R", bound=BaseModel)
 
-# What happened, and what is known about it.
+# What happened, and what is known about it. For declared folds both may be msgspec structs of what is
+# stored: the event's fields, of a class that names its type, and the stream with the events.
 Fact = tuple[DomainEvent, EventContext]
 
+# The class of an event's stored fields has under this name the event type.
+EVENT_TYPE: Final = "__event_type__"
 
-class Steps(dict[type[DomainEvent], Sequence[Any]]):
-    """The keys (None: the aggregate's id) and the function of each rule, by type of event."""
 
-    def __init__(self, projection: Projection[Any]) -> None:
-        self._rules_for = projection.rules_for
+class Steps(dict[type[Any], Sequence[Any]]):
+    """The keys (None: the aggregate's id) and the function of each rule, by type of event.
 
-    def __missing__(self, event_type: type[DomainEvent]) -> Sequence[Any]:
-        self[event_type] = steps = tuple(
-            (None if rule.by_aggregate else rule.keys, rule.next_row)
-            for rule in self._rules_for(event_type)
+    Args:
+        projection: whose rules these are.
+        in_place: rows are changed where they are, and events may come as they are stored; for
+            projections of nothing but declared folds.
+    """
+
+    def __init__(self, projection: Projection[Any], *, in_place: bool = False) -> None:
+        self._projection = projection
+        self._in_place = in_place
+
+    def __missing__(self, kind: type[Any]) -> Sequence[Any]:
+        event_type = _event_type_of(kind)
+        rules = (
+            self._projection.rules_in_place(event_type, stored=event_type is not kind)
+            if self._in_place
+            else self._projection.rules_for(event_type)
+        )
+        self[kind] = steps = tuple(
+            (None if rule.by_aggregate else rule.keys, rule.next_row) for rule in rules
         )
         return steps
 
@@ -92,14 +109,17 @@ def fold_streams(
 
 
 def fold_facts(
-    projection: Projection[R], rows: Mapping[str, R | None], facts: Iterable[Fact]
+    projection: Projection[R],
+    rows: Mapping[str, R | None],
+    facts: Iterable[Fact],
+    steps: Steps | None = None,
 ) -> dict[str, R | None]:
     """Returns what events make of the rows; see `fold_streams`.
 
     Raises:
         ProjectionError: as `fold_streams`.
     """
-    steps_for = Steps(projection)
+    steps_for = Steps(projection) if steps is None else steps
     changes: dict[str, R | None] = {}
     for event, context in facts:
         try:
@@ -112,13 +132,15 @@ def fold_facts(
     return changes
 
 
-def keys_of(projection: Projection[Any], facts: Iterable[Fact]) -> set[str]:
+def keys_of(
+    projection: Projection[Any], facts: Iterable[Fact], steps: Steps | None = None
+) -> set[str]:
     """Returns the keys of the rows that events touch.
 
     Raises:
         ProjectionError: a key function raised, or made an unusable key; names the event.
     """
-    steps_for = Steps(projection)
+    steps_for = Steps(projection) if steps is None else steps
     found: set[str] = set()
     for event, context in facts:
         try:
@@ -170,6 +192,19 @@ def poisoned(
 ) -> ProjectionError:
     """Returns an error that names the event which caused another."""
     return ProjectionError(
-        f"projection {projection.name} cannot fold {event.message_name} {context.event_id}:"
-        f" {type(error).__name__}: {error}"
+        f"projection {projection.name} cannot fold {_event_type_of(type(event)).message_name}"
+        f" {_event_id(event, context)}: {type(error).__name__}: {error}"
     )
+
+
+def _event_type_of(kind: type[Any]) -> type[DomainEvent]:
+    found: type[DomainEvent] = getattr(kind, EVENT_TYPE, kind)
+    return found
+
+
+def _event_id(event: Any, context: Any) -> str:
+    if isinstance(context, EventContext):
+        return context.event_id
+    numbered = enumerate(context.events, start=1)
+    sequence = next(number for number, each in numbered if each.data is event)
+    return f"{context.aggregate_id}/{context.version}/{sequence}"

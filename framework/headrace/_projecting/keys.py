@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from headrace._domain.message import DomainEvent, EventContext
 from headrace._projecting.shape import ColumnKind
-from headrace._projecting.terms import CONTEXT, Field, Term, as_term, bind
+from headrace._projecting.terms import CONTEXT, Access, Field, Term, as_term, bind
 from headrace.errors import DefinitionError
 
 __all__ = ["AGGREGATE_KEY", "KEY_CHARACTERS_MAX", "Key", "KeyOf", "as_key", "compile_key"]
@@ -47,10 +47,11 @@ def as_key(key: KeyOf | None) -> Key:
     return AGGREGATE_KEY if repr(term) == repr(AGGREGATE_KEY) else term
 
 
-def compile_key(key: Key, event_type: type[DomainEvent]) -> Keys:
+def compile_key(key: Key, event_type: type[DomainEvent], access: Access | None = None) -> Keys:
     """Returns a key as a function of events of a type: the keys of the rows, each once, in order.
 
-    The function raises ValueError for a key that no key column holds.
+    The function raises ValueError for a key that no key column holds. `access` is for a term, as in
+    `bind`; a function is called with what it is given.
 
     Raises:
         DefinitionError: the event has no such field, or one that is no text.
@@ -60,7 +61,7 @@ def compile_key(key: Key, event_type: type[DomainEvent]) -> Keys:
     if key is AGGREGATE_KEY:
         # Checked when the aggregate was made.
         return lambda _event, context: (context.aggregate_id,)
-    bound = bind(key, event_type)
+    bound = bind(key, event_type, access)
     if bound.kind is not ColumnKind.TEXT:
         raise DefinitionError(f"a key is text, and {key!r} of {event_type.__name__} is not")
     read = bound.read

@@ -17,7 +17,7 @@ from headrace._projecting.matching import nearest
 from headrace._projecting.rules import CompiledRule, FoldRule, Rule, SummaryRule, event_types_of
 from headrace._projecting.shape import RowShape
 from headrace._projecting.summaries import Summary
-from headrace._projecting.terms import Term
+from headrace._projecting.terms import CONTEXT, Term
 from headrace.errors import DefinitionError
 
 __all__ = ["Projection"]
@@ -184,6 +184,17 @@ class Projection(Generic[R]):
         declared = tuple(rule for rule in rules if isinstance(rule, SummaryRule))
         return declared if len(declared) == len(rules) else None
 
+    @property
+    def context_read(self) -> frozenset[str] | None:
+        """What declared folds read of contexts, by name; None where functions may read anything."""
+        found: set[str] = set()
+        for rule in self.summary_rules or ():
+            read = rule.fields_read
+            if read is None:
+                return None
+            found |= {path.removeprefix(CONTEXT) for path in read if path.startswith(CONTEXT)}
+        return None if self.summary_rules is None else frozenset(found)
+
     def folds(self, event: DomainEvent) -> bool:
         """Whether the event may touch a row."""
         return self.reacts_to(type(event))
@@ -208,6 +219,19 @@ class Projection(Generic[R]):
             compiled = tuple(rule.compile(event_type) for rule in rules)
             self._compiled[event_type] = compiled
         return compiled
+
+    def rules_in_place(
+        self, event_type: type[DomainEvent], *, stored: bool
+    ) -> Sequence[CompiledRule[R]]:
+        """Returns the same for rows that are changed where they are; see `compile_in_place`.
+
+        For projections of nothing but declared folds, which have `summary_rules`.
+        """
+        return tuple(
+            rule.compile_in_place(event_type, stored=stored)
+            for rule in self.declared_for(event_type)
+            if isinstance(rule, SummaryRule)
+        )
 
     def declared_for(self, event_type: type[DomainEvent]) -> Sequence[Rule[R]]:
         """Returns the rules of `rules_for` as they were defined."""

@@ -24,7 +24,7 @@ from headrace._projecting.keys import AGGREGATE_KEY, Key, compile_key
 from headrace._projecting.matching import types_in
 from headrace._projecting.shape import ColumnKind, RowShape
 from headrace._projecting.summaries import Step, Summary, compile_summary
-from headrace._projecting.terms import Term, bind
+from headrace._projecting.terms import IN_MODELS, IN_STRUCTS, Access, Term, bind, fields_in
 from headrace.errors import DefinitionError
 
 __all__ = ["CompiledRule", "FoldRule", "Rule", "SummaryRule", "event_types_of"]
@@ -135,6 +135,14 @@ class SummaryRule(Generic[R]):
         if not types:
             raise DefinitionError(f"{owner}: on takes one event class or several")
 
+    @property
+    def fields_read(self) -> set[str] | None:
+        """The paths of the fields that it reads; None where its key is a function."""
+        if not isinstance(self.key, Term):
+            return None
+        terms = [self.key, self.where, *(each.term for each in self.columns.values())]
+        return set().union(*(fields_in(term) for term in terms if term is not None))
+
     def start(self) -> dict[str, Any]:
         """Returns the values of a new row, without its key.
 
@@ -167,17 +175,41 @@ class SummaryRule(Generic[R]):
         """
         return _named(self.projection, partial(self._compile, event_type))
 
-    def _compile(self, event_type: type[DomainEvent]) -> CompiledRule[R]:
-        fields = {field.name: field for field in self.shape.fields}
-        steps: list[tuple[str, Step]] = [
-            (name, compile_summary(summary, fields[name], event_type))
-            for name, summary in self.columns.items()
-        ]
-        start, row_key, model = self.start(), self.row_key, self.shape.model
-        canonical = self.shape.canonical
+    def compile_in_place(self, event_type: type[DomainEvent], *, stored: bool) -> CompiledRule[R]:
+        """Returns the rule for rows that nobody else holds: `next_row` changes them where they are.
 
-        names = set(fields)
-        start = {name: start.get(name) for name in fields}
+        Args:
+            event_type: whose fields the rule reads.
+            stored: whether events come as their stored fields instead of as models; contexts may
+                come as either.
+        """
+        events = IN_STRUCTS if stored else IN_MODELS
+        access = Access(event=events.event, context=IN_STRUCTS.context)
+        one_form, canonical = self.shape.one_form, self.shape.canonical
+        steps = [(name, step, one_form[name]) for name, step in self._steps(event_type, access)]
+        start, names = self._begin()
+        row_key, model = self.row_key, self.shape.model
+
+        def next_row(row: R | None, event: Any, context: Any, key: str) -> R:
+            known = row is not None
+            if row is None:
+                row = make_unchecked(model, {**start, row_key: key}, names)
+            values = row.__dict__
+            for name, step, types in steps:
+                values[name] = value = step(values[name], event, context)
+                known = known and type(value) in types
+            return row if known else canonical(row)
+
+        return CompiledRule(
+            keys=self._compile_keys(event_type, access),
+            next_row=next_row,
+            by_aggregate=self._by_aggregate,
+        )
+
+    def _compile(self, event_type: type[DomainEvent]) -> CompiledRule[R]:
+        steps = self._steps(event_type, IN_MODELS)
+        start, names = self._begin()
+        row_key, model, canonical = self.row_key, self.shape.model, self.shape.canonical
 
         def next_row(row: R | None, event: Any, context: EventContext, key: str) -> R:
             values = {**start, row_key: key} if row is None else row.__dict__.copy()
@@ -187,18 +219,35 @@ class SummaryRule(Generic[R]):
             return canonical(make_unchecked(model, values, names))
 
         return CompiledRule(
-            keys=self._compile_keys(event_type),
+            keys=self._compile_keys(event_type, IN_MODELS),
             next_row=next_row,
-            by_aggregate=self.key is AGGREGATE_KEY and self.where is None,
+            by_aggregate=self._by_aggregate,
         )
 
+    @property
+    def _by_aggregate(self) -> bool:
+        return self.key is AGGREGATE_KEY and self.where is None
+
+    def _steps(self, event_type: type[DomainEvent], access: Access) -> list[tuple[str, Step]]:
+        fields = {field.name: field for field in self.shape.fields}
+        return [
+            (name, compile_summary(summary, fields[name], event_type, access))
+            for name, summary in self.columns.items()
+        ]
+
+    def _begin(self) -> tuple[dict[str, Any], set[str]]:
+        """Returns what every column of a new row holds, in order, and their names."""
+        values = self.start()
+        begin = {field.name: values.get(field.name) for field in self.shape.fields}
+        return begin, set(begin)
+
     def _compile_keys(
-        self, event_type: type[DomainEvent]
+        self, event_type: type[DomainEvent], access: Access
     ) -> Callable[[Any, EventContext], tuple[str, ...]]:
-        keys = compile_key(self.key, event_type)
+        keys = compile_key(self.key, event_type, access)
         if self.where is None:
             return keys
-        bound = bind(self.where, event_type)
+        bound = bind(self.where, event_type, access)
         if bound.kind is not ColumnKind.BOOLEAN:
             raise DefinitionError(f"where={self.where!r} is no condition")
         holds = bound.read

@@ -68,6 +68,11 @@ class RowShape(Generic[R]):
         owner: the projection's name, for sentences.
         model: the row model.
 
+    Attributes:
+        model: the row model.
+        fields: its fields in order.
+        one_form: of each field the types whose values fit it and have one form only.
+
     Raises:
         DefinitionError: a field or the model cannot be kept in a table; the sentence names it.
     """
@@ -84,6 +89,8 @@ class RowShape(Generic[R]):
         self._floats = _names(self.fields, ColumnKind.FLOAT)
         self._zoned = _names(self.fields, ColumnKind.TIMESTAMP)
         self._decimals = _names(self.fields, ColumnKind.DECIMAL)
+        odd = {float, datetime, Decimal}
+        self.one_form = {name: types - odd for name, types in self._types}
         # No value of the right type has another form.
         self._as_it_is = not (self._floats or self._zoned or self._decimals)
 

@@ -15,11 +15,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Context, Inexact, InvalidOperation, Overflow
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from headrace._domain.message import DomainEvent, EventContext
 from headrace._projecting.shape import ColumnKind, RowField
-from headrace._projecting.terms import Bound, Literal, Term, as_term, bind
+from headrace._projecting.terms import Access, Bound, Literal, Term, as_term, bind
 from headrace.errors import DefinitionError
 
 __all__ = [
@@ -101,17 +101,25 @@ def max_(what: str | Term) -> Summary:
     return Summary(operation=Operation.MAX, term=as_term(what))
 
 
-def compile_summary(summary: Summary, field: RowField, event_type: type[DomainEvent]) -> Step:
-    """Returns what an event of a type makes of a column's value.
+def compile_summary(
+    summary: Summary,
+    field: RowField,
+    event_type: type[DomainEvent],
+    access: Access | None = None,
+) -> Step:
+    """Returns what an event of a type makes of a column's value; `access` as in `bind`.
 
     Raises:
         DefinitionError: the column cannot keep it; the sentence says why.
     """
-    bound = bind(summary.term, event_type)
+    bound = bind(summary.term, event_type, access)
     _check(summary, field, bound)
     read = bound.read
     if summary.operation is Operation.LAST:
         return lambda _before, event, context: read(event, context)
+    if _always_adds(summary, field):
+        amount = read(None, cast("EventContext", None))
+        return lambda before, _event, _context: before + amount
     choose = _CHOOSERS[summary.operation]
     if summary.operation is Operation.SUM and field.kind is ColumnKind.DECIMAL:
         choose = _EXACT.add
@@ -142,6 +150,16 @@ def _check(summary: Summary, field: RowField, bound: Bound) -> None:
             f"column {field.name}: {summary!r} needs a column that may be None, for rows without"
             f" such an event; annotate it as {field.kind.value} or None"
         )
+
+
+def _always_adds(summary: Summary, field: RowField) -> bool:
+    """Whether it is a count, or something like it, in a column that is never None."""
+    return (
+        summary.operation is Operation.SUM
+        and isinstance(summary.term, Literal)
+        and field.kind is not ColumnKind.DECIMAL
+        and not field.optional
+    )
 
 
 def _add(before: Any, value: Any) -> Any:

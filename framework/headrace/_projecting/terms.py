@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from operator import attrgetter
 from typing import Any, Final
 
 from headrace._domain.message import DomainEvent, EventContext
@@ -27,6 +28,9 @@ from headrace.errors import DefinitionError
 __all__ = [
     "COMPARISONS",
     "CONTEXT",
+    "IN_MODELS",
+    "IN_STRUCTS",
+    "Access",
     "Bound",
     "Compared",
     "Connected",
@@ -41,6 +45,7 @@ __all__ = [
     "bind",
     "day",
     "field",
+    "fields_in",
     "literal",
 ]
 
@@ -233,34 +238,60 @@ class Bound:
     read: Read
 
 
-def bind(term: Term, event_type: type[DomainEvent]) -> Bound:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """How a field is read: by its name, of an event and of its context."""
+
+    event: Callable[[str], Read]
+    context: Callable[[str], Read]
+
+
+def fields_in(term: Term) -> set[str]:
+    """Returns the paths of the fields that a term reads."""
+    match term:
+        case Field(path):
+            return {path}
+        case Negated(inner) | Day(inner) | Inverted(inner) | Missing(inner):
+            return fields_in(inner)
+        case Compared(_, left, right) | Connected(left, right, _):
+            return fields_in(left) | fields_in(right)
+    return set()
+
+
+def bind(term: Term, event_type: type[DomainEvent], access: "Access | None" = None) -> Bound:
     """Returns a term as a function of events of a type and their contexts.
+
+    Args:
+        term: what to compute.
+        event_type: decides which fields there are.
+        access: how they are read; of models if it is left out.
 
     Raises:
         DefinitionError: the event has no such field, or one of a type that does not fit.
     """
+    access = access or IN_MODELS
     match term:
         case Field(path):
-            return _bind_field(path, event_type)
+            return _bind_field(path, event_type, access)
         case Literal(value):
             kind = kind_of(type(value))[0]
             assert kind is not None, "checked when the literal was made"
             return Bound(kind=kind, optional=False, read=lambda _event, _context: value)
         case Negated(number):
-            return _bind_negated(number, event_type)
+            return _bind_negated(number, event_type, access)
         case Day(moment):
-            return _bind_day(moment, event_type)
-        case Compared(sign, left, right):
-            return _bind_compared(sign, left, right, event_type)
-        case Connected(left, right, deciding):
-            return _bind_connected(left, right, event_type, deciding=deciding)
+            return _bind_day(moment, event_type, access)
+        case Compared():
+            return _bind_compared(term, event_type, access)
+        case Connected():
+            return _bind_connected(term, event_type, access)
         case Inverted(condition):
-            inner = _condition(condition, event_type)
+            inner = _condition(condition, event_type, access)
             return _truth(
                 lambda event, context: None if (it := inner(event, context)) is None else not it
             )
         case Missing(inside):
-            tried = bind(inside, event_type).read
+            tried = bind(inside, event_type, access).read
             return Bound(
                 kind=ColumnKind.BOOLEAN,
                 optional=False,
@@ -269,14 +300,14 @@ def bind(term: Term, event_type: type[DomainEvent]) -> Bound:
     raise DefinitionError(f"{term!r} is no term; use field, literal or day")
 
 
-def _bind_field(path: str, event_type: type[DomainEvent]) -> Bound:
+def _bind_field(path: str, event_type: type[DomainEvent], access: Access) -> Bound:
     if path.startswith(CONTEXT):
         name = path.removeprefix(CONTEXT)
         kind = _CONTEXT_KINDS.get(name)
         if kind is None:
             known = ", ".join(CONTEXT + each for each in _CONTEXT_KINDS)
             raise DefinitionError(f"there is no {path!r}; there are {known}")
-        return Bound(kind=kind, optional=False, read=lambda _event, context: context.__dict__[name])
+        return Bound(kind=kind, optional=False, read=access.context(name))
     info = event_type.model_fields.get(path)
     if info is None:
         raise DefinitionError(f"{event_type.__name__} has no field {path!r}")
@@ -286,11 +317,37 @@ def _bind_field(path: str, event_type: type[DomainEvent]) -> Bound:
             f"{event_type.__name__}.{path} is a {info.annotation!r}; a declared fold reads str, int,"
             " float, bool, Decimal, date and datetime, or one of these or None"
         )
-    return Bound(kind=found, optional=optional, read=lambda event, _context: event.__dict__[path])
+    return Bound(kind=found, optional=optional, read=access.event(path))
 
 
-def _bind_negated(number: Term, event_type: type[DomainEvent]) -> Bound:
-    inner = bind(number, event_type)
+def _in_model(path: str) -> Read:
+    return lambda event, _context: event.__dict__[path]
+
+
+def _in_struct(path: str) -> Read:
+    read = attrgetter(path)
+    return lambda event, _context: read(event)
+
+
+def _in_models_context(name: str) -> Read:
+    return lambda _event, context: context.__dict__[name]
+
+
+def _in_stored_context(name: str) -> Read:
+    read = attrgetter(name)
+    if _CONTEXT_KINDS[name] is not ColumnKind.TIMESTAMP:
+        return lambda _event, context: read(context)
+    # A model's context has it in UTC.
+    return lambda _event, context: read(context).astimezone(UTC)
+
+
+# Events and contexts as everybody sees them; or as msgspec decodes them, which has no `__dict__`.
+IN_MODELS: Final = Access(event=_in_model, context=_in_models_context)
+IN_STRUCTS: Final = Access(event=_in_struct, context=_in_stored_context)
+
+
+def _bind_negated(number: Term, event_type: type[DomainEvent], access: Access) -> Bound:
+    inner = bind(number, event_type, access)
     if inner.kind not in _NUMBERS:
         raise DefinitionError(f"{number!r} of {event_type.__name__} is no number")
     read = inner.read
@@ -306,8 +363,8 @@ def _bind_negated(number: Term, event_type: type[DomainEvent]) -> Bound:
 _MINUS: Final[Mapping[type, Callable[[Any], Any]]] = {Decimal: Decimal.copy_negate}
 
 
-def _bind_day(moment: Term, event_type: type[DomainEvent]) -> Bound:
-    inner = bind(moment, event_type)
+def _bind_day(moment: Term, event_type: type[DomainEvent], access: Access) -> Bound:
+    inner = bind(moment, event_type, access)
     if inner.kind not in {ColumnKind.TIMESTAMP, ColumnKind.DATE}:
         raise DefinitionError(f"{moment!r} of {event_type.__name__} is no moment and no date")
     read = inner.read
@@ -323,8 +380,9 @@ def _bind_day(moment: Term, event_type: type[DomainEvent]) -> Bound:
     return Bound(kind=ColumnKind.TEXT, optional=inner.optional, read=to_day)
 
 
-def _bind_compared(sign: str, left: Term, right: Term, event_type: type[DomainEvent]) -> Bound:
-    one, other = bind(left, event_type), bind(right, event_type)
+def _bind_compared(term: Compared, event_type: type[DomainEvent], access: Access) -> Bound:
+    sign, left, right = term.sign, term.left, term.right
+    one, other = bind(left, event_type, access), bind(right, event_type, access)
     if one.kind is not other.kind and {one.kind, other.kind} != {
         ColumnKind.INTEGER,
         ColumnKind.DECIMAL,
@@ -342,10 +400,10 @@ def _bind_compared(sign: str, left: Term, right: Term, event_type: type[DomainEv
     return _truth(compared)
 
 
-def _bind_connected(
-    left: Term, right: Term, event_type: type[DomainEvent], *, deciding: bool
-) -> Bound:
-    a, b = _condition(left, event_type), _condition(right, event_type)
+def _bind_connected(term: Connected, event_type: type[DomainEvent], access: Access) -> Bound:
+    deciding = term.deciding
+    a = _condition(term.left, event_type, access)
+    b = _condition(term.right, event_type, access)
 
     def connected(event: Any, context: EventContext) -> Any:
         x = a(event, context)
@@ -357,8 +415,8 @@ def _bind_connected(
     return _truth(connected)
 
 
-def _condition(term: Term, event_type: type[DomainEvent]) -> Read:
-    bound = bind(term, event_type)
+def _condition(term: Term, event_type: type[DomainEvent], access: Access) -> Read:
+    bound = bind(term, event_type, access)
     if bound.kind is not ColumnKind.BOOLEAN:
         raise DefinitionError(f"{term!r} of {event_type.__name__} is no condition")
     return bound.read

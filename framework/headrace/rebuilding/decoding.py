@@ -3,13 +3,13 @@ Messages of the event topic to what folds take: events with their contexts, and 
 
 Each body is read once, straight into the fields of the events that a rule reacts to; those of other
 types are passed over unread. An event whose model has no rules of its own is made of them as they
-are. Old versions, unknown types and whatever does not fit go the way that the live projection takes,
+are; declared folds take the fields themselves, and the stream for their context. Old versions, unknown types and whatever does not fit go the way that the live projection takes,
 which gives the same values or says what is wrong.
 
 Sits between: bodies of the event topic and the parts of a rebuild. Must never know a broker.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import reduce
 from operator import or_
@@ -22,13 +22,14 @@ from pydantic import ValidationError
 from headrace._domain.message import CONTEXT_NAMES, DomainEvent, EventContext
 from headrace._domain.stream import EventStream
 from headrace._domain.unchecked import make_unchecked, plain_fields
-from headrace._projecting.folding import Fact
+from headrace._projecting.folding import EVENT_TYPE, Fact
+from headrace._projecting.projection import Projection
 from headrace.errors import ProjectionError, SerializationError, UnknownMessageType
 from headrace.rebuilding.topic import Portion
 from headrace.serialization import JsonSerializer
 from headrace.transports.base import QueueId
 
-__all__ = ["Decoded", "Decoder", "Told", "Undecodable", "tell"]
+__all__ = ["Decoded", "Decoder", "Told", "Undecodable", "context_read", "tell"]
 
 # A stream on its way through a rebuild: aggregate, version, and its facts that are wanted.
 Told = tuple[str, int, Sequence[Fact]]
@@ -87,11 +88,20 @@ class Decoder:
     Args:
         serializer: knows the event types and the ways from old versions.
         wanted: whether any rule reacts to events of a type.
+        context: what is read of contexts, where events and contexts may come as they are stored;
+            None: they have to be models.
     """
 
-    def __init__(self, serializer: JsonSerializer, wanted: Wanted) -> None:
+    def __init__(
+        self,
+        serializer: JsonSerializer,
+        wanted: Wanted,
+        *,
+        context: Collection[str] | None = None,
+    ) -> None:
         self._serializer = serializer
         self._wanted = wanted
+        self._make = self._facts if context is None else self._stored_facts
         self._ways: dict[type, _Way] = {}
         newest: dict[str, int] = {}
         for name, version in serializer.events.types:
@@ -105,7 +115,8 @@ class Decoder:
             self._ways[kind] = way
             kinds.append(kind)
         events = GenericAlias(list, (reduce(or_, kinds),))
-        wire = msgspec.defstruct("Wire", [*_WIRE_FIELDS.items(), ("events", events)], gc=False)
+        fields = [each for each in _WIRE_FIELDS.items() if _is_read(each[0], context)]
+        wire = msgspec.defstruct("Wire", [*fields, ("events", events)], gc=False)
         self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(wire).decode
 
     def decode(self, queue: QueueId, portion: Portion, start: int) -> Decoded:
@@ -117,12 +128,14 @@ class Decoder:
         offsets: list[int] = []
         told: list[Told] = []
         counts: list[int] = []
+        facts: Sequence[Fact]
+        decode, make = self._decode, self._make
         for offset, body in zip(portion.offsets, portion.bodies, strict=True):
             if offset < start:
                 continue
             try:
-                wire = self._decode(body)
-                facts = self._facts(wire) if wire.version is not None else []
+                wire = decode(body)
+                facts = make(wire) if wire.version is not None else ()
             except (msgspec.DecodeError, ValidationError):
                 wire = self._decode_slowly(queue, offset, body)
                 facts = wire.contexts()
@@ -159,11 +172,36 @@ class Decoder:
             facts.append((event, make_unchecked(EventContext, context, CONTEXT_NAMES)))
         return facts
 
+    def _stored_facts(self, wire: Any) -> Sequence[Any]:
+        """Takes the wanted events of a stream that has a version as they are."""
+        ways = self._ways
+        facts: list[Any] = []
+        for kind in wire.events:
+            event_type, names = ways[type(kind)]
+            if event_type is None:
+                continue
+            if names is None:
+                kind.data = event_type.__pydantic_validator__.validate_python(kind.data)
+            facts.append((kind.data, wire))
+        return facts
+
     def _decode_slowly(self, queue: QueueId, offset: int, body: bytes) -> EventStream:
         try:
             return self._serializer.decode_stream(body)
         except (SerializationError, UnknownMessageType) as error:
             raise Undecodable(queue, offset, error) from error
+
+
+def context_read(projections: Iterable[Projection[Any]]) -> frozenset[str] | None:
+    """Returns what projections read of contexts; None where one of them needs whole ones."""
+    found: set[str] = set()
+    for projection in projections:
+        read = projection.context_read
+        # What is stored is the place of an event among those of its command, not the number.
+        if read is None or "sequence" in read:
+            return None
+        found |= read
+    return frozenset(found)
 
 
 def tell(stream: EventStream, wanted: Wanted) -> Told:
@@ -173,10 +211,20 @@ def tell(stream: EventStream, wanted: Wanted) -> Told:
     return stream.aggregate_id, stream.version, facts
 
 
+def _is_read(name: str, context: Collection[str] | None) -> bool:
+    return context is None or name in context or name in {"aggregate_id", "version"}
+
+
 def _way_to(event_type: type[DomainEvent]) -> tuple[_Way, Sequence[tuple[str, Any]]]:
     """Returns how an event is made, and the field that its values are decoded into."""
     fields = plain_fields(event_type)
     if fields is None:
         return (event_type, None), [("data", dict[str, Any])]
-    data = msgspec.defstruct("Data", list(fields.items()), gc=False, forbid_unknown_fields=True)
+    data = msgspec.defstruct(
+        "Data",
+        list(fields.items()),
+        namespace={EVENT_TYPE: event_type},
+        gc=False,
+        forbid_unknown_fields=True,
+    )
     return (event_type, set(fields)), [("data", data)]

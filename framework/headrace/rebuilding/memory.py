@@ -69,7 +69,10 @@ class Memory(Protocol[R]):
         ...
 
     def take_changes(self) -> tuple[dict[str, int], dict[str, R | None]]:
-        """Returns the versions and the rows that have changed since the last time."""
+        """Returns the versions and the rows that have changed since the last time.
+
+        The rows are the memory's own: what is folded next may change them where they are.
+        """
         ...
 
     def clear(self) -> None:
@@ -109,7 +112,7 @@ class OwnRows(Generic[R]):
 
     def __init__(self, projection: Projection[R]) -> None:
         self._projection = projection
-        self._steps = Steps(projection)
+        self._steps = _steps(projection)
         self._cells: dict[str, _Cell[R]] = {}
         self._changed: list[tuple[str, _Cell[R]]] = []
 
@@ -197,6 +200,7 @@ class SharedRows(Generic[R]):
 
     def __init__(self, projection: Projection[R]) -> None:
         self._projection = projection
+        self._steps = _steps(projection)
         self._gate = VersionGate({})
         self._known: set[str] = set()
         self._rows: dict[str, R | None] = {}
@@ -221,7 +225,7 @@ class SharedRows(Generic[R]):
 
     def unknown_keys(self, told: Iterable[Told]) -> set[str]:  # noqa: ARG002 - the port's argument
         """Returns the keys of rows that it needs and does not have."""
-        return keys_of(self._projection, self._passed) - self._rows.keys()
+        return keys_of(self._projection, self._passed, self._steps) - self._rows.keys()
 
     def learn_rows(self, rows: Mapping[str, R | None]) -> None:
         """Takes in rows as the table has them; None: it has none."""
@@ -233,7 +237,7 @@ class SharedRows(Generic[R]):
         Raises:
             ProjectionError: an event cannot be folded.
         """
-        changes = fold_facts(self._projection, self._rows, self._passed)
+        changes = fold_facts(self._projection, self._rows, self._passed, self._steps)
         self._rows.update(changes)
         self._changed.update(changes)
         self._passed = []
@@ -248,6 +252,11 @@ class SharedRows(Generic[R]):
         self._gate = VersionGate({})
         self._known.clear()
         self._rows.clear()
+
+
+def _steps(projection: Projection[Any]) -> Steps:
+    # What a function returned may be somebody else's too; rows of declared folds are made here.
+    return Steps(projection, in_place=projection.summary_rules is not None)
 
 
 def _gap(last: int, version: int) -> Gap | None:

@@ -16,6 +16,7 @@ from typing import Any
 import structlog
 
 from headrace._domain.message import DomainEvent
+from headrace._projecting.projection import Projection
 from headrace._projecting.read_models import ReadModels
 from headrace.errors import ProjectionError
 from headrace.rebuilding.building import Building
@@ -78,6 +79,11 @@ class Part:
         self._phases.end()
         _log.warning("a rebuild has failed", projection=self.name, error=str(error))
         await self._building.give_up(self._shadow)
+
+    @property
+    def projection(self) -> Projection[Any]:
+        """What is rebuilt."""
+        return self._shadow.projection
 
     def begin(self, phase: str) -> None:
         """Says what it does next."""

@@ -21,7 +21,7 @@ from headrace._projecting.read_models import ReadModels
 from headrace._runtime.clock import Clock, SystemClock
 from headrace.app import load_app
 from headrace.rebuilding.building import Building, open_missing_reader, open_read_models
-from headrace.rebuilding.decoding import Decoder, Undecodable
+from headrace.rebuilding.decoding import Decoder, Undecodable, context_read
 from headrace.rebuilding.gathering import KEPT_MAX
 from headrace.rebuilding.part import Part
 from headrace.rebuilding.phases import Phases, Progress
@@ -198,7 +198,11 @@ async def _replay(
     for part in parts:
         async with part.attempt():
             await part.stand(ranges, messages_max=messages_max, kept_max=kept_max)
-    decoder = Decoder(serializer, lambda event: any(part.reacts_to(event) for part in parts))
+    decoder = Decoder(
+        serializer,
+        lambda event: any(part.reacts_to(event) for part in parts),
+        context=context_read(part.projection for part in parts),
+    )
     for queue, (_, end) in ranges.items():
         await _read_queue(topic, queue, end, parts, decoder)
     for part in _going_on(parts):

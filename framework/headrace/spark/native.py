@@ -27,7 +27,7 @@ from headrace._projecting.projection import Projection
 from headrace._projecting.rules import SummaryRule
 from headrace._projecting.shape import ColumnKind
 from headrace._projecting.summaries import DECIMAL_DIGITS_MAX, Operation
-from headrace._projecting.terms import CONTEXT, Term
+from headrace._projecting.terms import CONTEXT, Term, fields_in
 from headrace.errors import ProjectionError
 from headrace.serialization import JsonSerializer
 from headrace.spark.decoding import EventField, fields_of
@@ -35,7 +35,7 @@ from headrace.spark.fold import MISSING, ROW, Batches, Record, batched
 from headrace.spark.plan import FoldPlan, load_application
 from headrace.spark.reading import EVENT, ChosenType, Reading
 from headrace.spark.rows import RowCodec
-from headrace.spark.sql import fields_in, number, to_sql
+from headrace.spark.sql import number, to_sql
 
 __all__ = ["Kept", "NativeFold", "finish_rows", "plan_native"]
 

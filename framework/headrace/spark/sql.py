@@ -27,7 +27,7 @@ from headrace._projecting.terms import (
 from headrace.spark.decoding import DECIMAL_PLACES_MAX, EventField, to_plain
 from headrace.spark.reading import column_of, context_column
 
-__all__ = ["Sql", "fields_in", "number", "to_sql"]
+__all__ = ["Sql", "number", "to_sql"]
 
 _NUMBER: Final = f"decimal(38,{DECIMAL_PLACES_MAX})"
 _DAY_MICROSECONDS: Final = "cast('86400000000' as bigint)"
@@ -47,18 +47,6 @@ class Sql:
 
     text: str
     kind: ColumnKind
-
-
-def fields_in(term: Term) -> set[str]:
-    """Returns the paths of the fields that a term reads."""
-    match term:
-        case Field(path):
-            return {path}
-        case Negated(inner) | Day(inner) | Inverted(inner) | Missing(inner):
-            return fields_in(inner)
-        case Compared(_, left, right) | Connected(left, right, _):
-            return fields_in(left) | fields_in(right)
-    return set()
 
 
 def number(text: str) -> str:

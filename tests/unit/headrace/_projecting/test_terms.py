@@ -8,7 +8,7 @@ import pytest
 
 from headrace._domain.message import DomainEvent, EventContext
 from headrace._projecting.shape import ColumnKind
-from headrace._projecting.terms import Term, bind, day, field, literal
+from headrace._projecting.terms import Term, bind, day, field, fields_in, literal
 from headrace.errors import DefinitionError
 
 
@@ -124,3 +124,16 @@ def test_a_bound_term_knows_its_kind_and_whether_it_may_be_none() -> None:
     bound = bind(field("partner"), Paid)
     assert (bound.kind, bound.optional) == (ColumnKind.TEXT, True)
     assert not bind(day("at"), Paid).optional
+
+
+@pytest.mark.parametrize(
+    ("term", "paths"),
+    [
+        (-field("amount"), {"amount"}),
+        (day("context.recorded_at"), {"context.recorded_at"}),
+        (~(field("amount") > 5) | field("partner").is_none(), {"amount", "partner"}),
+        (literal(1), set()),
+    ],
+)
+def test_a_term_names_the_fields_that_it_reads(term: Term, paths: Any) -> None:
+    assert fields_in(term) == paths

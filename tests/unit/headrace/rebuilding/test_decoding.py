@@ -8,12 +8,17 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
-from headrace import ApplicationMessage, DomainEvent
+from headrace import ApplicationMessage, DomainEvent, Projection
 from headrace._domain.message import Command
 from headrace._domain.registry import Registry
 from headrace._domain.stream import EventStream, Rejection
-from headrace.rebuilding.decoding import Decoder, Undecodable, tell
+from headrace._projecting.folding import fold_streams
+from headrace.errors import ProjectionError
+from headrace.folds import count, day, field, first, last, max_, min_, sum_
+from headrace.rebuilding.decoding import Decoder, Undecodable, context_read, tell
+from headrace.rebuilding.memory import remember
 from headrace.rebuilding.topic import Portion
 from headrace.serialization import JsonSerializer
 
@@ -189,3 +194,121 @@ def test_an_application_without_events_decodes_rejections() -> None:
     body = serializer.encode_stream(stream(rejection=refused))
     decoded = Decoder(serializer, wanted).decode(QUEUE, Portion([0], [body]), 0)
     assert (decoded.end, decoded.told) == (1, [])
+
+
+class Row(BaseModel):
+    key: str
+    events: int = 0
+    counted: int = 0
+    share: float = 0.0
+    spent: Decimal = Decimal("1E+1")
+    cheapest: Decimal | None = None
+    name: str | None = None
+    finished: bool | None = None
+    at: datetime | None = None
+    recorded: datetime | None = None
+    days: str | None = None
+
+
+def declare(**how: Any) -> Projection[Row]:
+    rows = Projection("rows", row=Row, key="key")
+    rows.on(
+        Counted,
+        events=count(),
+        counted=sum_(-field("count")),
+        share=sum_("share"),
+        name=last("name"),
+        finished=first("done"),
+        recorded=max_("context.recorded_at"),
+        **how,
+    )
+    rows.on(Counted, where=(field("count") > 2) & ~field("done").is_none(), events=count(), **how)
+    rows.on(
+        Priced,
+        events=count(),
+        spent=sum_("price"),
+        cheapest=min_("price"),
+        at=last("at"),
+        days=last(day("context.recorded_at")),
+    )
+    return rows
+
+
+BY_AGGREGATE = declare()
+BY_NAME = declare(key="name")
+MOMENTS = [
+    NOW.astimezone(timezone(timedelta(hours=hours))) + timedelta(hours=hours)
+    for hours in (0, -9, 5)
+]
+
+
+@pytest.mark.parametrize("projection", [BY_AGGREGATE, BY_NAME])
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from("ab"),
+            st.sampled_from(MOMENTS),
+            st.lists(EVENTS, min_size=1, max_size=3),
+        ),
+        max_size=8,
+    )
+)
+def test_declared_folds_make_the_same_rows_of_what_is_stored_as_of_models(
+    projection: Projection[Row], history: list[tuple[str, datetime, list[Any]]]
+) -> None:
+    streams: list[EventStream] = []
+    for key, moment, events in history:
+        version = sum(each.aggregate_id == key for each in streams) + 1
+        streams.append(stream(*events, aggregate_id=key, version=version, recorded_at=moment))
+    bodies = [SERIALIZER.encode_stream(each) for each in streams]
+    decoder = Decoder(SERIALIZER, projection.reacts_to, context=context_read([projection]))
+    memory = remember(projection)
+    for body in bodies:
+        memory.take(decoder.decode(QUEUE, Portion([0], [body]), 0).told)
+        memory.fold()
+    _, rows = memory.take_changes()
+    assert rows == fold_streams(projection, {}, map(SERIALIZER.decode_stream, bodies))
+    for row in rows.values():
+        assert repr(row) == repr(Row.model_validate(row.model_dump()))
+
+
+def test_events_that_a_declared_fold_reads_are_no_models() -> None:
+    decoder = Decoder(SERIALIZER, wanted, context=context_read([BY_AGGREGATE]))
+    body = SERIALIZER.encode_stream(stream(Counted(name="n", count=1)))
+    ((_, _, ((event, context),)),) = decoder.decode(QUEUE, Portion([0], [body]), 0).told
+    assert (event.name, event.count) == ("n", 1)
+    assert not isinstance(event, DomainEvent)
+    assert not hasattr(context, "items")
+
+
+def test_a_stored_event_that_cannot_be_folded_is_named_as_its_model_is() -> None:
+    rows = Projection("rows", row=Row, key="key")
+    rows.on(Priced, spent=sum_("price"))
+    rows.on(Counted, key="name", events=count())
+    decoder = Decoder(SERIALIZER, rows.reacts_to, context=context_read([rows]))
+
+    def fold(body: bytes) -> None:
+        memory = remember(rows)
+        memory.take(decoder.decode(QUEUE, Portion([0], [body]), 0).told)
+        memory.fold()
+
+    long = Counted(name="n" * 256, count=1)
+    for event, name in ((long, "Counted"), (Priced(price=Decimal("1E+99"), at=NOW), "priced")):
+        body = SERIALIZER.encode_stream(stream(Counted(name="n", count=1), event))
+        with pytest.raises(ProjectionError, match=f"rows cannot fold {name} a/1/2: "):
+            fold(body)
+
+
+def test_what_may_read_anything_of_a_context_gets_whole_ones() -> None:
+    ordered = Projection("ordered", row=Row, key="key")
+    ordered.on(Counted, counted=last("context.sequence"))
+    called = Projection("called", row=Row, key="key")
+    called.on(Counted, key=lambda event: event.name, events=count())
+    folded = Projection("folded", row=Row, key="key")
+
+    @folded.fold
+    def counted(row: Row | None, event: Counted, context: Any) -> Row | None:
+        raise AssertionError((row, event, context))
+
+    assert [context_read([BY_AGGREGATE, each]) for each in (ordered, called, folded)] == [None] * 3
+    assert context_read([BY_AGGREGATE, BY_NAME]) == {"aggregate_id", "recorded_at"}

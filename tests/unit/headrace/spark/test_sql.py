@@ -2,14 +2,13 @@
 
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import Any
 
 import pytest
 
 from headrace._domain.message import DomainEvent
 from headrace._projecting.shape import ColumnKind
 from headrace._projecting.terms import Term, day, field, literal
-from headrace.spark.sql import fields_in, number, to_sql
+from headrace.spark.sql import number, to_sql
 
 
 class Paid(DomainEvent):
@@ -67,19 +66,6 @@ def test_the_day_of_a_moment_is_found_without_a_time_zone() -> None:
     found = to_sql(day("at"), Paid)
     assert found.kind is ColumnKind.TEXT
     assert "pmod(`e_at_timestamp`, cast('86400000000' as bigint))" in found.text
-
-
-@pytest.mark.parametrize(
-    ("term", "paths"),
-    [
-        (-field("amount"), {"amount"}),
-        (day("context.recorded_at"), {"context.recorded_at"}),
-        (~(field("amount") > 5) | field("partner").is_none(), {"amount", "partner"}),
-        (literal(1), set()),
-    ],
-)
-def test_a_term_names_the_fields_that_it_reads(term: Term, paths: Any) -> None:
-    assert fields_in(term) == paths
 
 
 def test_digits_become_a_number() -> None:
