@@ -10,7 +10,6 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, cast
 
-from headrace._commanding.deadline import HANDLER_MS_MAX
 from headrace._commanding.handling import (
     CommandContext,
     CommandHandler,
@@ -21,6 +20,7 @@ from headrace._commanding.handling import (
 from headrace._domain.aggregate import Aggregate
 from headrace._domain.stream import EventStream, Rejection
 from headrace._runtime.clock import Clock
+from headrace._runtime.handler_deadline import HANDLER_MS_MAX
 from headrace.errors import AggregateExists, DomainError
 from headrace.serialization import CommandEnvelope, Serializer
 

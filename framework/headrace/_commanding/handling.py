@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar, get_type_hints
 
-from headrace._commanding.deadline import Deadline
 from headrace._domain.aggregate import Aggregate
 from headrace._domain.identity import id_text
 from headrace._domain.message import ApplicationMessage, Command
+from headrace._runtime.handler_deadline import Deadline
 from headrace.errors import (
     AggregateExists,
     AggregateNotFound,

@@ -9,8 +9,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 
+from headrace._domain.message import DomainEvent, EventContext
 from headrace._domain.stream import EventStream
-from headrace._projecting.event_handlers import EventHandlers
+from headrace._projecting.event_handlers import EventHandler, EventHandlers
+from headrace._runtime.handler_deadline import HANDLER_MS_MAX, Deadline
 from headrace.errors import EventHandlerError
 
 __all__ = ["Attempting", "at_once", "call_all"]
@@ -28,14 +30,15 @@ async def call_all(handlers: EventHandlers, stream: EventStream, attempting: Att
     """Returns when every handler of every event of a stream has done its work.
 
     Events come one after another, and for each the handlers of one priority at once, before those
-    of the next. Each handler is tried again by itself: one that is done is not called again.
+    of the next. Each handler is tried again by itself: one that is done is not called again. An
+    attempt that takes longer than HANDLER_MS_MAX is ended and has failed.
 
     Raises:
         EventHandlerError: a handler failed for good; those beside it have ended, too.
     """
     for event, context in stream.contexts():
         for level in handlers.levels(type(event)):
-            calls = [attempting(partial(handler, event, context)) for handler in level]
+            calls = [attempting(partial(_call, handler, event, context)) for handler in level]
             outcomes = await asyncio.gather(*calls, return_exceptions=True)
             for handler, outcome in zip(level, outcomes, strict=True):
                 if outcome is not None:
@@ -43,3 +46,14 @@ async def call_all(handlers: EventHandlers, stream: EventStream, attempting: Att
                         f"{getattr(handler, '__qualname__', handler)} failed at"
                         f" {event.message_name} {context.event_id}: {outcome!r}"
                     ) from outcome
+
+
+async def _call(handler: EventHandler, event: DomainEvent, context: EventContext) -> None:
+    deadline = Deadline()
+    try:
+        await deadline.run(handler(event, context))
+    except TimeoutError as error:
+        if not deadline.expired():
+            raise
+        # Not as TimeoutError, which says that something else is away and may be waited for.
+        raise EventHandlerError(f"it ran for more than {HANDLER_MS_MAX} ms") from error

@@ -11,7 +11,7 @@ Sits between: user code and the loop that feeds it. Pure.
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from types import UnionType
 from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
@@ -20,7 +20,7 @@ from headrace.errors import DefinitionError
 
 __all__ = ["EventHandler", "EventHandlers"]
 
-EventHandler = Callable[[Any, EventContext], Awaitable[None]]
+EventHandler = Callable[[Any, EventContext], Coroutine[Any, Any, None]]
 
 # Short enough to stand beside names of projections, in their columns, and in a group's name.
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,29}")

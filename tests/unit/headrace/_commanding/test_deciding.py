@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from headrace._commanding import deadline, deciding
+from headrace._commanding import deciding
 from headrace._commanding.deciding import Crashed, Decider, Failed, Recorded, Repeated, Unchanged
 from headrace._commanding.handling import CommandContext, HandlerTable
 from headrace._domain.aggregate import Aggregate, applies
 from headrace._domain.message import AggregateId, Command, DomainEvent
+from headrace._runtime import handler_deadline as deadline
 from headrace.errors import DomainError
 from headrace.serialization import CommandEnvelope
 from headrace.settings import Settings

@@ -9,6 +9,7 @@ import pytest
 from headrace._domain.message import EventContext
 from headrace._projecting.calling import at_once, call_all
 from headrace._projecting.event_handlers import EventHandlers
+from headrace._runtime import handler_deadline
 from headrace.errors import EventHandlerError
 
 
@@ -109,3 +110,26 @@ async def test_each_handler_gets_attempts_of_its_own(calls: Calls, domain: Any) 
     await call_all(calls.handlers, domain.stream("x", 1), three_times)
     assert calls.notes.count("a 1 begins") == 3
     assert calls.notes.count("b 1 ends") == 1
+
+
+async def test_a_handler_that_hangs_is_ended_and_has_failed(
+    calls: Calls, domain: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handler_deadline, "HANDLER_MS_MAX", 1)
+    calls.gates = {"a": asyncio.Event()}
+    calls.add("a")
+    stream = domain.stream("x", 1, domain.Added(amount=7))
+    with pytest.raises(EventHandlerError, match="ran for more than"):
+        await call_all(calls.handlers, stream, at_once)
+    assert calls.notes == ["a 7 begins"]
+
+
+async def test_a_time_out_of_what_a_handler_calls_is_its_own_error(
+    calls: Calls, domain: Any
+) -> None:
+    calls.errors = {"a": TimeoutError("the printer")}
+    calls.add("a")
+    stream = domain.stream("x", 1, domain.Added(amount=7))
+    with pytest.raises(EventHandlerError, match="printer") as raised:
+        await call_all(calls.handlers, stream, at_once)
+    assert isinstance(raised.value.__cause__, TimeoutError)

@@ -2,7 +2,8 @@
 The time a handler may take, at no cost to one that never waits.
 
 Most handlers find their aggregate in memory and return without a suspension; a timer for each would
-cost more than many of them. Sits between: `deciding`, which runs handlers, and asyncio's timeouts.
+cost more than many of them. Sits between: whoever runs handlers of commands or events and asyncio's
+timeouts.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from typing import Any
 __all__ = ["HANDLER_MS_MAX", "Deadline"]
 
 # How long a handler may wait, time for loading not counted; longer is an unexpected error, because
-# its aggregate's other commands wait.
+# its aggregate's other commands or events wait.
 HANDLER_MS_MAX = 60_000
 
 

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from headrace._commanding import deadline
-from headrace._commanding.deadline import Deadline
+from headrace._runtime import handler_deadline as deadline
+from headrace._runtime.handler_deadline import Deadline
 
 
 async def test_work_that_never_waits_needs_no_timer(monkeypatch):
