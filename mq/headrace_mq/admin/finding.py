@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from headrace_mq.admin.asking import Asking
 from headrace_mq.errors import RequestTimeout, ResponseCode, error_for
-from headrace_mq.message import Record
+from headrace_mq.message import QueueRef, Record
 from headrace_mq.message_id import MessageId
 from headrace_mq.protocol.administration import (
     DescribeProducers,
@@ -111,7 +111,8 @@ class MessageSearch(Asking):
         return found
 
     async def _collect(self, wanted: FindMessages, limit: int) -> list[Record]:
-        found: list[Record] = []
+        # By their places: where the broker compacts meanwhile, a search may come by them twice.
+        found: dict[tuple[QueueRef, int], Record] = {}
         log, position = "", 0
         while True:
             asked = FindMessages(
@@ -123,7 +124,9 @@ class MessageSearch(Asking):
             )
             answer, batches = decode_find_answer(data)
             for batch in split_batches(batches):
-                found += [one for one in decode_records(batch) if one.key == wanted.key]
+                for one in decode_records(batch):
+                    if one.key == wanted.key:
+                        found[one.queue, one.offset] = one
             log, position = answer.log, answer.position
             if not log or len(found) >= limit:
-                return found[:limit]
+                return list(found.values())[:limit]

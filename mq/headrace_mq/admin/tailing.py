@@ -11,7 +11,7 @@ from typing import NamedTuple
 from headrace_mq.admin.asking import Asking
 from headrace_mq.errors import QueueNotFound, ResponseCode, error_for
 from headrace_mq.message import QUEUES_PER_TOPIC_MAX, QueueRef, Record
-from headrace_mq.protocol.batch import check_head, decode_records, split_batches
+from headrace_mq.protocol.batch import check_head, decode_records, read_header, split_batches
 from headrace_mq.protocol.bodies import (
     Fetch,
     FetchedQueue,
@@ -114,10 +114,11 @@ class MessageTail(Asking):
         found: list[Record] = []
         for batch in split_batches(batches):
             check_head(batch)
-            for record in decode_records(batch):
-                if record.offset >= places[record.queue]:
-                    found.append(record)
-                    places[record.queue] = record.offset + 1
+            header = read_header(batch)
+            place = places[header.queue]
+            found += [record for record in decode_records(batch) if record.offset >= place]
+            # The last of its offsets may be one that a compaction took the message from.
+            places[header.queue] = max(place, header.next_offset)
         return found
 
 

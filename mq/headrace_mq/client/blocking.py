@@ -38,7 +38,7 @@ from headrace_mq.protocol.batch import (
     Columns,
     check_body,
     check_head,
-    decode_columns,
+    decode_placed,
     read_header,
     split_batches,
 )
@@ -61,6 +61,7 @@ from headrace_mq.protocol.bodies import (
 )
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import Frame, FrameReader, encode_frame
+from headrace_mq.protocol.sparse import dense_runs, removed_before
 from headrace_mq.settings import FETCH_BYTES_MAX
 
 __all__ = ["BlockingReader"]
@@ -72,6 +73,8 @@ READ_BYTES = 2 << 20
 B = TypeVar("B", bound=Body)
 
 _log = structlog.get_logger(__name__)
+
+_NOTHING = Columns([], [], [], [], [])
 
 
 class BlockingReader:
@@ -176,7 +179,9 @@ class BlockingReader:
 
         Yields:
             A batch's header and columns, and the range of indexes in the columns, from the first
-            to before the last, that lies inside [start, end).
+            to before the last, that lies inside [start, end). What a compaction left of a batch
+            comes as one for each run of neighbouring offsets; where it left nothing in front of
+            `end`, the last range is empty and ends there.
 
         Raises:
             OffsetOutOfRange: the broker does not hold all of it (any more, or yet).
@@ -186,7 +191,7 @@ class BlockingReader:
         """
         if not 1 <= bytes_max <= FETCH_BYTES_MAX:
             raise ValueError(f"bytes_max is 1 to {FETCH_BYTES_MAX}, not {bytes_max}")
-        at = start
+        at = told = start
         waiting = self._fetch(queue, at, bytes_max) if at < end else 0
         try:
             while at < end:
@@ -198,18 +203,21 @@ class BlockingReader:
                     if header.next_offset <= at or header.base_offset >= end:
                         continue
                     skipped = wanted is not None and not wanted(header)
-                    columns = None if skipped else _columns(queue, header, batch)
-                    if header.base_offset > at:
+                    parts = [] if skipped else _parts(queue, header, batch, (at, end))
+                    if header.base_offset - removed_before(batch) > at:
                         _log.warning(
                             "offsets are missing in the queue",
                             topic=queue.topic, queue_id=queue.queue_id,
                             first=at, next=header.base_offset,
                         )  # fmt: skip
-                    first = max(at - header.base_offset, 0)
-                    if columns is not None:
-                        yield header, columns, first, min(end - header.base_offset, header.count)
+                    for part in parts:
+                        told = part[0].base_offset + part[3]
+                        yield part
                     at = header.next_offset
                 at = max(at, following)
+                if wanted is None and told < end <= at:
+                    # A compaction left nothing there: whoever counts offsets is told so.
+                    yield header, _NOTHING, end - header.base_offset, end - header.base_offset
         finally:
             self._expected.discard(waiting)
             self._arrived.pop(waiting, None)
@@ -285,11 +293,18 @@ class BlockingReader:
         )
 
 
-def _columns(queue: QueueRef, header: BatchHeader, batch: memoryview) -> Columns:
+def _parts(
+    queue: QueueRef, header: BatchHeader, batch: memoryview, within: tuple[int, int]
+) -> list[tuple[BatchHeader, Columns, int, int]]:
     check_body(batch)
     if header.queue != queue:
         raise DataCorrupt(
             f"the broker sent a batch of {header.queue.topic}/{header.queue.queue_id} as one of"
             f" {queue.topic}/{queue.queue_id}"
         )
-    return decode_columns(batch, header)
+    start, end = within
+    ranges = (
+        (run, columns, max(start - run.base_offset, 0), min(end - run.base_offset, run.count))
+        for run, columns in dense_runs(header, *decode_placed(batch, header))
+    )
+    return [part for part in ranges if part[2] < part[3]]

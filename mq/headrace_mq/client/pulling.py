@@ -30,7 +30,7 @@ from headrace_mq.errors import (
 )
 from headrace_mq.filters.filter import Filter
 from headrace_mq.message import QueueRef, Record
-from headrace_mq.protocol.batch import check_head, decode_records, split_batches
+from headrace_mq.protocol.batch import check_head, decode_records, read_header, split_batches
 from headrace_mq.protocol.bodies import (
     Fetch,
     FetchedQueue,
@@ -41,6 +41,7 @@ from headrace_mq.protocol.bodies import (
 )
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.sieve import selected_of
+from headrace_mq.protocol.sparse import is_sparse, removed_before
 from headrace_mq.settings import ConsumerSettings
 
 __all__ = ["Asking", "Pulling"]
@@ -215,24 +216,47 @@ class Pulling:
     def _take_batch(self, asked: dict[QueueRef, Share], batch: memoryview) -> int:
         # Both checksums first: nothing of a damaged batch can be trusted, not even its queue.
         check_head(batch)
+        if is_sparse(batch):
+            return self._take_sparse(asked, batch)
         if self._shares.in_columns:
             columns = decode_record_columns(batch)
-            share = self._reader(asked, columns.queue, columns.offset)
+            share = self._reader(asked, columns.queue, columns.offset, batch)
             if share is None:
                 return 0
             chosen = self._chosen_columns(columns)
             return sum(self._shares.take_columns(share, one) for one in chosen)
         records = decode_records(batch)
-        share = self._reader(asked, records[0].queue, records[0].offset)
+        share = self._reader(asked, records[0].queue, records[0].offset, batch)
         if share is None or records[-1].offset < share.window.end:
             return 0
         return self._shares.take(share, self._chosen(records[0].queue.topic, records))
 
+    def _take_sparse(self, asked: dict[QueueRef, Share], batch: memoryview) -> int:
+        """Takes what a compaction left of a batch, and goes on behind the last of its offsets."""
+        header = read_header(batch)
+        records = decode_records(batch)
+        share = self._reader(asked, header.queue, header.base_offset, batch)
+        if share is None:
+            return 0
+        chosen = self._chosen(header.queue.topic, records)
+        if self._shares.in_columns:
+            runs = from_records(chosen)
+            taken = sum(self._shares.take_columns(share, one) for one in runs)
+        else:
+            taken = self._shares.take(share, chosen)
+        self._shares.pass_over(share, header.next_offset)
+        return taken
+
     def _reader(
-        self, asked: Mapping[QueueRef, Share], queue: QueueRef, offset: int
+        self, asked: Mapping[QueueRef, Share], queue: QueueRef, offset: int, batch: memoryview
     ) -> Share | None:
         share = asked.get(queue)
-        if share is not None and queue.topic not in self._filters:
+        if (
+            share is not None
+            and offset > share.window.end
+            and offset - removed_before(batch) > share.window.end
+            and queue.topic not in self._filters
+        ):
             _tell_missing(share, offset)
         return share
 
@@ -283,12 +307,11 @@ class Pulling:
 
 
 def _tell_missing(share: Share, offset: int) -> None:
-    if offset > share.window.end:
-        _log.warning(
-            "offsets are missing in the queue",
-            topic=share.queue.topic, queue_id=share.queue.queue_id,
-            first=share.window.end, next=offset,
-        )  # fmt: skip
+    _log.warning(
+        "offsets are missing in the queue",
+        topic=share.queue.topic, queue_id=share.queue.queue_id,
+        first=share.window.end, next=offset,
+    )  # fmt: skip
 
 
 def _unreadable(share: Share, error: MessageQueueError) -> MessageQueueError:

@@ -26,11 +26,17 @@ The payload is a msgpack array of five columns, compressed as one by `codec`:
 keys, tags, headers, bodies, born deltas (ms after `born first`). A column of default values only
 (empty keys, tags, headers; deltas of 0) is an empty array.
 
+A batch from which a compaction took records is *sparse*: format 2, bit 0 of the flags, and a sixth
+column: how many records remain and how many were taken out, in turns from the first offset on. The
+other columns hold those that remain, and may be empty; `count` stays the number of offsets. The
+unused field behind the epoch says of a batch in a compacted segment how many offsets right in front
+of it hold nothing, because whole batches were taken out.
+
 Sits between: `Message`/`Record` values and whoever moves or keeps bytes. Pure: no clock, no I/O.
 """
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
 from typing import NamedTuple
 
@@ -39,12 +45,14 @@ import msgspec
 
 from headrace_mq.errors import CorruptBatch, DataCorrupt, FormatTooNew
 from headrace_mq.message import QueueRef, Record
+from headrace_mq.protocol.compression import CODECS, PLAIN_BYTES_MAX, compress, decompress
 
 __all__ = [
     "BATCH_HEADER_BYTES",
     "BATCH_RECORDS_MAX",
     "FORMAT_VERSION",
     "PLAIN_BYTES_MAX",
+    "SPARSE",
     "BatchHeader",
     "Columns",
     "assign",
@@ -53,6 +61,7 @@ __all__ = [
     "check_head",
     "check_whole",
     "decode_columns",
+    "decode_placed",
     "decode_records",
     "encode_batch",
     "read_header",
@@ -60,21 +69,20 @@ __all__ = [
     "renumbered",
     "sound_batch",
     "split_batches",
+    "summary_of",
     "tag_bit",
     "unpacked",
 ]
 
 MAGIC = b"HRB1"
-FORMAT_VERSION = 1
+# Read up to this one; whatever a producer makes has the first, which the oldest readers know.
+FORMAT_VERSION = 2
+DENSE_VERSION = 1
+# Of the flags: a compaction took records out.
+SPARSE = 1
 BATCH_HEADER_BYTES = 112
 # A batch is one unit of reading: more records than this would make readers hold too much at once.
 BATCH_RECORDS_MAX = 65_536
-# What a compressed payload may unpack to: 16 times the largest frame, so that a small hostile
-# batch cannot fill a reader's memory.
-PLAIN_BYTES_MAX = 64 << 20
-
-CODEC_NONE, CODEC_LZ4, CODEC_ZSTD = 0, 1, 2
-_CODECS = {"none": CODEC_NONE, "lz4": CODEC_LZ4, "zstd": CODEC_ZSTD}
 
 _HEADER = struct.Struct("<4sBBHIIqqqIIIBBBBIIQIIqqQII")
 assert _HEADER.size == BATCH_HEADER_BYTES
@@ -113,6 +121,9 @@ class Columns(NamedTuple):
 _decode_columns = msgspec.msgpack.Decoder(
     tuple[list[str], list[str], list[dict[str, str]], list[bytes], list[int]]
 ).decode
+_decode_sparse = msgspec.msgpack.Decoder(
+    tuple[list[str], list[str], list[dict[str, str]], list[bytes], list[int], list[int]]
+).decode
 
 
 class BatchHeader(NamedTuple):
@@ -147,41 +158,12 @@ def tag_bit(tag: str) -> int:
     return 1 << (google_crc32c.value(tag.encode()) & 63) if tag else 1
 
 
-def _compress(codec: int, payload: bytes) -> bytes:
-    if codec == CODEC_NONE:
-        return payload
-    if codec == CODEC_LZ4:
-        import lz4.block
-
-        return bytes(lz4.block.compress(payload, store_size=False))
-    import zstandard
-
-    return zstandard.ZstdCompressor(level=1).compress(payload)
-
-
-def _decompress(codec: int, payload: bytes | memoryview, plain_bytes: int) -> bytes | memoryview:
-    if codec == CODEC_NONE:
-        return payload
-    if plain_bytes > PLAIN_BYTES_MAX:
-        raise DataCorrupt(f"a payload unpacks to {plain_bytes} bytes, over {PLAIN_BYTES_MAX}")
-    if codec == CODEC_LZ4:
-        import lz4.block
-
-        try:
-            return bytes(lz4.block.decompress(payload, uncompressed_size=plain_bytes))
-        except lz4.block.LZ4BlockError as error:
-            raise DataCorrupt(f"a payload is no lz4 block: {error}") from error
-    if codec == CODEC_ZSTD:
-        import zstandard
-
-        try:
-            # zstd believes its own header, not a limit, so the two have to agree first.
-            if zstandard.frame_content_size(payload) != plain_bytes:
-                raise DataCorrupt("a payload and its header disagree about the unpacked length")
-            return zstandard.ZstdDecompressor().decompress(payload)
-        except zstandard.ZstdError as error:
-            raise DataCorrupt(f"a payload is no zstd frame: {error}") from error
-    raise DataCorrupt(f"a batch names codec {codec}, which does not exist")
+def summary_of(tags: Iterable[str]) -> int:
+    """Returns the 64-bit summary of a batch's tags; no tags at all count as the empty one."""
+    summary = 0
+    for tag in set(tags):
+        summary |= tag_bit(tag)
+    return summary or 1
 
 
 def encode_batch(  # noqa: PLR0913 - one argument per field of the format
@@ -203,23 +185,20 @@ def encode_batch(  # noqa: PLR0913 - one argument per field of the format
     count = len(columns.bodies)
     if not 1 <= count <= BATCH_RECORDS_MAX:
         raise ValueError(f"a batch holds 1 to {BATCH_RECORDS_MAX} records, not {count}")
-    if codec not in _CODECS:
-        raise ValueError(f"codec {codec!r} is unknown; use one of {', '.join(_CODECS)}")
+    if codec not in CODECS:
+        raise ValueError(f"codec {codec!r} is unknown; use one of {', '.join(CODECS)}")
     plain = _encode(columns)
     if len(plain) > PLAIN_BYTES_MAX:
         raise ValueError(f"a batch holds at most {PLAIN_BYTES_MAX} bytes, not {len(plain)}")
-    payload = _compress(_CODECS[codec], plain)
+    payload = compress(CODECS[codec], plain)
     topic = queue.topic.encode()
-    summary = 0
-    for tag in set(columns.tags):
-        summary |= tag_bit(tag)
     length = BATCH_HEADER_BYTES + len(topic) + len(payload)
     batch = bytearray(length)
     _HEADER.pack_into(
-        batch, 0, MAGIC, FORMAT_VERSION, 0, BATCH_HEADER_BYTES, length, 0, 0, 0, 0, 0, 0, 0,
-        _CODECS[codec], flags, len(topic), 0, count, queue.queue_id, producer_id, producer_epoch,
+        batch, 0, MAGIC, DENSE_VERSION, 0, BATCH_HEADER_BYTES, length, 0, 0, 0, 0, 0, 0, 0,
+        CODECS[codec], flags, len(topic), 0, count, queue.queue_id, producer_id, producer_epoch,
         first_sequence, born_first_ms, born_first_ms + max(columns.born_deltas, default=0),
-        summary or 1, len(plain), 0,
+        summary_of(columns.tags), len(plain), 0,
     )  # fmt: skip
     batch[BATCH_HEADER_BYTES : BATCH_HEADER_BYTES + len(topic)] = topic
     batch[BATCH_HEADER_BYTES + len(topic) :] = payload
@@ -370,7 +349,7 @@ def sound_batch(batch: memoryview) -> tuple[int, int, int, int, bytes] | None:
     """Checks a stored batch without decoding it: both checksums, in half the time of the others.
 
     Returns its length, base offset, log position, queue and topic; None unless the view holds
-    exactly one sound batch of this version.
+    exactly one sound batch as a producer makes it; a sparse one takes the longer way.
     """
     size = len(batch)
     if size <= BATCH_HEADER_BYTES:
@@ -379,7 +358,7 @@ def sound_batch(batch: memoryview) -> tuple[int, int, int, int, bytes] | None:
         magic, version, header_bytes, length, head_crc, base_offset, position, body_crc,
         topic_bytes, queue_id,
     ) = _STORED.unpack_from(batch)  # fmt: skip
-    if (magic, version, header_bytes, length) != (MAGIC, FORMAT_VERSION, BATCH_HEADER_BYTES, size):
+    if (magic, version, header_bytes, length) != (MAGIC, DENSE_VERSION, BATCH_HEADER_BYTES, size):
         return None
     body = bytes(batch[_BODY_AT:])
     if google_crc32c.value(body) != body_crc or _head_crc(batch, 0) != head_crc:
@@ -409,15 +388,17 @@ def split_batches(buffer: bytes | bytearray | memoryview, at: int = 0) -> Iterat
 def unpacked(batch: bytes | bytearray | memoryview, header: BatchHeader) -> bytes | memoryview:
     """The payload of one whole batch as msgpack; raises DataCorrupt if it does not unpack."""
     payload = memoryview(batch)[header.payload_at : header.length]
-    return _decompress(header.codec, payload, header.plain_bytes)
+    return decompress(header.codec, payload, header.plain_bytes)
 
 
 def decode_columns(batch: bytes | bytearray | memoryview, header: BatchHeader) -> Columns:
-    """Decodes the payload of one whole batch.
+    """Decodes the payload of one whole batch; of a sparse one what remains.
 
     Raises:
         DataCorrupt: the payload does not decode or its columns differ in length.
     """
+    if header.flags & SPARSE:
+        return decode_placed(batch, header)[1]
     try:
         columns = Columns(*_decode_columns(unpacked(batch, header)))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -426,6 +407,35 @@ def decode_columns(batch: bytes | bytearray | memoryview, header: BatchHeader) -
     if len(columns.bodies) != count or any(len(c) not in {0, count} for c in columns):
         raise DataCorrupt("the columns of a record batch differ in length")
     return columns
+
+
+def decode_placed(
+    batch: bytes | bytearray | memoryview, header: BatchHeader
+) -> tuple[Sequence[int], Columns]:
+    """Decodes the payload of one whole batch, and says the offset of each record.
+
+    Raises:
+        DataCorrupt: the payload does not decode or its columns differ in length.
+    """
+    if not header.flags & SPARSE:
+        return range(header.base_offset, header.next_offset), decode_columns(batch, header)
+    try:
+        keys, tags, headers, bodies, deltas, turns = _decode_sparse(unpacked(batch, header))
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise DataCorrupt(f"the payload of a record batch does not decode: {error}") from error
+    columns = Columns(keys, tags, headers, bodies, deltas)
+    if min(turns, default=0) < 0 or sum(turns) > header.count:
+        raise DataCorrupt("a sparse record batch says that it has other offsets than its own")
+    offsets: list[int] = []
+    at = header.base_offset
+    for turn, length in enumerate(turns):
+        if not turn % 2:
+            offsets += range(at, at + length)
+        at += length
+    count = len(offsets)
+    if len(columns.bodies) != count or any(len(c) not in {0, count} for c in columns):
+        raise DataCorrupt("the columns of a record batch differ in length")
+    return offsets, columns
 
 
 def decode_records(batch: bytes | bytearray | memoryview) -> list[Record]:
@@ -437,8 +447,8 @@ def decode_records(batch: bytes | bytearray | memoryview) -> list[Record]:
     """
     check_body(batch)
     header = read_header(batch)
-    columns = decode_columns(batch, header)
-    count = header.count
+    offsets, columns = decode_placed(batch, header)
+    count = len(offsets)
     queue, born_first_ms, stored_at_ms = header.queue, header.born_first_ms, header.appended_at_ms
     producer_id = header.producer_id
     born: Iterable[int] = repeat(born_first_ms)
@@ -449,7 +459,7 @@ def decode_records(batch: bytes | bytearray | memoryview) -> list[Record]:
         map(
             Record,
             repeat(queue, count),
-            range(header.base_offset, header.base_offset + count),
+            offsets,
             columns.keys or repeat(""),
             columns.tags or repeat(""),
             columns.headers or repeat({}),

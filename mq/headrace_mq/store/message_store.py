@@ -29,6 +29,7 @@ from headrace_mq.errors import (
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import (
     BATCH_RECORDS_MAX,
+    SPARSE,
     BatchHeader,
     assign,
     check_whole,
@@ -483,4 +484,6 @@ def _checked_header(batch: bytearray | memoryview, header: BatchHeader | None) -
         raise InvalidArgument(
             f"a batch holds at most {BATCH_RECORDS_MAX} records, not {header.count}"
         )
+    if header.flags & SPARSE:
+        raise InvalidArgument("only a compaction takes records out of a batch; send whole ones")
     return header

@@ -286,7 +286,7 @@ async def test_a_damaged_batch_stops_its_own_queue_and_is_told_once(
 ) -> None:
     good = broker.append(A, [b"good"])
     bad = bytearray(broker.append(A, [b"bad"]))
-    bad[at] ^= 3
+    bad[at] ^= 7
     after, other = broker.append(A, [b"after"]), broker.append(B, [b"other"])
     broker.held = {FETCH}
     watched.start(A, B)

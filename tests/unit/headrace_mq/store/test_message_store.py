@@ -22,9 +22,11 @@ from headrace_mq.protocol.batch import (
     BATCH_RECORDS_MAX,
     check_body,
     check_head,
+    decode_placed,
     decode_records,
     read_header,
 )
+from headrace_mq.protocol.sparse import thinned
 from headrace_mq.store import message_store
 from headrace_mq.store.message_store import Appended, MessageStore
 
@@ -170,7 +172,7 @@ async def test_a_batch_of_a_newer_producer_is_refused_as_such(
     open_store: OpenStore, make_batch: MakeBatch
 ) -> None:
     batch = make_batch()
-    batch[4] += 1
+    batch[4] += 2
     with pytest.raises(UnsupportedVersion, match="newer version"):
         open_store().append(batch, retention="forever")
 
@@ -185,6 +187,17 @@ async def test_more_records_than_a_batch_may_hold_are_refused(
     struct.pack_into("<I", batch, 48, google_crc32c.value(bytes(batch[52:])))
     with pytest.raises(InvalidArgument, match="at most 65536 records, not 65537"):
         open_store().append(batch, retention="forever")
+
+
+async def test_a_producer_cannot_send_what_only_a_compaction_makes(
+    open_store: OpenStore, make_batch: MakeBatch
+) -> None:
+    store = open_store()
+    batch = make_batch(b"a", b"b")
+    header = read_header(batch)
+    sparse = thinned(batch, header, *decode_placed(batch, header), [0])
+    with pytest.raises(InvalidArgument, match="whole ones"):
+        store.append(sparse, retention="forever")
 
 
 async def test_retention_has_to_be_known_and_to_stay(
