@@ -75,7 +75,7 @@ class Projection(Generic[R]):
         where: Term | None = None,
         **columns: Summary,
     ) -> None:
-        """Declares what columns keep of events; a rebuild with Spark runs it as SQL.
+        """Declares what columns keep of events, which a rebuild computes without their models.
 
             balances.on(Deposited, balance=sum_("amount"), deposits=count())
             balances.on(Withdrawn, balance=sum_(-field("amount")))

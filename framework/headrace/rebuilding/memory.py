@@ -139,8 +139,30 @@ class OwnRows(Generic[R]):
             cell = self._cells[key]
             cell.row, cell.known = row, True
 
+    def version(self, aggregate_id: str) -> int:
+        """Returns the last version of an aggregate that was taken, or learned; 0 for none."""
+        cell = self._cells.get(aggregate_id)
+        return cell.version if cell else 0
+
     def take(self, told: Sequence[Told], start: int = 0) -> tuple[int, Gap | None]:
         """Takes and folds streams from a place on, in order, as far as no version is missing.
+
+        Raises:
+            ProjectionError: an event cannot be folded.
+        """
+        place = self.take_next(told, start)
+        while place < len(told):
+            aggregate_id, version, _ = told[place]
+            if gap := _gap(self._cells[aggregate_id].version, version):
+                return place, gap
+            place = self.take_next(told, place + 1)
+        return place, None
+
+    def take_next(self, told: Sequence[Told], start: int = 0) -> int:
+        """Takes and folds streams from a place on, as long as each is the next of its aggregate.
+
+        Returns:
+            The place that it has come to.
 
         Raises:
             ProjectionError: an event cannot be folded.
@@ -152,9 +174,7 @@ class OwnRows(Generic[R]):
             if cell is None:
                 cell = cells[aggregate_id] = _Cell(0, known=True)
             if version != cell.version + 1:
-                if gap := _gap(cell.version, version):
-                    return place, gap
-                continue
+                return place
             row = cell.row
             for event, context in facts:
                 try:
@@ -169,7 +189,7 @@ class OwnRows(Generic[R]):
             if not cell.changed:
                 cell.changed = True
                 self._changed.append((aggregate_id, cell))
-        return len(told), None
+        return len(told)
 
     def fold(self) -> None:
         """Does nothing: what is taken is folded."""

@@ -1,7 +1,7 @@
 """
 The executor's side of a rebuild: read, gate and fold in one Python process.
 
-    from zero, keyed by aggregate    fold_slices                        no shuffle: an aggregate's
+    from zero, keyed by aggregate    slices.fold_slices                 no shuffle: an aggregate's
                                                                         events are in one queue
     from zero, keyed otherwise       route_slices ─▶ fold_keys
     from offsets, keyed by aggregate read_slices ─▶ fold_aggregates     base rows and versions join
@@ -14,7 +14,7 @@ the live runner's. Must never know a database of read models.
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, groupby, islice
+from itertools import chain, compress, groupby, islice
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -24,8 +24,6 @@ from headrace._domain.stream import EventStream
 from headrace._projecting.folding import Touch, find_touches, fold, fold_streams
 from headrace._projecting.projection import Projection
 from headrace.errors import ProjectionError, SerializationError, UnknownMessageType
-from headrace.rebuilding.decoding import Decoder, Told, Undecodable, tell
-from headrace.rebuilding.memory import OwnRows
 from headrace.rebuilding.topic import Portion
 from headrace.serialization import JsonSerializer
 from headrace.spark.archive import after_archive, read_archived
@@ -52,12 +50,13 @@ __all__ = [
     "find_in_store",
     "fold_aggregates",
     "fold_keys",
-    "fold_slices",
     "read_messages",
+    "read_portions",
     "read_slices",
     "records_to_arrow",
     "route_aggregates",
     "route_slices",
+    "rows_out",
     "slices_of",
 ]
 
@@ -156,23 +155,6 @@ class _Work:
     def gate(self, versions: Mapping[str, int]) -> StreamGate:
         return StreamGate(versions, find=self._find)
 
-    def told_gate(self) -> Any:
-        """Returns a gate for `_Offered`, of which it looks at aggregate, version and length."""
-
-        def find(aggregate_id: str, after: int, to: int) -> Sequence[Any]:
-            found = self._find(aggregate_id, after, to) if self._find else ()
-            return [
-                _Offered(
-                    each.aggregate_id,
-                    each.version or 0,
-                    range(len(each.events)),
-                    tell(each, self.projection.reacts_to),
-                )
-                for each in found
-            ]
-
-        return StreamGate({}, find=find)
-
     def messages(
         self, piece: QueueSlice, meter: Meter | None = None
     ) -> Iterator[list[TopicMessage]]:
@@ -221,49 +203,29 @@ def read_messages(
         yield some
 
 
-def fold_slices(plan: FoldPlan, batches: Batches) -> Batches:
-    """Reads slices and folds each whole; yields rows, versions and tallies.
-
-    Right where a row's events are all of one aggregate, and so in one queue.
-    """
-    work = _Work(plan)
-    projection = work.projection
-    decoder = Decoder(work.serializer, projection.reacts_to)
-    for piece in slices_of(plan, batches):
-        gate, meter = work.told_gate(), Meter(piece)
-        memory = OwnRows(projection)
-        for messages in work.messages(piece, meter):
-            memory.take([each.told for each in gate.admit(_offered(decoder, piece, messages))])
-        memory.take([each.told for each in gate.finish()])
-        _, rows = memory.take_changes()
-        yield from batched(_rows_out(work, rows), _gate_out(gate), _meter_out(meter))
-
-
-class _Offered(NamedTuple):
-    """A stream on its way through the gate: what the gate looks at, and what is folded."""
-
-    aggregate_id: str
-    version: int
-    events: range
-    told: Told
-
-
-def _offered(
-    decoder: Decoder, piece: QueueSlice, messages: Sequence[TopicMessage]
-) -> Iterator[_Offered]:
-    if not messages:
-        return
-    portion = Portion([each.place.offset for each in messages], [each.body for each in messages])
-    try:
-        decoded = decoder.decode(piece.queue, portion, piece.start)
-    except Undecodable as error:
-        key = messages[portion.offsets.index(error.offset)].key
-        raise ProjectionError(
-            f"the event message at {piece.queue.topic}/{piece.queue.queue_id} offset {error.offset}"
-            f" (aggregate {key}) does not decode: {error.__cause__}"
-        ) from error
-    for told, count in zip(decoded.told, decoded.counts, strict=True):
-        yield _new(_Offered, (told[0], told[1], range(count), told))
+def read_portions(
+    plan: FoldPlan, piece: QueueSlice, meter: Meter
+) -> Iterator[tuple[Sequence[str], Portion]]:
+    """Yields what `read_messages` yields as columns: the keys of some messages, and the messages."""
+    for _, found in meter.reading(read_archived(plan.archive, piece)):
+        bodies = [body for _, _, body in found]
+        meter.count_bodies(bodies)
+        if found:
+            yield [key for _, key, _ in found], Portion([place for place, _, _ in found], bodies)
+    rest = after_archive(plan.archive, piece)
+    parts = read_columns(plan.broker, rest) if rest else ()
+    for header, columns, first, last in meter.reading(parts):
+        offsets: Sequence[int] = range(header.base_offset + first, header.base_offset + last)
+        keys = columns.keys[first:last] or [""] * len(offsets)
+        bodies = columns.bodies[first:last]
+        kinds = [head.get("kind") for head in columns.headers[first:last]]
+        if "rejection" in kinds:
+            wanted = [kind != "rejection" for kind in kinds]
+            offsets = list(compress(offsets, wanted))
+            keys, bodies = list(compress(keys, wanted)), list(compress(bodies, wanted))
+        meter.count_bodies(bodies)
+        if bodies:
+            yield keys, Portion(offsets, bodies)
 
 
 def route_slices(plan: FoldPlan, batches: Batches) -> Batches:
@@ -297,7 +259,7 @@ def fold_aggregates(plan: FoldPlan, batches: Batches) -> Batches:
             gate = work.gate(own.versions)
             streams = gate.admit(work.decode(message) for message in own.messages)
             changes = fold_streams(work.projection, own.rows, streams + gate.finish())
-            yield from _rows_out(work, changes)
+            yield from rows_out(work.codec, changes)
             yield from _gate_out(gate)
 
     yield from batched(folded())
@@ -340,7 +302,7 @@ def fold_keys(plan: FoldPlan, batches: Batches) -> Batches:
                     changes = fold(work.projection, rows | changes, touches)
                     touches = []
             changes |= fold(work.projection, rows | changes, touches)
-            yield from _rows_out(work, changes)
+            yield from rows_out(work.codec, changes)
 
     yield from batched(folded())
 
@@ -409,12 +371,13 @@ def _touch_in(work: _Work, record: Record) -> Touch:
     return Touch(record.key, event, context, rule)
 
 
-def _rows_out(work: _Work, rows: Mapping[str, Any]) -> Iterator[Record]:
+def rows_out(codec: RowCodec[Any], rows: Mapping[str, Any]) -> Iterator[Record]:
+    """Yields records of rows, and of those that are no more."""
     for key, row in rows.items():
         if row is None:
             yield Record.known(DELETED, key)
         else:
-            yield Record.known(ROW, key, data=work.codec.encode(row))
+            yield Record.known(ROW, key, data=codec.encode(row))
 
 
 def _gate_out(gate: StreamGate) -> Iterator[Record]:

@@ -73,6 +73,15 @@ class StreamGate:
         """The new last version of each aggregate that had a stream pass."""
         return self._gate.moved
 
+    @property
+    def holds_back(self) -> bool:
+        """Whether streams wait for earlier ones."""
+        return bool(self._held)
+
+    def learn(self, versions: Mapping[str, int]) -> None:
+        """Takes in the last versions of aggregates whose streams did not come through here."""
+        self._gate.learn(versions)
+
     def admit(self, streams: Iterable[EventStream]) -> list[EventStream]:
         """Returns what may be folded now, in order; rejections are left out."""
         passed: list[EventStream] = []

@@ -30,7 +30,6 @@ from headrace.spark.fold import (
     Batches,
     fold_aggregates,
     fold_keys,
-    fold_slices,
     read_slices,
     route_aggregates,
     route_slices,
@@ -38,6 +37,7 @@ from headrace.spark.fold import (
 from headrace.spark.native import NativeFold, finish_rows
 from headrace.spark.plan import FoldPlan
 from headrace.spark.reading import EVENT, read_typed
+from headrace.spark.slices import fold_slices
 from headrace_mq.spark.reader import rarely_collecting
 
 __all__ = ["Folded", "by_key", "map_records", "read_result", "reason_of", "run_fold"]

@@ -4,7 +4,7 @@ What reading a queue takes: messages, bytes, and how long they were waited for.
 Sits between: `fold` and `reading`, which read slices on an executor, and the report of a rebuild.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 from headrace._runtime.clock import Clock, SystemClock
@@ -43,9 +43,12 @@ class Meter:
 
     def count(self, messages: Iterable[HasBody]) -> None:
         """Counts messages and the bytes of their bodies."""
-        sizes = [len(message.body) for message in messages]
-        self._messages += len(sizes)
-        self._bytes += sum(sizes)
+        self.count_bodies([message.body for message in messages])
+
+    def count_bodies(self, bodies: Sequence[bytes]) -> None:
+        """Counts messages by their bodies, and the bytes of these."""
+        self._messages += len(bodies)
+        self._bytes += sum(map(len, bodies))
 
     def told(self) -> Iterator[tuple[str, int]]:
         """Yields what was measured and how much of it."""

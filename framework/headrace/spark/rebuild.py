@@ -132,7 +132,8 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
             session=session,
             plan=plan,
             projection=projection,
-            native=plan_native(serializer, projection),
+            # Rows of an aggregate each are folded where they are read, at two thirds of the cost.
+            native=None if projection.keyed_by_aggregate else plan_native(serializer, projection),
             topic=event_topic(application.name),
             read_models=read_models,
             building=Building(read_models, projection),

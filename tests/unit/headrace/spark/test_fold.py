@@ -29,13 +29,13 @@ from headrace.spark.fold import (
     Record,
     fold_aggregates,
     fold_keys,
-    fold_slices,
     read_slices,
     records_to_arrow,
     route_aggregates,
     route_slices,
 )
 from headrace.spark.rows import RowCodec
+from headrace.spark.slices import fold_slices
 
 ORDER = [(name, "ascending") for name in ("key", "moment", "queue", "offset", "turn")]
 

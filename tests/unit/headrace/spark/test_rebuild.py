@@ -227,9 +227,12 @@ def test_without_the_extra_the_import_names_the_command(missing: str) -> None:
     assert "pip install 'headrace[spark]'" in done.stderr
 
 
-@pytest.mark.parametrize(("least", "used"), [(4, True), (5, False)])
-async def test_only_many_messages_are_worth_a_query(
-    ledger: Any, live: Any, spark: Any, monkeypatch: pytest.MonkeyPatch, least: int, used: bool
+@pytest.mark.parametrize(
+    ("name", "least", "used"),
+    [("partners", 4, True), ("partners", 5, False), ("accounts", 4, False)],
+)
+async def test_only_many_messages_for_rows_of_any_key_are_worth_a_query(
+    ledger: Any, live: Any, spark: Any, monkeypatch: Any, name: str, least: int, used: bool
 ) -> None:
     as_sql = object()
     given: list[object] = []
@@ -243,6 +246,6 @@ async def test_only_many_messages_are_worth_a_query(
     monkeypatch.setattr(rebuild_module, "run_fold", watched)
     monkeypatch.setattr(rebuild_module, "_NATIVE_MESSAGES_MIN", least)
     await rebuild(
-        ledger.path, "accounts", broker=BROKER, read_models_url=live.url, spark=spark, verify=False
+        ledger.path, name, broker=BROKER, read_models_url=live.url, spark=spark, verify=False
     )
     assert given == [as_sql if used else None]
