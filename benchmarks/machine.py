@@ -10,9 +10,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["facts", "fdatasync_per_second", "loopback_round_trips_per_second", "rate"]
+__all__ = [
+    "append_bytes_per_second", "facts", "fdatasync_per_second", "limits",
+    "loopback_round_trips_per_second", "memory_copy_bytes_per_second", "rate",
+]  # fmt: skip
 
 RUNS = 3
+MIB = 2**20
 
 
 def rate(count: int, work: Callable[[], None]) -> float:
@@ -32,6 +36,43 @@ def facts() -> dict[str, object]:
         "kernel": platform.release(),
         "python": platform.python_version(),
     }
+
+
+def limits(folder: Path | None = None) -> dict[str, object]:
+    """Names the machine and measures all of its limits, with a folder's disk."""
+    return {
+        "benchmark": "machine",
+        **facts(),
+        "fdatasync_per_second": round(fdatasync_per_second(folder)),
+        "loopback_round_trips_per_second": round(loopback_round_trips_per_second()),
+        "memory_copy_bytes_per_second": round(memory_copy_bytes_per_second()),
+        "append_bytes_per_second": round(append_bytes_per_second(folder)),
+    }
+
+
+def memory_copy_bytes_per_second(count: int = 64 * MIB) -> float:
+    """Copies bytes from one place in memory to another."""
+    source, target = memoryview(bytearray(count)), memoryview(bytearray(count))
+
+    def work() -> None:
+        target[:] = source
+
+    work()
+    return rate(count, work)
+
+
+def append_bytes_per_second(folder: Path | None = None, count: int = 128 * MIB) -> float:
+    """Appends 1 MiB after the other to a file, and flushes once at the end."""
+    block = os.urandom(MIB)
+    with tempfile.TemporaryFile(dir=folder) as file:
+        descriptor = file.fileno()
+
+        def work() -> None:
+            for _ in range(count // MIB):
+                os.write(descriptor, block)
+            os.fdatasync(descriptor)
+
+        return rate(count, work)
 
 
 def fdatasync_per_second(folder: Path | None = None, count: int = 300) -> float:

@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.machine import facts, fdatasync_per_second, loopback_round_trips_per_second
+from benchmarks.machine import limits
 from benchmarks.mq.processes import Child, broker, client, resident_bytes
 from headrace_mq.client.producer import Producer
 
@@ -120,12 +120,8 @@ async def main() -> None:
     parser.add_argument("--flush", choices=("always", "interval"), default="always")
     parser.add_argument("--directory", type=Path, help="where the broker writes")
     asked = parser.parse_args()
-    machine = {
-        **facts(),
-        "fdatasync_per_second": round(fdatasync_per_second(asked.directory)),
-        "loopback_round_trips_per_second": round(loopback_round_trips_per_second()),
-    }
-    print(json.dumps({"benchmark": "soak", "flush": asked.flush, **machine}), flush=True)
+    machine = {**limits(asked.directory), "benchmark": "soak", "flush": asked.flush}
+    print(json.dumps(machine), flush=True)
     with tempfile.TemporaryDirectory(dir=asked.directory) as folder:
         windows = await soak(Path(folder), asked.flush, asked.minutes, asked.load)
     # The first window warms up: caches fill, and connections are new.

@@ -1,8 +1,9 @@
 """
 Our queue beside others: the same work, by each one's own client library, in alternation.
 
-    python -m benchmarks.peers [W1 W2 W3 W4 W5] [--systems redis_streams:always ...] [--runs 3]
-                               [--seconds 2] [--body 100] [--queues 4] [--page docs/benchmarks]
+    python -m benchmarks.peers [W1 W2 W3 W4 W5 backlog] [--systems redis_streams:always ...]
+                               [--runs 3] [--seconds 1] [--bodies 100 1024] [--queues 4]
+                               [--backlog 1000000] [--page docs/benchmarks]
 
     W1    one client process: `send_many` of 100 with 8 under way, of 1,000, `send` from 1,000
           tasks, and one message awaited at a time
@@ -10,183 +11,155 @@ Our queue beside others: the same work, by each one's own client library, in alt
     W3    taking a backlog, acknowledged
     W4    end to end at 500 messages a second
     W5    producing and consuming at once, in one client process
+    backlog  what a server holds in memory with so many messages of 100 bytes, one system at a time
 
 Every system has its server in a process of its own and clients in Python in others; all of them
-are started before the first run of a case, and take turns: each runs for some seconds while the
+are started and warmed up before the first run of a case, and take turns: each runs for some seconds while the
 others rest. One line of JSON per case and system: medians of the runs with the least and the most,
 processor time for each message, the memory of the server. `--page` writes the same as a table and
-plots. `make peers` installs the other systems.
+plots. What fails is told and left out of its case. `make peers` installs the other systems.
 """
 
 import argparse
 import asyncio
-import json
-import statistics
 import tempfile
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from benchmarks.machine import facts, fdatasync_per_second, loopback_round_trips_per_second
-from benchmarks.mq.processes import Child, cpu_seconds, resident_bytes, start
+from benchmarks.lines import Lines
+from benchmarks.machine import limits
+from benchmarks.peers.cases import HOLDERS, SYSTEMS, Case, chosen
+from benchmarks.peers.contender import Contender, client, contender, server
 from benchmarks.peers.page import write
-from benchmarks.peers.processes import family
-from benchmarks.peers.system import QUEUES, Serving, system
+from benchmarks.peers.processes import family, held_bytes
+from benchmarks.peers.system import QUEUES, system
 
-SYSTEMS = [
-    "headrace:always", "redis_streams:always", "nats_jetstream:always", "rabbitmq_quorum:always",
-    "postgresql_table:always",
-    "headrace:interval", "redis_streams:everysec", "nats_jetstream:default", "postgresql_table:off",
-]  # fmt: skip
+# Slow systems hold as many messages as they take in so long, and the page tells how many.
+FILLING_S_MAX = 60
+# Until memory is no longer that of the last messages' work.
+RESTING_S = 2
 
-
-class Case(NamedTuple):
-    """The same work for every system."""
-
-    workload: str
-    name: str
-    task: str
-    asked: Mapping[str, Any]
-    processes: int = 1
+Failed = dict[str, Any]
 
 
-CASES = [
-    Case("W1", "send_many of 100", "send_many", {"size": 100, "tasks": 8}),
-    Case("W1", "send_many of 1,000", "send_many", {"size": 1_000, "tasks": 8}),
-    Case("W1", "send from 1,000 tasks", "send", {"tasks": 1_000}),
-    Case("W1", "send, one at a time", "send", {"tasks": 1}),
-    Case("W2", "4 x send_many of 100", "send_many", {"size": 100, "tasks": 8}, 4),
-    Case("W3", "a backlog, acknowledged", "drain", {}),
-    Case("W4", "end to end at 500/s", "pace", {"per_second": 500}),
-    Case("W5", "producing and consuming", "both", {"size": 100, "tasks": 8}),
-]
+class Turns:
+    """The systems of a case, in turns; one that fails leaves."""
+
+    def __init__(self, case: Case, common: Mapping[str, Any], folder: Path) -> None:
+        self._case = case
+        self._common = common
+        self._folder = folder
+        self._taking: dict[str, tuple[Contender, AsyncExitStack]] = {}
+        self._failed: list[Failed] = []
+
+    async def measure(self, systems: Sequence[str], runs: int) -> list[dict[str, Any]]:
+        """The lines of all systems."""
+        try:
+            await asyncio.gather(*map(self._enter, systems))
+            for one in list(self._taking):
+                await self._run(one, warm_up=True)
+            for _ in range(runs):
+                for one in list(self._taking):
+                    await self._run(one)
+            found = [taking.result(self._case) for taking, _ in self._taking.values()]
+        finally:
+            await asyncio.gather(*(stack.aclose() for _, stack in self._taking.values()))
+        return found + self._failed
+
+    async def _enter(self, one: str) -> None:
+        stack = AsyncExitStack()
+        try:
+            found = await stack.enter_async_context(
+                contender(one, self._case, self._common, self._folder)
+            )
+        except (Exception, SystemExit) as failure:  # noqa: BLE001 - told, and the others go on
+            self._failed.append(failed(one, self._case, failure))
+        else:
+            self._taking[one] = (found, stack)
+
+    async def _run(self, one: str, *, warm_up: bool = False) -> None:
+        taking, stack = self._taking[one]
+        try:
+            await (taking.warm_up() if warm_up else taking.run())
+        except (Exception, SystemExit) as failure:  # noqa: BLE001 - told, and the others go on
+            del self._taking[one]
+            self._failed.append(failed(one, self._case, failure))
+            await stack.aclose()
 
 
-@dataclass(slots=True)
-class Contender:
-    """One system in one case: its processes and what its runs gave."""
-
-    name: str
-    mode: str
-    server: Serving
-    clients: Sequence[Child]
-    runs: list[Mapping[str, Any]] = field(default_factory=list)
-
-    async def run(self) -> None:
-        """Lets all clients do their task once."""
-        servers = family(self.server.pids)
-        before = self._cpu(servers)
-        said = await asyncio.gather(*(client.run() for client in self.clients))
-        used = [late - early for early, late in zip(before, self._cpu(servers), strict=True)]
-        count = sum(result["count"] for result in said)
-        rate = count / max(result["seconds"] for result in said)
-        run = {**said[0], "per_second": rate}
-        if said[0].get("all_measured", True):
-            names = ("server_cpu_us", "client_cpu_us")
-            run |= {name: 1e6 * seconds / count for name, seconds in zip(names, used, strict=True)}
-        self.runs.append(run)
-
-    def _cpu(self, servers: Sequence[int]) -> tuple[float, float]:
-        return (
-            sum(map(cpu_seconds, servers)),
-            sum(cpu_seconds(client.pid) for client in self.clients),
-        )
-
-    def result(self, case: Case) -> dict[str, Any]:
-        """One line of the result; the first run only warms up."""
-        runs = self.runs[1:]
-        rates = [run["per_second"] for run in runs]
-        line: dict[str, Any] = {
-            "benchmark": "peers",
-            "workload": case.workload,
-            "case": case.name,
-            "system": self.name,
-            "mode": self.mode,
-            "version": self.server.version,
-            "settings": self.server.settings,
-            "promise": system(self.name).MODES[self.mode],
-            "per_second": round(statistics.median(rates)),
-            "per_second_min": round(min(rates)),
-            "per_second_max": round(max(rates)),
-        }
-        for name in ("p50_us", "p99_us", "server_cpu_us", "client_cpu_us"):
-            if name in runs[0]:
-                line[name] = round(statistics.median(run[name] for run in runs), 2)
-        line["server_bytes"] = sum(map(resident_bytes, family(self.server.pids)))
-        return line
+def failed(one: str, case: Case, failure: BaseException) -> Failed:
+    name, _, mode = one.partition(":")
+    said = f"{type(failure).__name__}: {failure}".splitlines()[0][:200]
+    return {
+        "benchmark": "peers", "workload": case.workload, "case": case.name,
+        "system": name, "mode": mode, "failed": said,
+    }  # fmt: skip
 
 
-@asynccontextmanager
-async def contender(
-    chosen: str, case: Case, common: Mapping[str, Any], folder: Path
-) -> AsyncIterator[Contender]:
-    """A system's server and its clients, ready for the first run."""
-    name, _, mode = chosen.partition(":")
-    asked = json.dumps({**common, **case.asked})
-    async with AsyncExitStack() as stack:
-        server = await stack.enter_async_context(
-            system(name).serve(folder / f"{name}-{mode}", mode, common["queues"])
-        )
-        clients = []
-        for _ in range(case.processes):
-            client = await start("benchmarks.peers.client", name, case.task, server.address, asked)
-            stack.push_async_callback(client.end)
-            clients.append(client)
-        for client in clients:
-            await client.hear()
-        yield Contender(name, mode, server, clients)
+async def hold(one: str, count: int, common: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """What a server holds in memory with a backlog."""
+    name, _, mode = one.partition(":")
+    case = Case("backlog", "memory", "fill", {})
+    try:
+        async with server(one, common["queues"], folder) as serving:
+            empty = held_bytes(family(serving.pids))
+            asked = {**common, "count": count, "seconds": FILLING_S_MAX}
+            async with client(name, case.task, serving.address, asked) as filling:
+                said = await filling.run()
+            await asyncio.sleep(RESTING_S)
+            return {
+                "benchmark": "peers", "workload": case.workload, "case": case.name,
+                **Contender(name, mode, serving, []).described(),
+                "messages": said["count"], "empty_bytes": empty,
+                "server_bytes": held_bytes(family(serving.pids)),
+            }  # fmt: skip
+    except (Exception, SystemExit) as failure:  # noqa: BLE001 - told, and the others go on
+        return failed(f"{name}:{mode}", case, failure)
 
 
-async def measure(
-    case: Case, systems: Sequence[str], common: Mapping[str, Any], runs: int, folder: Path | None
-) -> list[dict[str, Any]]:
-    """Runs a case with every system, in turns."""
-    async with AsyncExitStack() as stack:
-        # A server may run as a user of its own.
-        place = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=folder)))
-        contenders = [
-            await stack.enter_async_context(contender(chosen, case, common, place))
-            for chosen in systems
-        ]
-        for _ in range(runs + 1):
-            for one in contenders:
-                await one.run()
-        return [one.result(case) for one in contenders]
+async def measure_all(asked: argparse.Namespace, lines: Lines) -> None:
+    lines.say(limits(asked.directory))
+    for case, body in chosen(asked.workloads, asked.only, asked.bodies):
+        common = {"seconds": asked.seconds, "body": body, "queues": asked.queues}
+        with tempfile.TemporaryDirectory(dir=asked.directory) as folder:
+            turns = Turns(case, common, Path(folder))
+            for line in await turns.measure(asked.systems or SYSTEMS, asked.runs):
+                lines.say({**line, **common})
+    if not asked.workloads or "backlog" in asked.workloads:
+        common = {"body": 100, "queues": asked.queues}
+        for one in asked.systems or HOLDERS:
+            with tempfile.TemporaryDirectory(dir=asked.directory) as folder:
+                line = await hold(one, asked.backlog, common, Path(folder))
+                lines.say({**line, **common})
 
 
 async def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=__doc__)
-    parser.add_argument("workloads", nargs="*", help="W1 to W5; all without one")
-    parser.add_argument("--systems", nargs="+", default=SYSTEMS, help="SYSTEM:MODE ...")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.peers",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("workloads", nargs="*", help="W1 to W5, backlog; all without one")
+    parser.add_argument("--systems", nargs="+", help="SYSTEM:MODE ...; all without it")
     parser.add_argument("--only", default="", help="cases with this word in their name")
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=2, help="of sending, in each run")
-    parser.add_argument("--body", type=int, default=100, help="bytes of a message")
+    parser.add_argument("--seconds", type=float, default=1, help="of sending, in each run")
+    parser.add_argument("--bodies", type=int, nargs="+", help="bytes of a message; 100 and 1024")
     parser.add_argument("--queues", type=int, default=QUEUES)
+    parser.add_argument("--backlog", type=int, default=1_000_000, help="messages held")
     parser.add_argument("--directory", type=Path, help="where the servers write")
     parser.add_argument("--page", type=Path, help="write a table and plots into this folder")
     asked = parser.parse_args()
-    machine = {
-        "benchmark": "machine",
-        **facts(),
-        "fdatasync_per_second": round(fdatasync_per_second(asked.directory)),
-        "loopback_round_trips_per_second": round(loopback_round_trips_per_second()),
-    }
-    lines = [machine]
-    print(json.dumps(machine), flush=True)
-    common = {"seconds": asked.seconds, "body": asked.body, "queues": asked.queues}
-    for case in CASES:
-        if (
-            asked.workloads and case.workload not in asked.workloads
-        ) or asked.only not in case.name:
-            continue
-        for line in await measure(case, asked.systems, common, asked.runs, asked.directory):
-            lines.append({**line, **common})
-            print(json.dumps(lines[-1]), flush=True)
-    if asked.page:
-        write(asked.page, lines)
+    for one in asked.systems or ():
+        system(one.partition(":")[0])
+    lines = Lines(asked.page and asked.page / "queues.jsonl")
+    try:
+        await measure_all(asked, lines)
+    finally:
+        if asked.page:
+            write(asked.page, lines.said)
 
 
 if __name__ == "__main__":

@@ -71,6 +71,30 @@ async def send(driver: Driver, asked: Asked) -> Run:
     return run
 
 
+async def fill(driver: Driver, asked: Asked) -> Run:
+    """Leaves `count` messages, or as many as can be sent in `seconds`."""
+    size, body = 1_000, bytes(asked["body"])
+    keys = [f"key-{i}" for i in range(size)]
+
+    async def run() -> Said:
+        ends = time.perf_counter() + asked["seconds"]
+        rounds, rest = divmod(asked["count"], size)
+        sizes = iter([size] * rounds + [rest] * (rest > 0))
+
+        async def keep_sending() -> int:
+            sent = 0
+            for some in sizes:
+                await driver.send_many([body] * some, keys[:some])
+                sent += some
+                if time.perf_counter() >= ends:
+                    break
+            return sent
+
+        return await timed(keep_sending() for _ in range(4))
+
+    return run
+
+
 async def drain(driver: Driver, asked: Asked) -> Run:
     """Fills the queues for some seconds, then takes and acknowledges all; the taking is measured."""
     fill = await send_many(driver, {**asked, "size": 1_000, "tasks": 4})
@@ -135,7 +159,7 @@ async def pace(driver: Driver, asked: Asked) -> Run:
     return run
 
 
-TASKS = {task.__name__: task for task in (send_many, send, drain, both, pace)}
+TASKS = {task.__name__: task for task in (send_many, send, fill, drain, both, pace)}
 
 
 async def timed(work: Any) -> Said:

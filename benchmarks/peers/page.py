@@ -1,125 +1,192 @@
 """
-The page of a run: a table and a plot for each case, and how each system was set up.
+The page of a run: a table and a plot for each case, the targets, and how each system was set up.
 
     python -m benchmarks.peers.page LINES.jsonl FOLDER
 """
 
-import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+
+from benchmarks.lines import Line, read
+from benchmarks.markdown import limits, mib, size, table, times
+from benchmarks.peers.ratios import (
+    DURABLE_TARGET,
+    OTHER_TARGET,
+    OURS,
+    RATED,
+    best,
+    is_durable,
+    is_time,
+    name,
+    order,
+    ratio,
+    sentences,
+)
+from benchmarks.plots import bars
 
 __all__ = ["text", "write"]
 
-Line = Mapping[str, Any]
-
-OURS = "headrace"
 HEAD = """# Queues beside each other
 
 Written by `make bench-peers`. Every system has its server in one process and its clients in Python,
 by its own client library, in others; all of them did the same work in turns, in one run. A rate is the
-median of the runs, with the least and the most; CPU is processor time for each message. Rates of
-different durability do not compare: the upper part of each table is acknowledged after a flush.
+median of the runs, with the least and the most; CPU is processor time for each message; memory counts once
+what processes share. Rates of different durability do not compare: the upper part of each table is
+acknowledged after a flush, and "ours is" says how many times as fast Headrace is with the same promise.
 """
-TABLE = """| System | Per second | Least, most | p50, p99 in ms | Server CPU | Clients CPU | Server MiB |
-|---|---|---|---|---|---|---|"""
+OLD_KAFKA = """Kafka is 0.9: no newer broker is in a package of npm, PyPI or Debian. A newer one was measured elsewhere, on
+another machine of two cores, with the same client and 100 bytes: 605,000 to 690,000 messages a second in W1 and
+795,000 in W2 where every batch is flushed, 807,000 and 866,000 to 920,000 as it comes; at 1 KiB 232,000 to 365,000
+in W1. Figures of different machines do not compare.
+"""
+COLUMNS = (
+    "System", "Per second", "Least, most", "Ours is", "p50, p99 in ms", "Server CPU", "Clients CPU",
+    "Server MiB",
+)  # fmt: skip
+BACKLOG = "backlog"
 
 
 def write(folder: Path, lines: Sequence[Line]) -> None:
     """Writes `queues.md` and a PNG for each case; the first line describes the machine."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "queues.md").write_text(text(lines))
+    for old in folder.glob("queues-*.png"):
+        old.unlink()
     for number, (title, case) in enumerate(_cases(lines)):
-        _plot(title, case, folder / f"queues-{number}.png")
+        timed = is_time(case[0])
+        values = {
+            name(line): line["p50_us"] / 1e3 if timed else line["per_second"] for line in case
+        }
+        unit = "ms, median" if timed else "messages per second"
+        bars(folder / f"queues-{number}.png", title, unit, values)
 
 
 def text(lines: Sequence[Line]) -> str:
     """The page in Markdown."""
     machine, results = lines[0], lines[1:]
-    limits = ", ".join(
-        f"{machine[name]:,} {name.removesuffix('_per_second').replace('_', ' ')} a second"
-        for name in machine
-        if name.endswith("_per_second")
-    )
-    parts = [
-        HEAD,
-        f"{machine['cores']} cores, Python {machine['python']}; in the same run {limits}.\n",
-    ]
+    parts = [HEAD, limits(machine) + "\n"]
+    if any(line["system"] == "kafka" for line in results):
+        parts.append(OLD_KAFKA)
+    parts += [_targets(results), *_backlog(results)]
     for number, (title, case) in enumerate(_cases(lines)):
-        parts += [f"## {title}\n", TABLE, *map(_row, case), f"\n![{title}](queues-{number}.png)\n"]
-    return "\n".join([*parts, "## How each was set up\n", *_setups(results), ""])
+        parts += [
+            f"## {title}\n",
+            table(COLUMNS, [_row(line, case) for line in case])
+            + "".join(f"{sentence}\n\n" for sentence in sentences(case)).removesuffix("\n"),
+            f"![{title}](queues-{number}.png)\n",
+        ]
+    parts += ["## How each was set up\n", *_setups(results), *_failures(results), ""]
+    return "\n".join(parts)
 
 
 def _cases(lines: Sequence[Line]) -> list[tuple[str, list[Line]]]:
     """Each case's title and its systems: durable ones first, the best of them first."""
+    measured = [line for line in lines[1:] if "per_second" in line]
     return [
-        (title, sorted(found, key=lambda line: (line["mode"] != "always", _order(line))))
-        for title, found in groupby(lines[1:], key=_title)
+        (title, sorted(found, key=lambda line: (not is_durable(line), order(line))))
+        for title, found in groupby(measured, key=_title)
     ]
 
 
 def _title(line: Line) -> str:
-    return f"{line['workload']}: {line['case']}, {line['body']} bytes"
+    return f"{line['workload']}: {line['case']}, {size(line['body'])}"
 
 
-def _is_time(line: Line) -> bool:
-    return "p50_us" in line and (line["workload"] == "W4" or "one at a time" in line["case"])
-
-
-def _order(line: Line) -> float:
-    return float(line["p50_us"] if _is_time(line) else -line["per_second"])
-
-
-def _name(line: Line) -> str:
-    return f"{line['system'].replace('_', ' ')}, {line['mode']}"
-
-
-def _row(line: Line) -> str:
-    name = f"**{_name(line)}**" if line["system"] == OURS else _name(line)
-    times = f"{line['p50_us'] / 1e3:.2f}, {line['p99_us'] / 1e3:.2f}" if "p50_us" in line else ""
-    return (
-        f"| {name} | {line['per_second']:,} | {line['per_second_min']:,}, {line['per_second_max']:,} "
-        f"| {times} | {_microseconds(line, 'server_cpu_us')} | {_microseconds(line, 'client_cpu_us')} "
-        f"| {line['server_bytes'] / 2**20:.0f} |"
-    )
-
-
-def _microseconds(line: Line, name: str) -> str:
-    return f"{line[name]:.2f} us" if name in line else ""
-
-
-def _setups(results: Sequence[Line]) -> list[str]:
-    found = {(_name(line), line["version"], line["promise"], line["settings"]) for line in results}
+def _row(line: Line, case: Sequence[Line]) -> list[str]:
+    ours, _ = best(case, durable=is_durable(line))
+    mine = line["system"] == OURS
     return [
-        f"- {name} ({version}): {promise}; {settings}."
-        for name, version, promise, settings in sorted(found)
+        f"**{name(line)}**" if mine else name(line),
+        f"{line['per_second']:,}",
+        f"{line['per_second_min']:,}, {line['per_second_max']:,}",
+        "" if mine or ours is None else f"{times(ratio(ours, line))} x",
+        f"{line['p50_us'] / 1e3:.2f}, {line['p99_us'] / 1e3:.2f}" if "p50_us" in line else "",
+        _microseconds(line, "server_cpu_us"),
+        _microseconds(line, "client_cpu_us"),
+        mib(line["server_bytes"]),
     ]
 
 
-def _plot(title: str, case: Sequence[Line], path: Path) -> None:
-    import matplotlib as mpl
+def _microseconds(line: Line, field: str) -> str:
+    return f"{line[field]:.2f} us" if field in line else ""
 
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(8, 0.5 + 0.4 * len(case)), layout="constrained")
-    values = [line["p50_us"] / 1e3 if _is_time(line) else line["per_second"] for line in case]
-    colours = ["tab:blue" if line["system"] == OURS else "tab:gray" for line in case]
-    bars = axes.barh([_name(line) for line in case], values, color=colours)
-    axes.bar_label(bars, fmt="{:,.2f}" if _is_time(case[0]) else "{:,.0f}", padding=3)
-    axes.invert_yaxis()
-    axes.margins(x=0.15)
-    axes.set_title(title)
-    axes.set_xlabel("ms, median" if _is_time(case[0]) else "messages per second")
-    figure.savefig(path, dpi=100)
-    plt.close(figure)
+def _targets(results: Sequence[Line]) -> str:
+    """Each workload's best way of sending, ours beside the best of the others."""
+    rows = []
+    rated = [line for line in results if line["workload"] in RATED and "per_second" in line]
+    keys = sorted({(line["workload"], line["body"]) for line in rated})
+    for workload, body in keys:
+        case = [
+            line
+            for line in rated
+            if (line["workload"], line["body"]) == (workload, body) and not is_time(line)
+        ]
+        for durable, target in ((True, DURABLE_TARGET), (False, OTHER_TARGET)):
+            ours, other = best(case, durable=durable)
+            if ours is None or other is None:
+                continue
+            is_met = ratio(ours, other) >= target
+            rows.append([
+                f"{workload}, {size(body)}", "after a flush" if durable else "without one",
+                f"{ours['per_second']:,}", f"{other['per_second']:,} ({name(other)})",
+                f"{ratio(ours, other):.2f} x", f"{target:g} x", "met" if is_met else "missed",
+            ])  # fmt: skip
+    head = ("Work", "Acknowledged", "Ours", "Best of the others", "Ours is", "Target", "")
+    told = "## Targets\n\nOf several ways to send, each system's fastest.\n\n"
+    return told + table(head, rows).rstrip("\n") + "\n"
+
+
+def _backlog(results: Sequence[Line]) -> list[str]:
+    held = [line for line in results if line["workload"] == BACKLOG and "messages" in line]
+    if not held:
+        return []
+    rows = [
+        [
+            f"**{name(line)}**" if line["system"] == OURS else name(line),
+            f"{line['messages']:,}", mib(line["empty_bytes"]), mib(line["server_bytes"]),
+        ]
+        for line in sorted(held, key=lambda line: line["server_bytes"])
+    ]  # fmt: skip
+    said = ""
+    others = [line for line in held if line["system"] != OURS]
+    ours = next((line for line in held if line["system"] == OURS), None)
+    if ours and others:
+        least = min(others, key=lambda line: line["server_bytes"])
+        is_met = ours["server_bytes"] <= least["server_bytes"]
+        said = (
+            f"Ours holds {mib(ours['server_bytes'])} MiB and the smallest of the others, {name(least)}, "
+            f"{mib(least['server_bytes'])}: the target, no more than the smallest, is "
+            f"{'met' if is_met else 'missed'}.\n"
+        )
+    head = ("System", "Messages", "Empty, MiB", "With them, MiB")
+    return ["## The memory of a server that holds a backlog\n", table(head, rows) + said]
+
+
+def _setups(results: Sequence[Line]) -> list[str]:
+    found = {
+        (name(line), line["version"], line["promise"], line["settings"])
+        for line in results
+        if "version" in line
+    }
+    return [
+        f"- {who} ({version}): {promise}; {settings}."
+        for who, version, promise, settings in sorted(found)
+    ]
+
+
+def _failures(results: Sequence[Line]) -> list[str]:
+    found = [
+        f"- {_title(line)}: {name(line)}: {line['failed']}" for line in results if "failed" in line
+    ]
+    return ["\n## What failed\n", *found] if found else []
 
 
 def main() -> None:
-    source, folder = sys.argv[1:]
-    write(Path(folder), [json.loads(line) for line in Path(source).read_text().splitlines()])
+    source, folder = map(Path, sys.argv[1:])
+    write(folder, read(source))
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 What the benchmark asks of a system: a server that runs, and a driver that sends and takes.
 
 A system is a module of `benchmarks.peers.systems` with `MODES` (what an acknowledgement promises,
-by name), `serve` and `Driver`. Everything else, the work and how it is measured, is the same code
-for all of them.
+by name), `serve` and `Driver`, and with `WARM_UPS` where one run is not enough to be at its best.
+Everything else, the work and how it is measured, is the same code for all of them.
 """
 
 import importlib

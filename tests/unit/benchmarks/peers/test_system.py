@@ -5,7 +5,15 @@ from pathlib import Path
 from benchmarks.peers.client import TASKS
 from benchmarks.peers.system import queue_of, system
 
-ASKED = {"seconds": 0.02, "body": 100, "queues": 2, "size": 10, "tasks": 2, "per_second": 500}
+ASKED = {
+    "seconds": 0.02,
+    "body": 100,
+    "queues": 2,
+    "size": 10,
+    "tasks": 2,
+    "per_second": 500,
+    "count": 250,
+}
 
 
 async def test_every_task_runs_and_counts_what_it_did(tmp_path: Path) -> None:
