@@ -17,8 +17,9 @@ help:
 	@echo "make test-crash COUNT=300         the store's crash tests for long: power cuts, kills, flips, figures"
 	@echo "make test-sim SEEDS=5000 FROM=0   simulated deployments under faults, one per seed"
 	@echo "make format                       format and mend what can be mended by itself"
-	@echo "make bench                        messages, commands and projected events per second, end to end and in one process"
-	@echo "make bench-peers                  the same beside other queues, another framework, bare drivers and the bare disk"
+	@echo "make bench                        messages, commands and projected events per second, beside bare drivers and the bare disk"
+	@echo "make bench MINUTES=60             the same, with an hour of half load at its end instead of three minutes"
+	@echo "make bench-peers                  the same work by other queues and another framework: pages in docs/benchmarks/"
 	@echo "make clean                        remove demo data, caches and builds"
 	@echo "make distclean                    remove .venv as well"
 	@echo
@@ -82,6 +83,10 @@ bench: $(INSTALLED)
 	@$(BIN)/python -m benchmarks.commands
 	@$(BIN)/python -m benchmarks.projections live lag rebuild
 	@$(BIN)/python -m benchmarks.spark source plain rebuild
+	@$(BIN)/python -m benchmarks.plain
+	@$(BIN)/python -m benchmarks.event_store
+	@$(BIN)/python -m benchmarks.store_append
+	@$(BIN)/python -m benchmarks.store_read
 	@$(BIN)/python -m benchmarks.soak --minutes $(MINUTES)
 
 PEERS := var/peers/.installed
@@ -94,16 +99,14 @@ $(PEERS): $(INSTALLED) benchmarks/peers/install.sh pyproject.toml
 	benchmarks/peers/install.sh
 	@touch $@
 
+# What each writes into docs/benchmarks/ is there also where a later one fails; the rest goes on.
+PAGES := peers commands.beside
+
 bench-peers: $(INSTALLED) $(PEERS)
-	@$(BIN)/python -m benchmarks.peers --page docs/benchmarks
-	@$(BIN)/python -m benchmarks.commands
-	@$(BIN)/python -m benchmarks.commands.peer
-	@$(BIN)/python -m benchmarks.plain
-	@$(BIN)/python -m benchmarks.event_store
-	@$(BIN)/python -m benchmarks.store_append
-	@$(BIN)/python -m benchmarks.store_read
-	@$(BIN)/python -m benchmarks.projections live peer --only postgresql
-	@$(BIN)/python -m benchmarks.spark
+	@failed=; for page in $(PAGES); do \
+	    $(BIN)/python -m benchmarks.$$page --page docs/benchmarks || failed="$$failed $$page"; \
+	done; \
+	test -z "$$failed" || { echo "These failed:$$failed" >&2; exit 1; }
 
 clean:
 	rm -rf var dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

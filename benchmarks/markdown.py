@@ -7,6 +7,7 @@ __all__ = ["limits", "mib", "number", "size", "table", "times"]
 
 UNITS = {
     "fdatasync_per_second": "fdatasync a second",
+    "commits_per_second": "single-row commits of PostgreSQL over one connection a second",
     "loopback_round_trips_per_second": "loopback round trips a second",
     "memory_copy_bytes_per_second": "MiB copied in memory a second",
     "append_bytes_per_second": "MiB appended to a file and flushed a second",

@@ -16,7 +16,7 @@ from typing import Any
 
 from headrace.bus import CommandBus
 
-__all__ = ["Bank", "Load", "Measure", "measure", "open_accounts"]
+__all__ = ["Bank", "Load", "Measure", "measure", "open_accounts", "pay_in"]
 
 # Enough at once that opening ten thousand accounts takes seconds.
 OPENING = 512
@@ -63,11 +63,11 @@ async def measure(bus: CommandBus, bank: Bank, load: Load, how: Measure, **said:
     rates: list[float] = []
     seconds: list[float] = []
     # Once more than asked for: what comes first meets cold caches.
-    await _run(bus, bank, load, how.seconds / 4, numbers)
+    await pay_in(bus, bank, load, how.seconds / 4, numbers)
     before = {name: read() for name, read in how.cpu_seconds.items()}
     for _ in range(how.runs):
         begun = time.perf_counter()
-        latencies = await _run(bus, bank, load, how.seconds, numbers)
+        latencies = await pay_in(bus, bank, load, how.seconds, numbers)
         rates.append(len(latencies) / (time.perf_counter() - begun))
         seconds += latencies
     spent = {name: read() - before[name] for name, read in how.cpu_seconds.items()}
@@ -87,7 +87,7 @@ async def measure(bus: CommandBus, bank: Bank, load: Load, how: Measure, **said:
     print(json.dumps(line), flush=True)
 
 
-async def _run(
+async def pay_in(
     bus: CommandBus, bank: Bank, load: Load, seconds: float, numbers: Iterator[int]
 ) -> list[float]:
     """Lets the callers pay in for some seconds; returns the seconds that each command took."""

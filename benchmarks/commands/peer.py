@@ -1,28 +1,18 @@
 """
-The same commands by `eventsourcing`: accounts that take deposits, many or one, by 1, 8 and 64 threads.
-
-    python -m benchmarks.commands.peer [--stores postgresql sqlite] [--seconds 2] [--runs 3]
-                                       [--aggregates 2000]
+The same commands by `eventsourcing`: accounts that take deposits, many or one, by several threads.
 
 It has no queue and no replies: a call loads the account, deposits and saves, as its documentation
 does, and tries again when another thread was first. `default` is how it comes; `cached` keeps the
 accounts in memory and looks for newer events before each use, the fastest of its settings that is
-safe beside other processes. One line of JSON per load, in the form of `benchmarks.commands`.
+safe beside other processes.
 """
 
-import argparse
-import itertools
-import json
 import random
-import statistics
-import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from pathlib import Path
 from uuid import UUID
 
 from eventsourcing.application import Application
@@ -30,9 +20,8 @@ from eventsourcing.domain import Aggregate, event
 from eventsourcing.persistence import IntegrityError
 from sqlalchemy import make_url
 
-from benchmarks.commands.databases import embedded_postgres
+__all__ = ["VARIANTS", "Account", "Bank", "environment", "run"]
 
-THREADS = (1, 8, 64)
 VARIANTS: Mapping[str, Mapping[str, str]] = {
     "default": {},
     "cached": {"AGGREGATE_CACHE_MAXSIZE": "20000"},
@@ -73,28 +62,25 @@ class Bank(Application[UUID]):
             return
 
 
-@contextmanager
-def environment(store: str) -> Iterator[dict[str, str]]:
-    """The settings of a store with nothing in it."""
-    if store == "sqlite":
-        with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
-            yield {
-                "PERSISTENCE_MODULE": "eventsourcing.sqlite",
-                "SQLITE_DBNAME": str(Path(folder) / "events.db"),
-                "SQLITE_LOCK_TIMEOUT": "30",
-            }
-        return
-    with embedded_postgres() as server:
-        yield {
-            "PERSISTENCE_MODULE": "eventsourcing.postgres",
-            "POSTGRES_DBNAME": "postgres",
-            "POSTGRES_HOST": str(make_url(server.url).query["host"]),
-            "POSTGRES_PORT": "5432",
-            "POSTGRES_USER": "postgres",
-            "POSTGRES_PASSWORD": "",
-            "POSTGRES_POOL_SIZE": "16",
-            "POSTGRES_MAX_OVERFLOW": "64",
+def environment(url: str) -> dict[str, str]:
+    """Its settings for a store with nothing in it, by the URL that ours would have."""
+    parsed = make_url(url)
+    if parsed.drivername.startswith("sqlite"):
+        return {
+            "PERSISTENCE_MODULE": "eventsourcing.sqlite",
+            "SQLITE_DBNAME": str(parsed.database),
+            "SQLITE_LOCK_TIMEOUT": "30",
         }
+    return {
+        "PERSISTENCE_MODULE": "eventsourcing.postgres",
+        "POSTGRES_DBNAME": str(parsed.database),
+        "POSTGRES_HOST": str(parsed.query["host"]),
+        "POSTGRES_PORT": "5432",
+        "POSTGRES_USER": str(parsed.username),
+        "POSTGRES_PASSWORD": "",
+        "POSTGRES_POOL_SIZE": "16",
+        "POSTGRES_MAX_OVERFLOW": "64",
+    }
 
 
 def run(bank: Bank, accounts: Sequence[UUID], threads: int, seconds: float) -> list[float]:
@@ -115,46 +101,3 @@ def run(bank: Bank, accounts: Sequence[UUID], threads: int, seconds: float) -> l
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(caller, range(threads)))
     return took
-
-
-def measure(store: str, variant: str, options: argparse.Namespace) -> None:
-    with environment(store) as env:
-        bank = Bank(env={**env, **VARIANTS[variant]})
-        everybody = [bank.open() for _ in range(options.aggregates)]
-        for accounts, threads in itertools.product((everybody, everybody[:1]), THREADS):
-            rates, latencies = [], []
-            cpu = time.process_time()
-            for _ in range(options.runs):
-                began = time.perf_counter()
-                took = run(bank, accounts, threads, options.seconds)
-                rates.append(len(took) / (time.perf_counter() - began))
-                latencies += took
-            cpu = time.process_time() - cpu
-            latencies.sort()
-            line = {
-                "benchmark": "commands", "path": f"eventsourcing, {variant}", "store": store,
-                "aggregates": len(accounts), "in_flight": threads,
-                "per_second": round(statistics.median(rates)),
-                "per_second_min": round(min(rates)), "per_second_max": round(max(rates)),
-                "p50_ms": round(latencies[len(latencies) // 2] * 1e3, 2),
-                "p99_ms": round(latencies[len(latencies) * 99 // 100] * 1e3, 2),
-                "process_cpu_us": round(cpu / len(latencies) * 1e6),
-            }  # fmt: skip
-            print(json.dumps(line), flush=True)
-        bank.close()
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.commands.peer", description=__doc__)
-    parser.add_argument("--stores", nargs="+", default=["postgresql", "sqlite"])
-    parser.add_argument("--variants", nargs="+", default=list(VARIANTS), choices=list(VARIANTS))
-    parser.add_argument("--seconds", type=float, default=2)
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--aggregates", type=int, default=2_000)
-    options = parser.parse_args()
-    for store, variant in itertools.product(options.stores, options.variants):
-        measure(store, variant, options)
-
-
-if __name__ == "__main__":
-    main()

@@ -46,6 +46,15 @@ class Child:
         said: dict[str, Any] = json.loads(await self.hear())
         return said
 
+    async def leave(self) -> None:
+        """Closes what the process listens to and waits until it has put its own things away."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            await asyncio.wait_for(self._process.wait(), PATIENCE_S)
+        finally:
+            await self.end()
+
     async def end(self) -> None:
         """Stops the process and waits until it is gone."""
         if self._process.returncode is None:
