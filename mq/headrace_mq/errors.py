@@ -26,7 +26,8 @@ Every error that the queue raises on purpose, and the code that stands for it on
     │   ├── GroupNotFound                 the group has neither offsets nor members
     │   └── GroupAtWork                   the group has members, which would overwrite its offsets
     │   ├── ScheduleFull                  as many scheduled messages wait as may
-    │   └── TransactionsFull              as many transactions are undecided as may be
+    │   ├── TransactionsFull              as many transactions are undecided as may be
+    │   └── Throttled                     a quota is used up: try again later
     ├── ConnectionLost            the connection ended before an answer came: outcome unknown
     ├── SendTimeout               no acknowledgement in time: outcome unknown, retrying is safe
     ├── RequestTimeout            no answer in time
@@ -72,6 +73,7 @@ __all__ = [
     "StaleLock",
     "StoreFull",
     "StoreReadOnly",
+    "Throttled",
     "TooManyConnections",
     "TopicExists",
     "TopicInUse",
@@ -112,6 +114,7 @@ class ResponseCode(IntEnum):
     STALE_LOCK = 25
     SCHEDULE_FULL = 29
     TRANSACTIONS_FULL = 30
+    THROTTLED = 31
 
 
 class MessageQueueError(Exception):
@@ -284,6 +287,13 @@ class TransactionsFull(BrokerError):
     """As many transactions are undecided as the broker's settings allow."""
 
     code = ResponseCode.TRANSACTIONS_FULL
+    retriable = True
+
+
+class Throttled(BrokerError):
+    """A client or topic is over its quota, and the request has waited as long as it may."""
+
+    code = ResponseCode.THROTTLED
     retriable = True
 
 

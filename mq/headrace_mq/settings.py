@@ -152,6 +152,23 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     transaction_checks_max: int = 15
     # Undecided at a time; a few hundred bytes each where they come one by one, so 80 MB.
     transactions_max: int = 200_000
+    # What one client may send in a second, all connections of its host together, and what it may
+    # read; 0: as much as it will. `headrace quota set` says otherwise for single ones.
+    client_produce_bytes: int = 0
+    client_produce_messages: int = 0
+    client_fetch_bytes: int = 0
+    client_fetch_messages: int = 0
+    # The same for one topic, all clients together.
+    topic_produce_bytes: int = 0
+    topic_produce_messages: int = 0
+    topic_fetch_bytes: int = 0
+    topic_fetch_messages: int = 0
+    # A quota lets through at once what it lets through in this time: a batch of a second's work is
+    # not cut into pieces.
+    quota_burst_ms: int = 1_000
+    # A request waits this long for a quota, then it is refused and may be repeated. Half of
+    # the time after which clients give a request up.
+    throttle_ms_max: int = 5_000
 
     def __post_init__(self) -> None:
         _require(0 <= self.port <= 65_535, "port must be 0 to 65535")
@@ -170,6 +187,14 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         _require(self.transaction_check_ms >= 1, "transaction_check_ms must be at least 1")
         _require(self.transaction_checks_max >= 1, "transaction_checks_max must be at least 1")
         _require(self.transactions_max >= 0, "transactions_max must not be negative")
+        for name in (
+            "client_produce_bytes", "client_produce_messages", "client_fetch_bytes",
+            "client_fetch_messages", "topic_produce_bytes", "topic_produce_messages",
+            "topic_fetch_bytes", "topic_fetch_messages",
+        ):  # fmt: skip
+            _require(getattr(self, name) >= 0, f"{name} must not be negative")
+        _require(self.quota_burst_ms >= 1, "quota_burst_ms must be at least 1")
+        _require(self.throttle_ms_max >= 1, "throttle_ms_max must be at least 1")
 
 
 class ProducerSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ from headrace.cli import (
     process,
     producer,
     projection,
+    quota,
     run,
     store,
     stream,
@@ -53,6 +54,7 @@ def _command_line() -> typer.Typer:
     command_line.add_typer(group.commands, name="group")
     command_line.add_typer(message.commands, name="message")
     command_line.add_typer(producer.commands, name="producer")
+    command_line.add_typer(quota.commands, name="quota")
     command_line.add_typer(store.commands, name="store")
     command_line.add_typer(stream.commands, name="stream")
     command_line.add_typer(events.commands, name="events")

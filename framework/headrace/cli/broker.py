@@ -20,6 +20,7 @@ from headrace.cli.keeping import (
     UnconsumedAge,
 )
 from headrace.cli.options import BrokerAddress, LogFormat
+from headrace.cli.quota import ClientQuota, TopicQuota, default_rates
 from headrace.cli.supervising import (
     CrashReports,
     StuckAfter,
@@ -69,19 +70,17 @@ def broker(
     stuck_after: StuckAfter = None,
     crash_reports: CrashReports = None,
     supervised_by: SupervisedBy = None,
+    client_quota: ClientQuota = None,
+    topic_quota: TopicQuota = None,
 ) -> None:
     """Run a broker. Prints `headrace broker ready on HOST:PORT` once it listens; stop it with SIGTERM."""
     if context.invoked_subcommand is not None:
         return
     if data is None:
         raise typer.BadParameter("say where the broker keeps its files", param_hint="--data")
-    from headrace.cli.logs import configure_logs
-
-    configure_logs(log_format)
-    if flush not in {"always", "interval"}:
-        raise typer.BadParameter("use 'always' or 'interval'", param_hint="--flush")
+    _prepare(flush, log_format)
     divide_work(data, supervise, stuck_after, crash_reports, supervised_by)
-    given: dict[str, Any] = {
+    given = {
         "flush_interval_ms": flush_interval,
         "segment_bytes": segment_size,
         "tail_cache_bytes": tail_cache,
@@ -94,16 +93,25 @@ def broker(
         "disk_delete_percent": disk_delete,
         "disk_look_ms": disk_look,
     }
-    _serve({"directory": data, "flush": flush, **given}, host, port)
+    serving = default_rates(client=client_quota, topic=topic_quota)
+    _serve({"directory": data, "flush": flush, **given}, {"host": host, "port": port, **serving})
 
 
-def _serve(given: dict[str, Any], host: str, port: int) -> None:
+def _prepare(flush: str, log_format: str) -> None:
+    from headrace.cli.logs import configure_logs
+
+    configure_logs(log_format)
+    if flush not in {"always", "interval"}:
+        raise typer.BadParameter("use 'always' or 'interval'", param_hint="--flush")
+
+
+def _serve(given: dict[str, Any], serving: dict[str, Any]) -> None:
     from headrace_mq.broker.server import run
     from headrace_mq.settings import BrokerSettings, StoreSettings
 
     store = {name: value for name, value in given.items() if value is not None}
     try:
-        settings = BrokerSettings(store=StoreSettings(**store), host=host, port=port)
+        settings = BrokerSettings(store=StoreSettings(**store), **serving)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     run(settings, ready=lambda address: print(f"headrace broker ready on {address}", flush=True))
@@ -136,5 +144,6 @@ def show(*, as_json: AsJson = False, broker: BrokerAddress = "127.0.0.1:9876") -
         (f"log {log.log}", f"{log.segments:,} segments, {log.bytes:,} bytes on the disk")
         for log in status.logs
     ]
+    rows.append(("held up by quotas", f"{status.throttled:,} requests, {status.held:,} wait now"))
     rows.append(("takes messages", f"no: {status.refuses}" if status.refuses else "yes"))
     print_table(("", ""), ((name, f"{v:,}" if isinstance(v, int) else v) for name, v in rows))

@@ -54,12 +54,15 @@ def show(name: Name, *, as_json: AsJson = False, broker: BrokerAddress = "127.0.
         return
     if group.members:
         print_table(
-            ("member", "address", "software", "connected (UTC)", "topics"),
+            ("member", "address", "software", "connected (UTC)", "held up", "topics"),
             (
-                (m.member, m.address, m.software, when(m.since_ms), " ".join(m.topics))
+                (
+                    m.member, m.address, m.software, when(m.since_ms), f"{m.throttled_ms:,} ms",
+                    " ".join(m.topics),
+                )
                 for m in group.members
             ),
-        )
+        )  # fmt: skip
     print_table(
         ("topic", "queue", "end", "offset", "lag", "oldest waits for", "messages/s"),
         (

@@ -7,6 +7,7 @@ requests, each in a part of its own. Knows the wire, nothing of the broker's ins
 
 from headrace_mq.admin.dead_letters import DeadLetterAdministration
 from headrace_mq.admin.groups import GroupAdministration
+from headrace_mq.admin.limits import LimitAdministration
 from headrace_mq.admin.offsets import OffsetAdministration
 from headrace_mq.admin.tailing import MessageTail
 from headrace_mq.admin.tracing import MessageTrace
@@ -23,6 +24,7 @@ class AdminClient(
     MessageTrace,
     MessageTail,
     DeadLetterAdministration,
+    LimitAdministration,
 ):
     """A connection for administration; use it in an `async with` block.
 

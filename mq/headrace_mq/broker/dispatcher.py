@@ -14,6 +14,7 @@ from headrace_mq._net.server import Connection
 from headrace_mq.broker.handlers import (
     admin,
     groups,
+    limits,
     locks,
     moves,
     offsets,
@@ -74,6 +75,8 @@ HANDLERS: Mapping[int, Handler] = MappingProxyType(
         RequestCode.END_TRANSACTIONS: transactions.end_transactions,
         RequestCode.TAKE_CHECKS: transactions.take_checks,
         RequestCode.DESCRIBE_TRANSACTIONS: transactions.describe_transactions,
+        RequestCode.SET_QUOTA: limits.set_quota,
+        RequestCode.DESCRIBE_QUOTAS: limits.describe_quotas,
         RequestCode.LIST_GROUPS: groups.list_groups,
         RequestCode.DESCRIBE_GROUP: groups.describe_group,
         RequestCode.DESCRIBE_LAG: groups.describe_lag,

@@ -13,6 +13,7 @@ import msgspec
 
 from headrace_mq._runtime.files import Files
 from headrace_mq.broker.epoch import KeptBroker
+from headrace_mq.broker.limits import KeptLimits
 from headrace_mq.broker.metadata_file import MetadataFile
 from headrace_mq.broker.offsets import KeptOffsets
 from headrace_mq.broker.producers import KeptProducers
@@ -24,6 +25,7 @@ from headrace_mq.store.inspection import FoundQueue, MetadataKind
 __all__ = [
     "METADATA",
     "broker_file",
+    "limits_file",
     "offsets_file",
     "producers_file",
     "schedule_file",
@@ -60,6 +62,9 @@ METADATA: Mapping[str, MetadataKind] = MappingProxyType(
         f"{METADATA_FOLDER}/offsets.json": MetadataKind(
             KeptOffsets, "every group then begins where its consumers' settings say"
         ),
+        f"{METADATA_FOLDER}/limits.json": MetadataKind(
+            KeptLimits, "quotas of single clients and topics then have to be set again"
+        ),
         f"{METADATA_FOLDER}/producers.json": MetadataKind(
             KeptProducers, "where stored messages came from is then not told any more"
         ),
@@ -89,6 +94,12 @@ def offsets_file(store: Path, files: Files | None = None) -> MetadataFile[KeptOf
     """The file with the groups' committed offsets."""
     file = f"{METADATA_FOLDER}/offsets.json"
     return MetadataFile(store / file, KeptOffsets, repair=_repair(store, file), files=files)
+
+
+def limits_file(store: Path, files: Files | None = None) -> MetadataFile[KeptLimits]:
+    """The file with the limits that were set while the broker ran."""
+    file = f"{METADATA_FOLDER}/limits.json"
+    return MetadataFile(store / file, KeptLimits, repair=_repair(store, file), files=files)
 
 
 def producers_file(store: Path, files: Files | None = None) -> MetadataFile[KeptProducers]:

@@ -21,6 +21,7 @@ class Peer:
         produced: messages that were taken from it.
         reads: whether it has ever fetched.
         producer_id: under which it sent last; 0 for none.
+        throttled_ms: how long its requests were held up, in all.
     """
 
     client_id: str = ""
@@ -30,6 +31,12 @@ class Peer:
     produced: int = 0
     reads: bool = False
     producer_id: int = 0
+    throttled_ms: int = 0
+
+    @property
+    def host(self) -> str:
+        """Where it connects from, whatever the port; all its connections share this."""
+        return self.address.rpartition(":")[0].strip("[]")
 
     def roles(self, *, member: bool) -> list[str]:
         """What it is: a producer, a consumer (member of a group) or a reader without a group."""

@@ -30,10 +30,12 @@ from headrace_mq.broker.dispatcher import Dispatcher
 from headrace_mq.broker.epoch import next_epoch
 from headrace_mq.broker.groups import Groups
 from headrace_mq.broker.handlers.fetch import answer_nothing, serve_parked
+from headrace_mq.broker.limits import Limits
 from headrace_mq.broker.locks import Locks
 from headrace_mq.broker.long_poll import LongPoll
 from headrace_mq.broker.metadata import (
     broker_file,
+    limits_file,
     offsets_file,
     producers_file,
     schedule_file,
@@ -42,12 +44,15 @@ from headrace_mq.broker.metadata import (
 )
 from headrace_mq.broker.offsets import Offsets
 from headrace_mq.broker.producers import Producers
+from headrace_mq.broker.quotas import Quotas
 from headrace_mq.broker.scheduler import Scheduler
 from headrace_mq.broker.state import BrokerState
+from headrace_mq.broker.throttle import Throttle
 from headrace_mq.broker.topics import Topics
 from headrace_mq.broker.transaction_coordinator import TransactionCoordinator
-from headrace_mq.errors import DataCorrupt
+from headrace_mq.errors import BrokerStopping, DataCorrupt
 from headrace_mq.message import QueueRef
+from headrace_mq.protocol.limits import CLIENT, TOPIC, Rates
 from headrace_mq.protocol.scheduling import SCHEDULE_QUEUE
 from headrace_mq.protocol.transactions import TRANSACTION_QUEUE
 from headrace_mq.settings import BrokerSettings
@@ -150,6 +155,9 @@ class Broker:
         state.stopping = True
         state.server.stop_accepting()
         try:
+            state.throttle.release(
+                BrokerStopping("the broker is stopping and takes no requests; try again soon")
+            )
             await state.scheduler.aclose()
             await state.transactions.aclose()
             await state.acknowledgements.drain()
@@ -196,6 +204,8 @@ class Broker:
         offsets.load({queue: store.range(queue)[1] for queue in queues})
         producers = Producers(producers_file(directory, self._files))
         producers.load()
+        limits = Limits(limits_file(directory, self._files))
+        limits.load()
         locks = Locks[Connection](expiry_ms=settings.lock_expiry_ms, epoch=self._epoch)
         watermarks = self._watermarks(directory)
         state = BrokerState(
@@ -211,6 +221,8 @@ class Broker:
             ),
             locks=locks,
             producers=producers,
+            limits=limits,
+            quotas=_quotas(settings),
             epoch=self._epoch,
             started_at_ms=clock.now_ms(),
             acknowledgements=Acknowledgements(store.durable),
@@ -359,7 +371,32 @@ def _connect(state: BrokerState) -> None:
         serve=partial(serve_parked, state),
         expire=answer_nothing,
     )
+    state.throttle = Throttle(
+        asyncio.get_running_loop(),
+        state.clock,
+        wait_ms_max=settings.throttle_ms_max,
+        held_max=settings.parked_fetches_max,
+    )
+    state.apply_limits()
     state.store.on_visible = partial(_visible, state)
+
+
+def _quotas(settings: BrokerSettings) -> Quotas:
+    defaults = {
+        CLIENT: Rates(
+            settings.client_produce_bytes,
+            settings.client_produce_messages,
+            settings.client_fetch_bytes,
+            settings.client_fetch_messages,
+        ),
+        TOPIC: Rates(
+            settings.topic_produce_bytes,
+            settings.topic_produce_messages,
+            settings.topic_fetch_bytes,
+            settings.topic_fetch_messages,
+        ),
+    }
+    return Quotas(defaults, burst_ms=settings.quota_burst_ms)
 
 
 def _spare(state: BrokerState, segments: Sequence[SegmentInfo], before: int) -> int:

@@ -14,12 +14,15 @@ from headrace_mq._runtime.clock import Clock
 from headrace_mq.broker.acknowledgements import Acknowledgements
 from headrace_mq.broker.disk import Watermarks
 from headrace_mq.broker.groups import GroupChange, Groups
+from headrace_mq.broker.limits import Limits
 from headrace_mq.broker.locks import Locks
 from headrace_mq.broker.long_poll import LongPoll
 from headrace_mq.broker.offsets import Offsets
 from headrace_mq.broker.peers import Peer
 from headrace_mq.broker.producers import Producers
+from headrace_mq.broker.quotas import Quotas
 from headrace_mq.broker.scheduler import Scheduler
+from headrace_mq.broker.throttle import Throttle
 from headrace_mq.broker.topics import Topics
 from headrace_mq.broker.traffic import Meters
 from headrace_mq.broker.transaction_coordinator import TransactionCoordinator
@@ -53,6 +56,7 @@ class BrokerState:
         fetched: what readers were given, by queue.
         fetched_by: what groups were given, by group and queue.
         filters: compiles a condition, and keeps those that are asked for again and again.
+        limited: whether anybody has a quota; all that requests pay where nobody has.
         stopping: whether new messages are refused.
         body_bytes_max: the largest body of a frame after the handshake.
         states_bytes_max: what the queue states of one FETCH answer may take.
@@ -67,6 +71,8 @@ class BrokerState:
     groups: Groups[Connection]
     locks: Locks[Connection]
     producers: Producers
+    limits: Limits
+    quotas: Quotas
     epoch: int
     started_at_ms: int
     acknowledgements: Acknowledgements
@@ -75,6 +81,8 @@ class BrokerState:
     transactions: TransactionCoordinator[Connection]
     server: FrameServer = field(init=False)
     long_poll: LongPoll = field(init=False)
+    throttle: Throttle = field(init=False)
+    limited: bool = False
     address: str = ""
     clients: dict[str, Connection] = field(default_factory=dict)
     peers: dict[Connection, Peer] = field(default_factory=dict)
@@ -113,6 +121,13 @@ class BrokerState:
         """The offset that nobody will read below: every group is past it, or it was deleted."""
         return max(self.offsets.consumed(queue), self.topics.start_of(queue))
 
+    def apply_limits(self) -> None:
+        """Lets the limits of this moment be kept from now on."""
+        self.quotas.replace(self.limits.quotas)
+        self.limited = self.quotas.active
+        # What waits for a limit that is gone need not wait any more.
+        self.throttle.look()
+
     def note_produced(self, peer: Peer | None, header: BatchHeader) -> None:
         """Counts a batch that was taken."""
         if peer is not None:
@@ -131,6 +146,7 @@ class BrokerState:
         """Drops counts that are too old to be told."""
         for meters in (self.produced, self.fetched, self.fetched_by):
             meters.forget_idle(now_ms)
+        self.quotas.forget_idle(now_ms)
 
     def next_turn(self, count: int) -> int:
         """Returns where among `count` queues a fetch begins, so that each comes first as often.
@@ -158,5 +174,6 @@ class BrokerState:
             del self.clients[connection.client_id]
         self.peers.pop(connection, None)
         self.long_poll.drop(connection)
+        self.throttle.drop(connection)
         self.transactions.forget(connection)
         self.tell(self.groups.disconnect(connection))

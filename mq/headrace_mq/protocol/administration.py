@@ -219,7 +219,10 @@ class DescribeGroup(Body, frozen=True):
 
 
 class MemberDescription(Body, frozen=True):
-    """A member: its connection's address, software and begin, its topics, its last sign of life."""
+    """A member: its connection's address, software and begin, its topics, its last sign of life.
+
+    `throttled_ms` is how long quotas held up requests of that connection, in all.
+    """
 
     member: str
     address: str
@@ -227,6 +230,7 @@ class MemberDescription(Body, frozen=True):
     since_ms: int
     heard_ms_ago: int
     topics: list[str]
+    throttled_ms: int = 0
 
 
 class GroupDescription(Body, frozen=True):
@@ -279,7 +283,8 @@ class ListConnections(Body, frozen=True):
 class ConnectionDescription(Body, frozen=True):
     """One connection: who it is, since when, what it does, and the bytes it sent and was sent.
 
-    `produced` counts the messages taken from it; `groups` names at most 16 that it is a member of.
+    `produced` counts the messages taken from it; `groups` names at most 16 that it is a member of;
+    `throttled_ms` is how long its requests were held up, in all.
     """
 
     client_id: str
@@ -291,6 +296,7 @@ class ConnectionDescription(Body, frozen=True):
     received_bytes: int
     sent_bytes: int
     produced: int
+    throttled_ms: int = 0
 
 
 class ConnectionsAnswer(Body, frozen=True):
@@ -310,7 +316,10 @@ class LogDescription(Body, frozen=True):
 
 
 class BrokerStatus(Body, frozen=True):
-    """The answer to BROKER_STATUS; `refuses` says why no message is taken, or is empty."""
+    """The answer to BROKER_STATUS; `refuses` says why no message is taken, or is empty.
+
+    `throttled` counts the requests that were held up since the start, `held` those that wait now.
+    """
 
     now_ms: int
     topics: int
@@ -321,6 +330,8 @@ class BrokerStatus(Body, frozen=True):
     produced: Traffic
     fetched: Traffic
     logs: list[LogDescription]
+    throttled: int = 0
+    held: int = 0
 
 
 class DescribeProducers(Body, frozen=True):

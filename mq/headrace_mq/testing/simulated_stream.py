@@ -124,9 +124,9 @@ class End(asyncio.Transport):
         assert self._protocol is not None
         return self._protocol
 
-    def get_extra_info(self, name: str, default: Any = None) -> Any:  # noqa: ARG002 - asyncio's
-        """There is no socket to tell of."""
-        return default
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """The machine at the other side; there is no socket to tell more of."""
+        return (self.stream.other(self).host, 0) if name == "peername" else default
 
     def is_closing(self) -> bool:
         """Whether it was closed, or is about to be."""

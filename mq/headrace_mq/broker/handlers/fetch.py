@@ -10,7 +10,10 @@ from typing import NamedTuple
 import msgspec
 
 from headrace_mq._net.server import Connection
+from headrace_mq.broker.handlers.throttling import charge_fetched, hold_fetch, room_to_fetch
 from headrace_mq.broker.long_poll import ParkedFetch
+from headrace_mq.broker.quotas import Room
+from headrace_mq.broker.refusals import refuse
 from headrace_mq.broker.state import BrokerState
 from headrace_mq.errors import BrokerError, InvalidArgument, ResponseCode
 from headrace_mq.filters.filter import Filter, InvalidFilter
@@ -23,6 +26,7 @@ from headrace_mq.protocol.bodies import (
     decode,
     encode_fetch_answer,
 )
+from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import Frame
 from headrace_mq.protocol.sieve import sieve
 
@@ -35,6 +39,8 @@ _STATE_BYTES = 48
 # What comes from the disk is on its way: a fetch waits for it this long even if it asked for what
 # is there at once. Far more than a disk takes that works.
 _DISK_WAIT_MS = 5_000
+
+_NO_BODY = memoryview(b"")
 
 Parts = tuple[bytes | memoryview, ...]
 
@@ -53,6 +59,7 @@ def fetch(state: BrokerState, connection: Connection, frame: Frame) -> Parts | N
 
     Raises:
         InvalidArgument: a value is out of its range.
+        Throttled: a quota is used up, and too many requests wait for it already.
     """
     request = decode(Fetch, frame.body)
     _check(state, request)
@@ -61,7 +68,19 @@ def fetch(state: BrokerState, connection: Connection, frame: Frame) -> Parts | N
         peer.reads = True
     # Of a queue that is named twice, the last place counts.
     offsets = {_new(QueueRef, (item.topic, item.queue_id)): item.offset for item in request.queues}
-    found, coming = _read(state, request, offsets, offsets)
+    if state.limited and _hold(state, connection, frame, request, offsets):
+        return None
+    return _answer(state, connection, frame, request, offsets)
+
+
+def _answer(
+    state: BrokerState,
+    connection: Connection,
+    frame: Frame,
+    request: Fetch,
+    offsets: Mapping[QueueRef, int],
+) -> Parts | None:
+    found, coming = _read(state, connection, request, offsets, offsets)
     wait_ms = min(request.wait_ms, state.settings.fetch_wait_ms_max)
     if coming:
         wait_ms = max(wait_ms, _DISK_WAIT_MS)
@@ -73,7 +92,9 @@ def fetch(state: BrokerState, connection: Connection, frame: Frame) -> Parts | N
 
 def serve_parked(state: BrokerState, parked: ParkedFetch, queues: Collection[QueueRef]) -> bool:
     """Answers a woken fetch from some of its queues; False: there is still nothing to read."""
-    found, _ = _read(state, parked.request, parked.offsets, queues)
+    if state.limited and _owes(state, parked):
+        return True
+    found, _ = _read(state, parked.connection, parked.request, parked.offsets, queues)
     if found:
         # Written at once: it has waited for an append and a sync already.
         parked.connection.gather()
@@ -85,6 +106,41 @@ def serve_parked(state: BrokerState, parked: ParkedFetch, queues: Collection[Que
 def answer_nothing(parked: ParkedFetch) -> None:
     """Answers a fetch whose time ran out."""
     parked.connection.answer(ResponseCode.OK, parked.correlation, *_nothing())
+
+
+def _owes(state: BrokerState, parked: ParkedFetch) -> bool:
+    """Lets a woken fetch wait for a quota, or refuses it; False: it may be served."""
+    connection = parked.connection
+    frame = Frame(RequestCode.FETCH, connection.version, 0, parked.correlation, _NO_BODY)
+    try:
+        return _hold(state, connection, frame, parked.request, parked.offsets)
+    except BrokerError as error:
+        refuse(connection, frame, error)
+        return True
+
+
+def _topics(request: Fetch) -> set[str]:
+    return {item.topic for item in request.queues}
+
+
+def _hold(
+    state: BrokerState,
+    connection: Connection,
+    frame: Frame,
+    request: Fetch,
+    offsets: Mapping[QueueRef, int],
+) -> bool:
+    if state.stopping:
+        return False
+    # Without the body: it would keep all bytes alive that arrived with it.
+    bare = frame._replace(body=_NO_BODY)
+    return hold_fetch(
+        state,
+        connection,
+        bare,
+        _topics(request),
+        lambda: _answer(state, connection, bare, request, offsets),
+    )
 
 
 def _nothing() -> Parts:
@@ -117,6 +173,7 @@ def _filters(state: BrokerState, request: Fetch) -> dict[str, Filter]:
 
 def _read(
     state: BrokerState,
+    connection: Connection,
     request: Fetch,
     offsets: Mapping[QueueRef, int],
     queues: Collection[QueueRef],
@@ -128,6 +185,9 @@ def _read(
     limit = state.batch_bytes_max
     budget = min(request.bytes_max, limit)
     filters = _filters(state, request)
+    room = room_to_fetch(state, connection, _topics(request)) if state.limited else None
+    if room is not None:
+        budget = min(budget, max(1, room.size))
     states: list[FetchedQueue] = []
     batches: list[bytes | memoryview] = []
     used, states_bytes, coming = 0, 0, False
@@ -142,6 +202,8 @@ def _read(
         size = sum(map(len, found))
         while found and used and used + size > limit:
             size -= len(found.pop())
+        if room is not None and found:
+            found = room.take(found, map(record_count, found), one=not used)
         if found and queue.topic in filters:
             status, found = _sieved(status, found, filters[queue.topic])
         states_bytes += _STATE_BYTES + len(status.topic) + len(status.sentence)
@@ -150,7 +212,12 @@ def _read(
         states.append(status)
         batches += found
         if found:
-            state.note_fetched(request.group, queue, sum(map(record_count, found)), size)
+            messages = sum(map(record_count, found))
+            state.note_fetched(request.group, queue, messages, size)
+            if room is not None:
+                size = sum(map(len, found))
+                room = Room(room.messages - messages, room.size - size)
+                charge_fetched(state, connection, queue.topic, messages, size)
         used += size
         if used >= budget:
             break

@@ -88,6 +88,7 @@ def describe_group(state: BrokerState, _connection: Connection, frame: Frame) ->
             _peer(state, member.session).since_ms,
             max(0, now_ms - member.heard_at_ms),
             list(member.topics),
+            _peer(state, member.session).throttled_ms,
         )
         for member in members
     ]
@@ -148,6 +149,8 @@ def broker_status(state: BrokerState, _connection: Connection, _frame: Frame) ->
         produced=state.produced.total(now_ms),
         fetched=state.fetched.total(now_ms),
         logs=logs,
+        throttled=state.throttle.requests,
+        held=len(state.throttle),
     )
     return (encode(status),)
 
@@ -196,6 +199,7 @@ def _connected(
         received_bytes=connection.received_bytes,
         sent_bytes=connection.sent_bytes,
         produced=peer.produced,
+        throttled_ms=peer.throttled_ms,
     )
 
 

@@ -5,10 +5,13 @@ Sits between: the dispatcher and the store. The payload of a batch is never deco
 but for those to the schedule and of transactions.
 """
 
+from collections.abc import Sequence
+
 import structlog
 
 from headrace_mq._net.server import Connection
 from headrace_mq.broker import schedule_delivery, transaction_delivery
+from headrace_mq.broker.handlers.throttling import hold_produce
 from headrace_mq.broker.peers import Peer
 from headrace_mq.broker.state import BrokerState
 from headrace_mq.errors import (
@@ -39,6 +42,7 @@ def produce(state: BrokerState, connection: Connection, frame: Frame) -> tuple[b
     Raises:
         BrokerStopping: nothing was appended; try again soon.
         MalformedRequest: the body is not a row of batches; nothing was appended.
+        Throttled: a quota is used up, and too many requests wait for it already.
     """
     if state.stopping:
         raise BrokerStopping("the broker is stopping and takes no more messages; try again soon")
@@ -48,6 +52,16 @@ def produce(state: BrokerState, connection: Connection, frame: Frame) -> tuple[b
         raise MalformedRequest(f"the body is no row of record batches: {error}") from error
     if not batches:
         raise MalformedRequest("a PRODUCE request holds at least one record batch")
+    if state.limited and hold_produce(
+        state, connection, frame, batches, lambda: _store(state, connection, frame, batches)
+    ):
+        return None
+    return _store(state, connection, frame, batches)
+
+
+def _store(
+    state: BrokerState, connection: Connection, frame: Frame, batches: Sequence[memoryview]
+) -> tuple[bytes] | None:
     peer = state.peers.get(connection)
     results = [_produce_batch(state, peer, batch) for batch in batches]
     if frame.is_oneway:

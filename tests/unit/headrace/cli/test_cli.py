@@ -129,6 +129,7 @@ def test_streams_on_postgresql_are_divided_among_shards(
 def test_a_running_broker_is_shown(run, broker_address) -> None:
     shown = run("broker", "show")
     assert ["address", broker_address] in shown.rows
+    assert ["held up by quotas", "0 requests, 0 wait now"] in shown.rows
     assert ["takes messages", "yes"] in shown.rows
     told = run("broker", "show", "--json").json
     assert told["broker"]["broker"] == broker_address

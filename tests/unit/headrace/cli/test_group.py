@@ -135,7 +135,9 @@ def test_a_group_is_shown_with_members_and_lag(run, group, topic, broker_address
         async with Consumer(broker_address, group=group, topics=[topic]):
             done = await asyncio.to_thread(run, "group", "show", group)
             told = await asyncio.to_thread(run, "group", "show", group, "--json")
-        assert done.rows[0] == ["member", "address", "software", "connected (UTC)", "topics"]
+        assert done.rows[0] == [
+            "member", "address", "software", "connected (UTC)", "held up", "topics",
+        ]  # fmt: skip
         assert done.rows[1][-1] == topic
         (member,) = told.json["group"]["members"]
         assert (member["member"], member["topics"]) == (done.rows[1][0], [topic])

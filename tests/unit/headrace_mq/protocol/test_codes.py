@@ -33,6 +33,8 @@ def test_no_number_ever_changes_its_meaning() -> None:
         "END_TRANSACTIONS": 100,
         "TAKE_CHECKS": 101,
         "DESCRIBE_TRANSACTIONS": 102,
+        "SET_QUOTA": 110,
+        "DESCRIBE_QUOTAS": 111,
         "LIST_GROUPS": 61,
         "DESCRIBE_GROUP": 62,
         "DESCRIBE_LAG": 63,

@@ -1,0 +1,47 @@
+"""
+Administration of limits: how much clients and topics may send and read.
+
+Sits between: `client`, whose part it is, and the broker's requests about limits.
+"""
+
+from typing import Literal
+
+from headrace_mq.admin.asking import Asking
+from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.protocol.limits import NO_RATES, QuotasAnswer, Rates, SetQuota
+
+__all__ = ["LimitAdministration", "QuotaKind"]
+
+QuotaKind = Literal["client", "topic"]
+
+
+class LimitAdministration(Asking):
+    """The calls about limits."""
+
+    async def quotas(self) -> QuotasAnswer:
+        """All quotas, the defaults with an empty name, and whom they held up lately."""
+        return await self._ask(QuotasAnswer, RequestCode.DESCRIBE_QUOTAS)
+
+    async def set_quota(self, kind: QuotaKind, name: str, rates: Rates) -> QuotasAnswer:
+        """Gives a client or a topic a quota of its own in place of the default; durable.
+
+        It holds from now on. Who is over it is served later: nothing is refused that has not waited
+        for `throttle_ms_max`.
+
+        Args:
+            kind: "client" is a host, all its connections together.
+            name: the host's address as `connections` tells it, without the port; or the topic,
+                which need not exist.
+            rates: in a second; a rate of 0 is no limit, whatever the default is.
+
+        Raises:
+            InvalidArgument: a value is out of its range.
+            StoreFull: the broker's disk is full; nothing was changed.
+        """
+        asked = SetQuota(kind, name, rates)
+        return await self._ask(QuotasAnswer, RequestCode.SET_QUOTA, asked)
+
+    async def remove_quota(self, kind: QuotaKind, name: str) -> QuotasAnswer:
+        """Lets the default hold again for a client or topic; durable. Raises as `set_quota`."""
+        asked = SetQuota(kind, name, NO_RATES, remove=True)
+        return await self._ask(QuotasAnswer, RequestCode.SET_QUOTA, asked)

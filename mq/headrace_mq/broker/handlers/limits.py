@@ -1,0 +1,60 @@
+"""
+SET_QUOTA and DESCRIBE_QUOTAS: how much clients and topics may send and read.
+
+Sits between: the dispatcher and the broker's `limits` and `quotas`.
+"""
+
+from headrace_mq._net.server import Connection
+from headrace_mq.broker.handlers.sessions import check_name
+from headrace_mq.broker.quotas import Whose
+from headrace_mq.broker.state import BrokerState
+from headrace_mq.errors import InvalidArgument
+from headrace_mq.message import check_topic
+from headrace_mq.protocol.bodies import decode, encode
+from headrace_mq.protocol.frame import Frame
+from headrace_mq.protocol.limits import CLIENT, NO_RATES, TOPIC, Quota, QuotasAnswer, SetQuota
+
+__all__ = ["describe_quotas", "set_quota"]
+
+
+def set_quota(state: BrokerState, _connection: Connection, frame: Frame) -> tuple[bytes]:
+    """Sets a quota or takes it away, and answers all of them.
+
+    Raises:
+        InvalidArgument: there is no such kind, a value is out of its range, or there are too many.
+        StoreFull: the disk is full.
+    """
+    request = decode(SetQuota, frame.body)
+    if request.kind not in {CLIENT, TOPIC}:
+        raise InvalidArgument(f"a quota is for a {CLIENT} or a {TOPIC}, not for {request.kind!r}")
+    if request.kind == CLIENT:
+        check_name(CLIENT, request.name)
+    else:
+        try:
+            check_topic(request.name)
+        except ValueError as error:
+            raise InvalidArgument(str(error)) from error
+    rates = request.rates
+    if any(getattr(rates, name) < 0 for name in rates.__struct_fields__):
+        raise InvalidArgument("a rate is at least 1 in a second, or 0 for no limit")
+    state.limits.set_quota(
+        Whose(request.kind, request.name), None if request.remove else request.rates
+    )
+    state.apply_limits()
+    return _quotas(state)
+
+
+def describe_quotas(state: BrokerState, _connection: Connection, _frame: Frame) -> tuple[bytes]:
+    """Answers all quotas, and whom they held up."""
+    return _quotas(state)
+
+
+def _quotas(state: BrokerState) -> tuple[bytes]:
+    quotas = [
+        Quota(kind, "", rates)
+        for kind in (CLIENT, TOPIC)
+        if (rates := state.quotas.rates(Whose(kind, ""))) != NO_RATES
+    ]
+    quotas += [Quota(*whose, rates) for whose, rates in sorted(state.limits.quotas.items())]
+    throttled = state.quotas.throttled(state.clock.monotonic_ms())
+    return (encode(QuotasAnswer(quotas, throttled)),)

@@ -1,0 +1,76 @@
+"""
+The bodies of quotas: how much clients and topics may send and read, and who waits because of it.
+
+The rules of `bodies` hold here too: a struct only grows at its end, with defaults.
+
+Sits between: the broker's handlers of limits and `admin`. Pure.
+"""
+
+from headrace_mq.protocol.bodies import Body
+
+__all__ = [
+    "CLIENT",
+    "NO_RATES",
+    "TOPIC",
+    "Quota",
+    "QuotasAnswer",
+    "Rates",
+    "SetQuota",
+    "Throttling",
+]
+
+# What a quota is for: the host that clients connect from, or a topic.
+CLIENT, TOPIC = "client", "topic"
+
+
+class Rates(Body, frozen=True):
+    """What may go through in a second; 0: as much as will."""
+
+    produce_bytes: int = 0
+    produce_messages: int = 0
+    fetch_bytes: int = 0
+    fetch_messages: int = 0
+
+
+NO_RATES = Rates()
+
+
+class SetQuota(Body, frozen=True):
+    """Sets the quota of a client or topic in place of the default, or with `remove` the default.
+
+    `kind` is "client" (`name` is the host it connects from) or "topic".
+    """
+
+    kind: str
+    name: str
+    rates: Rates
+    remove: bool = False
+
+
+class Quota(Body, frozen=True):
+    """One quota; an empty name is the default of all that have none of their own."""
+
+    kind: str
+    name: str
+    rates: Rates
+
+
+class Throttling(Body, frozen=True):
+    """Who waited for a quota lately: how many requests, how long in all, what is still owed.
+
+    `way` is "produce" or "fetch". `owed_ms` is how long nothing will be let through from now on.
+    """
+
+    kind: str
+    name: str
+    way: str
+    requests: int
+    waited_ms: int
+    owed_ms: int
+
+
+class QuotasAnswer(Body, frozen=True):
+    """The answer to SET_QUOTA and DESCRIBE_QUOTAS: all quotas, and those that held somebody up."""
+
+    quotas: list[Quota]
+    throttled: list[Throttling]

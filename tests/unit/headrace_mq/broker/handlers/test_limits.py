@@ -1,0 +1,40 @@
+import pytest
+
+from headrace_mq.errors import InvalidArgument
+from headrace_mq.protocol.bodies import decode
+from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.protocol.limits import NO_RATES, Quota, QuotasAnswer, Rates, SetQuota
+
+
+async def quotas(client) -> list[Quota]:
+    return decode(QuotasAnswer, await client.ask(RequestCode.DESCRIBE_QUOTAS)).quotas
+
+
+async def test_quotas_are_told_with_the_defaults_first_and_hold_across_restarts(
+    start, connect
+) -> None:
+    broker = await start(client_fetch_bytes=7)
+    client = await connect(broker)
+    own = Quota("topic", "t", Rates(produce_bytes=5))
+    answer = await client.ask(RequestCode.SET_QUOTA, SetQuota(own.kind, own.name, own.rates))
+    default = Quota("client", "", Rates(fetch_bytes=7))
+    assert decode(QuotasAnswer, answer) == QuotasAnswer([default, own], [])
+    await broker.aclose()
+    client = await connect(await start())
+    assert await quotas(client) == [own]
+    await client.ask(RequestCode.SET_QUOTA, SetQuota("topic", "t", NO_RATES, remove=True))
+    assert await quotas(client) == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        SetQuota("planet", "t", Rates(1)),
+        SetQuota("topic", "no spaces", Rates(1)),
+        SetQuota("client", "", Rates(1)),
+        SetQuota("topic", "t", Rates(fetch_messages=-1)),
+    ],
+)
+async def test_a_quota_that_means_nothing_is_refused(client, wrong) -> None:
+    assert isinstance(await client.refusal(RequestCode.SET_QUOTA, wrong), InvalidArgument)
+    assert await quotas(client) == []
