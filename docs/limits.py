@@ -19,6 +19,7 @@ SETTINGS: Final = [
     ("headrace.settings", "Settings", "an application"),
     ("headrace_mq.settings", "BrokerSettings", "a broker"),
     ("headrace_mq.settings", "StoreSettings", "a broker's files"),
+    ("headrace_mq.settings", "ArchiveSettings", "a broker's archive"),
     ("headrace_mq.settings", "ProducerSettings", "a producer"),
     ("headrace_mq.settings", "TransactionSettings", "a transactional producer"),
     ("headrace_mq.settings", "ConsumerSettings", "a consumer"),
@@ -83,7 +84,7 @@ def _default(module: object, class_name: str, field: str) -> str:
             )
         )
         value = defaults.get(field)
-        if not isinstance(value, str | int | bool):
+        if field not in defaults or not isinstance(value, str | int | bool | None):
             return "required"
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"

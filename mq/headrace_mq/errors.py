@@ -28,6 +28,7 @@ Every error that the queue raises on purpose, and the code that stands for it on
     │   ├── ScheduleFull                  as many scheduled messages wait as may
     │   ├── TransactionsFull              as many transactions are undecided as may be
     │   └── Throttled                     a quota is used up: try again later
+    │   └── ArchiveUnavailable            old messages cannot be asked for now: try again soon
     ├── ConnectionLost            the connection ended before an answer came: outcome unknown
     ├── SendTimeout               no acknowledgement in time: outcome unknown, retrying is safe
     ├── RequestTimeout            no answer in time
@@ -44,6 +45,7 @@ Programmer errors (`TypeError`, `ValueError`) are not in the family.
 from enum import IntEnum
 
 __all__ = [
+    "ArchiveUnavailable",
     "BrokerError",
     "BrokerStopping",
     "BufferFull",
@@ -115,6 +117,7 @@ class ResponseCode(IntEnum):
     SCHEDULE_FULL = 29
     TRANSACTIONS_FULL = 30
     THROTTLED = 31
+    ARCHIVE_UNAVAILABLE = 103
 
 
 class MessageQueueError(Exception):
@@ -294,6 +297,12 @@ class Throttled(BrokerError):
     """A client or topic is over its quota, and the request has waited as long as it may."""
 
     code = ResponseCode.THROTTLED
+
+
+class ArchiveUnavailable(BrokerError):
+    """The database that holds the broker's old messages does not answer."""
+
+    code = ResponseCode.ARCHIVE_UNAVAILABLE
     retriable = True
 
 

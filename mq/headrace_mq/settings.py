@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 __all__ = [
+    "ArchiveSettings",
     "BrokerSettings",
     "ConsumerSettings",
     "ProducerSettings",
@@ -102,6 +103,48 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
             _require(1 <= getattr(self, name) <= 100, f"{name} must be 1 to 100")
 
 
+class ArchiveSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How the broker archives its messages in PostgreSQL, and reads them back."""
+
+    # postgresql://USER@HOST/DATABASE; `headrace archive upgrade` makes the tables.
+    url: str
+    # Of each log, kept on the disk beside what is not archived yet: readers that are hours behind
+    # need no database.
+    window_bytes: int = 4 * GIB
+    # Log that goes into one transaction: some 30,000 small messages, a tenth of a second.
+    transaction_bytes: int = 4 * MIB
+    # Rest after everything was archived: few transactions while little comes.
+    interval_ms: int = 100
+    # First and longest pause after a failure; doubled in between.
+    retry_ms_min: int = 100
+    retry_ms_max: int = 10_000
+    # Longest wait for a connection, and for one statement or the copy of one transaction.
+    connect_timeout_ms: int = 10_000
+    statement_timeout_ms: int = 60_000
+    # Messages that are read back at a time (EQueue: 10,000), and their bytes beside the last one.
+    block_messages_max: int = 10_000
+    block_bytes_max: int = 8 * MIB
+    # Memory for blocks that were read back, over all queues.
+    cache_bytes: int = 64 * MIB
+    # Somebody is told when the oldest message has waited for this long, or this much waits.
+    alarm_age_ms: int = 60_000
+    alarm_bytes: int = GIB
+    # New messages are refused while more than this waits: hours of a database that is away, and not
+    # the whole disk.
+    backlog_bytes_max: int = 16 * GIB
+
+    def __post_init__(self) -> None:
+        _require(
+            self.url.startswith(("postgresql://", "postgresql+asyncpg://")),
+            "the archive is a database of PostgreSQL: postgresql://USER@HOST/DATABASE",
+        )
+        _require(self.window_bytes >= 0, "window_bytes must not be negative")
+        for name in self.__struct_fields__:
+            if name not in {"url", "window_bytes"}:
+                _require(getattr(self, name) >= 1, f"{name} must be at least 1")
+        _require_pauses("retry_ms", self.retry_ms_min, self.retry_ms_max)
+
+
 class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How a broker listens, and where every one of its limits stands."""
 
@@ -169,6 +212,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     # A request waits this long for a quota, then it is refused and may be repeated. Half of
     # the time after which clients give a request up.
     throttle_ms_max: int = 5_000
+    # The archive behind the log, if there is one.
+    archive: ArchiveSettings | None = None
 
     def __post_init__(self) -> None:
         _require(0 <= self.port <= 65_535, "port must be 0 to 65535")

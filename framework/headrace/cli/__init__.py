@@ -11,6 +11,7 @@ from typing import NoReturn
 import typer
 
 from headrace.cli import (
+    archive,
     broker,
     command,
     db,
@@ -50,6 +51,7 @@ def _command_line() -> typer.Typer:
     command_line.add_typer(process.commands, name="process")
     command_line.add_typer(handler.commands, name="handler")
     command_line.add_typer(db.commands, name="db")
+    command_line.add_typer(archive.commands, name="archive")
     command_line.add_typer(topic.commands, name="topic")
     command_line.add_typer(group.commands, name="group")
     command_line.add_typer(message.commands, name="message")

@@ -6,11 +6,13 @@ from typing import Annotated, Any
 import typer
 
 from headrace.cli.administering import AsJson, ask, per_second, print_json, print_table, when
+from headrace.cli.archiving import ArchiveBacklog, ArchiveUrl, ArchiveWindow
 from headrace.cli.keeping import (
     DiskDelete,
     DiskLook,
     DiskRefuse,
     FlushInterval,
+    FlushMode,
     RetentionInterval,
     SegmentsDeleted,
     SegmentSize,
@@ -33,6 +35,9 @@ __all__ = ["commands"]
 
 commands = typer.Typer(invoke_without_command=True)
 
+Host = Annotated[str, typer.Option(envvar="HEADRACE_HOST", help="Address to listen on.")]
+Port = Annotated[int, typer.Option(envvar="HEADRACE_PORT", help="Port; 0 takes a free one.")]
+
 
 @commands.callback()
 def broker(
@@ -42,18 +47,9 @@ def broker(
         Path | None,
         typer.Option(envvar="HEADRACE_DATA", help="Folder of the broker's files; required."),
     ] = None,
-    host: Annotated[
-        str, typer.Option(envvar="HEADRACE_HOST", help="Address to listen on.")
-    ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(envvar="HEADRACE_PORT", help="Port; 0 takes a free one.")
-    ] = 9876,
-    flush: Annotated[
-        str,
-        typer.Option(
-            help="'always': an ack means the disk has it. 'interval': the page cache has it."
-        ),
-    ] = "always",
+    host: Host = "127.0.0.1",
+    port: Port = 9876,
+    flush: FlushMode = "always",
     flush_interval: FlushInterval = None,
     segment_size: SegmentSize = None,
     tail_cache: TailCache = None,
@@ -65,6 +61,9 @@ def broker(
     disk_refuse: DiskRefuse = None,
     disk_delete: DiskDelete = None,
     disk_look: DiskLook = None,
+    archive: ArchiveUrl = None,
+    archive_window: ArchiveWindow = None,
+    archive_backlog: ArchiveBacklog = None,
     log_format: LogFormat = "console",
     supervise: Supervise = False,
     stuck_after: StuckAfter = None,
@@ -93,8 +92,11 @@ def broker(
         "disk_delete_percent": disk_delete,
         "disk_look_ms": disk_look,
     }
-    serving = default_rates(client=client_quota, topic=topic_quota)
-    _serve({"directory": data, "flush": flush, **given}, {"host": host, "port": port, **serving})
+    bounds = (archive, archive_window, archive_backlog)
+    rates = default_rates(client=client_quota, topic=topic_quota)
+    _serve(
+        {"directory": data, "flush": flush, **given}, bounds, {"host": host, "port": port, **rates}
+    )
 
 
 def _prepare(flush: str, log_format: str) -> None:
@@ -105,16 +107,29 @@ def _prepare(flush: str, log_format: str) -> None:
         raise typer.BadParameter("use 'always' or 'interval'", param_hint="--flush")
 
 
-def _serve(given: dict[str, Any], serving: dict[str, Any]) -> None:
+def _serve(
+    given: dict[str, Any],
+    archived: tuple[str | None, int | None, int | None],
+    serving: dict[str, Any],
+) -> None:
     from headrace_mq.broker.server import run
-    from headrace_mq.settings import BrokerSettings, StoreSettings
+    from headrace_mq.settings import ArchiveSettings, BrokerSettings, StoreSettings
 
-    store = {name: value for name, value in given.items() if value is not None}
+    url, window_bytes, backlog_bytes = archived
+    if url is None and (window_bytes, backlog_bytes) != (None, None):
+        raise typer.BadParameter("say where the archive is", param_hint="--archive")
+    bounds = {"window_bytes": window_bytes, "backlog_bytes_max": backlog_bytes}
     try:
-        settings = BrokerSettings(store=StoreSettings(**store), **serving)
+        archive = ArchiveSettings(url=url, **_given(bounds)) if url is not None else None
+        store = StoreSettings(**_given(given))
+        settings = BrokerSettings(store=store, archive=archive, **serving)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     run(settings, ready=lambda address: print(f"headrace broker ready on {address}", flush=True))
+
+
+def _given(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
 
 
 @commands.command()
@@ -145,5 +160,15 @@ def show(*, as_json: AsJson = False, broker: BrokerAddress = "127.0.0.1:9876") -
         for log in status.logs
     ]
     rows.append(("held up by quotas", f"{status.throttled:,} requests, {status.held:,} wait now"))
+    for archive in status.archive:
+        rows += [
+            ("archive", archive.database),
+            ("archived since the start", archive.messages),
+            (
+                "waits for the archive",
+                f"{archive.waiting_bytes:,} bytes, {archive.waiting_ms:,} ms",
+            ),
+            ("archive's alarm", archive.alarm or "none"),
+        ]
     rows.append(("takes messages", f"no: {status.refuses}" if status.refuses else "yes"))
     print_table(("", ""), ((name, f"{v:,}" if isinstance(v, int) else v) for name, v in rows))

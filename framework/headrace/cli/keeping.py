@@ -16,6 +16,7 @@ __all__ = [
     "DiskLook",
     "DiskRefuse",
     "FlushInterval",
+    "FlushMode",
     "RetentionInterval",
     "SegmentSize",
     "SegmentsDeleted",
@@ -32,6 +33,10 @@ SegmentSize = Annotated[
         help="Size of a log segment: the unit of deletion.",
     ),
 ]  # fmt: skip
+FlushMode = Annotated[
+    str,
+    typer.Option(help="'always': an ack means the disk has it. 'interval': the page cache has it."),
+]
 FlushInterval = Annotated[
     int | None,
     typer.Option(

@@ -8,7 +8,7 @@ the command line and whatever opens a database, and alembic. Knows no statement 
 import asyncio
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import Connection, func, inspect, select
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -27,7 +27,9 @@ if TYPE_CHECKING:  # loading alembic takes longer than most commands run
     from alembic.config import Config
 
 __all__ = [
+    "ARCHIVE",
     "VERSION_TABLE",
+    "Tree",
     "check",
     "downgrade",
     "migrations_folder",
@@ -37,6 +39,19 @@ __all__ = [
 
 # Not alembic's own name: the user's application may keep its migrations in the same database.
 VERSION_TABLE = "headrace_schema"
+
+
+class Tree(NamedTuple):
+    """Migrations that follow each other: their folder, their table, and who runs them."""
+
+    folder: str
+    version_table: str
+    command: str
+
+
+_EVENTS = Tree("", VERSION_TABLE, "headrace db upgrade")
+# The archive of the queue; PostgreSQL's alone.
+ARCHIVE = Tree("queue", "headrace_archive_schema", "headrace archive upgrade")
 
 # The advisory lock under which one process at a time migrates a PostgreSQL database.
 _MIGRATING = int.from_bytes(b"hrschema")
@@ -67,27 +82,33 @@ def migrations_folder(package: Path | None = None) -> Path:
     raise DefinitionError(f"no migrations found for {package}; install headrace again")
 
 
-async def upgrade(url: str, revision: str = "head") -> None:
+async def upgrade(url: str, revision: str = "head", *, tree: Tree = _EVENTS) -> None:
     """Brings a database's schema up to a revision; whole or not at all, one process at a time.
 
+    Args:
+        url: of the database.
+        revision: where to stop.
+        tree: whose tables.
+
     Raises:
-        DefinitionError: the URL is not one of SQLite or PostgreSQL, or is in memory.
+        DefinitionError: the URL is not one of SQLite or PostgreSQL, or is in memory; for the
+            archive, not one of PostgreSQL.
         sqlalchemy.exc.SQLAlchemyError, OSError: the database failed.
     """
-    await _migrate(url, "upgrade", revision)
+    await _migrate(url, "upgrade", revision, tree)
 
 
-async def downgrade(url: str, revision: str) -> None:
+async def downgrade(url: str, revision: str, *, tree: Tree = _EVENTS) -> None:
     """Takes a database's schema back to a revision; `base` removes all tables with their data.
 
     Raises:
         DefinitionError: the URL is not one of SQLite or PostgreSQL, or is in memory.
         sqlalchemy.exc.SQLAlchemyError, OSError: the database failed.
     """
-    await _migrate(url, "downgrade", revision)
+    await _migrate(url, "downgrade", revision, tree)
 
 
-async def check(url: str) -> None:
+async def check(url: str, *, tree: Tree = _EVENTS) -> None:
     """Returns if the schema is the one that this version needs.
 
     Raises:
@@ -95,13 +116,13 @@ async def check(url: str) -> None:
         DefinitionError: the URL is not one of SQLite or PostgreSQL, or is in memory.
         sqlalchemy.exc.SQLAlchemyError, OSError: the database failed.
     """
-    _refuse_memory(url)
+    _refuse_unfit(url, tree)
     engine = create_engine(url)
     try:
         if _has_file(engine):
-            await _check(engine)
+            await _check(engine, tree)
         else:
-            raise SchemaOutOfDate(_out_of_date(engine))
+            raise SchemaOutOfDate(_out_of_date(engine, tree))
     finally:
         await engine.dispose()
 
@@ -123,7 +144,7 @@ async def prepare(engine: AsyncEngine) -> None:
     if engine.dialect.name == "sqlite" and (not _has_file(engine) or await _is_empty(engine)):
         await upgrade(_text_of(engine))
         return
-    await _check(engine)
+    await _check(engine, _EVENTS)
 
 
 def _has_file(engine: AsyncEngine) -> bool:
@@ -141,32 +162,32 @@ async def _is_empty(engine: AsyncEngine) -> bool:
         return not await connection.run_sync(lambda sync: inspect(sync).get_table_names())
 
 
-async def _check(engine: AsyncEngine) -> None:
+async def _check(engine: AsyncEngine, tree: Tree) -> None:
     from alembic.runtime.migration import MigrationContext
     from alembic.script import ScriptDirectory
 
     def heads(connection: Connection) -> set[str]:
-        context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
+        context = MigrationContext.configure(connection, opts={"version_table": tree.version_table})
         return set(context.get_current_heads())
 
-    scripts = ScriptDirectory.from_config(_config())
+    scripts = ScriptDirectory.from_config(_config(tree))
     async with autocommit(engine).connect() as connection:
         current = await connection.run_sync(heads)
     if current == set(scripts.get_heads()):
         return
     known = {script.revision for script in scripts.walk_revisions()}
     if current <= known:
-        raise SchemaOutOfDate(_out_of_date(engine))
+        raise SchemaOutOfDate(_out_of_date(engine, tree))
     raise SchemaOutOfDate(
         f"the schema of {_shown(engine)} is at {', '.join(sorted(current))}, which this version"
         " does not know: a newer one made it; install that version"
     )
 
 
-def _out_of_date(engine: AsyncEngine) -> str:
+def _out_of_date(engine: AsyncEngine, tree: Tree) -> str:
     return (
         f"the schema of {_shown(engine)} is behind this version;"
-        f" run: headrace db upgrade --url {_shown(engine)}"
+        f" run: {tree.command} --url {_shown(engine)}"
     )
 
 
@@ -179,26 +200,28 @@ def _text_of(engine: AsyncEngine) -> str:
     return engine.url.render_as_string(hide_password=False)
 
 
-def _refuse_memory(url: str) -> None:
+def _refuse_unfit(url: str, tree: Tree) -> None:
+    if tree is ARCHIVE and not database_url(url).drivername.startswith("postgresql"):
+        raise DefinitionError("an archive is a database of PostgreSQL: postgresql://USER@HOST/NAME")
     if is_in_memory(database_url(url)):
         raise DefinitionError(f"{url} is in memory and has no schema to keep; name a file")
 
 
-async def _migrate(url: str, direction: str, revision: str) -> None:
-    _refuse_memory(url)
+async def _migrate(url: str, direction: str, revision: str, tree: Tree) -> None:
+    _refuse_unfit(url, tree)
 
     def run() -> None:
         with _one_migration:
-            asyncio.run(_migrate_alone(url, direction, revision))
+            asyncio.run(_migrate_alone(url, direction, revision, tree))
 
     await asyncio.to_thread(run)
 
 
-async def _migrate_alone(url: str, direction: str, revision: str) -> None:
+async def _migrate_alone(url: str, direction: str, revision: str, tree: Tree) -> None:
     from alembic import command
 
     def run(connection: Connection) -> None:
-        config = _config()
+        config = _config(tree)
         config.attributes["connection"] = connection
         if direction == "upgrade":
             command.upgrade(config, revision)
@@ -216,10 +239,11 @@ async def _migrate_alone(url: str, direction: str, revision: str) -> None:
         await engine.dispose()
 
 
-def _config() -> "Config":
+def _config(tree: Tree) -> "Config":
     from alembic.config import Config
 
     config = Config()
-    config.set_main_option("script_location", str(migrations_folder()).replace("%", "%%"))
+    folder = migrations_folder() / tree.folder
+    config.set_main_option("script_location", str(folder).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     return config

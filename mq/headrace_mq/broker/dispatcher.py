@@ -5,12 +5,15 @@ Sits between: `_net.server`, which calls it with frames, and the handlers. Whate
 one request's failure stays that request's, or at worst its connection's.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 
 import structlog
 
 from headrace_mq._net.server import Connection
+from headrace_mq.archive.questions import Coming
 from headrace_mq.broker.handlers import (
     admin,
     groups,
@@ -106,10 +109,27 @@ class Dispatcher:
             if parts is None or frame.flags & FLAG_ONEWAY:
                 return
             self._check_size(parts)
+        except Coming as coming:
+            kept = frame._replace(body=memoryview(bytearray(frame.body)))
+            connection.charge(len(kept.body))
+            coming.answer.add_done_callback(partial(self._serve_again, connection, kept))
         except Exception as error:  # noqa: BLE001 - every failure becomes an answer, here alone
             refuse(connection, frame, error)
         else:
             connection.answer(ResponseCode.OK, frame.correlation, *parts)
+
+    def _serve_again(
+        self, connection: Connection, frame: Frame, answer: "asyncio.Future[object]"
+    ) -> None:
+        """Handles a request once more, now that the archive has told what it asks for."""
+        connection.discharge(len(frame.body))
+        if answer.cancelled():
+            return
+        error = answer.exception()
+        if isinstance(error, Exception):
+            refuse(connection, frame, error)
+        else:
+            self.on_frame(connection, frame)
 
     def on_unreadable(self, connection: Connection, error: BrokerError) -> None:
         """Says why the connection will be closed, in an answer to no request in particular."""

@@ -12,6 +12,7 @@ from types import MappingProxyType
 import msgspec
 
 from headrace_mq._runtime.files import Files
+from headrace_mq.archive.archive import KeptArchive
 from headrace_mq.broker.epoch import KeptBroker
 from headrace_mq.broker.limits import KeptLimits
 from headrace_mq.broker.metadata_file import MetadataFile
@@ -24,6 +25,7 @@ from headrace_mq.store.inspection import FoundQueue, MetadataKind
 
 __all__ = [
     "METADATA",
+    "archive_file",
     "broker_file",
     "limits_file",
     "offsets_file",
@@ -74,6 +76,9 @@ METADATA: Mapping[str, MetadataKind] = MappingProxyType(
         f"{METADATA_FOLDER}/transactions.json": MetadataKind(
             KeptTransactions, "transactions are then read from their journal, which takes longer"
         ),
+        f"{METADATA_FOLDER}/archive.json": MetadataKind(
+            KeptArchive, "the messages in its archive are then out of reach of this broker"
+        ),
     }
 )
 
@@ -118,6 +123,12 @@ def transactions_file(store: Path, files: Files | None = None) -> MetadataFile[K
     """The file with the undecided transactions, so that a start need not read all of them."""
     file = f"{METADATA_FOLDER}/transactions.json"
     return MetadataFile(store / file, KeptTransactions, repair=_repair(store, file), files=files)
+
+
+def archive_file(store: Path, files: Files | None = None) -> MetadataFile[KeptArchive]:
+    """The file with the name under which the store is archived."""
+    file = f"{METADATA_FOLDER}/archive.json"
+    return MetadataFile(store / file, KeptArchive, repair=_repair(store, file), files=files)
 
 
 def _repair(store: Path, file: str) -> str:

@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 from headrace_mq.broker.token_bucket import TokenBucket
 from headrace_mq.errors import Throttled
-from headrace_mq.protocol.limits import NO_RATES, Rates, Throttling
+from headrace_mq.protocol.limits import CLIENT, NO_RATES, TOPIC, Rates, Throttling
+from headrace_mq.settings import BrokerSettings
 
-__all__ = ["FETCH", "PRODUCE", "Demand", "Flow", "Quotas", "Room", "Whose"]
+__all__ = ["FETCH", "PRODUCE", "Demand", "Flow", "Quotas", "Room", "Whose", "quotas_of"]
 
 Batch = bytes | memoryview
 
@@ -228,3 +229,22 @@ class Quotas:
         idle = [key for key, flow in self._flows.items() if flow.is_idle(now_ms)]
         for key in idle:
             del self._flows[key]
+
+
+def quotas_of(settings: BrokerSettings) -> Quotas:
+    """Returns the quotas of clients and topics that have none of their own."""
+    defaults = {
+        CLIENT: Rates(
+            settings.client_produce_bytes,
+            settings.client_produce_messages,
+            settings.client_fetch_bytes,
+            settings.client_fetch_messages,
+        ),
+        TOPIC: Rates(
+            settings.topic_produce_bytes,
+            settings.topic_produce_messages,
+            settings.topic_fetch_bytes,
+            settings.topic_fetch_messages,
+        ),
+    }
+    return Quotas(defaults, burst_ms=settings.quota_burst_ms)

@@ -1,11 +1,11 @@
 """
 The broker: everything wired together, and the order in which it starts and stops.
 
-    start   lock -> epoch -> store (recovers) -> topics -> offsets -> schedule -> transactions
-            -> listen
+    start   lock -> epoch -> store (recovers) -> archive -> topics -> offsets -> schedule
+            -> transactions -> listen
     stop    no new connections, no new messages -> the schedule and transactions rest
             -> what is appended becomes durable and is answered
-            -> parked fetches are answered -> connections close -> offsets -> store
+            -> parked fetches are answered -> connections close -> offsets -> archive -> store
 
 Sits between: the command line or an application, and all parts of the broker. Must never know the
 environment or who supervises the process.
@@ -23,6 +23,7 @@ import structlog
 from headrace_mq._net.server import Connection, FrameServer, ServerLimits
 from headrace_mq._runtime.clock import Clock, SystemClock
 from headrace_mq._runtime.files import Files, SystemFiles
+from headrace_mq.archive.archive import Archive
 from headrace_mq.broker.acknowledgements import Acknowledgements
 from headrace_mq.broker.deletion import Deletion
 from headrace_mq.broker.disk import Disk, SystemDisk, Watermarks
@@ -34,6 +35,7 @@ from headrace_mq.broker.limits import Limits
 from headrace_mq.broker.locks import Locks
 from headrace_mq.broker.long_poll import LongPoll
 from headrace_mq.broker.metadata import (
+    archive_file,
     broker_file,
     limits_file,
     offsets_file,
@@ -44,19 +46,18 @@ from headrace_mq.broker.metadata import (
 )
 from headrace_mq.broker.offsets import Offsets
 from headrace_mq.broker.producers import Producers
-from headrace_mq.broker.quotas import Quotas
+from headrace_mq.broker.quotas import quotas_of
 from headrace_mq.broker.scheduler import Scheduler
-from headrace_mq.broker.state import BrokerState
+from headrace_mq.broker.state import BrokerState, check_room
 from headrace_mq.broker.throttle import Throttle
 from headrace_mq.broker.topics import Topics
 from headrace_mq.broker.transaction_coordinator import TransactionCoordinator
-from headrace_mq.errors import BrokerStopping, DataCorrupt
+from headrace_mq.errors import BrokerStopping, DataCorrupt, MessageQueueError
 from headrace_mq.message import QueueRef
-from headrace_mq.protocol.limits import CLIENT, TOPIC, Rates
 from headrace_mq.protocol.scheduling import SCHEDULE_QUEUE
 from headrace_mq.protocol.transactions import TRANSACTION_QUEUE
 from headrace_mq.settings import BrokerSettings
-from headrace_mq.store.message_store import MessageStore, SegmentInfo
+from headrace_mq.store.message_store import RETENTIONS, MessageStore, SegmentInfo
 
 __all__ = ["Broker", "run", "serve"]
 
@@ -71,6 +72,9 @@ _KEYS_STEP_BYTES = 32 << 10
 # After `gc.freeze` little garbage is cyclic: collections are rarer than by default (700, 10, 10),
 # which takes milliseconds off the slowest requests.
 _GC_THRESHOLDS = (50_000, 20, 100)
+
+# The log in which the schedule and the transactions keep their journals.
+_JOURNALS = "transient"
 
 _log = structlog.get_logger(__name__)
 
@@ -97,6 +101,7 @@ class Broker:
         self._clock = clock or SystemClock()
         self._disk = disk or SystemDisk()
         self._files = files or SystemFiles()
+        self._archive: Archive | None = None
         self._deletion: Deletion | None = None
         self._state: BrokerState | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -122,10 +127,11 @@ class Broker:
             raise ValueError("a broker starts once; make a new one")
         store = self._open_store()
         try:
+            await self._open_archive()
             state = self._load(store)
             state.address = await state.server.listen(self._settings.host, self._settings.port)
         except BaseException:
-            await store.aclose()
+            await self._close_store(store)
             raise
         self._state = state
         state.scheduler.start()
@@ -168,7 +174,7 @@ class Broker:
             await self._flush_offsets()
             await self._flush_producers()
         finally:
-            await state.store.aclose()
+            await self._close_store(state.store)
         _log.info("broker stopped", address=state.address)
 
     def _open_store(self) -> MessageStore:
@@ -179,7 +185,7 @@ class Broker:
         def epoch() -> int:
             return next_epoch(file, store=directory, now_ms=clock.now_ms(), files=self._files)
 
-        store = MessageStore(settings, epoch=epoch, clock=clock, files=self._files)
+        store = self._make_store(epoch)
         try:
             store.open()
         except DataCorrupt as error:
@@ -189,6 +195,34 @@ class Broker:
             ) from error
         self._epoch = store.epoch
         return store
+
+    def _make_store(self, epoch: Callable[[], int]) -> MessageStore:
+        settings, clock, files = self._settings, self._clock, self._files
+        if settings.archive is None:
+            return MessageStore(settings.store, epoch=epoch, clock=clock, files=files)
+        file = archive_file(settings.store.directory, files)
+        archive = self._archive = Archive(
+            settings.archive, settings.store, clock=clock, keep=file.write
+        )
+        return archive.store(epoch=epoch, clock=clock, files=files)
+
+    async def _open_archive(self) -> None:
+        file = archive_file(self._settings.store.directory, self._files)
+        kept = file.read()
+        if self._archive is not None:
+            await self._archive.open(kept)
+        elif kept is not None:
+            raise MessageQueueError(
+                f"messages of this broker are in an archive ({file.path} says so); name it with"
+                " --archive, or remove that file to do without them"
+            )
+
+    async def _close_store(self, store: MessageStore) -> None:
+        try:
+            if self._archive is not None:
+                await self._archive.aclose()
+        finally:
+            await store.aclose()
 
     def _load(self, store: MessageStore) -> BrokerState:
         settings, clock = self._settings, self._clock
@@ -222,20 +256,13 @@ class Broker:
             locks=locks,
             producers=producers,
             limits=limits,
-            quotas=_quotas(settings),
+            quotas=quotas_of(settings),
             epoch=self._epoch,
             started_at_ms=clock.now_ms(),
             acknowledgements=Acknowledgements(store.durable),
             watermarks=watermarks,
-            scheduler=Scheduler(
-                store,
-                topics,
-                clock=clock,
-                file=schedule_file(directory, self._files),
-                epoch=self._epoch,
-                pending_max=settings.scheduled_max,
-                check_room=watermarks.check,
-            ),
+            scheduler=self._scheduler(store, topics, watermarks),
+            archive=self._archive,
             transactions=self._transactions(store, topics, watermarks),
         )
         state.scheduler.load()
@@ -251,6 +278,17 @@ class Broker:
         _connect(state)
         return state
 
+    def _scheduler(self, store: MessageStore, topics: Topics, watermarks: Watermarks) -> Scheduler:
+        return Scheduler(
+            store,
+            topics,
+            clock=self._clock,
+            file=schedule_file(self._settings.store.directory, self._files),
+            epoch=self._epoch,
+            pending_max=self._settings.scheduled_max,
+            check_room=partial(check_room, watermarks, self._archive),
+        )
+
     def _transactions(
         self, store: MessageStore, topics: Topics, watermarks: Watermarks
     ) -> TransactionCoordinator[Connection]:
@@ -261,7 +299,7 @@ class Broker:
             file=transactions_file(self._settings.store.directory, self._files),
             epoch=self._epoch,
             settings=self._settings,
-            check_room=watermarks.check,
+            check_room=partial(check_room, watermarks, self._archive),
         )
 
     def _watermarks(self, directory: Path) -> Watermarks:
@@ -315,6 +353,8 @@ class Broker:
     async def _look_at_disk(self) -> None:
         assert self._state is not None
         self._state.watermarks.look()
+        if self._archive is not None:
+            self._archive.look()
 
     async def _index_keys(self) -> None:
         assert self._state is not None
@@ -326,7 +366,10 @@ class Broker:
 
     async def _delete_segments(self) -> None:
         assert self._deletion is not None
+        assert self._state is not None
         self._deletion.run()
+        if self._archive is not None:
+            _delete_archived(self._state, self._archive)
 
     async def _flush_offsets(self) -> None:
         assert self._state is not None
@@ -381,27 +424,21 @@ def _connect(state: BrokerState) -> None:
     state.store.on_visible = partial(_visible, state)
 
 
-def _quotas(settings: BrokerSettings) -> Quotas:
-    defaults = {
-        CLIENT: Rates(
-            settings.client_produce_bytes,
-            settings.client_produce_messages,
-            settings.client_fetch_bytes,
-            settings.client_fetch_messages,
-        ),
-        TOPIC: Rates(
-            settings.topic_produce_bytes,
-            settings.topic_produce_messages,
-            settings.topic_fetch_bytes,
-            settings.topic_fetch_messages,
-        ),
-    }
-    return Quotas(defaults, burst_ms=settings.quota_burst_ms)
-
-
 def _spare(state: BrokerState, segments: Sequence[SegmentInfo], before: int) -> int:
     """Lowers the log position before which segments go to what the broker itself still needs."""
+    if state.archive is not None:
+        before = min(before, state.archive.position("transient"))
     return state.transactions.spare(segments, state.scheduler.spare(segments, before))
+
+
+def _delete_archived(state: BrokerState, archive: Archive) -> None:
+    """Deletes segments that the archive has and the window has no room for."""
+    for log in RETENTIONS:
+        before = archive.beyond_window(log)
+        if log == _JOURNALS:
+            before = _spare(state, state.store.segments(log), before)
+        if deleted := state.store.delete_segments(log, before):
+            _log.info("archived segments deleted", log=log, segments=deleted, before=before)
 
 
 def _visible(state: BrokerState, queues: Collection[QueueRef]) -> None:

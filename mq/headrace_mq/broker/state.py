@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from headrace_mq._net.server import Connection, FrameServer
 from headrace_mq._runtime.clock import Clock
+from headrace_mq.archive.archive import Archive
 from headrace_mq.broker.acknowledgements import Acknowledgements
 from headrace_mq.broker.disk import Watermarks
 from headrace_mq.broker.groups import GroupChange, Groups
@@ -35,7 +36,7 @@ from headrace_mq.protocol.frame import FRAME_HEADER_BYTES
 from headrace_mq.settings import BrokerSettings
 from headrace_mq.store.message_store import MessageStore
 
-__all__ = ["BrokerState"]
+__all__ = ["BrokerState", "check_room"]
 
 # What a FETCH answer may need besides its batches: the states of about 100 queues.
 _STATES_BYTES_MAX = 16 << 10
@@ -45,11 +46,19 @@ _TURN_STEP = 0x9E37_79B9_7F4A_7C15  # 2^64 / golden ratio
 _TURN_BITS = 64
 
 
+def check_room(watermarks: Watermarks, archive: Archive | None) -> None:
+    """Raises StoreFull while new messages are refused, for the disk's or the archive's sake."""
+    watermarks.check()
+    if archive is not None:
+        archive.check()
+
+
 @dataclass(slots=True, kw_only=True)
 class BrokerState:
     """The state of one running broker.
 
     Attributes:
+        archive: behind the store, if there is one.
         clients: the connection that replies to a client go to.
         peers: who is connected, from the handshake on.
         produced: what producers sent, by queue.
@@ -79,6 +88,7 @@ class BrokerState:
     watermarks: Watermarks
     scheduler: Scheduler
     transactions: TransactionCoordinator[Connection]
+    archive: Archive | None = None
     server: FrameServer = field(init=False)
     long_poll: LongPoll = field(init=False)
     throttle: Throttle = field(init=False)
@@ -127,6 +137,16 @@ class BrokerState:
         self.limited = self.quotas.active
         # What waits for a limit that is gone need not wait any more.
         self.throttle.look()
+
+    def check_room(self) -> None:
+        """Raises StoreFull while new messages are refused, for the disk's or the archive's sake."""
+        check_room(self.watermarks, self.archive)
+
+    @property
+    def refusal(self) -> str:
+        """Why new messages are refused, or an empty text."""
+        archive = self.archive.refusal if self.archive is not None else ""
+        return self.watermarks.refusal or archive
 
     def note_produced(self, peer: Peer | None, header: BatchHeader) -> None:
         """Counts a batch that was taken."""

@@ -12,6 +12,7 @@ from headrace_mq.protocol.bodies import Body
 
 __all__ = [
     "NO_TRAFFIC",
+    "ArchiveDescription",
     "BrokerStatus",
     "CloneOffsets",
     "ConnectionDescription",
@@ -315,10 +316,27 @@ class LogDescription(Body, frozen=True):
     end: int
 
 
+class ArchiveDescription(Body, frozen=True):
+    """The broker's archive: what it did since its start, and what waits for it.
+
+    `waiting_ms` is how long the oldest of `waiting_bytes` has waited at least; `alarm` says why
+    somebody should look, `failure` why the last attempt failed, or they are empty.
+    """
+
+    database: str
+    messages: int
+    waiting_bytes: int
+    waiting_ms: int
+    alarm: str
+    failure: str
+    blocks_read: int
+
+
 class BrokerStatus(Body, frozen=True):
     """The answer to BROKER_STATUS; `refuses` says why no message is taken, or is empty.
 
     `throttled` counts the requests that were held up since the start, `held` those that wait now.
+    `archive` has one entry where the broker has an archive.
     """
 
     now_ms: int
@@ -332,6 +350,7 @@ class BrokerStatus(Body, frozen=True):
     logs: list[LogDescription]
     throttled: int = 0
     held: int = 0
+    archive: list[ArchiveDescription] = msgspec.field(default_factory=list)
 
 
 class DescribeProducers(Body, frozen=True):

@@ -145,12 +145,13 @@ def broker_status(state: BrokerState, _connection: Connection, _frame: Frame) ->
         queues=sum(topic.queues for topic in topics),
         groups=len({*state.offsets.names(), *state.groups.names()}),
         connections=len(state.server.connections),
-        refuses=state.store.read_only or state.watermarks.refusal or "",
+        refuses=state.store.read_only or state.refusal,
         produced=state.produced.total(now_ms),
         fetched=state.fetched.total(now_ms),
         logs=logs,
         throttled=state.throttle.requests,
         held=len(state.throttle),
+        archive=[] if state.archive is None else [state.archive.describe()],
     )
     return (encode(status),)
 

@@ -118,7 +118,7 @@ def _append(state: BrokerState, header: BatchHeader, batch: memoryview) -> tuple
 
 def _admit(state: BrokerState, header: BatchHeader, batch: memoryview) -> str:
     """Returns the retention of the queue if it takes new messages; raises BrokerError if not."""
-    state.watermarks.check()
+    state.check_room()
     topic = header.queue.topic
     if topic == SCHEDULE_TOPIC:
         state.scheduler.check(header, batch)

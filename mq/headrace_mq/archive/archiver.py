@@ -1,0 +1,245 @@
+"""
+Copies the log into the archive behind the producers, transaction after transaction.
+
+    position ─▶ rows of about 4 MiB of log ─▶ COPY ─▶ position and rows commit together ─▶ …
+
+After a failure, and after every start, the database says where to go on. Batches are decoded on the
+event loop in steps of about a millisecond, so that requests wait for none of it longer than that.
+
+Sits between: the store, whose log it reads, and `database`. Must never know a connection of the
+broker or a request.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+
+import structlog
+
+from headrace_mq._runtime.clock import Clock
+from headrace_mq.archive.archived_store import ArchivedStore, LogStretch
+from headrace_mq.archive.backlog import Backlog
+from headrace_mq.archive.database import ArchiveUnfit, Database, KeptLog, Moved
+from headrace_mq.archive.past import Past
+from headrace_mq.archive.rows import COPY_END, COPY_START, copy_rows
+from headrace_mq.errors import ArchiveUnavailable, DataCorrupt, FormatTooNew
+from headrace_mq.message import QueueRef
+from headrace_mq.settings import ArchiveSettings
+from headrace_mq.store.message_store import RETENTIONS
+
+__all__ = ["Archiver", "LogRows"]
+
+# Rows made before others have their turn: about a millisecond, and a packet worth sending.
+_STEP_BYTES = 128 << 10
+# Batches looked at before that, where they are small or nobody's.
+_STEP_BATCHES = 64
+
+_log = structlog.get_logger(__name__)
+
+Claim = Callable[[], Awaitable[Mapping[str, KeptLog]]]
+
+
+class Archiver:
+    """One task that keeps the archive behind the log by as little as it can.
+
+    Args:
+        store: whose log is copied.
+        database: where to.
+        past: is told what has been archived.
+        backlog: is told how that goes.
+        settings: how much at a time, and the pauses.
+        clock: the time.
+        claim: makes sure that the database is this store's archive; returns how far each log is.
+    """
+
+    def __init__(
+        self,
+        store: ArchivedStore,
+        database: Database,
+        past: Past,
+        *,
+        backlog: Backlog,
+        settings: ArchiveSettings,
+        clock: Clock,
+        claim: Claim,
+    ) -> None:
+        self._store = store
+        self._database = database
+        self._past = past
+        self._backlog = backlog
+        self._settings = settings
+        self._clock = clock
+        self._claim = claim
+        self._kept: dict[str, KeptLog] | None = None
+        self._stopping = asyncio.Event()
+        self._moved = asyncio.Condition()
+        self._task: asyncio.Task[None] | None = None
+        self.messages = 0
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of log that are not archived yet."""
+        return sum(
+            max(0, end - max(start, self._past.position(log)))
+            for log in RETENTIONS
+            for start, end in (self._store.archivable(log),)
+        )
+
+    async def connect(self) -> None:
+        """Asks the database where to go on.
+
+        Raises:
+            ArchiveUnfit: it is not this broker's archive.
+            ArchiveUnavailable: it did not answer.
+        """
+        kept = await self._claim()
+        for log, found in kept.items():
+            start, end = self._store.archivable(log)
+            if found.position > end:
+                raise ArchiveUnfit(
+                    f"the archive holds the log {log!r} up to {found.position}, but here it ends at"
+                    f" {end}: its end is missing here; restore the broker's folder, or give it a new"
+                    " archive"
+                )
+            if found.position < start:
+                _log.error(
+                    "messages were deleted before they were archived",
+                    log=log, archived=found.position, log_begins=start,
+                )  # fmt: skip
+        self._past.know(await self._database.firsts([queue for queue, _ in self._store.queues()]))
+        self._kept = dict(kept)
+        self._past.positions = {log: found.position for log, found in kept.items()}
+        self._past.away = False
+
+    def start(self) -> None:
+        """Begins to copy."""
+        self._task = asyncio.create_task(self._run(), name="archive")
+
+    async def aclose(self) -> None:
+        """Ends after giving up what is on its way: the next start goes on there."""
+        self._stopping.set()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def caught_up(self) -> None:
+        """Returns when everything is archived that is durable now."""
+        wanted = {log: self._store.archivable(log)[1] for log in RETENTIONS}
+        async with self._moved:
+            await self._moved.wait_for(
+                lambda: all(self._past.position(log) >= end for log, end in wanted.items())
+            )
+
+    async def _run(self) -> None:
+        settings = self._settings
+        pause_ms = settings.retry_ms_min
+        while not self._stopping.is_set():
+            try:
+                more = await self._turn()
+            except (
+                Moved,
+                ArchiveUnavailable,
+                ArchiveUnfit,
+                DataCorrupt,
+                FormatTooNew,
+                OSError,
+            ) as error:
+                self._failed(error)
+            except Exception as error:  # noqa: BLE001 - the next turn may succeed; the alarm tells of it
+                _log.exception("archiving failed and will be tried again")
+                self._failed(error)
+            else:
+                pause_ms = settings.retry_ms_min
+                if not more:
+                    await self._stops_within(settings.interval_ms)
+                continue
+            await self._stops_within(pause_ms)
+            pause_ms = min(2 * pause_ms, settings.retry_ms_max)
+
+    async def _turn(self) -> bool:
+        """Archives what waits, one transaction for each log; returns whether more waits."""
+        if self._kept is None:
+            await self.connect()
+        assert self._kept is not None
+        more = False
+        self._backlog.seen(self.waiting_bytes, self._clock.monotonic_ms())
+        for kept in list(self._kept.values()):
+            start, end = self._store.archivable(kept.log)
+            start = max(start, kept.position)
+            if start < end:
+                moved = await self._copy(kept, start, end)
+                more = more or end - moved >= self._settings.transaction_bytes
+        self._backlog.worked()
+        return more
+
+    async def _copy(self, kept: KeptLog, start: int, end: int) -> int:
+        if self._store.is_cold(kept.log, start):
+            await asyncio.to_thread(self._store.warm, kept.log, start)
+        rows = LogRows(self._store.stretch(kept.log, start, end, self._settings.transaction_bytes))
+        await self._database.add(kept, rows)
+        assert self._kept is not None
+        self._kept[kept.log] = kept._replace(position=rows.end)
+        self._past.positions[kept.log] = rows.end
+        self._past.added(rows.firsts)
+        self.messages += rows.messages
+        # What waits still was appended later than what does not.
+        age_ms = max(0, self._clock.now_ms() - rows.last_ms)
+        self._backlog.archived(self._clock.monotonic_ms() - age_ms)
+        async with self._moved:
+            self._moved.notify_all()
+        return rows.end
+
+    def _failed(self, error: Exception) -> None:
+        # Where a transaction ended is not known: the database is asked before the next one.
+        self._kept = None
+        if not self._backlog.failure:
+            _log.warning("archiving is interrupted and goes on by itself", error=str(error))
+        self._backlog.failed(str(error))
+
+    async def _stops_within(self, milliseconds: int) -> None:
+        try:
+            await asyncio.wait_for(self._stopping.wait(), milliseconds / 1_000)
+        except TimeoutError:
+            return
+
+
+class LogRows:
+    """A stretch of the log as a file of COPY.
+
+    Args:
+        stretch: of the log.
+
+    Attributes:
+        firsts: the first offset in it of each queue.
+        messages: how many it has.
+        last_ms: when the last of them was appended, in ms since 1970.
+    """
+
+    def __init__(self, stretch: LogStretch) -> None:
+        self._stretch = stretch
+        self.firsts: dict[QueueRef, int] = {}
+        self.messages = 0
+        self.last_ms = 0
+
+    @property
+    def end(self) -> int:
+        """The log position behind what was yielded; where it began as long as not all was."""
+        return self._stretch.end
+
+    async def chunks(self) -> AsyncGenerator[bytes]:
+        """Yields the file in pieces, letting others have their turn in between."""
+        parts, size = [COPY_START], 0
+        for number, (header, batch) in enumerate(self._stretch.batches()):
+            self.firsts.setdefault(header.queue, header.base_offset)
+            self.messages += header.count
+            self.last_ms = header.appended_at_ms
+            for rows in copy_rows(batch, header):
+                parts.append(rows)
+                size += len(rows)
+                if size >= _STEP_BYTES:
+                    yield b"".join(parts)
+                    parts, size = [], 0
+                    await asyncio.sleep(0)
+            if number % _STEP_BATCHES == _STEP_BATCHES - 1:
+                await asyncio.sleep(0)
+        parts.append(COPY_END)
+        yield b"".join(parts)

@@ -1,0 +1,5 @@
+-- Moves log $1 of store $2 from position $3 to $4; no row where it does not stand there.
+UPDATE archive_logs
+SET position = $4
+WHERE log = $1 AND store_id = $2 AND position = $3
+RETURNING position

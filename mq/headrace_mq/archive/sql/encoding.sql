@@ -1,0 +1,2 @@
+-- How this database holds text.
+SHOW server_encoding

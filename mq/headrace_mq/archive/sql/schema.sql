@@ -1,0 +1,3 @@
+-- The revision of the archive's schema.
+SELECT version_num
+FROM headrace_archive_schema

@@ -1,0 +1,127 @@
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from headrace_mq.archive.database import ArchiveUnfit, KeptLog
+from headrace_mq.errors import ArchiveUnavailable
+from headrace_mq.message import QueueRef
+
+QUEUE = QueueRef("orders", 0)
+
+
+def bodies(shelf: Any) -> list[bytes]:
+    return [row.body for row in shelf.rows.get(QUEUE, [])]
+
+
+async def test_what_is_durable_is_archived_once_and_in_order(
+    archived: Callable[..., Any], batch: Callable[..., bytearray], shelf: Any
+) -> None:
+    one = archived(transaction_bytes=1)
+    one.archiver.start()
+    for number in range(20):
+        await one.append(batch(QUEUE, [b"%d" % number]))
+    await one.archiver.caught_up()
+    assert bodies(shelf) == [b"%d" % number for number in range(20)]
+    assert one.archiver.messages == 20
+    assert one.archiver.waiting_bytes == 0
+
+
+async def test_both_logs_are_archived(
+    archived: Callable[..., Any], batch: Callable[..., bytearray], shelf: Any
+) -> None:
+    one = archived()
+    one.archiver.start()
+    kept = QueueRef("kept", 0)
+    await one.append(batch(QUEUE, [b"a"]))
+    await one.append(batch(kept, [b"b"]), retention="forever")
+    await one.archiver.caught_up()
+    assert shelf.rows.keys() == {QUEUE, kept}
+
+
+async def test_a_commit_whose_answer_was_lost_is_not_repeated(
+    archived: Callable[..., Any], batch: Callable[..., bytearray], shelf: Any
+) -> None:
+    one = archived(transaction_bytes=1)
+    await one.append(batch(QUEUE, [b"a"]))
+    await one.append(batch(QUEUE, [b"b"]))
+    shelf.lost_answers = 2
+    one.archiver.start()
+    await one.archiver.caught_up()
+    assert bodies(shelf) == [b"a", b"b"]
+
+
+async def test_copying_goes_on_by_itself_when_the_database_is_back(
+    archived: Callable[..., Any], batch: Callable[..., bytearray], shelf: Any
+) -> None:
+    one = archived()
+    shelf.failing = ArchiveUnavailable("away")
+    await one.append(batch(QUEUE, [b"a"]))
+    with capture_logs() as logs:
+        one.archiver.start()
+        while len(shelf.asked) < 3:
+            await asyncio.sleep(0)
+        assert one.backlog.failure == "away"
+        assert one.archiver.waiting_bytes > 0
+        shelf.failing = None
+        await one.archiver.caught_up()
+    assert bodies(shelf) == [b"a"]
+    told = [line for line in logs if line["log_level"] == "warning"]
+    assert len(told) == 1
+
+
+async def test_a_start_goes_on_where_the_database_stands(
+    archived: Callable[..., Any], batch: Callable[..., bytearray], shelf: Any
+) -> None:
+    one = archived()
+    one.archiver.start()
+    await one.append(batch(QUEUE, [b"a"]))
+    await one.archiver.caught_up()
+    await one.aclose()
+    again = archived()
+    await again.append(batch(QUEUE, [b"b"]))
+    again.archiver.start()
+    await again.archiver.caught_up()
+    assert bodies(shelf) == [b"a", b"b"]
+    assert again.archiver.messages == 1
+
+
+async def test_an_archive_that_is_ahead_of_the_log_is_refused(
+    archived: Callable[..., Any], shelf: Any
+) -> None:
+    one = archived()
+    shelf.kept["transient"] = KeptLog("transient", "me", 1_000)
+    with pytest.raises(ArchiveUnfit, match="up to 1000, but here it ends at 0"):
+        await one.archiver.connect()
+
+
+async def test_messages_that_went_before_they_were_archived_are_told_of(
+    archived: Callable[..., Any], batch: Callable[..., bytearray], shelf: Any
+) -> None:
+    one = archived()
+    for _ in range(3):
+        await one.append(batch(QUEUE, [bytes(60_000)]))
+    one.store.delete_segments("transient", one.store.archivable("transient")[1])
+    with capture_logs() as logs:
+        one.archiver.start()
+        await one.archiver.caught_up()
+    assert [row.queue_offset for row in shelf.rows[QUEUE]] == [2]
+    assert "messages were deleted before they were archived" in {line["event"] for line in logs}
+
+
+async def test_what_memory_does_not_hold_is_read_by_a_thread(
+    archived: Callable[..., Any],
+    batch: Callable[..., bytearray],
+    shelf: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one, warmed = archived(), []
+    monkeypatch.setattr(one.store, "is_cold", lambda log, start: True)
+    monkeypatch.setattr(one.store, "warm", lambda log, start: warmed.append((log, start)))
+    await one.append(batch(QUEUE, [b"a"]))
+    one.archiver.start()
+    await one.archiver.caught_up()
+    assert warmed == [("transient", 0)]
+    assert bodies(shelf) == [b"a"]

@@ -1,0 +1,191 @@
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from typing import Any
+
+import asyncpg
+import pytest
+
+from headrace.stores.schema import ARCHIVE, downgrade
+from headrace_mq.archive.database import (
+    SCHEMA_REVISION,
+    ArchiveUnfit,
+    Database,
+    KeptLog,
+    Keyed,
+    Moved,
+    shown,
+)
+from headrace_mq.archive.rebuilding import rebuilt
+from headrace_mq.archive.rows import COPY_END, COPY_START, copy_rows
+from headrace_mq.errors import ArchiveUnavailable
+from headrace_mq.message import QueueRef
+from headrace_mq.protocol.batch import (
+    Columns,
+    assign,
+    decode_records,
+    encode_batch,
+    read_header,
+)
+
+QUEUE = QueueRef("orders", 0)
+START = KeptLog("transient", "me", 0)
+
+
+class Rows:
+    """Batches as a file of COPY that brings a log to `end`."""
+
+    def __init__(self, *batches: bytes, end: int) -> None:
+        self._batches = batches
+        self.end = end
+
+    async def chunks(self) -> AsyncGenerator[bytes]:
+        yield COPY_START
+        for batch in self._batches:
+            for rows in copy_rows(batch, read_header(batch)):
+                yield rows
+        yield COPY_END
+
+
+def stored(offset: int, *bodies: bytes, position: int = 0, keys: list[str] | None = None) -> bytes:
+    headers = [{"größe": "10 €", "n": str(n)} for n in range(len(bodies))]
+    tags = ["t"] * len(bodies)
+    columns = Columns(keys or [], tags, headers, list(bodies), [])
+    batch = encode_batch(QUEUE, columns, born_first_ms=1_000, producer_id=2**63 + 5)
+    assign(batch, base_offset=offset, position=position, appended_at_ms=2_000, epoch=3)
+    return bytes(batch)
+
+
+@pytest.fixture
+async def database(archive_url: str) -> AsyncIterator[Database]:
+    one = Database(archive_url, connect_ms=60_000, statement_ms=60_000)
+    await one.begin("transient", "me", 0)
+    yield one
+    await one.aclose()
+
+
+async def test_what_is_copied_is_read_as_it_was(database: Database) -> None:
+    batch = stored(0, b"a", b"", bytes(range(256)), keys=["k", "", "ü"])
+    await database.add(START, Rows(batch, end=500))
+    assert await database.logs() == [KeptLog("transient", "me", 500)]
+    assert await database.firsts([QUEUE, QueueRef("none", 0)]) == {QUEUE: 0}
+    rows = await database.block(QUEUE, 0, 10, 1_000)
+    (found,) = rebuilt(QUEUE, rows)
+    assert decode_records(found.batch) == decode_records(batch)
+
+
+async def test_sql_reads_messages_as_consumers_see_them(
+    database: Database, archive_url: str
+) -> None:
+    await database.add(START, Rows(stored(4, b"hello", keys=["k"]), end=500))
+    connection = await asyncpg.connect(archive_url)
+    try:
+        row = await connection.fetchrow(
+            "SELECT topic, queue_id, queue_offset, key, tag, headers ->> 'größe', body,"
+            " extract(epoch FROM born_at)::int, extract(epoch FROM stored_at)::int"
+            " FROM archived_messages"
+        )
+    finally:
+        await connection.close()
+    assert tuple(row) == ("orders", 0, 4, "k", "t", "10 €", b"hello", 1, 2)
+
+
+async def test_rows_and_position_come_together_or_not_at_all(database: Database) -> None:
+    await database.add(START, Rows(stored(0, b"a"), end=100))
+    with pytest.raises(Moved):
+        await database.add(START, Rows(stored(1, b"b"), end=200))
+    with pytest.raises(Moved):
+        await database.add(KeptLog("transient", "you", 100), Rows(stored(1, b"b"), end=200))
+    # What stands there already cannot be copied once more, and nothing of it is left.
+    with pytest.raises(ArchiveUnavailable, match="UniqueViolation"):
+        await database.add(
+            KeptLog("transient", "me", 100), Rows(stored(1, b"b"), stored(0, b"a"), end=200)
+        )
+    assert await database.logs() == [KeptLog("transient", "me", 100)]
+    assert len(await database.block(QUEUE, 0, 10, 1_000)) == 1
+
+
+async def test_a_block_is_bounded_by_messages_and_by_bytes(database: Database) -> None:
+    await database.add(START, Rows(stored(0, *[b"x" * 1_000] * 20), end=100))
+    offsets = [row[0] for row in await database.block(QUEUE, 5, 4, 1 << 20)]
+    assert offsets == [5, 6, 7, 8]
+    assert 1 <= len(await database.block(QUEUE, 5, 20, 3_000)) <= 4
+
+
+async def test_a_block_begins_with_the_row_that_may_reach_over_its_offset(
+    database: Database,
+) -> None:
+    await database.add(START, Rows(stored(0, b"a"), stored(9, b"b"), end=100))
+    assert [row[0] for row in await database.block(QUEUE, 5, 10, 1_000)] == [0, 9]
+    assert [row[0] for row in await database.block(QueueRef("none", 0), 5, 10, 1_000)] == []
+
+
+async def test_times_and_keys_are_found(database: Database) -> None:
+    batches = [stored(n * 2, b"a", b"b", position=n * 10, keys=["k", "l"]) for n in range(3)]
+    await database.add(START, Rows(*batches, end=100))
+    assert await database.stored_from(QUEUE, 5) == (5, 2_000)
+    assert await database.stored_from(QUEUE, 6) is None
+    wanted = Keyed("orders", "k", 0, 20, 0, 2**64, 10)
+    assert [row[1] for row in await database.keyed(wanted)] == [0, 2]
+    assert await database.keyed(wanted._replace(from_ms=2_001)) == []
+
+
+async def test_a_database_without_the_tables_is_refused_with_the_command_that_makes_them(
+    postgres_database: str,
+) -> None:
+    one = Database(postgres_database, connect_ms=60_000, statement_ms=60_000)
+    try:
+        with pytest.raises(ArchiveUnfit, match="missing; run: headrace archive upgrade --url"):
+            await one.check()
+    finally:
+        await one.aclose()
+
+
+@pytest.mark.parametrize(
+    ("revision", "sentence"), [("9999", "a newer one made it"), ("0000", "behind this version")]
+)
+async def test_tables_of_another_version_are_refused(
+    database: Database, archive_url: str, revision: str, sentence: str
+) -> None:
+    await database.check()
+    connection = await asyncpg.connect(archive_url)
+    await connection.execute("UPDATE headrace_archive_schema SET version_num = $1", revision)
+    await connection.close()
+    with pytest.raises(ArchiveUnfit, match=sentence):
+        await database.check()
+
+
+async def test_the_tables_go_with_a_downgrade(archive_url: str, database: Database) -> None:
+    await downgrade(archive_url, "base", tree=ARCHIVE)
+    with pytest.raises(ArchiveUnfit, match="missing"):
+        await database.check()
+
+
+async def test_the_revision_is_the_last_migration(archive_url: str) -> None:
+    connection = await asyncpg.connect(archive_url)
+    try:
+        found = await connection.fetchval("SELECT version_num FROM headrace_archive_schema")
+    finally:
+        await connection.close()
+    assert found == SCHEMA_REVISION
+
+
+async def test_a_server_that_is_not_there_is_unavailable(free_port: Callable[[], int]) -> None:
+    url = f"postgresql://me:secret@127.0.0.1:{free_port()}/x"
+    one = Database(url, connect_ms=60_000, statement_ms=60_000)
+    with pytest.raises(ArchiveUnavailable, match="does not answer") as refused:
+        await one.logs()
+    assert "secret" not in str(refused.value)
+    await one.aclose()
+
+
+def test_a_url_is_shown_without_its_password() -> None:
+    assert shown("postgresql://me:secret@host/db") == "postgresql://me:***@host/db"
+    assert shown("postgresql://me@/db?host=/tmp") == "postgresql://me@/db?host=/tmp"
+
+
+async def test_a_missing_driver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "asyncpg", None)
+    one: Any = Database("postgresql://x", connect_ms=1_000, statement_ms=1_000)
+    with pytest.raises(ArchiveUnfit, match="pip install asyncpg"):
+        await one.check()
