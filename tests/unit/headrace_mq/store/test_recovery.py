@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from headrace_mq._runtime.files import SystemFiles
 from headrace_mq.errors import DataCorrupt, FormatTooNew
 from headrace_mq.message import QueueRef
-from headrace_mq.protocol.batch import BatchHeader, Columns, assign, encode_batch
+from headrace_mq.protocol.batch import FORMAT_VERSION, BatchHeader, Columns, assign, encode_batch
 from headrace_mq.store.commit_log import CommitLog
 from headrace_mq.store.index_page import Entry
 from headrace_mq.store.log_walk import Damage
@@ -355,10 +355,10 @@ def test_a_batch_of_a_newer_format_stops_the_start(writer: LogWriter) -> None:
     newer = writer.batches[1].position
     path, at = writer.place(newer)
     head = bytearray(path.read_bytes()[at : at + 52])
-    head[4] = 2
+    head[4] = FORMAT_VERSION + 1
     struct.pack_into("<I", head, 12, google_crc32c.value(bytes(head[:12] + head[16:])))
     writer.overwrite(newer, bytes(head))
-    with pytest.raises(FormatTooNew, match="format 2"):
+    with pytest.raises(FormatTooNew, match=f"format {FORMAT_VERSION + 1}"):
         writer.recover()
 
 
