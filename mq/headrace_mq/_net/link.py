@@ -164,7 +164,11 @@ class _Connection(asyncio.Protocol):
         _guarded(self._on_writable)
 
     def submit(
-        self, code: int, *parts: bytes | bytearray, receive: Callable[[Answer], None]
+        self,
+        code: int,
+        *parts: bytes | bytearray,
+        receive: Callable[[Answer], None],
+        at_once: bool = False,
     ) -> int:
         """Queues a request for this tick's write; `receive` is called exactly once."""
         correlation = self._next_correlation
@@ -172,7 +176,12 @@ class _Connection(asyncio.Protocol):
         if self.lost.done():
             raise ConnectionLost(f"the connection ended: {self.lost.result()}")
         self._pending[correlation] = receive
-        self._queue(encode_frame_head(code, correlation, sum(map(len, parts))), *parts)
+        head = encode_frame_head(code, correlation, sum(map(len, parts)))
+        if at_once:
+            self._outgoing += (head, *parts)
+            self.flush()
+        else:
+            self._queue(head, *parts)
         return correlation
 
     def tell(self, code: int, body: bytes | bytearray) -> None:
@@ -323,15 +332,20 @@ class Link:
         return self._connection is not None and self._connection.writable
 
     def submit(
-        self, code: int, *parts: bytes | bytearray, receive: Callable[[Answer], None]
+        self,
+        code: int,
+        *parts: bytes | bytearray,
+        receive: Callable[[Answer], None],
+        at_once: bool = False,
     ) -> None:
         """Sends a request now or never; `receive` gets the answer's body or the error.
 
+        It leaves with others at the end of this tick, or `at_once` with those submitted before.
         The caller bounds how many it submits. Raises ConnectionLost when there is no connection.
         """
         if self._connection is None:
             raise ConnectionLost(f"not connected to {self.address}")
-        self._connection.submit(code, *parts, receive=receive)
+        self._connection.submit(code, *parts, receive=receive, at_once=at_once)
 
     def tell(self, code: int, body: bytes | bytearray) -> bool:
         """Sends a request that wants no answer; False: not `is_ready`, nothing was sent.
@@ -342,11 +356,6 @@ class Link:
             return False
         self._connection.tell(code, body)
         return True
-
-    def flush(self) -> None:
-        """Writes what was submitted, without waiting for the end of this tick."""
-        if self._connection is not None:
-            self._connection.flush()
 
     def drop(self, reason: str) -> None:
         """Ends a connection that its user found dead; the link makes a new one."""

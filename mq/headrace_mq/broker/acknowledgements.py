@@ -1,8 +1,8 @@
 """
 PRODUCE answers that wait for the flush of what they acknowledge.
 
-One callback per flush group releases all its answers, and each connection gets its share in one
-write. A flush that fails turns every success that waited for it into that failure.
+One callback per flush group releases all its answers the moment it is durable, and each connection
+gets its share in one write. A flush that fails turns every success that waited for it into that failure.
 
 Sits between: `handlers.produce`, which leaves answers here, and the store's flush groups.
 """
@@ -18,6 +18,7 @@ import structlog
 from headrace_mq._net.server import Connection
 from headrace_mq.errors import BrokerError, ResponseCode
 from headrace_mq.protocol.bodies import ProduceAnswer, Produced, encode
+from headrace_mq.store.flusher import Durable
 
 __all__ = ["Acknowledgements"]
 
@@ -38,7 +39,7 @@ class Acknowledgements:
         durable: returns the future of the flush group that what was just appended belongs to.
     """
 
-    def __init__(self, durable: Callable[[], asyncio.Future[None]]) -> None:
+    def __init__(self, durable: Callable[[], Durable]) -> None:
         self._durable = durable
         self._group: asyncio.Future[None] | None = None
         self._waiting: list[_Waiting] = []
@@ -53,13 +54,13 @@ class Acknowledgements:
         """
         group = self._durable()
         if group.done():
-            _release([_Waiting(connection, correlation, results, 0)], _failure(group))
+            _release([_Waiting(connection, correlation, results, 0)], group.exception())
             return
         if group is not self._group:
             self._group = group
             self._waiting = []
             self._pending.add(group)
-            group.add_done_callback(partial(self._flushed, self._waiting))
+            group.tell_first(partial(self._flushed, self._waiting))
         connection.charge(request_bytes)
         self._waiting.append(_Waiting(connection, correlation, results, request_bytes))
 
@@ -67,20 +68,12 @@ class Acknowledgements:
         """Returns when nothing waits any more."""
         while self._pending:
             await asyncio.wait(self._pending)
-            # The futures are done; their callbacks run in the next turn of the loop.
-            await asyncio.sleep(0)
 
     def _flushed(self, waiting: list[_Waiting], group: asyncio.Future[None]) -> None:
         self._pending.discard(group)
         if group is self._group:
             self._group = None
-        _release(waiting, _failure(group))
-
-
-def _failure(group: asyncio.Future[None]) -> BaseException | None:
-    if group.cancelled():
-        return asyncio.CancelledError()
-    return group.exception()
+        _release(waiting, group.exception())
 
 
 def _release(waiting: list[_Waiting], failure: BaseException | None) -> None:

@@ -1,8 +1,8 @@
 """
 Fetches that found nothing and wait for an append, the disk, or their time to run out.
 
-An append, or a read of the disk, wakes a fetch once per tick, however many of its queues grew; only
-those that did are looked at. A fetch whose client does not read its answers stays parked until the
+What becomes durable, or comes from the disk, serves a fetch at once and once, however many of its
+queues grew; only those that did are looked at. A fetch whose client does not read its answers stays parked until the
 client has caught up.
 
 Sits between: `handlers.fetch`, which parks and knows how to answer, and the store, which tells
@@ -113,6 +113,16 @@ class LongPoll:
                 for fetch in waiting:
                     self._mark(fetch, (queue,))
 
+    def serve(self, queues: Collection[QueueRef]) -> None:
+        """Looks now at the fetches that wait for one of the queues: they have just grown."""
+        # Marked first, so that a fetch is looked at once for all of its queues.
+        dirty: dict[ParkedFetch, dict[QueueRef, None]] = {}
+        for queue in queues:
+            for fetch in self._by_queue.get(queue, ()):
+                dirty.setdefault(fetch, {})[queue] = None
+        for fetch, grown in dirty.items():
+            self._look(fetch, grown)
+
     def wake_connection(self, connection: Connection) -> None:
         """Looks again at the fetches of a connection that can take answers again."""
         for fetch in self._by_connection.get(connection, ()):
@@ -138,9 +148,12 @@ class LongPoll:
     def _serve_dirty(self) -> None:
         dirty, self._dirty = self._dirty, {}
         for fetch, queues in dirty.items():
-            waits = fetch in self._by_connection.get(fetch.connection, ())
-            if waits and not fetch.connection.congested and self._serve(fetch, queues):
-                self._remove(fetch)
+            self._look(fetch, queues)
+
+    def _look(self, fetch: ParkedFetch, queues: Collection[QueueRef]) -> None:
+        waits = fetch in self._by_connection.get(fetch.connection, ())
+        if waits and not fetch.connection.congested and self._serve(fetch, queues):
+            self._remove(fetch)
 
     def _run_out(self, fetch: ParkedFetch) -> None:
         self._remove(fetch)

@@ -447,7 +447,7 @@ def _visible(state: BrokerState, queues: Collection[QueueRef]) -> None:
         state.scheduler.journal_grew()
     if TRANSACTION_QUEUE in queues:
         state.transactions.journal_grew()
-    state.long_poll.wake(queues)
+    state.long_poll.serve(queues)
 
 
 async def serve(settings: BrokerSettings, *, ready: Callable[[str], None]) -> None:

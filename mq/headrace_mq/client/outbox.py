@@ -55,6 +55,8 @@ SWEEP_MS_MIN, SWEEP_MS_MAX = 5, 250
 # it while the other senders of the tick prepare theirs. Smaller batches cost it more than that saves.
 # While the broker has requests to work on already, a lane gathers until it may follow.
 DEPART_BYTES = 16 << 10
+# After so many requests of a single message somebody sends one by one: the next one leaves at once.
+ALONE_REQUESTS = 4
 
 _log = structlog.get_logger(__name__)
 
@@ -107,8 +109,9 @@ class Outbox:
         self._buffer_bytes_max = settings.buffer_bytes_max
         self._message_bytes_max = message_bytes_max(link.frame_bytes_max)
         self._departing = False
-        # Requests on their way, and from which size a batch leaves within the tick.
-        self._unanswered, self._depart_bytes = 0, DEPART_BYTES
+        # Requests on their way, from which size a batch leaves within the tick, and how many in a
+        # row held one message and had nothing beside them.
+        self._unanswered, self._depart_bytes, self._alone = 0, DEPART_BYTES, 0
         self._connection = link.connections
         self._sweeper: asyncio.TimerHandle | None = None
         self._sweep_ms = min(max(settings.send_timeout_ms // 20, SWEEP_MS_MIN), SWEEP_MS_MAX)
@@ -127,23 +130,20 @@ class Outbox:
         """
         route = self._routes.get(message.topic)
         key, tag, body = message.key, message.tag, message.body
+        size = 0
         if (
             route is not None
             and type(body) is bytes
             and type(key) is type(tag) is str
             and key.isascii()
             and tag.isascii()
+            and len(key) <= KEY_SURELY_SHORT
+            and len(tag) <= TAG_SURELY_SHORT
             and not message.headers
         ):
             # What `measure` says of most messages, at a third of its price.
             size = len(body) + len(key) + len(tag) + MESSAGE_OVERHEAD_BYTES
-            if (
-                len(key) > KEY_SURELY_SHORT
-                or len(tag) > TAG_SURELY_SHORT
-                or size > self._message_bytes_max
-            ):
-                size = self.measure(message)
-        else:
+        if not 0 < size <= self._message_bytes_max:
             size = self.measure(message)
         if self._sweeper is None:
             self._sweep_later()
@@ -186,8 +186,7 @@ class Outbox:
         now_ms, deadline_ms = self._clock.now_ms(), self._deadline_ms()
         if self._sweeper is None:
             self._sweep_later()
-        runs: list[Run] = []
-        large = False
+        runs, large = list[Run](), False
         for number, places in divided:
             lane = self._lane(topic, number)
             mine = part if len(places) == len(part) else part.pick(places)
@@ -292,8 +291,7 @@ class Outbox:
         # A plain tuple finds a lane as well as a QueueRef does, and is made faster.
         queue = (route.topic, route.choose(message))
         lane = self._lanes.get(queue) or self._lane(*queue)
-        place = lane.add(message, size, born_ms)
-        batch, number = place
+        batch, number = place = lane.add(message, size, born_ms)
         if number == 0:
             batch.deadline_ms = self._deadline_ms() if deadline_ms is None else deadline_ms
         self._buffered += size
@@ -302,7 +300,9 @@ class Outbox:
             self._depart()
         elif not lane.flight:
             self._free[lane] = None
-            if not self._departing:
+            if self._alone >= ALONE_REQUESTS and not self._unanswered:
+                self._depart()
+            elif not self._departing:
                 self._depart_soon()
         return place
 
@@ -328,6 +328,7 @@ class Outbox:
     def admit(self) -> None:
         """Gives places to the first in line for whom there is a route and room."""
         while self._line:
+            self._alone = 0  # Those in line go together.
             head = self._line[0]
             if head.place.done():
                 # Its sender was cancelled while it stood in line.
@@ -358,8 +359,7 @@ class Outbox:
 
     def _depart(self) -> None:
         limit = self._link.frame_bytes_max
-        load: list[tuple[Lane, Batch]] = []
-        parts: list[bytearray] = []
+        load, parts = list[tuple[Lane, Batch]](), list[bytearray]()
         size = FRAME_OVERHEAD_BYTES
         while self._free and self._link.is_ready:
             lane = next(iter(self._free))
@@ -377,14 +377,16 @@ class Outbox:
             self._send(load, parts)
 
     def _send(self, load: list[tuple[Lane, Batch]], parts: list[bytearray]) -> None:
+        alone = not self._unanswered and len(load) == 1 and load[0][1].count == 1
+        self._alone = self._alone + 1 if alone else 0
         self._unanswered += 1
         self._depart_bytes = FOLLOW_BYTES
+        receive = partial(self._answered, load)
         try:
-            self._link.submit(RequestCode.PRODUCE, *parts, receive=partial(self._answered, load))
+            # Not at the end of the tick: a socket that is full must be noticed before the next one.
+            self._link.submit(RequestCode.PRODUCE, *parts, receive=receive, at_once=True)
         except ConnectionLost as error:
             self._answered(load, error)
-        # Not at the end of the tick: a socket that is full must be noticed before the next one.
-        self._link.flush()
 
     def _answered(self, load: list[tuple[Lane, Batch]], answer: Answer) -> None:
         self._unanswered -= 1
@@ -490,7 +492,7 @@ class Outbox:
 
     def _late(self, attempts: int) -> SendTimeout:
         timeout_ms = self._settings.send_timeout_ms
-        if attempts == 0:
+        if not attempts:
             return SendTimeout(f"not sent within {timeout_ms} ms to {self._link.address}")
         return SendTimeout(
             f"unknown outcome: no acknowledgement from {self._link.address} within {timeout_ms} ms;"

@@ -148,7 +148,8 @@ class Pulling:
         asked_at_ms = self._clock.monotonic_ms()
         receive = partial(self._answered, number, shares, asked_at_ms)
         try:
-            self._link.submit(RequestCode.FETCH, encode(request), receive=receive)
+            # At once: this is the end of the tick.
+            self._link.submit(RequestCode.FETCH, encode(request), receive=receive, at_once=True)
         except ConnectionLost:
             return
         self._parked += 1

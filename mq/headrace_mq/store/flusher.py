@@ -33,7 +33,7 @@ from headrace_mq.store.segment import (
 )
 from headrace_mq.store.sequences import Undo
 
-__all__ = ["STAGED_BYTES_MAX", "Flusher", "Group", "Staged"]
+__all__ = ["STAGED_BYTES_MAX", "Durable", "Flusher", "Group", "Staged"]
 
 _log = structlog.get_logger(__name__)
 
@@ -83,11 +83,38 @@ class Group:
         self.failure: MessageQueueError | None = None
 
 
-class _SharedFuture(asyncio.Future[None]):
+class Durable(asyncio.Future[None]):
     """One future for all who wait for a cycle: one waiter's cancellation is not the others'."""
 
+    def __init__(self, *, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop=loop)
+        self._first: list[Callable[[asyncio.Future[None]], None]] = []
+
     def cancel(self, msg: object = None) -> bool:  # noqa: ARG002 - asyncio's signature
+        """Refuses."""
         return False
+
+    def tell_first(self, receive: Callable[[asyncio.Future[None]], None]) -> None:
+        """Calls `receive` when it ends: at once, not in a later turn of the loop as for waiters."""
+        if self.done():
+            receive(self)
+        else:
+            self._first.append(receive)
+
+    def settle(self, failure: Exception | None) -> None:
+        """Ends it, well or with the failure."""
+        if failure is None:
+            self.set_result(None)
+        else:
+            self.set_exception(failure)
+            # Nobody may be waiting: then the log line is all there is to say.
+            self.exception()
+        for receive in self._first:
+            try:
+                receive(self)
+            except Exception:  # noqa: BLE001 - a receiver's defect must not keep the store from its work
+                _log.exception("a receiver of what became durable failed")
+        self._first.clear()
 
 
 class Flusher:
@@ -117,11 +144,12 @@ class Flusher:
         self._interval_ms = interval_ms
         self._committed = committed
         self._withdrawn = withdrawn
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._groups: list[Group] = []
         self._open_groups: dict[str, Group] = {}
         self._running: list[Group] = []
-        self._running_done: _SharedFuture | None = None
-        self._collecting_done: _SharedFuture | None = None
+        self._running_done: Durable | None = None
+        self._collecting_done: Durable | None = None
         self._scheduled = False
         self._inline = True
         self._in_thread = False
@@ -158,7 +186,7 @@ class Flusher:
         if not self._scheduled and not self._running:
             self._schedule()
 
-    def durable(self) -> asyncio.Future[None]:
+    def durable(self) -> Durable:
         """A future that ends when all that is staged now is durable; shared, never cancelled."""
         if self._groups:
             if self._collecting_done is None:
@@ -169,7 +197,7 @@ class Flusher:
                 self._running_done = self._new_future()
             return self._running_done
         done = self._new_future()
-        _settle(done, None if self.read_only is None else StoreReadOnly(self.read_only))
+        done.settle(None if self.read_only is None else StoreReadOnly(self.read_only))
         return done
 
     async def aclose(self) -> None:
@@ -183,7 +211,7 @@ class Flusher:
         self._thread.shutdown()
 
     def _schedule(self) -> None:
-        asyncio.get_running_loop().call_soon(self._run_cycle)
+        self._running_loop().call_soon(self._run_cycle)
         self._scheduled = True
 
     def _run_cycle(self) -> None:
@@ -191,8 +219,8 @@ class Flusher:
         if self._running or not self._groups:
             return
         self._in_thread = not self._goes_inline()
-        groups = self._running = self._groups
-        self._groups = []
+        groups, self._groups = self._groups, []
+        self._running = groups
         self._open_groups.clear()
         self._running_done, self._collecting_done = self._collecting_done, None
         for group in groups:
@@ -200,7 +228,7 @@ class Flusher:
         if not self._in_thread:
             self._end_cycle(_write_groups(groups, sync=self._always))
         else:
-            cycle = asyncio.get_running_loop().run_in_executor(
+            cycle = self._running_loop().run_in_executor(
                 self._thread, lambda: _write_groups(groups, sync=self._always)
             )
             cycle.add_done_callback(lambda written: self._end_cycle(written.result()))
@@ -227,9 +255,9 @@ class Flusher:
         if self._groups and not self._goes_inline():
             # Before all else, so that the disk does not wait for the loop.
             self._run_cycle()
-        # First, so that its callbacks run before the next cycle may hold up the loop.
+        # First: the producers wait for it, and readers for a little more.
         if done is not None:
-            _settle(done, failure)
+            done.settle(failure)
         try:
             committed = [group for group in groups if group.failure is None]
             if committed:
@@ -255,7 +283,7 @@ class Flusher:
         group.log.synced = max(group.log.synced, group.synced)
         self._unsynced[group.log.name] = group.log
         if self._timer is None and self._timed_sync is None:
-            self._timer = asyncio.get_running_loop().call_later(
+            self._timer = self._running_loop().call_later(
                 self._interval_ms / 1_000, self._start_timed_sync
             )
 
@@ -280,7 +308,7 @@ class Flusher:
             group.log.forget_staged()
         waiting, self._collecting_done = self._collecting_done, None
         if waiting is not None:
-            _settle(waiting, failure)
+            waiting.settle(failure)
         self._withdrawn(lost[::-1])
 
     def _note_company(self) -> None:
@@ -308,7 +336,7 @@ class Flusher:
             return
         logs, self._unsynced = self._unsynced, {}
         targets = [(log, log.active, log.end) for log in logs.values() if log.active is not None]
-        self._timed_sync = asyncio.get_running_loop().run_in_executor(
+        self._timed_sync = self._running_loop().run_in_executor(
             self._thread, lambda: _sync_segments([segment for _, segment, _ in targets])
         )
         self._timed_sync.add_done_callback(lambda synced: self._end_timed_sync(synced, targets))
@@ -324,27 +352,24 @@ class Flusher:
         for log, _, end in targets:
             log.synced = max(log.synced, end)
         if self._unsynced and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(
+            self._timer = self._running_loop().call_later(
                 self._interval_ms / 1_000, self._start_timed_sync
             )
 
-    def _new_future(self) -> _SharedFuture:
-        return _SharedFuture(loop=asyncio.get_running_loop())
+    def _new_future(self) -> Durable:
+        return Durable(loop=self._running_loop())
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        # Asking for it is a system call (of `getpid`): once is enough.
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        return self._loop
 
 
 def _worst_of(groups: list[Group]) -> MessageQueueError | None:
     """What those who wait for groups are told: of a disk that failed before one that is full."""
     failures = [group.failure for group in groups if group.failure is not None]
     return max(failures, key=lambda one: isinstance(one, StoreReadOnly), default=None)
-
-
-def _settle(future: _SharedFuture, failure: MessageQueueError | None) -> None:
-    if failure is None:
-        future.set_result(None)
-    else:
-        future.set_exception(failure)
-        # Nobody may be waiting: then the log line is all there is to say.
-        future.exception()
 
 
 def _read_only_reason(error: BaseException) -> str:

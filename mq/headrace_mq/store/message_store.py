@@ -6,7 +6,6 @@ flusher. All methods but `open` belong to the event loop's thread. Only `find` a
 decode a payload, for the keys.
 """
 
-import asyncio
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
@@ -39,7 +38,7 @@ from headrace_mq.store.batch_reader import Batch, BatchReader, ReadFigures
 from headrace_mq.store.clean_end import CleanEnd, QueueEnd, read_either, write_both
 from headrace_mq.store.commit_log import CommitLog, SegmentInfo
 from headrace_mq.store.finding import Finder
-from headrace_mq.store.flusher import STAGED_BYTES_MAX, Flusher, Group, Staged
+from headrace_mq.store.flusher import STAGED_BYTES_MAX, Durable, Flusher, Group, Staged
 from headrace_mq.store.index_page import Entry
 from headrace_mq.store.index_writer import IndexWriter
 from headrace_mq.store.log_index import BLOCK_BYTES
@@ -260,7 +259,7 @@ class MessageStore:
             return None
         return None if base_offset is None else Appended(base_offset, duplicate=True)
 
-    def durable(self) -> asyncio.Future[None]:
+    def durable(self) -> Durable:
         """A future that ends when everything appended so far is as durable as `flush` promises.
 
         It is shared by all who wait for the same write; cancelling it has no effect. It fails

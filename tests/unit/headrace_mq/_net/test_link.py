@@ -169,11 +169,16 @@ async def test_requests_of_one_tick_leave_in_one_write(far: Far, link: Link) -> 
     assert far.reads == before + 1
 
 
-async def test_a_flush_does_not_wait_for_the_end_of_the_tick(far: Far, link: Link) -> None:
-    link.submit(PING, b"now", receive=lambda outcome: None)
-    link.flush()
-    link.submit(PING, b"later", receive=lambda outcome: None)
-    assert [bytes((await far.frames.get())[1].body) for _ in range(2)] == [b"now", b"later"]
+async def test_what_leaves_at_once_takes_along_what_was_submitted_before(
+    far: Far, link: Link
+) -> None:
+    before = far.reads
+    link.submit(PING, b"before", receive=lambda outcome: None)
+    link.submit(PING, b"now", receive=lambda outcome: None, at_once=True)
+    # The loop has not turned: both are on their way already.
+    link.drop("nothing more is written")
+    assert [bytes((await far.frames.get())[1].body) for _ in range(2)] == [b"before", b"now"]
+    assert far.reads == before + 1
 
 
 async def test_an_error_answer_is_raised_as_its_exception(far: Far, link: Link) -> None:
@@ -350,8 +355,7 @@ async def test_a_full_socket_makes_the_link_not_ready_until_the_far_end_reads(
     server.transport.pause_reading()
     watched.ready.clear()
     while watched.link.is_ready:
-        watched.link.submit(PING, bytes(1 << 20), receive=lambda outcome: None)
-        watched.link.flush()
+        watched.link.submit(PING, bytes(1 << 20), receive=lambda outcome: None, at_once=True)
     server.transport.resume_reading()
     await watched.ready.wait()
     assert watched.link.is_ready

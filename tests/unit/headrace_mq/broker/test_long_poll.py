@@ -95,6 +95,16 @@ def test_an_append_serves_who_waits_for_the_queue_and_nobody_else(subject: Subje
     assert len(subject.poll) == 1
 
 
+def test_what_has_just_grown_is_served_at_once_and_looked_at_once(subject: Subject) -> None:
+    subject.park(1, A, B)
+    subject.park(2, B)
+    subject.there = {A}
+    subject.poll.serve([A, B])
+    assert subject.answers == [("served", 1)]
+    assert (subject.looked, subject.looked_at) == ([1, 2], [[A, B], [B]])
+    assert len(subject.poll) == 1
+
+
 def test_who_waited_longest_is_served_first(subject: Subject) -> None:
     for number in range(5):
         subject.park(number, A)

@@ -37,6 +37,7 @@ from headrace_mq.protocol.bodies import (
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import FrameReader, encode_frame
 from headrace_mq.settings import BrokerSettings, StoreSettings
+from headrace_mq.store.flusher import Durable
 from headrace_mq.store.message_store import MessageStore
 
 METADATA = ("topics.json", "offsets.json", "broker.json")
@@ -269,7 +270,7 @@ async def test_stopping_finishes_what_is_in_flight_and_takes_nothing_new(
 ) -> None:
     client = await connect(broker)
     await client.create("t", 1)
-    flush = asyncio.get_running_loop().create_future()
+    flush = Durable(loop=asyncio.get_running_loop())
     broker._state.acknowledgements._durable = lambda: flush
     in_flight = client.send(RequestCode.PRODUCE, batch("t", 0, b"a"))
     await client.ask(RequestCode.DESCRIBE_BROKER)
@@ -280,7 +281,7 @@ async def test_stopping_finishes_what_is_in_flight_and_takes_nothing_new(
     with pytest.raises(ConnectionRefusedError):
         await connect(broker)
     assert not closing.done()
-    flush.set_result(None)
+    flush.settle(None)
     assert (await client.answer(in_flight)).code == 0
     assert await client.closed()
     await closing

@@ -7,7 +7,7 @@ from headrace_mq._net.link import Link
 from headrace_mq.client.batch import Place
 from headrace_mq.client.lane import FOLLOW_BYTES
 from headrace_mq.client.measuring import FRAME_OVERHEAD_BYTES, message_bytes_max
-from headrace_mq.client.outbox import DEPART_BYTES, Outbox
+from headrace_mq.client.outbox import ALONE_REQUESTS, DEPART_BYTES, Outbox
 from headrace_mq.errors import (
     BrokerStopping,
     Closed,
@@ -91,6 +91,35 @@ async def test_one_batch_per_queue_is_on_its_way_and_the_rest_goes_together(
     broker.serve(first)
     second = await broker.next(PRODUCE)
     assert [contents(r) for r in (first, other, second)] == [[[b"a"]], [[b"other"]], [[b"b", b"c"]]]
+
+
+async def test_a_message_behind_some_that_were_alone_leaves_at_once(
+    broker: Any, outbox: Outbox
+) -> None:
+    for _ in range(ALONE_REQUESTS):
+        put(outbox, b"alone")
+        await outbox.drained()
+    assert broker.count(PRODUCE) == ALONE_REQUESTS
+    broker.held = {PRODUCE}
+    put(outbox, b"second")
+    # The loop has not turned: it is on its way, and nothing can be added to it.
+    put(outbox, b"third")
+    put(outbox, b"other", queue=1)
+    second, other = await broker.next(PRODUCE), await broker.next(PRODUCE)
+    broker.serve(second)
+    third = await broker.next(PRODUCE)
+    assert [contents(r) for r in (second, other, third)] == [
+        [[b"second"]],
+        [[b"other"]],
+        [[b"third"]],
+    ]
+    broker.serve(third)
+    broker.serve(other)
+    await outbox.drained()
+    # Nor does that hold on: several that came together make a request of their own.
+    for number in range(3):
+        put(outbox, b"%d" % number)
+    assert contents(await broker.next(PRODUCE)) == [[b"0", b"1", b"2"]]
 
 
 async def test_a_large_batch_departs_at_once_and_behind_it_the_other_queues_gather(

@@ -213,6 +213,25 @@ async def test_while_a_sync_runs_the_next_group_collects(desk: Desk) -> None:
     assert desk.files.syncs == 2
 
 
+async def test_who_is_told_first_hears_of_it_before_readers_see_it(desk: Desk) -> None:
+    seen: list[tuple[bool, list[list[bytes]]]] = []
+
+    def receive(done: asyncio.Future[None]) -> None:
+        seen.append((done.done(), [*desk.committed]))
+        raise RuntimeError("a receiver's defect")
+
+    desk.stage(b"a")
+    future = desk.flusher.durable()
+    future.tell_first(receive)
+    with capture_logs() as logs:
+        await future
+    assert seen == [(True, [])]
+    assert desk.committed == [[b"a"]]
+    assert [line["event"] for line in logs] == ["a receiver of what became durable failed"]
+    with pytest.raises(RuntimeError, match="defect"):
+        future.tell_first(receive)
+
+
 async def test_who_asks_while_a_group_is_written_waits_for_that_group(desk: Desk) -> None:
     desk.flusher._inline = False
     desk.files.gate.clear()

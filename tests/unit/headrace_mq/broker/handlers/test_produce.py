@@ -19,6 +19,7 @@ from headrace_mq.protocol.bodies import (
 )
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import FLAG_ONEWAY
+from headrace_mq.store.flusher import Durable
 
 
 async def stored(client, topic: str, queue_id: int = 0) -> list[bytes]:
@@ -160,20 +161,20 @@ async def test_a_oneway_request_is_stored_and_not_answered(client, batch) -> Non
 
 async def test_the_answer_waits_for_the_flush(broker, client, batch) -> None:
     await client.create("t", 1)
-    flush = asyncio.get_running_loop().create_future()
+    flush = Durable(loop=asyncio.get_running_loop())
     broker._state.acknowledgements._durable = lambda: flush
     correlation = client.send(RequestCode.PRODUCE, batch("t", 0))
     # A later request on the same connection overtakes it.
     await client.ask(RequestCode.DESCRIBE_BROKER)
     assert correlation not in client.answers
-    flush.set_result(None)
+    flush.settle(None)
     assert (await client.answer(correlation)).code == ResponseCode.OK
 
 
 async def test_a_failed_flush_is_no_acknowledgement(broker, client, batch) -> None:
     await client.create("t", 1)
-    flush = asyncio.get_running_loop().create_future()
-    flush.set_exception(StoreReadOnly("the disk failed; replace it"))
+    flush = Durable(loop=asyncio.get_running_loop())
+    flush.settle(StoreReadOnly("the disk failed; replace it"))
     broker._state.acknowledgements._durable = lambda: flush
     answer = await client.produce(batch("t", 0), batch("t", 9))
     assert [item.code for item in answer.results] == [
