@@ -23,6 +23,7 @@ from headrace_mq.store.flusher import Durable
 __all__ = ["Acknowledgements"]
 
 _log = structlog.get_logger(__name__)
+_new = tuple.__new__
 
 
 class _Waiting(NamedTuple):
@@ -62,7 +63,8 @@ class Acknowledgements:
             self._pending.add(group)
             group.tell_first(partial(self._flushed, self._waiting))
         connection.charge(request_bytes)
-        self._waiting.append(_Waiting(connection, correlation, results, request_bytes))
+        # A named tuple built as a tuple: half the time of calling it, for every request.
+        self._waiting.append(_new(_Waiting, (connection, correlation, results, request_bytes)))
 
     async def drain(self) -> None:
         """Returns when nothing waits any more."""

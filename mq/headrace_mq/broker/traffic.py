@@ -27,22 +27,23 @@ K = TypeVar("K", bound=Hashable)
 class Meter:
     """Counts one flow."""
 
-    __slots__ = ("_seconds",)
+    __slots__ = ("_last", "_seconds")
 
     def __init__(self) -> None:
         # [second, messages, bytes] of each second in which something came, and of the current one.
         self._seconds: deque[list[int]] = deque(maxlen=WINDOW_S + 1)
+        self._last = [-1, 0, 0]
 
     def add(self, now_ms: int, messages: int, size: int) -> None:
         """Counts what went through now."""
         second = now_ms // 1_000
-        seconds = self._seconds
-        if seconds and seconds[-1][0] == second:
-            last = seconds[-1]
+        last = self._last
+        if last[0] == second:
             last[1] += messages
             last[2] += size
         else:
-            seconds.append([second, messages, size])
+            self._last = [second, messages, size]
+            self._seconds.append(self._last)
 
     def read(self, now_ms: int) -> Traffic:
         """Returns what went through in the last whole second, and in the last ten."""

@@ -38,6 +38,8 @@ _HEADER = struct.Struct("<IHBBQ")
 _LENGTH_BYTES = 4
 _AFTER_LENGTH_MIN = FRAME_HEADER_BYTES - _LENGTH_BYTES
 
+_new = tuple.__new__
+
 
 class Frame(NamedTuple):
     """One whole frame; `body` is a writable view of the bytes that arrived."""
@@ -115,9 +117,9 @@ class FrameReader:
             whole = _LENGTH_BYTES + length
             if end - at < whole:
                 break
-            yield Frame(
-                code, version, flags, correlation, view[at + FRAME_HEADER_BYTES : at + whole]
-            )
+            body = view[at + FRAME_HEADER_BYTES : at + whole]
+            # A named tuple built as a tuple: half the time of calling it, for every frame.
+            yield _new(Frame, (code, version, flags, correlation, body))
             at += whole
         if at == 0:
             view.release()

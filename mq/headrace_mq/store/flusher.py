@@ -26,7 +26,6 @@ from headrace_mq.store.commit_log import CommitLog
 from headrace_mq.store.index_page import Entry
 from headrace_mq.store.segment import (
     MARK_BYTES,
-    Mark,
     Segment,
     SegmentPlan,
     encode_mark,
@@ -428,7 +427,7 @@ def _segment_for(group: Group, active: Segment | None) -> Segment:
 
 
 def _write(group: Group, segment: Segment) -> None:
-    mark = encode_mark(Mark(group.start, group.synced))
+    mark = encode_mark((group.start, group.synced))
     try:
         segment.write(group.start, [mark, *[batch for _, _, batch, _ in group.staged]])
     except OSError as error:

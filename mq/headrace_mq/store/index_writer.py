@@ -6,7 +6,7 @@ offsets and of keys. Produce never waits for it: a block that cannot be written 
 """
 
 import asyncio
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, Protocol
@@ -42,7 +42,9 @@ class IndexWriter:
     """
 
     def __init__(self, logs: Collection[CommitLog]) -> None:
-        self._logs = logs
+        self._indexes: list[tuple[CommitLog, _Blocks]] = []
+        for log in logs:
+            self._indexes += ((log, log.index), (log, log.keys))
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="headrace-index")
         self._job: Future[Any] | None = None
         self._running: asyncio.Future[Any] | None = None
@@ -51,18 +53,13 @@ class IndexWriter:
         """Starts writing the next block that is due, if none is being written."""
         if self._running is not None:
             return
-        for log, index in self._indexes():
+        for log, index in self._indexes:
             draft = index.due(log.synced)
             if draft is not None:
                 self._job = self._thread.submit(index.write, draft)
                 self._running = asyncio.wrap_future(self._job)
                 self._running.add_done_callback(partial(self._end, log, index))
                 return
-
-    def _indexes(self) -> Iterator[tuple[CommitLog, _Blocks]]:
-        for log in self._logs:
-            yield log, log.index
-            yield log, log.keys
 
     def _end(self, log: CommitLog, index: _Blocks, done: "asyncio.Future[Any]") -> None:
         self._running = None
@@ -87,7 +84,7 @@ class IndexWriter:
     async def aclose(self) -> None:
         """Writes everything that is due."""
         await self.settled()
-        for log, index in self._indexes():
+        for log, index in self._indexes:
             index.write_due(log.synced)
 
     def stop(self) -> None:

@@ -422,18 +422,22 @@ class MessageStore:
     def _committed(self, groups: Sequence[Group]) -> None:
         # In the order of the logs, so that who waits is served in one order in every process.
         visible: dict[QueueRef, None] = {}
+        due = False
         for group in groups:
             index = group.log.index
             if group.plan is not None:
                 index.cut(group.start)
+                due = True
             visible |= dict.fromkeys(self._queues.commit(group))
-            index.grown(group.end)
+            # What is not synced yet may keep a block waiting that was cut before.
+            due = index.grown(group.end) or due or group.log.synced < group.end
             self._cache.put(
                 group.log.name,
                 {entry[0]: batch for _, entry, batch, _ in group.staged},
                 group.end - group.start - MARK_BYTES,
             )
-        self._writer.step()
+        if due:
+            self._writer.step()
         if self.on_visible is not None:
             self.on_visible(visible.keys())
 

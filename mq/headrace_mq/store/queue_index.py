@@ -14,8 +14,9 @@ no I/O of its own.
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import accumulate
+from operator import attrgetter
 from typing import NamedTuple, Protocol
 
 from headrace_mq.message import QueueRef
@@ -149,14 +150,13 @@ class QueueIndex:
         """
         found: list[Entry] = []
         size = 0
-        for page in self._pages_from(offset):
-            for entry in page.entries(offset):
-                if entry.position in self._dropped:
-                    continue
-                size += entry.length
-                if found and size > bytes_max:
-                    return found
-                found.append(entry)
+        for entry in self._entries_from(offset):
+            if entry.position in self._dropped:
+                continue
+            size += entry.length
+            if found and size > bytes_max:
+                return found
+            found.append(entry)
         return found
 
     def since(self, time_ms: int) -> int:
@@ -262,6 +262,16 @@ class QueueIndex:
         assert self._source is not None
         return self._source.page(self._ref(row))
 
+    def _entries_from(self, offset: int) -> Iterable[Entry]:
+        fresh = self._fresh
+        if fresh and offset >= fresh[0].base:
+            # What readers at the tail ask for: no page is made of it before it must be.
+            at = bisect_right(fresh, offset, key=_base_of) - 1
+            _, _, base, records, _ = fresh[at]
+            return fresh[at if offset < base + records else at + 1 :]
+        pages = self._pages_from(offset)
+        return (entry for page in pages for entry in page.entries(offset))
+
     def _pages_from(self, offset: int) -> Iterator[Page]:
         pages = self._held()
         if not pages or offset < pages[0].first:
@@ -271,6 +281,9 @@ class QueueIndex:
                     yield page
         at = max(0, bisect_right(pages, offset, key=_first_of) - 1)
         yield from pages[at:]
+
+
+_base_of = attrgetter("base")
 
 
 def _first_of(page: Page) -> int:

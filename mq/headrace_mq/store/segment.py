@@ -56,6 +56,9 @@ MARK_BYTES = 32
 _MARK = struct.Struct("<4sBxHIIqq")
 _CRC = struct.Struct("<I")
 _MARK_CRC_AT, _HEADER_CRC_AT = 8, 12
+# The same in pieces, since one is encoded with every write: what never changes, and the rest.
+_MARK_START = struct.pack("<4sBxH", MARK_MAGIC, MARK_FORMAT, MARK_BYTES)
+_MARK_BEHIND_CRC = struct.Struct("<Iqq")
 
 
 class SyncFailed(Exception):
@@ -100,11 +103,11 @@ def segment_name(base: int) -> str:
     return f"{base:0{_NAME_DIGITS}d}{SEGMENT_SUFFIX}"
 
 
-def encode_mark(mark: Mark) -> bytes:
-    """Builds the 32 bytes of a mark."""
-    plain = _MARK.pack(MARK_MAGIC, MARK_FORMAT, MARK_BYTES, 0, 0, mark.position, mark.synced)
-    crc = google_crc32c.value(plain[:_MARK_CRC_AT] + plain[_MARK_CRC_AT + _CRC.size :])
-    return plain[:_MARK_CRC_AT] + _CRC.pack(crc) + plain[_MARK_CRC_AT + _CRC.size :]
+def encode_mark(mark: Mark | tuple[int, int]) -> bytes:
+    """Builds the 32 bytes of a mark, which may be a plain tuple."""
+    position, synced = mark
+    behind = _MARK_BEHIND_CRC.pack(0, position, synced)
+    return _MARK_START + _CRC.pack(google_crc32c.value(_MARK_START + behind)) + behind
 
 
 def decode_mark(buffer: bytes, at: int) -> Mark:
