@@ -7,11 +7,12 @@ How fast Spark reads topics and rebuilds projections, beside what else could do 
     source   the data source, beside `spark.read.parquet` and `spark.read.json` of the same rows
     plain    a Python loop over the same topic, and the rebuild without Spark
     rebuild  declared folds and folds in Python, by phase; the second turn has warm workers
-    peer     the projection runner of `eventsourcing` (extra `peers`)
+    peer     `eventsourcing` (extra `peers`) folding its log and replaying its aggregates, from SQLite
 
 One line of JSON per figure: events per second that passes, and processor time per event of driver,
 Java, workers and broker together. On a machine that has other work to do the latter says more.
-Several numbers of events, `--events 1000000,5000000`, are measured one after the other.
+Several numbers of events, `--events 1000000,5000000`, are measured one after the other; what each comes
+to beside its yardsticks, and on one core and two, stands at its end.
 """
 
 import argparse
@@ -19,24 +20,26 @@ import asyncio
 import importlib.util
 import json
 import os
-import subprocess
 import sys
 import tempfile
+from asyncio.subprocess import PIPE
 from itertools import islice, product
 from pathlib import Path
+from typing import Any
 
 import uvloop
 
 from benchmarks.machine import facts
 from benchmarks.mq.processes import broker
 from benchmarks.spark.application import TOPIC, bodies
+from benchmarks.spark.summary import summarize
 from headrace_mq.client.producer import Producer
 
 QUEUES = 4
 SENT_TOGETHER = 5_000
 WORKLOADS = ("source", "plain", "rebuild", "peer")
-# The peer flushes the disk for each of them.
-PEER_EVENTS_MAX = 3_000
+# The peer takes longer to store them than all else takes together.
+PEER_EVENTS_MAX = 100_000
 
 
 def tell(**figures: object) -> None:
@@ -60,12 +63,20 @@ async def fill(address: str, total: int, keys: int) -> None:
     tell(case="topic", events=total, accounts=keys, queues=QUEUES, body_bytes=round(size / total))
 
 
-async def work(task: str, asked: dict[str, object]) -> None:
+async def work(module: str, *arguments: str) -> list[dict[str, Any]]:
+    """Runs a module, hands on what it prints, and returns the figures among that."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "benchmarks.spark.worker", task, json.dumps(asked)
+        sys.executable, "-m", f"benchmarks.spark.{module}", *arguments, stdout=PIPE
     )
+    assert process.stdout is not None, "it is a pipe"
+    figures = []
+    async for line in process.stdout:
+        print(line.decode(), end="", flush=True)
+        if line.startswith(b"{"):
+            figures.append(json.loads(line))
     if await process.wait():
         raise SystemExit("a process of the benchmark failed; its error stands above")
+    return figures
 
 
 async def measure(events: int, asked: argparse.Namespace) -> None:
@@ -76,23 +87,23 @@ async def measure(events: int, asked: argparse.Namespace) -> None:
                 "broker": address, "broker_pid": child.pid, "events": events, "folder": folder,
                 "turns": asked.turns,
             }  # fmt: skip
+            figures: list[dict[str, Any]] = []
             if "plain" in asked.workloads:
-                await work("plain", task)
+                figures += await work("worker", "plain", json.dumps(task))
+            if "peer" in asked.workloads:
+                await peer(events, asked.accounts, folder)
             with_spark = [name for name in ("source", "rebuild") if name in asked.workloads]
             for cores, name in product(asked.cores, with_spark):
-                await work(name, task | {"cores": cores})
+                figures += await work("worker", name, json.dumps(task | {"cores": cores}))
+            for figure in summarize(figures):
+                tell(events=events, **figure)
 
 
-def peer(events: int) -> None:
+async def peer(events: int, accounts: int, folder: str) -> None:
     if importlib.util.find_spec("eventsourcing") is None:
         print("the peer is not installed: pip install 'headrace[peers]'", file=sys.stderr)
         return
-    count = str(min(events, PEER_EVENTS_MAX))
-    subprocess.run(
-        [sys.executable, "-m", "benchmarks.projections", "peer", "--only", "eventsourcing",
-         "--events", count, "--runs", "1"],
-        check=True,
-    )  # fmt: skip
+    await work("peer", str(min(events, PEER_EVENTS_MAX)), str(accounts), folder)
 
 
 def numbers(text: str) -> list[int]:
@@ -112,10 +123,7 @@ def main() -> None:
     asked = parser.parse_args()
     tell(case="machine", load=os.getloadavg()[0], **facts())
     for events in asked.events:
-        if set(asked.workloads) - {"peer"}:
-            uvloop.run(measure(events, asked))
-    if "peer" in asked.workloads:
-        peer(asked.events[0])
+        uvloop.run(measure(events, asked))
 
 
 if __name__ == "__main__":

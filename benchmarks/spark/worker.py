@@ -36,6 +36,7 @@ SCHEMA = (
     "topic string, queue_id int, offset bigint, key string, tag string,"
     " headers map<string, string>, body string, born_at timestamp, stored_at timestamp"
 )
+FEW = "key string, body binary"
 
 
 class Stopwatch:
@@ -90,6 +91,7 @@ def source(asked: Mapping[str, Any]) -> None:
     frames = {
         "source": topic.load,
         "source, without headers": lambda: topic.option("includeHeaders", "false").load(),
+        "source, keys and bodies": lambda: topic.schema(FEW).load(),
         "spark.read.parquet": lambda: spark.read.parquet(parquet),
         "spark.read.json": lambda: spark.read.schema(SCHEMA).json(lines),
     }
@@ -120,10 +122,19 @@ def rebuilds(asked: Mapping[str, Any]) -> None:
             tell(
                 case=f"rebuild, {name}, split", cores=asked["cores"], turn=turn + 1,
                 rows=report.rows, fold_per_second=round(report.events_per_second),
-                seconds=report.seconds,
+                seconds=report.seconds, workers_seconds=apart(report),
             )  # fmt: skip
     tell(case="rebuild, peak memory", cores=asked["cores"], mib=peak_mib(os.getpid()))
     spark.stop()
+
+
+def apart(report: RebuildReport) -> dict[str, float]:
+    """The seconds of all workers together: waiting for the broker, and decoding and folding."""
+    parts = {"read": "read_ms", "fold": "work_ms"}
+    return {
+        name: round(sum(queue[part] for queue in report.queues.values()) / 1_000, 2)
+        for name, part in parts.items()
+    }
 
 
 def plain(asked: Mapping[str, Any]) -> None:
