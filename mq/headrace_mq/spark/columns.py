@@ -2,7 +2,8 @@
 The columns of the data source, built as Arrow arrays from the columns of wire batches.
 
 Sits between: `reader`, which fetches wire batches, and Spark, which wants `pyarrow.RecordBatch`es.
-Never builds an object per record; a column that nobody asked for is not built. No I/O.
+Never builds an object per record; a column that nobody asked for is not built, and what is the same for
+many records in a row is one object until Arrow repeats it. No I/O.
 """
 
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from itertools import accumulate, chain
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import BatchHeader, Columns
@@ -51,13 +53,15 @@ class Gathered:
         asked = set(schema.names)
         self._with_headers = include_headers and "headers" in asked
         self._asked = asked if include_headers else asked - {"headers"}
-        self._offsets: list[range] = []
+        # Of offsets: how far each is ahead of its place in here.
+        self._ahead = _Runs()
         self._keys: list[str] = []
         self._tags: list[str] = []
         self._headers: list[dict[str, str]] = []
         self._bodies: list[bytes] = []
-        self._born_ms: list[int] = []
-        self._stored_ms: list[tuple[int, int]] = []
+        self._born_ms = _Runs()
+        self._born_deltas: list[int] = []
+        self._stored_ms = _Runs()
         self._any_headers = False
         self.rows = 0
         self.body_bytes = 0
@@ -65,8 +69,10 @@ class Gathered:
     def add(self, header: BatchHeader, columns: Columns, first: int, last: int) -> None:
         """Takes the records of one wire batch from index `first` to before `last`."""
         count, asked = last - first, self._asked
-        self._offsets.append(range(header.base_offset + first, header.base_offset + last))
-        self._stored_ms.append((header.appended_at_ms, count))
+        if count <= 0:
+            return
+        self._ahead.add(header.base_offset + first - self.rows, count)
+        self._stored_ms.add(header.appended_at_ms, count)
         if "key" in asked:
             self._keys += columns.keys[first:last] or [""] * count
         if "tag" in asked:
@@ -79,9 +85,8 @@ class Gathered:
             self._bodies += bodies
             self.body_bytes += sum(map(len, bodies))
         if "born_at" in asked:
-            born = header.born_first_ms
-            deltas = columns.born_deltas[first:last]
-            self._born_ms += [born + delta for delta in deltas] or [born] * count
+            self._born_ms.add(header.born_first_ms, count)
+            self._born_deltas += columns.born_deltas[first:last] or [0] * count
         self.rows += count
 
     def to_arrow(self) -> pa.RecordBatch:
@@ -89,15 +94,15 @@ class Gathered:
         make: dict[str, Callable[[], Any]] = {
             "topic": lambda: pa.repeat(pa.scalar(self._queue.topic), self.rows),
             "queue_id": lambda: pa.repeat(pa.scalar(self._queue.queue_id, pa.int32()), self.rows),
-            "offset": lambda: pa.array(list(chain.from_iterable(self._offsets)), pa.int64()),
+            "offset": lambda: pc.add(pa.arange(0, self.rows), self._ahead.to_arrow()),
             "key": lambda: pa.array(self._keys, pa.string()),
             "tag": lambda: pa.array(self._tags, pa.string()),
             "headers": self._headers_to_arrow,
             "body": lambda: pa.array(self._bodies, pa.binary()),
-            "born_at": lambda: _timestamps(self._born_ms),
-            "stored_at": lambda: _timestamps(
-                list(chain.from_iterable([ms] * count for ms, count in self._stored_ms))
+            "born_at": lambda: _timestamps(
+                pc.add(self._born_ms.to_arrow(), pa.array(self._born_deltas, pa.int64()))
             ),
+            "stored_at": lambda: _timestamps(self._stored_ms.to_arrow()),
         }
         arrays = [make[name]() for name in self._schema.names]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
@@ -105,20 +110,47 @@ class Gathered:
     def _headers_to_arrow(self) -> Any:
         if not self._with_headers:
             return pa.nulls(self.rows, pa.map_(pa.string(), pa.string()))
-        if not self._any_headers:
-            starts: list[int] = [0] * (self.rows + 1)
-            names: list[str] = []
-            values: list[str] = []
+        entries, rows = self._headers, self.rows
+        alike = entries[0] if self._any_headers else {}
+        if not self._any_headers or _all_alike(entries):
+            starts = pc.multiply(pa.arange(0, rows + 1), len(alike)).cast(pa.int32())
+            names, values = list(alike) * rows, list(alike.values()) * rows
         else:
-            starts = list(accumulate(map(len, self._headers), initial=0))
-            names = list(chain.from_iterable(self._headers))
-            values = list(chain.from_iterable(entry.values() for entry in self._headers))
+            starts = pa.array(list(accumulate(map(len, entries), initial=0)), pa.int32())
+            names = list(chain.from_iterable(entries))
+            values = list(chain.from_iterable(entry.values() for entry in entries))
         return pa.MapArray.from_arrays(
-            pa.array(starts, pa.int32()),
-            pa.array(names, pa.string()),
-            pa.array(values, pa.string()),
+            starts, pa.array(names, pa.string()), pa.array(values, pa.string())
         )
 
 
-def _timestamps(milliseconds: list[int]) -> Any:
-    return pa.array(milliseconds, pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC"))
+class _Runs:
+    """Numbers that are often the same for many records in a row."""
+
+    def __init__(self) -> None:
+        self._values: list[int] = []
+        self._ends: list[int] = []
+
+    def add(self, value: int, count: int) -> None:
+        """Appends a number as often as that."""
+        end = (self._ends[-1] if self._ends else 0) + count
+        if self._values and self._values[-1] == value:
+            self._ends[-1] = end
+        else:
+            self._values.append(value)
+            self._ends.append(end)
+
+    def to_arrow(self) -> Any:
+        """All of them, one per record."""
+        ends, values = pa.array(self._ends, pa.int32()), pa.array(self._values, pa.int64())
+        return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, values))
+
+
+def _all_alike(entries: list[dict[str, str]]) -> bool:
+    # Where they differ, the first and the last mostly do.
+    return entries[0] == entries[-1] and entries.count(entries[0]) == len(entries)
+
+
+def _timestamps(milliseconds: Any) -> Any:
+    found = milliseconds.cast(pa.timestamp("ms", tz="UTC"))
+    return found.cast(pa.timestamp("us", tz="UTC"))

@@ -5,6 +5,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import BatchHeader, Columns, assign, encode_batch, read_header
@@ -56,3 +58,46 @@ def test_rows_and_body_bytes_are_counted(header: BatchHeader) -> None:
         gathered.add(header, COLUMNS, 0, 2)
     assert (with_bodies.rows, with_bodies.body_bytes) == (2, 3)
     assert (without.rows, without.body_bytes) == (2, 0)
+
+
+HEADERS = st.sampled_from([{}, {"a": "1"}, {"a": "2"}, {"a": "1", "b": ""}])
+RUNS = st.lists(
+    st.tuples(
+        st.integers(0, 3),  # offsets that are missing before it
+        st.sampled_from([5, 6]),  # when it was stored
+        st.booleans(),  # whether its records were born at one time
+        st.lists(HEADERS, min_size=1, max_size=4) | st.just([{"a": "1"}] * 3) | st.just([{}] * 2),
+        st.integers(0, 2),  # how many of the first are not wanted
+    ),
+    max_size=6,
+)
+
+
+@given(RUNS)
+def test_what_many_records_share_is_given_to_each_of_them(runs: list[Any]) -> None:
+    gathered, wanted, at = Gathered(QUEUE, ARROW_SCHEMA), [], 10
+    for missing, stored, together, headers, first in runs:
+        at += missing
+        count = len(headers)
+        columns = Columns(
+            [], [], headers if any(headers) else [], [b"x"] * count,
+            [] if together else list(range(count)),
+        )  # fmt: skip
+        batch = encode_batch(QUEUE, columns, born_first_ms=at)
+        assign(batch, base_offset=at, position=0, appended_at_ms=stored, epoch=1)
+        gathered.add(read_header(batch), columns, first, count)
+        wanted += [
+            (at + place, headers[place], at + (0 if together else place), stored)
+            for place in range(first, count)
+        ]
+        at += count
+    if not wanted:
+        return
+    found = gathered.to_arrow()
+    assert found.column("offset").to_pylist() == [each[0] for each in wanted]
+    assert [dict(each) for each in found.column("headers").to_pylist()] == [
+        each[1] for each in wanted
+    ]
+    for name, place in (("born_at", 2), ("stored_at", 3)):
+        moments = found.column(name).cast(pa.int64()).to_pylist()
+        assert moments == [each[place] * 1_000 for each in wanted]
