@@ -100,7 +100,7 @@ $(PEERS): $(INSTALLED) benchmarks/peers/install.sh pyproject.toml
 	@touch $@
 
 # What each writes into docs/benchmarks/ is there also where a later one fails; the rest goes on.
-PAGES := peers commands.beside
+PAGES := peers commands.beside growth
 
 bench-peers: $(INSTALLED) $(PEERS)
 	@failed=; for page in $(PAGES); do \

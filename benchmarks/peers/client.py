@@ -96,11 +96,12 @@ async def fill(driver: Driver, asked: Asked) -> Run:
 
 
 async def drain(driver: Driver, asked: Asked) -> Run:
-    """Fills the queues for some seconds, then takes and acknowledges all; the taking is measured."""
-    fill = await send_many(driver, {**asked, "size": 1_000, "tasks": 4})
+    """Sends for some seconds, or `count` messages, then takes and acknowledges as many; that is measured."""
+    sending = fill if "count" in asked else send_many
+    send_some = await sending(driver, {**asked, "size": 1_000, "tasks": 4})
 
     async def run() -> Said:
-        filled = (await fill())["count"]
+        filled = (await send_some())["count"]
         began, taken = time.perf_counter(), 0
         await driver.join()
         while taken < filled:

@@ -96,6 +96,9 @@ class Driver:
 
     async def leave(self) -> None:
         await self._membership.aclose()
+        # What was sent ahead and not acknowledged comes again.
+        self._arrived = asyncio.Queue()
+        self._last.clear()
 
     async def take(self) -> Sequence[bytes]:
         messages = [await self._arrived.get()]
