@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.lines import Line, read
-from benchmarks.markdown import limits, mib, size, table
+from benchmarks.markdown import limits, number, size, table
 from benchmarks.peers.ratios import OURS, name
 from benchmarks.plots import curves
 
@@ -114,7 +114,7 @@ def _row(system: str, steps: Sequence[int], quantity: str, found: Sequence[Line]
 
 def _cell(line: Line, quantity: str) -> str:
     if "bytes" in quantity:
-        return mib(line[quantity])
+        return number(line[quantity] / 2**20)
     least, most = line[f"{quantity}_min"], line[f"{quantity}_max"]
     return f"{line[quantity]:,} ({least:,}, {most:,})"
 

@@ -2,7 +2,7 @@
 Our queue beside others: the same work, by each one's own client library, in alternation.
 
     python -m benchmarks.peers [W1 W2 W3 W4 W5 backlog] [--systems redis_streams:always ...]
-                               [--runs 3] [--seconds 1] [--bodies 100 1024] [--queues 4]
+                               [--runs 3] [--seconds 0.5] [--bodies 100 1024] [--queues 4]
                                [--backlog 1000000] [--page docs/benchmarks]
 
     W1    one client process: `send_many` of 100 with 8 under way, of 1,000, `send` from 1,000
@@ -145,7 +145,7 @@ async def main() -> None:
     parser.add_argument("--systems", nargs="+", help="SYSTEM:MODE ...; all without it")
     parser.add_argument("--only", default="", help="cases with this word in their name")
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=1, help="of sending, in each run")
+    parser.add_argument("--seconds", type=float, default=0.5, help="of sending, in each run")
     parser.add_argument("--bodies", type=int, nargs="+", help="bytes of a message; 100 and 1024")
     parser.add_argument("--queues", type=int, default=QUEUES)
     parser.add_argument("--backlog", type=int, default=1_000_000, help="messages held")

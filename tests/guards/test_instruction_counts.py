@@ -9,6 +9,7 @@ raises it, and says why in its commit.
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from headrace._commanding.mailbox import Mailbox
 from headrace._domain.message import Command, DomainEvent, EventContext
 from headrace._domain.registry import Registry
 from headrace._domain.stream import EventStream
@@ -52,6 +54,11 @@ class QuickDisk(SystemFiles):
     def sync(self, fd: int) -> int:
         super().sync(fd)
         return 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Named:
+    command_id: str
 
 
 class Balance(BaseModel):
@@ -133,6 +140,23 @@ def test_folding_an_event_stays_cheap(cost: Cost, streams: list[EventStream]) ->
         return Balance(account_id=context.aggregate_id, balance=before + event.amount)
 
     assert cost(lambda: fold_streams(balances, {}, streams)) / RECORDS <= 15
+
+
+@pytest.mark.parametrize("ahead", [1, RECORDS])
+def test_a_command_passes_a_mailbox_cheaply_however_many_run_ahead(cost: Cost, ahead: int) -> None:
+    commands = [Named(command_id=f"c-{n}") for n in range(RECORDS)]
+
+    def work() -> None:
+        mailbox: Mailbox[Named] = Mailbox()
+        for first in range(0, RECORDS, ahead):
+            for command in commands[first : first + ahead]:
+                mailbox.offer(command)
+            while mailbox.take() is not None:
+                mailbox.ran()
+            while mailbox.oldest is not None:
+                mailbox.settle()
+
+    assert cost(work) / RECORDS <= 6.5
 
 
 def test_a_command_in_one_process_stays_cheap(cost: Cost) -> None:
