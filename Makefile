@@ -96,6 +96,7 @@ peers: $(PEERS)
 
 $(PEERS): $(INSTALLED) benchmarks/peers/install.sh pyproject.toml
 	$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable '.[peers]'
+	$(PIP) install --quiet --no-deps message-db-py==0.3.5  # it asks for psycopg2 to be compiled
 	benchmarks/peers/install.sh
 	@touch $@
 

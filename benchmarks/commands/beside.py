@@ -1,18 +1,18 @@
 """
-Commands beside another framework: the same accounts and deposits, in turns, on the same stores.
+Commands beside other frameworks: the same accounts and deposits, in turns, on the same stores.
 
     python -m benchmarks.commands.beside [commands projections] [--stores postgresql sqlite]
         [--seconds 0.5] [--runs 3] [--aggregates 2000] [--page docs/benchmarks]
 
     commands     deposits into many accounts and into one, with 1, 8 and 64 in flight, each durable
                  before its caller goes on: ours in one process and through its queue, and
-                 `eventsourcing` as it comes and with its cache
+                 `eventsourcing` as it comes and with its cache; on PostgreSQL `protean` as well
     projections  events folded into rows of PostgreSQL as they come, and 200,000 of them anew:
                  `benchmarks.projections`
 
 Every contender has a process, and a store with nothing else in it, of its own; all of them are
 started before the first run and take turns. One line of JSON per load and contender, medians of
-the runs. `--page` writes tables and plots as well. `make peers` installs the other framework.
+the runs. `--page` writes tables and plots as well. `make peers` installs the others.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from benchmarks.commands.contender import SYSTEMS
+from benchmarks.commands.contender import ONLY_ON, SYSTEMS
 from benchmarks.commands.databases import embedded_postgres, raw_commits_per_second
 from benchmarks.commands.loads import Load
 from benchmarks.commands.page import write
@@ -49,6 +49,8 @@ class Contenders:
     async def enter(self, stack: AsyncExitStack, accounts: int) -> None:
         """Starts them, one after the other: each opens its accounts undisturbed."""
         for system in SYSTEMS:
+            if ONLY_ON.get(system, self._store) != self._store:
+                continue
             child = await start("benchmarks.commands.contender", system, self._store, str(accounts))
             stack.push_async_callback(child.leave)
             self._children[system] = child

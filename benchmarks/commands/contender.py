@@ -23,12 +23,13 @@ import uvloop
 from benchmarks.commands import application
 from benchmarks.commands.databases import embedded_postgres
 from benchmarks.commands.loads import Bank, Load, open_accounts, pay_in
+from benchmarks.commands.threads import pay_in_by_threads
 from benchmarks.commands.through_queue import deployed
 from benchmarks.mq.client import percentiles
 from headrace.settings import Settings
 from headrace.stores.schema import upgrade
 
-__all__ = ["SYSTEMS"]
+__all__ = ["ONLY_ON", "SYSTEMS"]
 
 BENCH = Bank(open=application.OpenAccount, deposit=application.Deposit)
 # As `headrace run` sets it.
@@ -95,7 +96,9 @@ async def peer(url: str, accounts: int, variant: str) -> AsyncIterator[tuple[Pay
 
     async def pay(load: Load, seconds: float) -> list[float]:
         chosen = everybody[: load.aggregates]
-        return await asyncio.to_thread(library.run, bank, chosen, load.in_flight, seconds)
+        return await asyncio.to_thread(
+            pay_in_by_threads, bank.pay_in, chosen, load.in_flight, seconds
+        )
 
     try:
         yield pay, {"process": time.process_time}
@@ -103,12 +106,32 @@ async def peer(url: str, accounts: int, variant: str) -> AsyncIterator[tuple[Pay
         bank.close()
 
 
+@asynccontextmanager
+async def protean(url: str, accounts: int) -> AsyncIterator[tuple[Pay, Cpu]]:
+    """`protean`, whose callers are threads too."""
+    from benchmarks.commands.protean_bank import Bank as Library
+
+    bank = Library(url)
+    everybody = bank.open_all(accounts)
+
+    async def pay(load: Load, seconds: float) -> list[float]:
+        chosen = everybody[: load.aggregates]
+        return await asyncio.to_thread(
+            pay_in_by_threads, bank.pay_in, chosen, load.in_flight, seconds, context=bank.context
+        )
+
+    yield pay, {"process": time.process_time}
+
+
 SYSTEMS: Mapping[str, Callable[[str, int], object]] = {
     "headrace, one process": in_one_process,
     "headrace, through its queue": through_queue,
     "eventsourcing, default": lambda url, accounts: peer(url, accounts, "default"),
     "eventsourcing, cached": lambda url, accounts: peer(url, accounts, "cached"),
+    "protean": protean,
 }
+# Where a system has no event store for a database.
+ONLY_ON = {"protean": "postgresql"}
 
 
 async def serve(system: str, name: str, accounts: int) -> None:

@@ -1,5 +1,5 @@
 """
-The page of commands beside another framework: a table for each store and kind of load, the targets.
+The page of commands beside other frameworks: a table for each store and kind of load, the targets.
 
     python -m benchmarks.commands.page LINES.jsonl FOLDER
 """
@@ -16,17 +16,18 @@ from benchmarks.plots import bars
 __all__ = ["text", "write"]
 
 OURS = "headrace"
-# In times of the best of the other framework's settings.
+# In times of the best of the others.
 MANY_TARGET, HOT_TARGET, REBUILD_TARGET = 5.0, 20.0, 10.0
 STORES = {"postgresql": "PostgreSQL", "sqlite": "SQLite"}
-HEAD = """# Commands beside another framework
+HEAD = """# Commands beside other frameworks
 
 Written by `make bench-peers`. Accounts take deposits; each is durable before its caller goes on. Every contender
 has a process and a store of its own, and all of them did the same work in turns, in one run: rates are commands a
-second, the median of the runs with the least and the most. `eventsourcing` 9.5.6 has no queue and no replies: its
-callers are threads that call the application. So it stands beside ours in one process; through its queue ours does
-more: a broker and a service in processes of their own, and three flushes before the reply. "Cached" are the
-fastest of its settings that are safe beside other processes. CPU is processor time of all processes but the
+second, the median of the runs with the least and the most. The others, `eventsourcing` 9.5.6 and `protean` 0.18 with
+Message DB, have no queue and no replies here: their callers are threads that call the application. So they stand
+beside ours in one process; through its queue ours does more: a broker and a service in processes of their own, and
+three flushes before the reply. "Cached" are the fastest settings of `eventsourcing` that are safe beside other
+processes. CPU is processor time of all processes but the
 database's, for a command with 64 in flight.
 """
 

