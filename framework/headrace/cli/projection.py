@@ -2,14 +2,16 @@
 
 import asyncio
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
 from headrace.cli import following, letters, pausing, status
+from headrace.cli.administering import milliseconds
 from headrace.cli.options import (
     AppPath,
     BrokerAddress,
@@ -24,6 +26,7 @@ from headrace.cli.options import (
 
 if TYPE_CHECKING:  # engines are loaded by the functions that need them
     from headrace._projecting.generations import ProjectionState
+    from headrace.rebuilding.mending import Wanted
     from headrace.rebuilding.report import RebuildReport
 
     _Outcomes = Mapping[str, RebuildReport | Exception]
@@ -54,7 +57,20 @@ Engine = Annotated[
 Start = Annotated[
     str,
     typer.Option(
-        "--from", help="'zero': every event. 'offsets': on top of the live table (with Spark)."
+        "--from",
+        metavar="zero|offsets|TIME",
+        help="'zero': every event. 'offsets': what came since, on top of the live rows. A time (ISO"
+        " 8601, or ms since 1970): the rows that events stored since then touch, from zero; the"
+        " others stay.",
+    ),
+]
+OnlyKeys = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--only-keys",
+        metavar="KEY|@FILE",
+        help="Rows that are folded anew, from zero, while the others stay; a key, or a file with a"
+        " key in each line. Several times.",
     ),
 ]
 Verify = Annotated[bool, typer.Option(help="Compare with the live table before switching.")]
@@ -142,6 +158,7 @@ def rebuild(
     read_models: ReadModelsUrl = "sqlite:///var/read.db",
     engine: Engine = "replay",
     start: Start = "zero",
+    only_keys: OnlyKeys = None,
     verify: Verify = True,
     switch: Switch = True,
     take_over: TakeOver = False,
@@ -159,7 +176,9 @@ def rebuild(
     from headrace.rebuilding.page import to_page
 
     configure_logs(log_format)
-    _check_choices(engine, start, from_export)
+    _check_choices(engine, from_export)
+    wanted = _wanted(start, only_keys)
+    begin = "offsets" if start == "offsets" else "zero"
     session = _session_choices(engine, master, remote, conf)
     app = load_app(app_path)
     for name in names:
@@ -168,14 +187,15 @@ def rebuild(
         "broker": broker,
         "read_models_url": read_models,
         "event_store_url": event_store,
+        "start": begin,
         "verify": verify,
         "switch": switch,
         "take_over": take_over,
     }
     if engine == "spark":
-        run = _with_spark(app_path, start, choices | {"export": from_export}, session)
+        run = _with_spark(app_path, choices | {"export": from_export}, session, wanted)
     else:
-        run = _here(app_path, choices)
+        run = _here(app_path, choices, wanted)
     outcomes = run(names, quiet=json)
     reports = [outcome for outcome in outcomes.values() if not isinstance(outcome, Exception)]
     for report in reports:
@@ -188,14 +208,48 @@ def rebuild(
     sys.exit(1 if unwished else 0)
 
 
-def _check_choices(engine: str, start: str, from_export: Path | None) -> None:
+def _check_choices(engine: str, from_export: Path | None) -> None:
     _check_engine(engine)
-    if start not in {"zero", "offsets"}:
-        raise typer.BadParameter("use 'zero' or 'offsets'", param_hint="--from")
-    if start == "offsets" and engine != "spark":
-        raise typer.BadParameter("'offsets' needs --engine spark", param_hint="--from")
     if from_export is not None and engine != "spark":
         raise typer.BadParameter("exported files need --engine spark", param_hint="--from-export")
+
+
+def _wanted(start: str, only_keys: list[str] | None) -> "Wanted | None":
+    """Returns which rows are folded anew; None: all."""
+    from headrace.rebuilding.mending import Wanted
+
+    if only_keys:
+        if start != "zero":
+            raise typer.BadParameter(
+                "rows of some keys are folded from their first event on; leave --from out",
+                param_hint="--only-keys",
+            )
+        return Wanted(keys=frozenset(key for each in only_keys for key in _keys_of(each)))
+    if start in {"zero", "offsets"}:
+        return None
+    try:
+        return Wanted(since_ms=milliseconds(start, "--from"))
+    except typer.BadParameter as error:
+        raise typer.BadParameter(
+            "use 'zero', 'offsets', or a time such as 2026-01-31T14:00:00Z or in milliseconds since"
+            f" 1970, not {start!r}",
+            param_hint="--from",
+        ) from error
+
+
+def _keys_of(given: str) -> list[str]:
+    if not given.startswith("@"):
+        return [given]
+    try:
+        lines = Path(given[1:]).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise typer.BadParameter(
+            f"cannot read {given[1:]}: {error}", param_hint="--only-keys"
+        ) from error
+    keys = [line for line in lines if line]
+    if not keys:
+        raise typer.BadParameter(f"there is no key in {given[1:]}", param_hint="--only-keys")
+    return keys
 
 
 @commands.command()
@@ -230,7 +284,7 @@ def verify(
         "event_store_url": event_store,
         "switch": False,
     }
-    run = _with_spark(app_path, "zero", choices) if engine == "spark" else _here(app_path, choices)
+    run = _with_spark(app_path, choices) if engine == "spark" else _here(app_path, choices)
     built = run(names, quiet=json)
     outcomes = asyncio.run(drop_built(app_path, built, read_models_url=read_models))
     reports = [outcome for outcome in outcomes.values() if not isinstance(outcome, Exception)]
@@ -271,8 +325,12 @@ def _check_engine(engine: str) -> None:
         raise typer.BadParameter("use 'replay' or 'spark'", param_hint="--engine")
 
 
-def _here(app_path: str, choices: dict[str, Any]) -> "_Run":
+def _here(app_path: str, choices: dict[str, Any], wanted: "Wanted | None" = None) -> "_Run":
+    from headrace.rebuilding.replay import rebuild as rebuild_here
     from headrace.rebuilding.replay import rebuild_together
+
+    if wanted is not None:
+        return _one_by_one(partial(rebuild_here, app_path, wanted=wanted, **choices))
 
     def run(names: list[str], *, quiet: bool) -> "_Outcomes":
         several = len(set(names)) > 1
@@ -288,30 +346,33 @@ def _here(app_path: str, choices: dict[str, Any]) -> "_Run":
 
 def _with_spark(
     app_path: str,
-    start: str,
     choices: dict[str, Any],
     session: Mapping[str, Any] | None = None,
+    wanted: "Wanted | None" = None,
 ) -> "_Run":
     from headrace.spark.rebuild import rebuild as rebuild_with_spark
     from headrace.spark.session import open_session
 
-    begin: Literal["zero", "offsets"] = "offsets" if start == "offsets" else "zero"
+    def run(names: list[str], *, quiet: bool) -> "_Outcomes":
+        spark = open_session(**(session or {}))
+        one = partial(rebuild_with_spark, app_path, spark=spark, wanted=wanted, **choices)
+        try:
+            return _one_by_one(one)(names, quiet=quiet)
+        finally:
+            spark.stop()
 
+    return run
+
+
+def _one_by_one(rebuilding: "Callable[..., Coroutine[Any, Any, RebuildReport]]") -> "_Run":
     def run(names: list[str], *, quiet: bool) -> "_Outcomes":
         told = None if quiet else _announce
         outcomes: dict[str, RebuildReport | Exception] = {}
-        spark = open_session(**(session or {}))
-        try:
-            for name in dict.fromkeys(names):
-                rebuilding = rebuild_with_spark(
-                    app_path, name, spark=spark, start=begin, report=told, **choices
-                )
-                try:
-                    outcomes[name] = asyncio.run(rebuilding)
-                except Exception as error:  # noqa: BLE001 - whatever it is, the others go on
-                    outcomes[name] = error
-        finally:
-            spark.stop()
+        for name in dict.fromkeys(names):
+            try:
+                outcomes[name] = asyncio.run(rebuilding(name, report=told))
+            except Exception as error:  # noqa: BLE001 - whatever it is, the others go on
+                outcomes[name] = error
         return outcomes
 
     return run
@@ -343,6 +404,9 @@ def _show(report: "RebuildReport", *, json: bool) -> None:
         f"projection {report.projection}: {report.events:,} events folded into {report.rows:,} rows"
         f" ({report.events_per_second:,.0f} events/s), {report.caught_up:,} messages caught up"
     )
+    if report.keys is not None:
+        differed = "" if report.mended is None else f", {report.mended:,} of which were different"
+        typer.echo(f"folded {report.keys:,} keys anew{differed}")
     if report.compared is not None:
         typer.echo(
             f"compared {report.compared:,} rows with the live table: {report.mismatches} differ"

@@ -1,30 +1,35 @@
 """
 A rebuild's shadow from its begin to its end, whichever engine fills it.
 
-    begin ──▶ filled by an engine ──▶ switch.bring_live ──▶ finish
+    begin (──▶ copy_live) ──▶ filled by an engine ──▶ switch.bring_live ──▶ finish
       └──▶ give_up: dropped; a rebuild that dies leaves it, and the next one drops or adopts it
 
 Sits between: an engine, and the generations of a projection. Must never know events.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import structlog
+from sqlalchemy import func, insert, literal, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from headrace._domain.stream import EventStream
 from headrace._projecting import generations
 from headrace._projecting.applying import MissingReader
+from headrace._projecting.contents import Target, read_offsets
 from headrace._projecting.projection import Projection
 from headrace._projecting.read_models import ReadModels
 from headrace.errors import ProjectionError, ProjectionNotFound
-from headrace.rebuilding.owner import is_gone, new_owner
+from headrace.rebuilding.owner import holds_copy, is_gone, new_owner
 from headrace.rebuilding.switch import Outcome, Shadow, release
 from headrace.serialization import Serializer
 from headrace.stores.engines import EngineLimits
 from headrace.stores.opening import open_event_store
+from headrace.stores.tables import projection_letters, projection_offsets, projection_versions
+from headrace.transports.base import QueueId
 
 __all__ = ["Building", "open_missing_reader", "open_read_models"]
 
@@ -47,27 +52,60 @@ class Building:
         self._read_models = read_models
         self._projection = projection
 
-    async def begin(self, *, take_over: bool, adopt: bool = False) -> Shadow:
+    async def begin(self, *, take_over: bool, adopt: bool = False, copying: bool = False) -> Shadow:
         """Takes a shadow to fill.
 
         Args:
             take_over: begin even if another rebuild seems to be running.
-            adopt: go on with what a rebuild that has died had built, where its columns fit.
+            adopt: go on with what a rebuild that has died had built, where its columns fit and all
+                of it was folded.
+            copying: `copy_live` comes next.
 
         Raises:
             RebuildRunning: another rebuild of the projection is under way.
         """
-        name, owner = self._projection.name, new_owner()
+        name, owner = self._projection.name, new_owner(copying=copying)
         state = await self._read_models.state(name)
         other, unfinished = state.rebuild_owner, state.rebuild_generation
         if unfinished is not None and other is not None and (take_over or is_gone(other)):
-            if adopt and await self._adopt(unfinished, other, owner):
+            going_on = adopt and not holds_copy(other)
+            if going_on and await self._adopt(unfinished, other, owner):
                 _log.info("an unfinished rebuild goes on", projection=name, generation=unfinished)
                 return Shadow(projection=self._projection, generation=unfinished, owner=owner)
             _log.warning("an unfinished rebuild is cleared away", projection=name, owner=other)
             await self._read_models.abandon_shadow(name, unfinished, other)
         generation = await self._read_models.begin_shadow(self._projection, owner)
         return Shadow(projection=self._projection, generation=generation, owner=owner)
+
+    async def copy_live(self, shadow: Shadow) -> dict[QueueId, int]:
+        """Fills a shadow with the live rows, versions and offsets, and returns those.
+
+        Raises:
+            ProjectionError: the live rows have other fields, or wait for parked events, which lie
+                before the offsets; or the shadow is no longer this owner's.
+        """
+        name, letters = self._projection.name, projection_letters.c
+        async with self._read_models.begin() as connection:
+            state = await self.check_owner(connection, shadow)
+            parked = await connection.scalar(
+                select(func.count()).where(
+                    letters.name == name, letters.generation == state.generation
+                )
+            )
+            if parked:
+                raise ProjectionError(
+                    f"projection {name}: {parked} aggregates are parked; take them up with"
+                    f" `headrace projection retry {name}` or skip, or start from zero"
+                )
+            if state.fingerprint != self._projection.shape.fingerprint:
+                raise ProjectionError(
+                    f"projection {name}: the live rows have other fields than"
+                    f" {self._projection.row.__name__} and cannot be built upon; start from zero"
+                )
+            live = self._read_models.target(self._projection, state.generation)
+            copy = self._read_models.target(self._projection, shadow.generation)
+            await _copy(connection, live, copy)
+            return await read_offsets(connection, name, shadow.generation)
 
     async def give_up(self, shadow: Shadow) -> None:
         """Drops a shadow whose rebuild has failed; never raises."""
@@ -77,6 +115,15 @@ class Building:
             )
         except Exception:  # noqa: BLE001 - the error that ended the rebuild matters more
             _log.exception("a shadow could not be dropped; the next rebuild does it")
+
+    @asynccontextmanager
+    async def given_up_on_failure(self, shadow: Shadow) -> AsyncIterator[None]:
+        """Drops the shadow if what is done within fails, or is cancelled."""
+        try:
+            yield
+        except BaseException:
+            await asyncio.shield(self.give_up(shadow))
+            raise
 
     async def finish(self, shadow: Shadow, outcome: Outcome) -> None:
         """Drops what nobody needs after a switch; ends a rebuild that keeps its table."""
@@ -108,6 +155,19 @@ class Building:
                 f" that {shadow.owner} builds; run the rebuild again"
             )
         return state
+
+
+async def _copy(connection: AsyncConnection, source: Target[Any], copy: Target[Any]) -> None:
+    """Copies a generation into another, inside the database."""
+    names = [column.name for column in source.table.columns]
+    await connection.execute(insert(copy.table).from_select(names, select(source.table)))
+    for table in (projection_versions, projection_offsets):
+        kept = [column for column in table.columns if column.name != "generation"]
+        rows = select(literal(copy.generation), *kept).where(
+            table.c.name == source.projection.name, table.c.generation == source.generation
+        )
+        into = ["generation", *(column.name for column in kept)]
+        await connection.execute(insert(table).from_select(into, rows))
 
 
 @asynccontextmanager

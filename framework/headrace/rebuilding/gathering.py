@@ -18,6 +18,7 @@ from sqlalchemy import Connection
 
 from headrace._projecting.applying import MissingReader, fill_gap
 from headrace._projecting.contents import (
+    Target,
     begin_at,
     find_rows,
     find_versions,
@@ -30,12 +31,12 @@ from headrace._projecting.statements import copy_into
 from headrace._projecting.tables import values_of
 from headrace.errors import ProjectionError
 from headrace.rebuilding.decoding import Told, tell
-from headrace.rebuilding.memory import remember
+from headrace.rebuilding.memory import Memory, remember
 from headrace.rebuilding.switch import Shadow
 from headrace.stores.tables import projection_versions
 from headrace.transports.base import QueueId
 
-__all__ = ["KEPT_MAX", "Gathering"]
+__all__ = ["KEPT_MAX", "Gathering", "take_filling"]
 
 R = TypeVar("R", bound=BaseModel)
 T = TypeVar("T")
@@ -92,11 +93,7 @@ class Gathering(Generic[R]):
         memory = self._memory
         if not self._complete:
             await self._learn(told)
-        place, gap = memory.take(told)
-        while gap is not None:
-            late = await fill_gap(self._target, told[place][0], gap, self._missing)
-            memory.take([tell(stream, self._target.projection.reacts_to) for stream in late])
-            place, gap = memory.take(told, place)
+        await take_filling(memory, told, self._target, self._missing)
         if not self._complete:
             await self._learn_rows(told)
         memory.fold()
@@ -180,6 +177,24 @@ class Gathering(Generic[R]):
                 partial(find_rows, target=self._target, keys=unknown)
             )
             self._memory.learn_rows(dict.fromkeys(unknown) | found)
+
+
+async def take_filling(
+    memory: Memory[R], told: Sequence[Told], target: Target[R], missing: MissingReader
+) -> int:
+    """Takes streams into memory, each gap filled first; returns how many streams filled gaps.
+
+    Raises:
+        ProjectionError: an event cannot be folded, or a gap cannot be filled.
+    """
+    filled = 0
+    place, gap = memory.take(told)
+    while gap is not None:
+        late = await fill_gap(target, told[place][0], gap, missing)
+        memory.take([tell(stream, target.projection.reacts_to) for stream in late])
+        filled += len(late)
+        place, gap = memory.take(told, place)
+    return filled
 
 
 def _portions(values: Mapping[str, T], size: int) -> Iterator[dict[str, T]]:

@@ -10,16 +10,28 @@ import socket
 
 from headrace._runtime.ids import new_id
 
-__all__ = ["is_gone", "new_owner"]
+__all__ = ["holds_copy", "is_gone", "new_owner"]
 
 # The database keeps 64 characters: room for the process number and the random part.
 _HOST_CHARACTERS_MAX = 32
 _RANDOM_CHARACTERS = 12
+# What a rebuild that begins with a copy of the live rows has at the end of its name.
+_COPY = "/copy"
 
 
-def new_owner() -> str:
-    """Returns a name that is unique to one rebuild of this process."""
-    return f"{_host()}/{os.getpid()}/{new_id()[-_RANDOM_CHARACTERS:]}"
+def new_owner(*, copying: bool = False) -> str:
+    """Returns a name that is unique to one rebuild of this process.
+
+    Args:
+        copying: the rebuild begins with a copy of the live rows.
+    """
+    name = f"{_host()}/{os.getpid()}/{new_id()[-_RANDOM_CHARACTERS:]}"
+    return name + _COPY if copying else name
+
+
+def holds_copy(owner: str) -> bool:
+    """Whether what an owner has built may hold rows that were copied, and not folded."""
+    return owner.endswith(_COPY)
 
 
 def is_gone(owner: str) -> bool:

@@ -89,6 +89,15 @@ class Part:
         """Says what it does next."""
         self._phases.begin(phase)
 
+    async def copy_live(self) -> None:
+        """Begins with the live rows, as they are.
+
+        Raises:
+            ProjectionError: as `Building.copy_live`.
+        """
+        self._phases.begin("base")
+        await self._building.copy_live(self._shadow)
+
     async def stand(
         self, ranges: Mapping[QueueId, tuple[int, int]], *, messages_max: int, kept_max: int
     ) -> None:
@@ -100,13 +109,19 @@ class Part:
             kept_max: rows, and versions, that memory holds.
 
         Raises:
-            ProjectionError: a queue begins behind where it stands.
+            ProjectionError: a queue begins behind where it stands, or ends before.
         """
         offsets = await self._read_models.offsets(self.name, self._shadow.generation)
         self._start = {queue: offsets.get(queue, 0) for queue in ranges}
         self._next = dict(self._start)
         self._end = {queue: last for queue, (_, last) in ranges.items()}
-        for queue, (first, _) in ranges.items():
+        for queue, (first, last) in ranges.items():
+            if last < self._start[queue]:
+                raise ProjectionError(
+                    f"projection {self.name}: {queue[0]}/{queue[1]} ends at offset {last}, before"
+                    f" {self._start[queue]}, where the rows stand that are to be built upon; if the"
+                    " topic was made anew, start from zero"
+                )
             if first > self._start[queue]:
                 raise ProjectionError(
                     f"projection {self.name}: {queue[0]}/{queue[1]} begins at offset {first}, so"

@@ -10,10 +10,10 @@ Sits between: the command line and the parts of this package. Must never know Sp
 """
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, contextmanager
 from functools import partial
-from typing import Any, Final, Required, TypedDict, Unpack
+from typing import Any, Final, Literal, Required, TypedDict, Unpack
 
 from headrace._eventing.publisher import event_topic
 from headrace._projecting.projection import Projection
@@ -23,8 +23,10 @@ from headrace.app import load_app
 from headrace.rebuilding.building import Building, open_missing_reader, open_read_models
 from headrace.rebuilding.decoding import Decoder, Undecodable, context_read
 from headrace.rebuilding.gathering import KEPT_MAX
+from headrace.rebuilding.mending import Mending, Refolded, Wanted
 from headrace.rebuilding.part import Part
 from headrace.rebuilding.phases import Phases, Progress
+from headrace.rebuilding.refolding import refold
 from headrace.rebuilding.report import RebuildReport
 from headrace.rebuilding.switch import Means
 from headrace.rebuilding.topic import EventTopic, Portion
@@ -53,6 +55,7 @@ class Choices(TypedDict, total=False):
     broker: Required[str]
     read_models_url: Required[str]
     event_store_url: str | None
+    start: Literal["zero", "offsets"]
     verify: bool
     switch: bool
     take_over: bool
@@ -65,6 +68,7 @@ async def rebuild(
     app: str,
     projection_name: str,
     *,
+    wanted: Wanted | None = None,
     report: Progress | None = None,
     **choices: Unpack[Choices],
 ) -> RebuildReport:
@@ -73,6 +77,7 @@ async def rebuild(
     Args:
         app: the application's import path, such as `samples.bank:app`.
         projection_name: which of its projections.
+        wanted: fold these rows alone, from zero, among live rows that stay as they are.
         report: called at the start of each phase.
         choices: as `rebuild_together` takes them.
 
@@ -85,6 +90,8 @@ async def rebuild(
         ProjectionError: the events cannot be read or folded, or versions are missing; nothing that
             anybody reads was changed.
     """
+    if wanted is not None:
+        return await _mend(app, projection_name, wanted, report=report, **choices)
     told = None if report is None else lambda _, phase, ahead: report(phase, ahead)
     outcomes = await rebuild_together(app, [projection_name], report=told, **choices)
     outcome = outcomes[projection_name]
@@ -100,6 +107,7 @@ async def rebuild_together(  # noqa: PLR0913 - one argument per choice of the co
     broker: str,
     read_models_url: str,
     event_store_url: str | None = None,
+    start: Literal["zero", "offsets"] = "zero",
     verify: bool = True,
     switch: bool = True,
     take_over: bool = False,
@@ -119,6 +127,8 @@ async def rebuild_together(  # noqa: PLR0913 - one argument per choice of the co
         broker: `host:port`.
         read_models_url: where the projections' tables are.
         event_store_url: fills gaps of the event topic; without it a gap is an error.
+        start: "zero" folds the whole topic; "offsets" folds what came since onto a copy of the live
+            rows, as they are.
         verify: compare row for row with the live generation, at equal offsets, before switching.
         switch: make the result live if nothing speaks against it.
         take_over: begin even if another rebuild seems to be running; its result is gone on with.
@@ -152,11 +162,12 @@ async def rebuild_together(  # noqa: PLR0913 - one argument per choice of the co
                 read_models = await opened.enter_async_context(
                     open_read_models(read_models_url, projection)
                 )
-                parts.append(await _begin(read_models, projection, means, phases, take_over))
+                begin = partial(_begin, take_over=take_over, copying=start == "offsets")
+                parts.append(await begin(read_models, projection, means, phases))
             except Exception as error:  # noqa: BLE001 - whatever it is, the others go on
                 outcomes[projection.name] = error
         with _rarely_collecting():
-            await _replay(topic, parts, serializer, messages_max)
+            await _replay(topic, _going_on(parts), serializer, messages_max)
         for part in _going_on(parts):
             async with part.attempt():
                 await part.bring_live(verify=verify, switch=switch)
@@ -167,16 +178,70 @@ async def rebuild_together(  # noqa: PLR0913 - one argument per choice of the co
     return {projection.name: outcomes[projection.name] for projection in projections}
 
 
+async def _mend(  # noqa: PLR0913 - one argument per choice
+    app: str,
+    projection_name: str,
+    wanted: Wanted,
+    *,
+    broker: str,
+    read_models_url: str,
+    event_store_url: str | None = None,
+    start: Literal["zero", "offsets"] = "zero",
+    verify: bool = True,
+    switch: bool = True,
+    take_over: bool = False,
+    live_wait_ms: int = _LIVE_WAIT_MS,
+    messages_max: int = _MESSAGES_MAX,
+    report: Progress | None = None,
+    clock: Clock | None = None,
+) -> RebuildReport:
+    """Folds some rows anew; rows in memory are written at once, whatever `messages_max` is."""
+    assert start == "zero", "rows that are folded anew begin with their first event"
+    application = load_app(app)
+    projection, serializer = application.projection(projection_name), application.serializer
+    portion_max = min(messages_max, _PORTION_MAX)
+    topic = EventTopic(broker, event_topic(application.name), messages_max=portion_max)
+    store_url = None if event_store_url == "memory://" else event_store_url
+    async with (
+        open_missing_reader(store_url, serializer) as missing,
+        open_read_models(read_models_url, projection) as read_models,
+    ):
+        target = read_models.target(projection, 0)
+
+        async def fold(keys: frozenset[str], ends: Mapping[QueueId, int]) -> Refolded:
+            with _rarely_collecting():
+                return await refold(topic, target, serializer, missing, keys=keys, ends=ends)
+
+        mending = Mending(
+            projection=projection,
+            read_models=read_models,
+            topic=topic,
+            means=Means(
+                feed=topic.read, serializer=serializer, missing=missing, live_wait_ms=live_wait_ms
+            ),
+            refold=fold,
+            phases=Phases(clock or SystemClock(), report),
+        )
+        return await mending.run(wanted, verify=verify, switch=switch, take_over=take_over)
+
+
 async def _begin(
     read_models: ReadModels,
     projection: Projection[Any],
     means: Means,
     phases: Phases,
+    *,
     take_over: bool,
+    copying: bool,
 ) -> Part:
     phases.begin("begin")
-    shadow = await Building(read_models, projection).begin(take_over=take_over, adopt=True)
-    return Part(read_models, shadow, means, phases)
+    building = Building(read_models, projection)
+    shadow = await building.begin(take_over=take_over, adopt=not copying, copying=copying)
+    part = Part(read_models, shadow, means, phases)
+    if copying:
+        async with part.attempt():
+            await part.copy_live()
+    return part
 
 
 async def _replay(

@@ -21,7 +21,7 @@ class RebuildReport:
         projection: its name.
         generation: the shadow's number; its table is `table`.
         table: where the rows are.
-        start: "zero" or "offsets".
+        start: "zero" or "offsets"; "keys" or "time" where some rows were folded anew.
         start_offsets: where reading began, by `topic/queue`.
         end_offsets: where Spark's reading ended.
         caught_up_offsets: where the shadow stood when it was compared and switched.
@@ -34,8 +34,10 @@ class RebuildReport:
         duplicates: streams that stood in the topic before and were skipped.
         gaps: aggregates of which a later version stood before an earlier one.
         filled: streams that were missing in the topic and came from the event store.
+        keys: of the rows that were folded anew; None: all.
+        mended: how many of those differ from the live ones; None if nothing was compared.
         compared: rows compared; None if nothing was compared.
-        mismatches: how many of them differ from the live generation's.
+        mismatches: how many of them differ from the live generation's, though they should not.
         differences: the first of them, as (key, live row, rebuilt row).
         switched: whether the shadow is live now.
         reason: why not compared or not switched; empty otherwise.
@@ -58,6 +60,8 @@ class RebuildReport:
     duplicates: int = 0
     gaps: int = 0
     filled: int = 0
+    keys: int | None = None
+    mended: int | None = None
     compared: int | None = None
     mismatches: int = 0
     differences: tuple[tuple[str, Any, Any], ...] = ()

@@ -9,7 +9,7 @@ While the lock is held the live runner waits, so both stand still: what is compa
 switched. Sits between: `rebuild` and the generations of a projection. Must never know Spark.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -53,6 +53,7 @@ class Outcome:
     caught_up: int = 0
     offsets: Mapping[QueueId, int]
     compared: int | None = None
+    mended: int | None = None
     mismatches: int = 0
     differences: tuple[tuple[str, Any, Any], ...] = ()
     switched: bool = False
@@ -85,11 +86,25 @@ class Advanced:
 
 
 async def bring_live(
-    read_models: ReadModels, shadow: Shadow, means: Means, *, verify: bool, switch: bool
+    read_models: ReadModels,
+    shadow: Shadow,
+    means: Means,
+    *,
+    verify: bool,
+    switch: bool,
+    mended: Collection[str] | None = None,
 ) -> Outcome:
     """Brings a shadow level with the live generation, compares them, and switches if all is well.
 
     Whatever keeps it from switching, short of an error, leaves the shadow's table in place.
+
+    Args:
+        read_models: where both are.
+        shadow: filled, and this owner's.
+        means: of catching up.
+        verify: compare before switching.
+        switch: make the shadow live if nothing speaks against it.
+        mended: keys whose rows may differ; None: none may.
 
     Raises:
         ProjectionError: the shadow is no longer this owner's, or cannot catch up.
@@ -112,7 +127,7 @@ async def bring_live(
                 continue
             outcome = Outcome(caught_up=caught_up, offsets=ours)
             if must_be_level:
-                outcome = await _compare(read_models, shadow, state.generation, outcome)
+                outcome = await _compare(read_models, shadow, state.generation, outcome, mended)
             elif verify:
                 outcome = replace(
                     outcome, reason="the live generation has other columns: nothing was compared"
@@ -190,8 +205,16 @@ async def _wait_for_live(read_models: ReadModels, shadow: Shadow, means: Means) 
     return ""
 
 
-async def _compare(read_models: ReadModels, shadow: Shadow, live: int, outcome: Outcome) -> Outcome:
-    found = await compare(read_models, shadow.projection, live, shadow.generation)
+async def _compare(
+    read_models: ReadModels,
+    shadow: Shadow,
+    live: int,
+    outcome: Outcome,
+    mended: Collection[str] | None,
+) -> Outcome:
+    found = await compare(
+        read_models, shadow.projection, live, shadow.generation, expected=mended or ()
+    )
     reason = ""
     if found.mismatches:
         table = read_models.table_for(shadow.projection, shadow.generation).name
@@ -202,6 +225,7 @@ async def _compare(read_models: ReadModels, shadow: Shadow, live: int, outcome: 
     return replace(
         outcome,
         compared=found.rows,
+        mended=None if mended is None else found.expected,
         mismatches=found.mismatches,
         differences=tuple((one.key, _values(one.a), _values(one.b)) for one in found.differences),
         reason=reason,

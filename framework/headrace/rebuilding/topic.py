@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
+    Callable,
     Generator,
     Iterator,
     Mapping,
@@ -22,8 +23,12 @@ from headrace.transports.base import Incoming, QueueId
 from headrace_mq.client.blocking import BlockingReader
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.message import QueueRef
+from headrace_mq.protocol.batch import BatchHeader, Columns
 
-__all__ = ["EventTopic", "Portion", "versions_before"]
+__all__ = ["EventTopic", "Portion", "ReadBatches", "versions_before"]
+
+# Yields a broker's batches of a queue between two offsets, each with its range that lies inside.
+ReadBatches = Callable[[str, QueueRef, int, int], Iterator[tuple[BatchHeader, Columns, int, int]]]
 
 
 class Portion(NamedTuple):
@@ -46,12 +51,16 @@ class EventTopic:
         broker: `host:port`.
         topic: its name.
         messages_max: how many messages `read` yields at a time.
+        read: reads batches; one connection for each range by default.
     """
 
-    def __init__(self, broker: str, topic: str, *, messages_max: int) -> None:
+    def __init__(
+        self, broker: str, topic: str, *, messages_max: int, read: ReadBatches | None = None
+    ) -> None:
         self._broker = broker
         self._topic = topic
         self._messages_max = messages_max
+        self._read = read or _read
 
     async def ranges(self) -> dict[QueueId, tuple[int, int]]:
         """Returns the first offset held and the next readable one of every queue.
@@ -88,13 +97,41 @@ class EventTopic:
         finally:
             await asyncio.to_thread(messages.close)
 
-    async def bodies(self, queue: QueueId, start: int, end: int) -> AsyncGenerator[Portion]:
+    async def offsets_at(self, time_ms: int) -> dict[QueueId, int]:
+        """Returns per queue the first offset that was stored at a time or later.
+
+        Args:
+            time_ms: milliseconds since 1970 UTC, by the broker's clock.
+
+        Raises:
+            ProjectionError: the broker is away, or has no such topic.
+        """
+
+        def ask() -> dict[QueueId, int]:
+            with BlockingReader(self._broker) as reader:
+                found = reader.offsets_at([self._topic], time_ms)
+            return {(queue.topic, queue.queue_id): offset for queue, offset in found.items()}
+
+        try:
+            return await asyncio.to_thread(ask)
+        except MessageQueueError as error:
+            raise ProjectionError(f"topic {self._topic}: {error}") from error
+
+    async def bodies(
+        self, queue: QueueId, start: int, end: int, *, keys: frozenset[str] | None = None
+    ) -> AsyncGenerator[Portion]:
         """Yields what `read` yields, as columns; reads the next ones meanwhile.
+
+        Args:
+            queue: which queue.
+            start: the first offset.
+            end: the offset behind the last one.
+            keys: of the messages that are wanted; None: all of them.
 
         Raises:
             ProjectionError: as `read`.
         """
-        portions = self._portions(queue, start, end)
+        portions = self._portions(queue, start, end, keys)
 
         def read_on() -> asyncio.Future[Portion | None]:
             return asyncio.ensure_future(asyncio.to_thread(next, portions, None))
@@ -112,31 +149,45 @@ class EventTopic:
             await asyncio.gather(following, return_exceptions=True)
             await asyncio.to_thread(portions.close)
 
-    def _portions(self, queue: QueueId, start: int, end: int) -> Generator[Portion]:
+    def _portions(
+        self, queue: QueueId, start: int, end: int, keys: frozenset[str] | None
+    ) -> Generator[Portion]:
         offsets: list[int] = []
         bodies: list[bytes] = []
-        with BlockingReader(self._broker) as reader:
-            for header, columns, first, last in reader.read(QueueRef(*queue), start, end):
+        for header, columns, first, last in self._read(self._broker, QueueRef(*queue), start, end):
+            if keys is None:
                 offsets += range(header.base_offset + first, header.base_offset + last)
                 bodies += columns.bodies[first:last]
-                while len(bodies) >= self._messages_max:
-                    yield Portion(offsets[: self._messages_max], bodies[: self._messages_max])
-                    del offsets[: self._messages_max], bodies[: self._messages_max]
+            else:
+                # A batch whose messages have no keys has no column of them.
+                named = columns.keys or [""] * header.count
+                found = [at for at in range(first, last) if named[at] in keys]
+                offsets += [header.base_offset + at for at in found]
+                bodies += [columns.bodies[at] for at in found]
+            while len(bodies) >= self._messages_max:
+                yield Portion(offsets[: self._messages_max], bodies[: self._messages_max])
+                del offsets[: self._messages_max], bodies[: self._messages_max]
         if bodies:
             yield Portion(offsets, bodies)
 
     def _messages(self, queue: QueueId, start: int, end: int) -> Generator[Incoming]:
-        with BlockingReader(self._broker) as reader:
-            for header, columns, first, last in reader.read(QueueRef(*queue), start, end):
-                for index in range(first, last):
-                    yield Incoming(
-                        queue=queue,
-                        offset=header.base_offset + index,
-                        key=columns.keys[index] if columns.keys else "",
-                        tag=columns.tags[index] if columns.tags else "",
-                        headers=columns.headers[index] if columns.headers else {},
-                        body=columns.bodies[index],
-                    )
+        for header, columns, first, last in self._read(self._broker, QueueRef(*queue), start, end):
+            for index in range(first, last):
+                yield Incoming(
+                    queue=queue,
+                    offset=header.base_offset + index,
+                    key=columns.keys[index] if columns.keys else "",
+                    tag=columns.tags[index] if columns.tags else "",
+                    headers=columns.headers[index] if columns.headers else {},
+                    body=columns.bodies[index],
+                )
+
+
+def _read(
+    broker: str, queue: QueueRef, start: int, end: int
+) -> Iterator[tuple[BatchHeader, Columns, int, int]]:
+    with BlockingReader(broker) as reader:
+        yield from reader.read(queue, start, end)
 
 
 async def versions_before(

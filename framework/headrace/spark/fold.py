@@ -22,7 +22,9 @@ import pyarrow as pa
 
 from headrace._domain.stream import EventStream
 from headrace._projecting.folding import Touch, find_touches, fold, fold_streams
+from headrace._projecting.narrowing import narrowed
 from headrace._projecting.projection import Projection
+from headrace.app import App
 from headrace.errors import ProjectionError, SerializationError, UnknownMessageType
 from headrace.rebuilding.topic import Portion
 from headrace.serialization import JsonSerializer
@@ -50,6 +52,7 @@ __all__ = [
     "find_in_store",
     "fold_aggregates",
     "fold_keys",
+    "projection_of",
     "read_messages",
     "read_portions",
     "read_slices",
@@ -146,7 +149,7 @@ class _Work:
 
     def __init__(self, plan: FoldPlan) -> None:
         app = load_application(plan.app, plan.folder)
-        self.projection: Projection[Any] = app.projection(plan.projection)
+        self.projection = projection_of(app, plan)
         self.serializer = app.serializer
         self.codec: RowCodec[Any] = RowCodec(self.projection)
         self._plan = plan
@@ -169,6 +172,12 @@ class _Work:
                 f"the event message at {topic}/{message.place.queue} offset {message.place.offset}"
                 f" (aggregate {message.key}) does not decode: {error}"
             ) from error
+
+
+def projection_of(application: App, plan: FoldPlan) -> Projection[Any]:
+    """Returns the projection that a plan folds: for all of its keys, or for those it names."""
+    whole: Projection[Any] = application.projection(plan.projection)
+    return whole if plan.only is None else narrowed(whole, plan.only)
 
 
 def read_messages(

@@ -17,28 +17,15 @@ from headrace._projecting.contents import Target, write_offsets, write_rows, wri
 from headrace.spark.fold import BASE, RECORD_ARROW_SCHEMA, VERSION, Record, records_to_arrow
 from headrace.spark.job import Folded
 from headrace.spark.rows import RowCodec
-from headrace.stores.tables import projection_offsets, projection_versions
+from headrace.stores.tables import projection_versions
 from headrace.transports.base import QueueId
 
-__all__ = ["copy_generation", "load_fresh", "load_onto", "read_base"]
+__all__ = ["load_fresh", "load_onto", "read_base"]
 
 T = TypeVar("T")
 
 # Rows handed to the database at once: large enough that its round trips vanish.
 _CHUNK_ROWS: Final = 10_000
-
-
-async def copy_generation(
-    connection: AsyncConnection, source: Target[Any], copy: Target[Any]
-) -> None:
-    """Copies a generation's rows, versions and offsets into another, inside the database."""
-    names = [column.name for column in source.table.columns]
-    await connection.execute(insert(copy.table).from_select(names, select(source.table)))
-    for table in (projection_versions, projection_offsets):
-        kept = [column for column in table.columns if column.name != "generation"]
-        rows = select(literal(copy.generation), *kept).where(_of(table, source))
-        into = ["generation", *(column.name for column in kept)]
-        await connection.execute(insert(table).from_select(into, rows))
 
 
 async def read_base(

@@ -29,6 +29,7 @@ class FoldPlan:
         event_store: URL of the store that fills gaps; None: a gap fails the rebuild.
         slices: what to read; an executor is given places in this list.
         archive: files that hold a part of it; the rest comes from the broker.
+        only: keys of the rows that are wanted; None: all.
     """
 
     app: str
@@ -38,6 +39,7 @@ class FoldPlan:
     event_store: str | None
     slices: tuple[QueueSlice, ...]
     archive: tuple[ArchiveFile, ...] = ()
+    only: frozenset[str] | None = None
 
 
 def load_application(path: str, folder: str) -> App:

@@ -14,36 +14,40 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
+import pyarrow as pa
 import structlog
 from pyspark.sql import SparkSession
 
 from headrace._eventing.publisher import event_topic
-from headrace._projecting.contents import Target, read_offsets
+from headrace._projecting.contents import Target
 from headrace._projecting.projection import Projection
 from headrace._projecting.read_models import ReadModels
 from headrace._runtime.clock import Clock, SystemClock
 from headrace.app import load_app
 from headrace.errors import ProjectionError
 from headrace.rebuilding.building import Building, open_missing_reader, open_read_models
+from headrace.rebuilding.mending import Mending, Refolded, Wanted
+from headrace.rebuilding.owner import new_owner
 from headrace.rebuilding.phases import Phases, Progress
 from headrace.rebuilding.report import RebuildReport
 from headrace.rebuilding.switch import Means, Outcome, Shadow, bring_live
+from headrace.rebuilding.topic import EventTopic
 from headrace.spark.archive import archived_in, files_of, held_with
 from headrace.spark.job import Folded, run_fold
-from headrace.spark.loading import copy_generation, load_fresh, load_onto, read_base
+from headrace.spark.loading import load_fresh, load_onto, read_base
 from headrace.spark.native import NativeFold, plan_native
 from headrace.spark.plan import FoldPlan, module_folder
 from headrace.spark.rows import RowCodec
-from headrace.spark.session import local_session
-from headrace.transports.base import Incoming, QueueId
+from headrace.spark.session import opened_session
+from headrace.transports.base import QueueId
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.message import QueueRef
-from headrace_mq.spark.offsets import QueueSlice, plan_slices
-from headrace_mq.spark.reader import fetch_ranges, read_columns
+from headrace_mq.protocol.bodies import QueueRange
+from headrace_mq.spark.offsets import Bound, QueueSlice, plan_slices
+from headrace_mq.spark.reader import Part, fetch_ranges, read_columns
 
 __all__ = ["rebuild"]
 
@@ -58,6 +62,8 @@ _CATCH_UP_MESSAGES: Final = 1_000
 _NATIVE_MESSAGES_MIN: Final = 200_000
 # A cancelled Spark job ends within a task's next batch; longer is not waited for.
 _CANCEL_GRACE_MS: Final = 30_000
+# Rows that are decoded together.
+_ROWS_MAX: Final = 10_000
 
 _log = structlog.get_logger(__name__)
 
@@ -71,6 +77,7 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
     event_store_url: str | None = None,
     spark: SparkSession | None = None,
     start: Literal["zero", "offsets"] = "zero",
+    wanted: Wanted | None = None,
     export: str | Path | None = None,
     verify: bool = True,
     switch: bool = True,
@@ -90,6 +97,7 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
         spark: a session of any kind; None starts a local one for this rebuild.
         start: "zero" folds the whole topic; "offsets" folds what came since onto a copy of the
             live rows, as they are.
+        wanted: fold these rows alone, from zero, among live rows that stay as they are.
         export: a folder of exported events; what it holds is read from there, the rest from the
             broker. Executors have to see it under the same path.
         verify: compare row for row with the live generation, at equal offsets, before switching.
@@ -109,13 +117,45 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
             changed.
         ExtraMissing: a local session is wanted and Java is missing.
     """
-    application = load_app(app)
-    projection = application.projection(projection_name)
-    serializer = application.serializer
-    store_url = None if event_store_url == "memory://" else event_store_url
     phases = Phases(clock or SystemClock(), report)
+    opened = _opened(
+        app,
+        projection_name,
+        spark=spark,
+        phases=phases,
+        live_wait_ms=live_wait_ms,
+        export=export,
+        urls=(broker, read_models_url, event_store_url),
+    )
+    async with opened as work:
+        if wanted is not None:
+            return await work.mend(wanted, verify=verify, switch=switch, take_over=take_over)
+        phases.begin("begin")
+        shadow = await work.building.begin(take_over=take_over, copying=start == "offsets")
+        async with work.building.given_up_on_failure(shadow):
+            return await work.build(shadow, start=start, verify=verify, switch=switch)
+
+
+@asynccontextmanager
+async def _opened(
+    app: str,
+    projection_name: str,
+    *,
+    spark: SparkSession | None,
+    phases: Phases,
+    live_wait_ms: int,
+    export: str | Path | None,
+    urls: tuple[str, str, str | None],
+) -> "AsyncIterator[_Work]":
+    """Opens what a rebuild needs, and closes it; the URLs are of broker, read models, events."""
+    broker, read_models_url, event_store_url = urls
+    application = load_app(app)
+    projection, serializer = application.projection(projection_name), application.serializer
+    store_url = None if event_store_url == "memory://" else event_store_url
+    name = event_topic(application.name)
+    topic = EventTopic(broker, name, messages_max=_CATCH_UP_MESSAGES, read=_read)
     async with (
-        _session(spark, phases) as session,
+        opened_session(spark, starting=partial(phases.begin, "session")) as session,
         open_missing_reader(store_url, serializer) as missing,
         open_read_models(read_models_url, projection) as read_models,
     ):
@@ -126,32 +166,23 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
             broker=broker,
             event_store=store_url,
             slices=(),
-            archive=() if export is None else files_of(Path(export), event_topic(application.name)),
+            archive=() if export is None else files_of(Path(export), name),
         )
-        work = _Work(
+        yield _Work(
             session=session,
             plan=plan,
             projection=projection,
             # Rows of an aggregate each are folded where they are read, at two thirds of the cost.
             native=None if projection.keyed_by_aggregate else plan_native(serializer, projection),
-            topic=event_topic(application.name),
+            topic=topic,
+            topic_name=name,
             read_models=read_models,
             building=Building(read_models, projection),
             means=Means(
-                feed=partial(_feed, broker),
-                serializer=serializer,
-                missing=missing,
-                live_wait_ms=live_wait_ms,
+                feed=topic.read, serializer=serializer, missing=missing, live_wait_ms=live_wait_ms
             ),
             phases=phases,
         )
-        phases.begin("begin")
-        shadow = await work.building.begin(take_over=take_over)
-        try:
-            return await work.build(shadow, start=start, verify=verify, switch=switch)
-        except BaseException:
-            await asyncio.shield(work.building.give_up(shadow))
-            raise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +193,8 @@ class _Work:
     plan: FoldPlan
     projection: Projection[Any]
     native: NativeFold | None
-    topic: str
+    topic: EventTopic
+    topic_name: str
     read_models: ReadModels
     building: Building
     means: Means
@@ -176,25 +208,15 @@ class _Work:
         begin: dict[QueueId, int] = {}
         if start == "offsets":
             self.phases.begin("base")
-            begin = await self._copy_live(shadow)
+            begin = await self.building.copy_live(shadow)
             async with self.read_models.snapshot() as connection:
                 base = await read_base(connection, self._target(shadow), codec)
         slices = await self._capture(begin)
         ahead = sum(piece.records for piece in slices)
         self.phases.begin("fold", ahead)
+        native = self.native if ahead >= _NATIVE_MESSAGES_MIN else None
         plan = replace(self.plan, slices=tuple(slices))
-        folded = await _in_thread(
-            self.session,
-            shadow.owner,
-            partial(
-                run_fold,
-                self.session,
-                plan,
-                keyed_by_aggregate=self.projection.keyed_by_aggregate,
-                base=base,
-                native=self.native if ahead >= _NATIVE_MESSAGES_MIN else None,
-            ),
-        )
+        folded = await self._fold(plan, shadow.owner, base=base, native=native)
         end = {(piece.queue.topic, piece.queue.queue_id): piece.end for piece in slices}
         self.phases.begin("load", len(folded.rows))
         async with self.read_models.begin() as connection:
@@ -209,37 +231,76 @@ class _Work:
         self.phases.end()
         return self._report(shadow, start, slices, folded, outcome)
 
+    async def mend(
+        self, wanted: Wanted, *, verify: bool, switch: bool, take_over: bool
+    ) -> RebuildReport:
+        mending = Mending(
+            projection=self.projection,
+            read_models=self.read_models,
+            topic=self.topic,
+            means=self.means,
+            refold=self._refold,
+            phases=self.phases,
+            outside=("session",),
+        )
+        return await mending.run(wanted, verify=verify, switch=switch, take_over=take_over)
+
+    async def _refold(self, keys: frozenset[str], ends: Mapping[QueueId, int]) -> Refolded:
+        """Folds the events of keys from the first one to these offsets, exclusive."""
+        codec: RowCodec[Any] = RowCodec(self.projection)
+        held = await self._held()
+        for one in held:
+            if one.first > 0:
+                raise ProjectionError(
+                    f"projection {self.projection.name}: {one.topic}/{one.queue_id} begins at"
+                    f" offset {one.first}, and rows are folded anew from the first event on"
+                )
+        queues = [QueueRef(one.topic, one.queue_id) for one in held]
+        slices = self._plan(
+            held, ending={queue: ends.get((queue.topic, queue.queue_id), 0) for queue in queues}
+        )
+        # Of few rows the events are few: what they take in Python is less than compiling a query.
+        plan = replace(self.plan, slices=tuple(slices), only=keys)
+        folded = await self._fold(plan, new_owner(), base=None, native=None)
+        rows = [codec.row(row) for encoded in folded.row_chunks(_ROWS_MAX) for row in encoded]
+        return Refolded(
+            rows={getattr(row, self.projection.key): row for row in rows},
+            versions=folded.versions,
+            counts=folded.counts,
+            queues=folded.queues,
+        )
+
+    async def _fold(
+        self, plan: FoldPlan, tag: str, *, base: pa.Table | None, native: NativeFold | None
+    ) -> Folded:
+        keyed = self.projection.keyed_by_aggregate
+        fold = partial(
+            run_fold, self.session, plan, keyed_by_aggregate=keyed, base=base, native=native
+        )
+        return await _in_thread(self.session, tag, fold)
+
     def _target(self, shadow: Shadow) -> Target[Any]:
         return self.read_models.target(self.projection, shadow.generation)
-
-    async def _copy_live(self, shadow: Shadow) -> dict[QueueId, int]:
-        name = self.projection.name
-        parked = await self.read_models.parked(name)
-        if parked:
-            # Their events lie before the offsets, and nothing would fold them any more.
-            raise ProjectionError(
-                f"projection {name}: {parked} aggregates are parked; take them up with `headrace"
-                f" projection retry {name}` or skip, or start from zero"
-            )
-        async with self.read_models.begin() as connection:
-            state = await Building.check_owner(connection, shadow)
-            if state.fingerprint != self.projection.shape.fingerprint:
-                raise ProjectionError(
-                    f"projection {state.name}: the live rows have other fields than"
-                    f" {self.projection.row.__name__} and cannot be built upon; start from zero"
-                )
-            live = self.read_models.target(self.projection, state.generation)
-            await copy_generation(connection, live, self._target(shadow))
-            return await read_offsets(connection, state.name, shadow.generation)
 
     async def _capture(self, begin: Mapping[QueueId, int]) -> list[QueueSlice]:
         """Asks the broker, once, what there is to read."""
         self.phases.begin("capture")
         starting = {QueueRef(*queue): offset for queue, offset in begin.items()}
+        return self._plan(await self._held(), starting=starting)
+
+    async def _held(self) -> list[QueueRange]:
         try:
-            held = await asyncio.to_thread(fetch_ranges, self.plan.broker, [self.topic])
-            return plan_slices(held_with(self.plan.archive, held), starting=starting)
+            held = await asyncio.to_thread(fetch_ranges, self.plan.broker, [self.topic_name])
+            return held_with(self.plan.archive, held)
         except (MessageQueueError, ValueError) as error:
+            raise ProjectionError(f"projection {self.projection.name}: {error}") from error
+
+    def _plan(
+        self, held: Sequence[QueueRange], *, starting: Bound = "earliest", ending: Bound = "latest"
+    ) -> list[QueueSlice]:
+        try:
+            return plan_slices(held, starting=starting, ending=ending)
+        except ValueError as error:
             raise ProjectionError(f"projection {self.projection.name}: {error}") from error
 
     def _report(
@@ -283,42 +344,8 @@ def _queue_name(queue: QueueRef | QueueId) -> str:
     return f"{topic}/{queue_id}"
 
 
-@asynccontextmanager
-async def _session(spark: SparkSession | None, phases: Phases) -> AsyncIterator[SparkSession]:
-    given = spark or SparkSession.getActiveSession()
-    if given is not None:
-        yield given
-        return
-    phases.begin("session")
-    started = await asyncio.to_thread(local_session)
-    try:
-        yield started
-    finally:
-        await asyncio.shield(asyncio.to_thread(started.stop))
-
-
-async def _feed(
-    broker: str, queue: QueueId, start: int, end: int
-) -> AsyncIterator[Sequence[Incoming]]:
-    messages = _messages(broker, QueueSlice(queue=QueueRef(*queue), start=start, end=end))
-    try:
-        while some := await asyncio.to_thread(lambda: list(islice(messages, _CATCH_UP_MESSAGES))):
-            yield some
-    except MessageQueueError as error:
-        raise ProjectionError(f"catching up with {_queue_name(queue)}: {error}") from error
-
-
-def _messages(broker: str, piece: QueueSlice) -> Iterator[Incoming]:
-    for header, columns, first, last in read_columns(broker, piece):
-        for index in range(first, last):
-            yield Incoming(
-                queue=(piece.queue.topic, piece.queue.queue_id),
-                offset=header.base_offset + index,
-                key=columns.keys[index] if columns.keys else "",
-                tag=columns.tags[index] if columns.tags else "",
-                headers=columns.headers[index] if columns.headers else {},
-                body=columns.bodies[index],
-            )
+def _read(broker: str, queue: QueueRef, start: int, end: int) -> Iterator[Part]:
+    return read_columns(broker, QueueSlice(queue=queue, start=start, end=end))
 
 
 async def _in_thread(session: SparkSession, tag: str, work: Callable[[], T]) -> T:

@@ -8,7 +8,7 @@ or topics.
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from importlib.resources import files
 
@@ -115,12 +115,24 @@ def remote_session(url: str, *, settings: Mapping[str, str] | None = None) -> Sp
 
 
 @asynccontextmanager
-async def opened_session(given: SparkSession | None) -> AsyncIterator[SparkSession]:
-    """Yields a session: the one given, the active one, or a local one that it starts and stops."""
+async def opened_session(
+    given: SparkSession | None, *, starting: Callable[[], None] | None = None
+) -> AsyncIterator[SparkSession]:
+    """Yields a session: the one given, the active one, or a local one that it starts and stops.
+
+    Args:
+        given: a session of any kind.
+        starting: called before one is started.
+
+    Raises:
+        ExtraMissing: one has to be started and Java is missing.
+    """
     there = given or SparkSession.getActiveSession()
     if there is not None:
         yield there
         return
+    if starting is not None:
+        starting()
     started = await asyncio.to_thread(local_session)
     try:
         yield started

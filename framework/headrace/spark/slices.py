@@ -16,6 +16,7 @@ from headrace._projecting.projection import Projection
 from headrace.errors import ProjectionError
 from headrace.rebuilding.decoding import Decoded, Decoder, Told, Undecodable, context_read, tell
 from headrace.rebuilding.memory import OwnRows
+from headrace.rebuilding.topic import Portion
 from headrace.spark.fold import (
     MISSING,
     QUEUE,
@@ -25,6 +26,7 @@ from headrace.spark.fold import (
     Record,
     batched,
     find_in_store,
+    projection_of,
     read_portions,
     rows_out,
     slices_of,
@@ -48,13 +50,13 @@ def fold_slices(plan: FoldPlan, batches: Batches) -> Batches:
     """Reads slices and folds each whole; yields rows, versions and tallies."""
     application = load_application(plan.app, plan.folder)
     serializer = application.serializer
-    projection: Projection[Any] = application.projection(plan.projection)
+    projection = projection_of(application, plan)
     codec: RowCodec[Any] = RowCodec(projection)
     decoder = Decoder(serializer, projection.reacts_to, context=context_read([projection]))
     find = find_in_store(plan.event_store, serializer)
     for piece in slices_of(plan, batches):
         meter, rows = Meter(piece), _Rows(projection, find)
-        for keys, portion in read_portions(plan, piece, meter):
+        for keys, portion in _portions(plan, piece, meter):
             for some in portion.pieces(_PIECE_MAX):
                 try:
                     decoded = decoder.decode(piece.queue, some, piece.start)
@@ -70,6 +72,21 @@ def fold_slices(plan: FoldPlan, batches: Batches) -> Batches:
             rows.told(),
             (Record.known(QUEUE, name, number=number) for name, number in meter.told()),
         )
+
+
+def _portions(
+    plan: FoldPlan, piece: QueueSlice, meter: Meter
+) -> Iterator[tuple[Sequence[str], Portion]]:
+    """Yields what `read_portions` does; of other aggregates than those whose rows are wanted, nothing."""
+    for keys, portion in read_portions(plan, piece, meter):
+        if plan.only is None:
+            yield keys, portion
+            continue
+        found = [place for place, key in enumerate(keys) if key in plan.only]
+        if found:
+            offsets = [portion.offsets[place] for place in found]
+            bodies = [portion.bodies[place] for place in found]
+            yield [keys[place] for place in found], Portion(offsets, bodies)
 
 
 class _Offered(NamedTuple):

@@ -33,6 +33,7 @@ from headrace_mq.errors import (
     error_for,
 )
 from headrace_mq.message import QueueRef
+from headrace_mq.protocol.administration import OffsetsAt
 from headrace_mq.protocol.batch import (
     BatchHeader,
     Columns,
@@ -136,6 +137,20 @@ class BlockingReader:
         """
         asked = QueueRanges(topics=list(topics))
         return self._ask(QueueRangesAnswer, RequestCode.QUEUE_RANGES, asked).ranges
+
+    def offsets_at(self, topics: Sequence[str], time_ms: int) -> dict[QueueRef, int]:
+        """The first offset of every queue of the topics that was stored at a time or later.
+
+        Args:
+            topics: their names.
+            time_ms: milliseconds since 1970 UTC, by the broker's clock when it stored a message.
+
+        Raises:
+            TopicNotFound: one of them does not exist.
+        """
+        asked = OffsetsAt(topics=list(topics), time_ms=time_ms)
+        answer = self._ask(OffsetsAnswer, RequestCode.OFFSETS_AT, asked)
+        return {QueueRef(item.topic, item.queue_id): item.offset for item in answer.offsets}
 
     def committed(self, group: str, topics: Sequence[str]) -> dict[QueueRef, int]:
         """The next offset a group will read of every queue of the topics; -1: never committed.

@@ -32,6 +32,7 @@ from headrace_mq.spark.offsets import QueueSlice
 
 __all__ = [
     "Choice",
+    "Part",
     "ReadSettings",
     "TopicReader",
     "ask",

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -394,6 +394,37 @@ async def catch_up_live(ledger: Any, broker: BrokerProcess) -> Any:
             await read_models.aclose()
 
     return run
+
+
+@pytest.fixture
+def rows_of() -> Callable[..., Awaitable[dict[str, Any]]]:
+    """Reads the rows of a generation by key, of the live one by default."""
+
+    async def read(
+        url: str, projection: Projection[Any], generation: int | None = None
+    ) -> dict[str, Any]:
+        read_models = ReadModels(url)
+        try:
+            reader = read_models.reader(projection, generation=generation)
+            return {getattr(row, projection.key): row async for row in reader.rows()}
+        finally:
+            await read_models.aclose()
+
+    return read
+
+
+@pytest.fixture
+def state_of() -> Callable[..., Awaitable[Any]]:
+    """Reads what is stored about a projection."""
+
+    async def read(url: str, projection: Projection[Any]) -> Any:
+        read_models = ReadModels(url)
+        try:
+            return await read_models.state(projection.name)
+        finally:
+            await read_models.aclose()
+
+    return read
 
 
 @pytest.fixture

@@ -11,27 +11,9 @@ from typing import Any
 
 import pytest
 
-from headrace._projecting.read_models import ReadModels
 from headrace.stores.schema import upgrade
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-
-
-async def rows_of(url: str, projection: Any) -> dict[str, Any]:
-    read_models = ReadModels(url)
-    try:
-        reader = read_models.reader(projection)
-        return {getattr(row, projection.key): row async for row in reader.rows()}
-    finally:
-        await read_models.aclose()
-
-
-async def state_of(url: str, projection: Any) -> Any:
-    read_models = ReadModels(url)
-    try:
-        return await read_models.state(projection.name)
-    finally:
-        await read_models.aclose()
 
 
 async def enter(gate: Path) -> int:
@@ -41,8 +23,9 @@ async def enter(gate: Path) -> int:
 
 @pytest.mark.parametrize("read_models_url", ["postgresql"], indirect=True)
 async def test_a_killed_driver_changes_nothing_and_a_killed_executor_is_replaced(
-    cluster: Any, broker: Any, ledger: Any, make_history: Any, make_stream: Any, publish: Any,
-    catch_up_live: Any, read_models_url: str, child_environment: dict[str, str], tmp_path: Path,
+    rows_of: Any, state_of: Any, cluster: Any, broker: Any, ledger: Any, make_history: Any,
+    make_stream: Any, publish: Any, catch_up_live: Any, read_models_url: str, child_environment:
+    dict[str, str], tmp_path: Path,
 ) -> None:  # fmt: skip
     gate = tmp_path / "gate"
     history = [*make_history(9, 3), make_stream("z", 1, ledger.Noted(text=f"gate:{gate}"))]

@@ -21,15 +21,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 APP = "ledger_app:app"
 
 
-async def rows_of(url: str, projection: Any) -> dict[str, Any]:
-    read_models = ReadModels(url)
-    try:
-        reader = read_models.reader(projection)
-        return {getattr(row, projection.key): row async for row in reader.rows()}
-    finally:
-        await read_models.aclose()
-
-
 def folded(projection: Any, history: list[Any]) -> dict[str, Any]:
     """What a plain loop makes of each version once, in order."""
     once = {(one.aggregate_id, one.version): one for one in history if one.version is not None}
@@ -43,8 +34,8 @@ def folded(projection: Any, history: list[Any]) -> dict[str, Any]:
     indirect=["read_models_url"],
 )
 async def test_what_is_available_is_folded_on_executors_and_applied_once(
-    name: str, spark: Any, broker: Any, ledger: Any, make_history: Any,
-    publish: Any, read_models_url: str, monkeypatch: pytest.MonkeyPatch,
+    rows_of: Any, name: str, spark: Any, broker: Any, ledger: Any, make_history: Any, publish:
+    Any, read_models_url: str, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(continuous, "HERE_MAX", 0)
     projection = ledger.app.projections[name]
@@ -63,8 +54,8 @@ async def test_what_is_available_is_folded_on_executors_and_applied_once(
 
 @pytest.mark.parametrize("read_models_url", ["postgresql"], indirect=True)
 async def test_a_live_runner_beside_the_job_and_an_absent_broker_change_nothing(
-    spark: Any, broker: Any, ledger: Any, make_history: Any, publish: Any, catch_up_live: Any,
-    topic_ends: Any, read_models_url: str,
+    rows_of: Any, spark: Any, broker: Any, ledger: Any, make_history: Any, publish: Any,
+    catch_up_live: Any, topic_ends: Any, read_models_url: str,
 ) -> None:  # fmt: skip
     first, second = make_history(30, 6), make_history(30, 6, first=7, seed=8)
     await upgrade(read_models_url)
@@ -126,8 +117,8 @@ headrace.cli.main()
 
 @pytest.mark.parametrize("read_models_url", ["postgresql"], indirect=True)
 async def test_a_job_is_stopped_by_a_signal_and_one_killed_while_it_stores_stored_nothing(
-    spark: Any, broker: Any, ledger: Any, make_history: Any, publish: Any, read_models_url: str,
-    child_environment: dict[str, str],
+    rows_of: Any, spark: Any, broker: Any, ledger: Any, make_history: Any, publish: Any,
+    read_models_url: str, child_environment: dict[str, str],
 ) -> None:  # fmt: skip
     first, second = make_history(20, 5), make_history(20, 5, first=6, seed=8)
     await upgrade(read_models_url)

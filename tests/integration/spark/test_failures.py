@@ -6,30 +6,12 @@ import pytest
 from sqlalchemy import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
-from headrace._projecting.read_models import ReadModels
 from headrace.spark import continuous, loading, sink
 from headrace.spark.continuous import follow
 from headrace.spark.rebuild import rebuild
 from headrace.stores.schema import upgrade
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-
-
-async def rows_of(url: str, projection: Any) -> dict[str, Any]:
-    read_models = ReadModels(url)
-    try:
-        reader = read_models.reader(projection)
-        return {getattr(row, projection.key): row async for row in reader.rows()}
-    finally:
-        await read_models.aclose()
-
-
-async def state_of(url: str, projection: Any) -> Any:
-    read_models = ReadModels(url)
-    try:
-        return await read_models.state(projection.name)
-    finally:
-        await read_models.aclose()
 
 
 async def upgraded_through(relay_to: Any, url: str) -> tuple[Any, str]:
@@ -62,8 +44,9 @@ async def test_a_broker_that_goes_away_during_the_fold_is_asked_again(
 
 
 async def test_a_database_that_goes_away_in_the_middle_leaves_live_as_it_was(
-    spark: Any, broker: Any, relay_to: Any, ledger: Any, make_history: Any, publish: Any,
-    catch_up_live: Any, postgres_database: str, monkeypatch: pytest.MonkeyPatch,
+    rows_of: Any, state_of: Any, spark: Any, broker: Any, relay_to: Any, ledger: Any,
+    make_history: Any, publish: Any, catch_up_live: Any, postgres_database: str, monkeypatch:
+    pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     relay, url = await upgraded_through(relay_to, postgres_database)
     await publish(make_history(9, 3))

@@ -16,6 +16,7 @@ from sqlalchemy.exc import OperationalError
 from headrace._projecting.read_models import ReadModels
 from headrace.errors import ProjectionError, RebuildRunning
 from headrace.rebuilding.checking import drop_built
+from headrace.rebuilding.mending import Wanted
 from headrace.spark.rebuild import rebuild
 from headrace.stores.opening import open_event_store
 from headrace.stores.tables import projection_letters
@@ -23,23 +24,6 @@ from headrace.stores.tables import projection_letters
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 APP = "ledger_app:app"
-
-
-async def rows_of(url: str, projection: Any, generation: int | None = None) -> dict[str, Any]:
-    read_models = ReadModels(url)
-    try:
-        reader = read_models.reader(projection, generation=generation)
-        return {getattr(row, projection.key): row async for row in reader.rows()}
-    finally:
-        await read_models.aclose()
-
-
-async def state_of(url: str, projection: Any) -> Any:
-    read_models = ReadModels(url)
-    try:
-        return await read_models.state(projection.name)
-    finally:
-        await read_models.aclose()
 
 
 async def change_live(url: str, projection: Any, key: str, **values: Any) -> None:
@@ -74,8 +58,8 @@ def meanwhile(phase: str, work: Callable[[], Awaitable[None]]) -> Callable[[str,
     indirect=["read_models_url"],
 )
 async def test_from_zero_equals_live_and_is_switched(
-    name: str, spark: Any, broker: Any, ledger: Any, make_history: Any, publish: Any,
-    catch_up_live: Any, read_models_url: str,
+    rows_of: Any, state_of: Any, name: str, spark: Any, broker: Any, ledger: Any, make_history:
+    Any, publish: Any, catch_up_live: Any, read_models_url: str,
 ) -> None:  # fmt: skip
     projection = ledger.app.projections[name]
     history = make_history(40, 12)
@@ -136,6 +120,40 @@ async def test_from_offsets_equals_live_after_a_tail(
     assert (whole.switched, whole.mismatches) == (True, 0)
 
 
+@pytest.mark.parametrize(
+    ("read_models_url", "name", "wrong"),
+    [("postgresql", "accounts", {"balance": -7}), ("sqlite", "partners", {"total": 1})],
+    indirect=["read_models_url"],
+)
+async def test_wrong_rows_are_healed_while_events_come_in_and_others_are_left_alone(
+    rows_of: Any, name: str, wrong: dict[str, int], spark: Any, broker: Any, ledger: Any,
+    make_history: Any, publish: Any, catch_up_live: Any, read_models_url: str,
+) -> None:  # fmt: skip
+    projection = ledger.app.projections[name]
+    await publish(make_history(20, 4))
+    await catch_up_live(read_models_url, projection)
+    live = await rows_of(read_models_url, projection)
+    first, second, other = sorted(live)[:3]
+    for key in (first, second, other):
+        await change_live(read_models_url, projection, key, **wrong)
+    late = make_history(20, 2, first=5, seed=3)
+
+    async def events_come_in() -> None:
+        await publish(late)
+        await catch_up_live(read_models_url, projection)
+
+    report = await rebuild(
+        APP, name, broker=broker.address, read_models_url=read_models_url, spark=spark,
+        wanted=Wanted(keys=frozenset({first, second})), report=meanwhile("load", events_come_in),
+    )  # fmt: skip
+    assert (report.switched, report.mismatches, report.keys) == (True, 0, 2)
+    assert report.caught_up == len(late)
+    whole = await rebuild(
+        APP, name, broker=broker.address, read_models_url=read_models_url, spark=spark
+    )
+    assert {key for key, _, _ in whole.differences} <= {other}
+
+
 async def test_nothing_is_built_upon_rows_that_wait_for_parked_events(
     spark: Any, broker: Any, ledger: Any, make_history: Any, publish: Any, catch_up_live: Any,
     tmp_path: Path,
@@ -160,8 +178,8 @@ async def test_nothing_is_built_upon_rows_that_wait_for_parked_events(
 
 
 async def test_a_wrong_live_row_is_found_and_nothing_is_switched(
-    spark: Any, broker: Any, ledger: Any, make_history: Any, publish: Any, catch_up_live: Any,
-    read_models_url: str,
+    rows_of: Any, state_of: Any, spark: Any, broker: Any, ledger: Any, make_history: Any,
+    publish: Any, catch_up_live: Any, read_models_url: str,
 ) -> None:  # fmt: skip
     await publish(make_history(9, 3))
     await catch_up_live(read_models_url, ledger.accounts)
@@ -214,8 +232,8 @@ async def test_events_that_come_in_meanwhile_are_caught_up_with(
 
 
 async def test_without_switching_the_table_stays_beside_the_live_one(
-    spark: Any, broker: Any, ledger: Any, make_history: Any, publish: Any, catch_up_live: Any,
-    sqlite_url: str,
+    rows_of: Any, state_of: Any, spark: Any, broker: Any, ledger: Any, make_history: Any,
+    publish: Any, catch_up_live: Any, sqlite_url: str,
 ) -> None:  # fmt: skip
     await publish(make_history(5, 2))
     await catch_up_live(sqlite_url, ledger.accounts)
@@ -254,8 +272,9 @@ async def test_a_live_generation_that_stays_behind_is_not_compared(
 
 
 async def test_a_projection_that_never_ran_is_built_without_comparing(
-    spark: Any, broker: Any, ledger: Any, make_history: Any, publish: Any, sqlite_url: str
-) -> None:
+    rows_of: Any, spark: Any, broker: Any, ledger: Any, make_history: Any, publish: Any,
+    sqlite_url: str,
+) -> None:  # fmt: skip
     await publish(make_history(5, 2))
     report = await rebuild(
         APP, "partners", broker=broker.address, read_models_url=sqlite_url, spark=spark,
@@ -267,8 +286,8 @@ async def test_a_projection_that_never_ran_is_built_without_comparing(
 
 @pytest.mark.parametrize("read_models_url", ["postgresql"], indirect=True)
 async def test_new_fields_are_built_and_switched_though_nothing_can_be_compared(
-    spark: Any, broker: Any, ledger: Any, make_history: Any, publish: Any, catch_up_live: Any,
-    read_models_url: str,
+    rows_of: Any, spark: Any, broker: Any, ledger: Any, make_history: Any, publish: Any,
+    catch_up_live: Any, read_models_url: str,
 ) -> None:  # fmt: skip
     await publish(make_history(6, 2))
     await catch_up_live(read_models_url, ledger.accounts)
@@ -312,8 +331,8 @@ async def test_two_rebuilds_at_once_are_refused(
 
 
 async def test_another_rebuild_can_be_taken_over_and_then_gives_up(
-    spark: Any, broker: Any, ledger: Any, make_history: Any, publish: Any, catch_up_live: Any,
-    sqlite_url: str,
+    state_of: Any, spark: Any, broker: Any, ledger: Any, make_history: Any, publish: Any,
+    catch_up_live: Any, sqlite_url: str,
 ) -> None:  # fmt: skip
     await publish(make_history(5, 2))
     await catch_up_live(sqlite_url, ledger.accounts)
@@ -354,8 +373,8 @@ asyncio.run(rebuild("ledger_app:app", "accounts", broker=sys.argv[1], read_model
     indirect=["read_models_url"],
 )
 async def test_a_killed_rebuild_leaves_live_untouched_and_can_be_run_again(
-    phase: str, start: str, spark: Any, broker: Any, ledger: Any, make_history: Any, publish: Any,
-    catch_up_live: Any, read_models_url: str,
+    rows_of: Any, state_of: Any, phase: str, start: str, spark: Any, broker: Any, ledger: Any,
+    make_history: Any, publish: Any, catch_up_live: Any, read_models_url: str,
 ) -> None:  # fmt: skip
     await publish(make_history(5, 2))
     await catch_up_live(read_models_url, ledger.accounts)
@@ -378,8 +397,8 @@ async def test_a_killed_rebuild_leaves_live_untouched_and_can_be_run_again(
 
 
 async def test_a_cancelled_rebuild_drops_its_shadow(
-    spark: Any, broker: Any, ledger: Any, make_history: Any, publish: Any, catch_up_live: Any,
-    sqlite_url: str,
+    state_of: Any, spark: Any, broker: Any, ledger: Any, make_history: Any, publish: Any,
+    catch_up_live: Any, sqlite_url: str,
 ) -> None:  # fmt: skip
     await publish(make_history(5, 2))
     await catch_up_live(sqlite_url, ledger.accounts)
@@ -403,8 +422,8 @@ async def test_a_cancelled_rebuild_drops_its_shadow(
 
 
 async def test_a_fold_that_fails_on_an_executor_is_named_and_live_is_untouched(
-    spark: Any, broker: Any, ledger: Any, make_history: Any, publish: Any, catch_up_live: Any,
-    sqlite_url: str, make_stream: Any,
+    state_of: Any, spark: Any, broker: Any, ledger: Any, make_history: Any, publish: Any,
+    catch_up_live: Any, sqlite_url: str, make_stream: Any,
 ) -> None:  # fmt: skip
     await publish(make_history(5, 2))
     await catch_up_live(sqlite_url, ledger.accounts)
@@ -422,8 +441,8 @@ async def test_a_fold_that_fails_on_an_executor_is_named_and_live_is_untouched(
 
 
 async def test_a_hole_in_the_topic_is_filled_from_the_event_store_or_refused(
-    spark: Any, broker: Any, ledger: Any, publish: Any, sqlite_url: str, make_stream: Any,
-    tmp_path: Path,
+    rows_of: Any, spark: Any, broker: Any, ledger: Any, publish: Any, sqlite_url: str,
+    make_stream: Any, tmp_path: Path,
 ) -> None:  # fmt: skip
     streams = [
         make_stream("a0", version, ledger.Booked(partner="p", amount=version))
@@ -453,8 +472,8 @@ async def test_a_hole_in_the_topic_is_filled_from_the_event_store_or_refused(
 
 
 async def test_without_a_broker_or_a_topic_the_error_says_so(
-    spark: Any, broker: Any, ledger: Any, sqlite_url: str
-) -> None:
+    state_of: Any, spark: Any, broker: Any, ledger: Any, sqlite_url: str,
+) -> None:  # fmt: skip
     with pytest.raises(ProjectionError, match=r"ledger\.events"):
         await rebuild(
             APP, "accounts", broker=broker.address, read_models_url=sqlite_url, spark=spark

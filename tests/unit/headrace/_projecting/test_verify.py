@@ -56,6 +56,16 @@ async def test_every_kind_of_difference_is_shown_in_key_order(
     )
 
 
+async def test_rows_that_are_expected_to_differ_are_counted_for_themselves(
+    models: Any, totals: Any
+) -> None:
+    await fill(models, totals, 1, {"a": 1, "b": 2, "c": 3, "d": 4})
+    await fill(models, totals, 2, {"b": 9, "c": 8, "d": 4, "e": 5})
+    found = await compare(models, totals, 1, 2, expected={"a", "b", "d", "z"})
+    assert (found.rows, found.mismatches, found.expected) == (5, 2, 2)
+    assert [one.key for one in found.differences] == ["c", "e"]
+
+
 async def test_all_mismatches_are_counted_and_the_first_twenty_shown(
     models: Any, totals: Any
 ) -> None:

@@ -184,6 +184,43 @@ def test_a_report_is_a_page_about_all_of_them(rebuild: Any, tmp_path: Path) -> N
         assert said in text
 
 
+def test_rows_of_keys_and_since_a_time_are_folded_anew(rebuild: Any, tmp_path: Path) -> None:
+    assert rebuild("loans", "lendings").status == 0
+    with closing(sqlite3.connect(tmp_path / "read.db")) as database, database:
+        for table in ("loans__2", "lendings__2"):
+            database.execute(f"UPDATE {table} SET times = 4")
+    keys = tmp_path / "keys.txt"
+    keys.write_text("b-1\n\nb-2\n", encoding="utf-8")
+    done = rebuild("loans", "--only-keys", f"@{keys}", "--only-keys", "b-3", options=())
+    assert done.status == 0
+    assert "folded 3 keys anew, 1 of which were different" in done.output.splitlines()
+    for start in ("2026-01-31T12:00:00Z", "1769860800000"):
+        done = rebuild("lendings", "--from", start, "--json", options=())
+        report = json.loads(done.output)
+        assert (report["start"], report["keys"], report["switched"]) == ("time", 1, True)
+    assert rebuild("loans", "lendings", command="verify", options=()).status == 0
+    done = rebuild("loans", "lendings", "--from", "offsets", "--json", options=())
+    starts = [json.loads(line)["start"] for line in done.output.splitlines()]
+    assert starts == ["offsets", "offsets"]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (("--from", "yesterday"), "use 'zero', 'offsets', or a time such as 2026-01-31T14:00:00Z"),
+        (("--from", "offsets", "--only-keys", "a"), "leave --from out"),
+        (("--only-keys", "@/nowhere"), "cannot read /nowhere"),
+        (("--only-keys", "@/dev/null"), "there is no key in /dev/null"),
+    ],
+)
+def test_what_is_to_be_folded_anew_is_said_in_one_way(
+    options: tuple[str, ...], reason: str, run: Any
+) -> None:
+    done = run("projection", "rebuild", "loans", "--app", "library:app", *options)
+    assert done.status == 2
+    assert reason in " ".join(done.output.replace("│", " ").split())
+
+
 def test_exported_files_are_for_spark(rebuild: Any, tmp_path: Path) -> None:
     done = rebuild("loans", "--from-export", str(tmp_path))
     assert done.status == 2

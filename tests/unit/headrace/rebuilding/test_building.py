@@ -41,6 +41,17 @@ async def test_what_a_dead_rebuild_built_is_gone_on_with_or_dropped(
     assert fresh.generation != 2 or fresh.owner != adopted.owner
 
 
+async def test_what_may_hold_copied_rows_is_not_gone_on_with(
+    building: Building, read_models: ReadModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await building.begin(take_over=True, copying=True)
+    monkeypatch.setattr(building_module, "is_gone", lambda owner: True)
+    fresh = await building.begin(take_over=False, adopt=True)
+    assert (await read_models.state("accounts")).rebuild_owner == fresh.owner
+    copied = await building.begin(take_over=True, copying=True)
+    assert await building.copy_live(copied) == {}
+
+
 async def test_a_shadow_with_other_columns_is_not_gone_on_with(
     read_models: ReadModels, ledger: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

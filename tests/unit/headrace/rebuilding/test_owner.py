@@ -5,14 +5,17 @@ import subprocess
 import sys
 
 from headrace.rebuilding import owner
-from headrace.rebuilding.owner import is_gone, new_owner
+from headrace.rebuilding.owner import holds_copy, is_gone, new_owner
 
 
 def test_names_are_unique_short_and_of_a_living_process() -> None:
-    first, second = new_owner(), new_owner()
+    first, second = new_owner(), new_owner(copying=True)
     assert first != second
-    assert len(first) <= 64
+    assert max(len(first), len(second)) <= 64
     assert not is_gone(first)
+    assert not is_gone(second)
+    assert not holds_copy(first)
+    assert holds_copy(second)
 
 
 def test_an_owner_whose_process_has_ended_is_gone() -> None:

@@ -18,6 +18,7 @@ from headrace.rebuilding import building as building_module
 from headrace.rebuilding import gathering as gathering_module
 from headrace.rebuilding import replay as replay_module
 from headrace.rebuilding.decoding import Decoder, Undecodable
+from headrace.rebuilding.part import Part
 from headrace.rebuilding.replay import rebuild, rebuild_together
 
 
@@ -169,6 +170,63 @@ async def test_a_rebuild_that_was_killed_goes_on_where_it_stood(
     assert sum(report.start_offsets.values()) == 12
     assert (report.switched, report.mismatches) == (True, 0)
     assert sum(report.end_offsets.values()) == len(history)
+
+
+@pytest.mark.parametrize("name", ["accounts", "partners"])
+async def test_from_offsets_only_what_came_since_is_folded_onto_the_live_rows(
+    name: str, replay: Any, history: Any, read_models: ReadModels, ledger: Any, go_live: Any,
+    event_broker: Any, decoded: list[int],
+) -> None:  # fmt: skip
+    projection = ledger.app.projection(name)
+    await read_models.ensure(projection)
+    await go_live(read_models, projection)
+    late = [ledger.stream("a", 7, ledger.Ended()), *history[:3]]
+    late += [ledger.stream("f", 1, ledger.Booked(partner="p1", amount=1))]
+    await event_broker.publish(*late)
+    said: list[str] = []
+    report = await replay(
+        name, start="offsets", verify=False, report=lambda phase, _: said.append(phase)
+    )
+    assert said == ["begin", "base", "capture", "fold", "switch"]
+    assert (report.start, report.switched, report.events) == ("offsets", True, 5)
+    assert sum(report.start_offsets.values()) == len(history)
+    assert len(decoded) == len(late)
+    whole = await replay(name)
+    assert (whole.switched, whole.mismatches) == (True, 0)
+
+
+async def test_what_is_built_on_live_rows_is_never_gone_on_with(
+    replay: Any, history: Any, read_models: ReadModels, ledger: Any, go_live: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    await go_live(read_models, ledger.accounts)
+    table = read_models.table_for(ledger.accounts, 1)
+    async with read_models.begin() as connection:
+        await connection.execute(table.update().where(table.c.account_id == "b").values(balance=1))
+
+    async def dying(*_: object, **__: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Part, "stand", dying)
+        with pytest.raises(Killed):
+            await replay(start="offsets")
+    monkeypatch.setattr(building_module, "is_gone", lambda owner: True)
+    report = await replay()
+    assert (report.start, sum(report.start_offsets.values())) == ("zero", 0)
+    assert [key for key, _, _ in report.differences] == ["b"]
+
+
+async def test_rows_that_stand_behind_the_topics_end_are_not_built_upon(
+    replay: Any, history: Any, read_models: ReadModels, ledger: Any, go_live: Any
+) -> None:
+    await go_live(read_models, ledger.accounts)
+    target = read_models.target(ledger.accounts, 1)
+    ahead = {(ledger.topic_name, 0): 999}
+    await read_models.transact(lambda connection: store_offsets(connection, target, ahead))
+    with pytest.raises(ProjectionError, match=r"before 999, where the rows stand.*from zero"):
+        await replay(start="offsets")
+    assert (await read_models.state("accounts")).rebuild_generation is None
 
 
 async def test_a_fold_that_fails_leaves_the_live_rows_and_no_shadow(

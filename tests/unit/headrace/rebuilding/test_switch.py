@@ -143,6 +143,23 @@ async def test_a_live_generation_that_is_always_ahead_ends_the_rebuild(
     assert (await read_models.state("accounts")).generation == 1
 
 
+@pytest.mark.parametrize(("mended", "switched"), [("a", True), ("b", False), ("", False)])
+async def test_only_rows_that_were_mended_may_differ(
+    read_models: ReadModels, ledger: Any, history: History, shadow: Shadow, mended: str,
+    switched: bool,
+) -> None:  # fmt: skip
+    for generation in (1, 2):
+        await history.apply(generation, 6)
+    table = read_models.table_for(ledger.accounts, 1)
+    async with read_models.begin() as connection:
+        await connection.execute(table.update().where(table.c.account_id == "a").values(balance=1))
+    outcome = await bring_live(
+        read_models, shadow, history.means, verify=True, switch=True, mended=frozenset(mended)
+    )
+    assert (outcome.switched, outcome.mended) == (switched, int(switched))
+    assert (outcome.compared, outcome.mismatches) == (2, int(not switched))
+
+
 async def test_a_difference_is_told_and_not_switched(
     ledger: Any, read_models: ReadModels, history: History, shadow: Shadow
 ) -> None:

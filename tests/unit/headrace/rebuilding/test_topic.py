@@ -60,6 +60,39 @@ async def test_columns_are_those_of_the_messages(event_broker: Any, ledger: Any)
     assert list(whole.pieces(2)) == [Portion([7, 8], [b"a", b"b"]), Portion([9], [b"c"])]
 
 
+async def test_messages_of_some_keys_are_told_apart_before_they_are_decoded(
+    event_broker: Any, ledger: Any
+) -> None:
+    streams = [
+        ledger.stream(key, version, ledger.Ended()) for version in range(1, 6) for key in "abc"
+    ]
+    await event_broker.publish(*streams)
+    topic = EventTopic(event_broker.address, ledger.topic_name, messages_max=2)
+    found: list[tuple[str, int | None]] = []
+    for queue, (first, end) in (await topic.ranges()).items():
+        all_of_it = [each async for some in topic.read(queue, first, end) for each in some]
+        of_keys = topic.bodies(queue, first, end, keys=frozenset("ac"))
+        portions = [portion async for portion in of_keys]
+        assert all(len(portion.offsets) == len(portion.bodies) <= 2 for portion in portions)
+        offsets = [offset for portion in portions for offset in portion.offsets]
+        assert offsets == [each.offset for each in all_of_it if each.key in "ac"]
+        decoded = [
+            ledger.serializer.decode_published(body) for each in portions for body in each.bodies
+        ]
+        found += [(stream.aggregate_id, stream.version) for stream in decoded]
+    assert sorted(found) == [(key, version) for key in "ac" for version in range(1, 6)]
+
+
+async def test_offsets_at_a_time_are_the_brokers(event_broker: Any, ledger: Any) -> None:
+    await event_broker.publish(ledger.stream("a", 1, ledger.Ended()))
+    topic = EventTopic(event_broker.address, ledger.topic_name, messages_max=2)
+    ranges = await topic.ranges()
+    assert await topic.offsets_at(0) == {queue: first for queue, (first, _) in ranges.items()}
+    assert await topic.offsets_at(1 << 50) == {queue: end for queue, (_, end) in ranges.items()}
+    with pytest.raises(ProjectionError, match=r"topic nothing\.events"):
+        await EventTopic(event_broker.address, "nothing.events", messages_max=2).offsets_at(0)
+
+
 async def test_reading_ends_with_whoever_stops_early(event_broker: Any, ledger: Any) -> None:
     await event_broker.publish(
         *[ledger.stream("a", version, ledger.Ended()) for version in range(1, 8)]

@@ -7,13 +7,14 @@ import pyarrow as pa
 import pytest
 from sqlalchemy import select
 
-from headrace._projecting.contents import read_offsets
 from headrace._projecting.folding import fold_streams
 from headrace._projecting.read_models import ReadModels
+from headrace.rebuilding.building import Building
+from headrace.rebuilding.switch import Shadow
 from headrace.spark import loading
 from headrace.spark.fold import BASE, VERSION
 from headrace.spark.job import Folded
-from headrace.spark.loading import copy_generation, load_fresh, load_onto, read_base
+from headrace.spark.loading import load_fresh, load_onto, read_base
 from headrace.spark.rows import RowCodec
 from headrace.stores.tables import projection_versions
 
@@ -86,9 +87,8 @@ async def test_a_copy_is_read_back_as_records_and_changes_are_written_onto_it(
     shadow = read_models.target(ledger.accounts, 2)
     async with read_models.begin() as connection:
         await load_fresh(connection, live, codec, folded(codec, rows), {("t", 0): 25})
-    async with read_models.begin() as connection:
-        await copy_generation(connection, live, shadow)
-        assert await read_offsets(connection, "accounts", 2) == {("t", 0): 25}
+    mine = Shadow(projection=ledger.accounts, generation=2, owner="the test")
+    assert await Building(read_models, ledger.accounts).copy_live(mine) == {("t", 0): 25}
     async with read_models.snapshot() as connection:
         base = await read_base(connection, shadow, codec)
     known = {

@@ -14,7 +14,9 @@ import pytest
 from headrace._projecting.read_models import ReadModels
 from headrace.errors import DefinitionError, ProjectionError, ProjectionNotFound, RebuildRunning
 from headrace.rebuilding import building as building_module
+from headrace.rebuilding.mending import Wanted
 from headrace.spark import rebuild as rebuild_module
+from headrace.spark import session
 from headrace.spark.rebuild import rebuild
 from headrace_mq.errors import ConnectionLost
 from headrace_mq.protocol.bodies import QueueRange
@@ -84,10 +86,8 @@ async def test_without_a_session_one_is_started_for_the_rebuild_and_stopped(
 ) -> None:
     stopped: list[bool] = []
     monkeypatch.setattr(spark, "stop", lambda: stopped.append(True), raising=False)
-    monkeypatch.setattr(rebuild_module, "local_session", lambda: spark)
-    monkeypatch.setattr(
-        rebuild_module, "SparkSession", SimpleNamespace(getActiveSession=lambda: None)
-    )
+    monkeypatch.setattr(session, "local_session", lambda: spark)
+    monkeypatch.setattr(session, "SparkSession", SimpleNamespace(getActiveSession=lambda: None))
     report = await rebuild(
         ledger.path, "accounts", broker=BROKER, read_models_url=live.url, verify=False,
         clock=SteppingClock(),
@@ -100,13 +100,40 @@ async def test_without_a_session_one_is_started_for_the_rebuild_and_stopped(
 async def test_a_session_that_is_there_already_is_used_and_left_alone(
     ledger: Any, live: Any, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        rebuild_module, "SparkSession", SimpleNamespace(getActiveSession=lambda: spark)
-    )
+    monkeypatch.setattr(session, "SparkSession", SimpleNamespace(getActiveSession=lambda: spark))
     report = await rebuild(
         ledger.path, "accounts", broker=BROKER, read_models_url=live.url, verify=False
     )
     assert report.switched
+
+
+@pytest.mark.parametrize(("name", "key"), [("accounts", "a"), ("partners", "p")])
+async def test_rows_of_keys_are_folded_anew_among_live_ones(
+    name: str, key: str, ledger: Any, live: Any, spark: Any, topic: Any
+) -> None:
+    projection = ledger.app.projection(name)
+    given: dict[str, Any] = {"broker": BROKER, "read_models_url": live.url, "spark": spark}
+    topic.publish(ledger.stream("c", 1, ledger.Booked(partner="q", amount=5)))
+    assert (await rebuild(ledger.path, name, verify=False, **given)).switched
+    table = live.read_models.table_for(projection, 2)
+    async with live.read_models.begin() as connection:
+        damaged = {field: -1 for field in ("balance", "total") if field in table.c}
+        await connection.execute(table.update().values(damaged))
+    topic.publish(ledger.stream("d", 1, ledger.Booked(partner="q", amount=5)))
+    report = await rebuild(
+        ledger.path, name, wanted=Wanted(keys=frozenset({key, "nobody"})), **given
+    )
+    assert (report.switched, report.start, report.keys, report.mended) == (True, "keys", 2, 1)
+    assert (report.mismatches, report.rows, report.caught_up) == (0, 1, 0)
+    whole = await rebuild(ledger.path, name, verify=True, switch=False, live_wait_ms=0, **given)
+    assert "the live generation is behind the rebuilt one" in whole.reason
+    rows = live.read_models.reader(projection).rows()
+    found = {getattr(row, projection.key): row async for row in rows}
+    rows = live.read_models.reader(projection, generation=whole.generation).rows()
+    right = {getattr(row, projection.key): row async for row in rows}
+    assert found[key] == right[key]
+    assert found.keys() | {"d"} == right.keys() | {"d"}
+    assert all(found[other] != right[other] for other in found.keys() - {key})
 
 
 async def test_a_failure_anywhere_drops_the_shadow(
