@@ -69,4 +69,11 @@ def spark_settings(pairs: list[str] | None) -> dict[str, str]:
             raise typer.BadParameter(
                 f"use spark.KEY=VALUE, not {key!r} with {value!r}", param_hint="--conf"
             )
+    files = settings.get("spark.submit.pyFiles", "").split(",")
+    for file in files:
+        if file.endswith(".whl"):
+            raise typer.BadParameter(
+                f"workers import from .zip, .egg and .py alone; copy {file} to a name with .zip",
+                param_hint="--conf",
+            )
     return settings

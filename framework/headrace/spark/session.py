@@ -26,9 +26,11 @@ JAVA_MISSING = (
 )
 
 CONNECT_MISSING = (
-    "a Spark Connect session needs packages that are not installed: pip install 'pyspark[connect]'"
+    "a Spark Connect session needs packages that are not installed: pip install 'headrace[connect]'"
     " ({missing}); --master spark://… needs none of them"
 )
+
+_PY_FILES = "spark.submit.pyFiles"
 
 # Final rows come to the driver in one piece; beyond this Spark fails clearly instead of swapping.
 RESULT_BYTES_MAX = "2g"
@@ -100,18 +102,24 @@ def remote_session(url: str, *, settings: Mapping[str, str] | None = None) -> Sp
 
     Args:
         url: such as `sc://HOST:PORT`.
-        settings: of Spark's own.
+        settings: of Spark's own; the files of `spark.submit.pyFiles` are sent to the server, where
+            the workers of this session alone have them on their path.
 
     Raises:
         ExtraMissing: what PySpark needs for it is not installed.
     """
+    given = dict(settings or {}) | {"spark.sql.session.timeZone": "UTC"}
+    files = [file for file in given.pop(_PY_FILES, "").split(",") if file]
     try:
         builder = SparkSession.builder.remote(url)
-        for key, value in (dict(settings or {}) | {"spark.sql.session.timeZone": "UTC"}).items():
+        for key, value in given.items():
             builder = builder.config(key, value)
-        return builder.getOrCreate()
+        session = builder.getOrCreate()
     except ImportError as error:
         raise ExtraMissing(CONNECT_MISSING.format(missing=_first_line(error))) from error
+    if files:
+        session.addArtifacts(*files, pyfile=True)
+    return session
 
 
 @asynccontextmanager

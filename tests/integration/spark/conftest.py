@@ -218,6 +218,48 @@ def has_open(pid: int, file: Path) -> bool:
     return any(link.exists() and link.samefile(file) for link in Path(f"/proc/{pid}/fd").iterdir())
 
 
+class ConnectServer:
+    """A Spark Connect server on loopback, with two cores.
+
+    Args:
+        folder: where it says what it does.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        log, home = folder / "connect.log", Path(pyspark.__file__).parent
+        with log.open("w") as output:
+            self._process = subprocess.Popen(
+                [home / "bin" / "spark-submit", "--master", "local[2]",
+                 "--class", "org.apache.spark.sql.connect.service.SparkConnectServer",
+                 "--driver-memory", "600m", "--driver-java-options", QUICK_JAVA,
+                 "--conf", "spark.ui.enabled=false", "--conf", "spark.driver.host=127.0.0.1",
+                 "--conf", "spark.driver.bindAddress=127.0.0.1",
+                 "--conf", "spark.connect.grpc.binding.address=127.0.0.1",
+                 "--conf", "spark.connect.grpc.binding.port=0", "spark-internal"],
+                stdout=output, stderr=output, cwd=folder,
+                env=os.environ | {"SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1",
+                                  "SPARK_CONNECT_MODE": "0", "PYSPARK_PYTHON": sys.executable},
+            )  # fmt: skip
+        started = r"Spark Connect server started at: (\S+)"
+        while not (found := re.search(started, log.read_text(encoding="utf-8"))):
+            assert self._process.poll() is None, log.read_text(encoding="utf-8")
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(0.1)
+        self.url = f"sc://{found[1]}"
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.wait(60)
+
+
+@pytest.fixture
+def connect_server(tmp_path: Path) -> Iterator[ConnectServer]:
+    """A Spark Connect server of the test's own."""
+    made = ConnectServer(tmp_path)
+    yield made
+    made.stop()
+
+
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """The one standalone cluster of the suite."""

@@ -233,6 +233,10 @@ def test_exported_files_are_for_spark(rebuild: Any, tmp_path: Path) -> None:
         (("--master", "spark://m:1"), "a cluster needs --engine spark"),
         (("--engine", "spark", "--master", "spark://m:1", "--remote", "sc://s:1"), "not both"),
         (("--engine", "spark", "--conf", "cores"), "use spark.KEY=VALUE"),
+        (
+            ("--engine", "spark", "--conf", "spark.submit.pyFiles=a.zip,b.whl"),
+            "copy b.whl to a name with .zip",
+        ),
     ],
 )
 def test_options_of_a_cluster_that_make_no_sense_are_refused(

@@ -102,6 +102,16 @@ def test_a_session_behind_a_server_is_not_given_a_driver(monkeypatch: pytest.Mon
     }  # fmt: skip
 
 
+def test_a_server_is_sent_the_files_that_workers_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    builder, sent = FakeBuilder(), []
+    start_with(monkeypatch, builder)
+    made = SimpleNamespace(addArtifacts=lambda *files, pyfile: sent.append((files, pyfile)))
+    monkeypatch.setattr(builder, "getOrCreate", lambda: made)
+    open_session(remote="sc://s:15002", settings={"spark.submit.pyFiles": "a.zip,b.py"})
+    assert sent == [(("a.zip", "b.py"), True)]
+    assert "spark.submit.pyFiles" not in builder.settings
+
+
 def test_without_what_connect_needs_the_error_says_how_to_get_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -110,7 +120,7 @@ def test_without_what_connect_needs_the_error_says_how_to_get_it(
         messageParameters={"package_name": "grpcio", "minimum_version": "1.76.0"},
     )
     start_with(monkeypatch, FakeBuilder(missing))
-    with pytest.raises(ExtraMissing, match=r"pip install 'pyspark\[connect\]'.*grpcio"):
+    with pytest.raises(ExtraMissing, match=r"pip install 'headrace\[connect\]'.*grpcio"):
         open_session(remote="sc://s:15002")
 
 
