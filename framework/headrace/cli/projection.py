@@ -404,6 +404,11 @@ def _show(report: "RebuildReport", *, json: bool) -> None:
         f"projection {report.projection}: {report.events:,} events folded into {report.rows:,} rows"
         f" ({report.events_per_second:,.0f} events/s), {report.caught_up:,} messages caught up"
     )
+    for queue, taken in report.queues.items():
+        typer.echo(
+            f"  {queue}: {taken['messages']:,} messages, {taken['bytes']:,} bytes; waited"
+            f" {taken['read_ms'] / 1_000:,.1f} s, worked {taken['work_ms'] / 1_000:,.1f} s"
+        )
     if report.keys is not None:
         differed = "" if report.mended is None else f", {report.mended:,} of which were different"
         typer.echo(f"folded {report.keys:,} keys anew{differed}")

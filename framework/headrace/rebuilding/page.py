@@ -73,24 +73,22 @@ def _facts(report: RebuildReport) -> dict[str, str]:
         "messages from exported files": f"{report.archived:,}",
         "duplicates, gaps, filled": f"{report.duplicates:,}, {report.gaps:,}, {report.filled:,}",
     }
-    sizes = [each["bytes"] for each in report.queues.values() if "bytes" in each]
-    if sizes:
-        facts["bytes of messages"] = f"{sum(sizes):,}"
+    if report.keys is not None:
+        facts["keys folded anew"] = f"{report.keys:,}"
+    if report.mended is not None:
+        facts["of which rows were different"] = f"{report.mended:,}"
+    if report.bytes_read is not None:
+        facts["bytes of messages"] = f"{report.bytes_read:,}"
     return facts
 
 
 def _queues(report: RebuildReport) -> Iterator[str]:
-    ranges = {
-        name: end - report.start_offsets.get(name, 0) for name, end in report.end_offsets.items()
-    }
-    if not ranges:
+    if not report.messages:
         return
-    mean = sum(ranges.values()) / len(ranges)
-    skew = max(ranges.values()) / mean if mean else 1.0
     yield _plot(
-        f"Messages by queue; the largest has {skew:.2f} times the mean",
+        f"Messages by queue; the largest has {report.skew:.2f} times the mean",
         ("messages",),
-        {name: (count,) for name, count in sorted(ranges.items())},
+        {name: (count,) for name, count in sorted(report.messages.items())},
         "{:,.0f}",
     )
     measured = {name: each for name, each in sorted(report.queues.items()) if "read_ms" in each}

@@ -70,6 +70,25 @@ class RebuildReport:
     seconds: dict[str, float] = field(default_factory=dict)
     events_per_second: float = 0.0
 
+    @property
+    def messages(self) -> dict[str, int]:
+        """How many messages were to be read, by `topic/queue`."""
+        starts = self.start_offsets
+        return {name: end - starts.get(name, 0) for name, end in self.end_offsets.items()}
+
+    @property
+    def skew(self) -> float:
+        """How many times the mean the largest queue has; 1 if all are alike."""
+        counts = self.messages.values()
+        return max(counts) * len(counts) / sum(counts) if sum(counts) else 1.0
+
+    @property
+    def bytes_read(self) -> int | None:
+        """Of messages, where the engine tells."""
+        sizes = [each["bytes"] for each in self.queues.values() if "bytes" in each]
+        return sum(sizes) if sizes else None
+
     def to_json(self) -> str:
-        """Returns the report as one line of JSON."""
-        return msgspec.json.encode(self).decode()
+        """Returns the report as one line of JSON, with `skew` and `bytes_read`."""
+        told = {"skew": round(self.skew, 3), "bytes_read": self.bytes_read}
+        return msgspec.json.encode({**msgspec.to_builtins(self), **told}).decode()

@@ -15,7 +15,9 @@ from pydantic import BaseModel
 
 from headrace import Aggregate, App, DomainEvent, EventContext, Projection, applies
 from headrace._domain.stream import EventStream
+from headrace.cli.projection import _show
 from headrace.errors import ProjectionError
+from headrace.rebuilding.report import RebuildReport
 from headrace_mq.client.producer import Producer
 from headrace_mq.message import Message
 
@@ -182,6 +184,21 @@ def test_a_report_is_a_page_about_all_of_them(rebuild: Any, tmp_path: Path) -> N
     assert text.startswith("<!DOCTYPE html>")
     for said in ("<h2>loans</h2>", "<h2>lendings</h2>", "Seconds by phase", "Messages by queue"):
         assert said in text
+
+
+def test_what_reading_a_queue_took_is_told_where_the_engine_tells(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    taken = {"messages": 1_200, "bytes": 34_000, "read_ms": 250, "work_ms": 1_500}
+    report = RebuildReport(
+        projection="loans", generation=2, table="loans__2", start="zero", switched=True,
+        queues={"library.events/0": taken},
+    )  # fmt: skip
+    _show(report, json=False)
+    said = capsys.readouterr().out.splitlines()
+    assert said[1] == (
+        "  library.events/0: 1,200 messages, 34,000 bytes; waited 0.2 s, worked 1.5 s"
+    )
 
 
 def test_rows_of_keys_and_since_a_time_are_folded_anew(rebuild: Any, tmp_path: Path) -> None:
