@@ -9,8 +9,9 @@ How fast the queue is, beside what this machine can do at best in the same run.
     W3    reading a backlog of 200,000 messages, decoded and committed
     W4    end-to-end latency at 500 messages a second
     W5    producing and consuming at once
-    W6    reading a backlog of which one message of a hundred is wanted: picked out by the broker, or
-          by the reader
+    W6    reading a backlog of which one message of a hundred is wanted, by a header or by its tag:
+          picked out by the broker, or by the reader; one in each batch of 100, or all in one of
+          100 batches
     transactional  `send` beside `send_in_transaction`, both from 1,000 tasks
     idle  1,000 connections that do nothing
 
@@ -36,6 +37,7 @@ from headrace_mq.client.producer import Producer
 
 QUEUES = 4
 BACKLOG = 200_000
+RARE_BACKLOG = 500_000
 IDLE_CONNECTIONS = 1_000
 IDLE_SECONDS = 5
 
@@ -69,7 +71,6 @@ def cases(scale: float) -> list[Case]:
     both = {"group": "bench", "count": n(400_000), "stay": True, "queues": QUEUES}
     paced = {"group": "bench", "count": n(2_000), "timed": True, "queues": QUEUES}
     backlog = {"group": "bench", "count": n(BACKLOG)}
-    rare = backlog | {"priced": True}
     return [
         Case("W1", "send_many of 100", "send_many", many(100, 8, n(400_000))),
         Case(
@@ -86,10 +87,7 @@ def cases(scale: float) -> list[Case]:
              beside=("follow", paced)),
         Case("W5", "producing and consuming", "send_many", many(100, 8, n(400_000)),
              beside=("follow", both)),
-        Case("W6", "1 of 100, by the broker", "select", rare | {"at_broker": True},
-             backlog=n(BACKLOG)),
-        Case("W6", "1 of 100, by the reader", "select", rare | {"at_broker": False},
-             backlog=n(BACKLOG)),
+        *selections(n(RARE_BACKLOG)),
         Case("transactional", "plain, 1,000 tasks", "send", awaited(1_000, n(100_000))),
         Case("transactional", "in transactions, 1,000 tasks", "transact", awaited(1_000, n(100_000))),
         Case("idle", "1,000 connections", "connect",
@@ -97,9 +95,30 @@ def cases(scale: float) -> list[Case]:
     ]  # fmt: skip
 
 
-async def fill(address: str, topic: str, count: int, *, priced: bool) -> None:
-    asked = many(1_000, 1, count) | {"topic": topic, "priced": priced}
-    async with client("send_many", address, asked) as child:
+def selections(count: int) -> list[Case]:
+    """Who picks one message of a hundred out, by what it is known, and where it stands."""
+    return [
+        Case(
+            "W6",
+            f"1 of 100 by {by}, {'in clusters' if clustered else 'evenly'}, by the"
+            f" {'broker' if at_broker else 'reader'}",
+            "select",
+            {"group": "bench", "count": count, "by": by, "clustered": clustered,
+             "at_broker": at_broker},
+            backlog=count,
+        )
+        for by in ("price", "tag")
+        for clustered in (False, True)
+        for at_broker in (True, False)
+    ]  # fmt: skip
+
+
+async def fill(address: str, case: Case) -> None:
+    """Sends the backlog of a case."""
+    task, asked = "send_many", many(1_000, 1, case.backlog)
+    if case.task == "select":
+        task, asked = "send_rare", {**case.asked, "count": case.backlog}
+    async with client(task, address, {**asked, "topic": "bench"}) as child:
         await child.run()
 
 
@@ -128,7 +147,7 @@ async def measure(case: Case, flush: str, folder: Path, runs: int) -> dict[str, 
         async with Producer(address) as producer:
             await producer.create_topic("bench", QUEUES)
         if case.backlog:
-            await fill(address, "bench", case.backlog, priced=case.asked.get("priced", False))
+            await fill(address, case)
         before = resident_bytes(server.pid)
         clients = [
             await stack.enter_async_context(

@@ -21,7 +21,7 @@ from headrace_mq.client.checking import Decision, Undecided
 from headrace_mq.client.consumer import Consumer
 from headrace_mq.client.producer import Producer
 from headrace_mq.client.transactions import Transaction, TransactionalProducer
-from headrace_mq.message import Message, QueueRef
+from headrace_mq.message import Message, QueueRef, Record
 from headrace_mq.settings import ConsumerSettings
 
 # What a run returns: numbers and lists of numbers.
@@ -33,18 +33,29 @@ BODY = b"x" * 100
 IN_FLIGHT_MAX = 50_000
 
 
-def messages(
-    topic: str, count: int, *, keyed: bool, offset: int = 0, priced: bool = False
-) -> list[Message]:
-    """Messages of 100 bytes, with keys of about ten characters or without, and with a price or not."""
+def messages(topic: str, count: int, *, keyed: bool, offset: int = 0) -> list[Message]:
+    """Messages of 100 bytes, with keys of about ten characters or without."""
+    return [
+        Message(topic=topic, body=BODY, key=f"key-{(offset + n) % 5_000}" if keyed else "")
+        for n in range(count)
+    ]
+
+
+def of_a_hundred(topic: str, batch: int, *, clustered: bool) -> list[Message]:
+    """A batch of 100 messages of one queue, of which one has a price of 99 and the tag "rare".
+
+    Clustered: all of them, in one batch of 100.
+    """
+    rare = [batch % 100 == 99 if clustered else n == 99 for n in range(100)]
     return [
         Message(
             topic=topic,
             body=BODY,
-            key=f"key-{(offset + n) % 5_000}" if keyed else "",
-            headers={"price": str(n % 100)} if priced else {},
+            key=f"key-{batch}",
+            tag="rare" if wanted else "usual",
+            headers={"price": "99" if wanted else str(n % 99)},
         )
-        for n in range(count)
+        for n, wanted in enumerate(rare)
     ]
 
 
@@ -53,10 +64,8 @@ async def send_many(stack: AsyncExitStack, address: str, asked: Mapping[str, Any
     producer = await stack.enter_async_context(Producer(address))
     size, tasks = asked["size"], asked["tasks"]
     rounds = asked["count"] // size // tasks
-    keyed, priced = asked["keyed"], asked.get("priced", False)
     parts = [
-        messages(asked["topic"], size, keyed=keyed, offset=n * size, priced=priced)
-        for n in range(tasks)
+        messages(asked["topic"], size, keyed=asked["keyed"], offset=n * size) for n in range(tasks)
     ]
 
     async def keep_sending(part: list[Message]) -> None:
@@ -153,9 +162,31 @@ async def consume(_: AsyncExitStack, address: str, asked: Mapping[str, Any]) -> 
     return run
 
 
+async def send_rare(stack: AsyncExitStack, address: str, asked: Mapping[str, Any]) -> Run:
+    """Sends `count` messages in batches of 100, of which one of a hundred is wanted."""
+    producer = await stack.enter_async_context(Producer(address))
+
+    async def run() -> Said:
+        began = time.perf_counter()
+        for batch in range(asked["count"] // 100):
+            part = of_a_hundred(asked["topic"], batch, clustered=asked["clustered"])
+            await producer.send_many(part)
+        return {"count": asked["count"], "seconds": time.perf_counter() - began}
+
+    return run
+
+
+# What is wanted, as a condition and as whoever reads everything asks each record.
+WANTED: Mapping[str, tuple[str, Callable[[Record], bool]]] = {
+    "price": ("price >= 99", lambda record: float(record.headers["price"]) >= 99),
+    "tag": ("_tag = 'rare'", lambda record: record.tag == "rare"),
+}
+
+
 async def select(_: AsyncExitStack, address: str, asked: Mapping[str, Any]) -> Run:
     """A member of a group that wants one message of a hundred, and has it picked out here or there."""
     runs = 0
+    condition, is_wanted = WANTED[asked["by"]]
 
     async def run() -> Said:
         nonlocal runs
@@ -164,7 +195,7 @@ async def select(_: AsyncExitStack, address: str, asked: Mapping[str, Any]) -> R
         consumer = Consumer(
             address,
             group=f"{asked['group']}-{runs}",
-            topics={topic: "price >= 99" if at_broker else ""},
+            topics={topic: condition if at_broker else ""},
             settings=ConsumerSettings(in_flight_max=IN_FLIGHT_MAX),
         )
         async with consumer:
@@ -173,7 +204,7 @@ async def select(_: AsyncExitStack, address: str, asked: Mapping[str, Any]) -> R
             while wanted < count // 100:
                 records = await consumer.poll()
                 consumer.ack_all(records)
-                wanted += sum(float(record.headers["price"]) >= 99 for record in records)
+                wanted += len(records) if at_broker else sum(map(is_wanted, records))
             await consumer.commit()
             seconds = time.perf_counter() - began
         return {"count": count, "seconds": seconds}
@@ -298,7 +329,8 @@ async def connect(stack: AsyncExitStack, address: str, asked: Mapping[str, Any])
 TASKS = {
     task.__name__: task
     for task in (
-        send_many, send, consume, read_columns, select, follow, pace, steady, connect, transact,
+        send_many, send, send_rare, consume, read_columns, select, follow, pace, steady, connect,
+        transact,
     )
 }  # fmt: skip
 

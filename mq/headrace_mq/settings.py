@@ -174,6 +174,9 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     outgoing_bytes_max: int = 16 * MIB
     # Longest wait of a fetch that finds nothing (RocketMQ: 15 s).
     fetch_wait_ms_max: int = 15_000
+    # What one fetch looks at of topics of which it wants some messages: about 35,000 messages of
+    # 100 bytes, so that it needs few answers to find one of millions.
+    scan_bytes_max: int = 4 * MIB
     # Parked fetches over all connections; each costs about 1 KiB.
     parked_fetches_max: int = 65_536
     # A member that has not been heard of for this long has left (RocketMQ scans at 120 s).
@@ -224,6 +227,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
             "frame_bytes_max must not be below frame_bytes_before_hello_max",
         )
         _require(self.member_expiry_ms >= 1_000, "member_expiry_ms must be at least 1000")
+        _require(self.scan_bytes_max >= 1, "scan_bytes_max must be at least 1")
         _require(self.frame_ms_max >= 1, "frame_ms_max must be at least 1")
         _require_vanished(self.vanished_ms_max)
         _require(self.lock_expiry_ms >= 100, "lock_expiry_ms must be at least 100")

@@ -33,6 +33,7 @@ from headrace_mq.protocol.batch import (
     encode_batch,
     read_header,
 )
+from headrace_mq.protocol.sieve import Sieve
 from headrace_mq.settings import StoreSettings
 from headrace_mq.store.message_store import MessageStore
 from samples.bank import app
@@ -110,6 +111,31 @@ def test_a_batch_costs_no_more_for_many_records_than_for_one(cost: Cost, count: 
     assert cost(lambda: encode_batch(QUEUE, sent, born_first_ms=1)) <= 7
     assert cost(lambda: decode_columns(batch, read_header(batch))) <= 10
     assert cost(lambda: decode_records(batch)) <= 16
+
+
+def sold(prices: list[int], tag: str) -> bytes:
+    many = len(prices)
+    tags, headers = [tag] * many, [{"price": str(price), "note": "x"} for price in prices]
+    sent = Columns([], tags, headers, [b"x" * 100] * many, [])
+    return bytes(encode_batch(QUEUE, sent, born_first_ms=1))
+
+
+def test_a_batch_without_a_match_costs_no_more_for_many_messages(cost: Cost) -> None:
+    batch = sold([n % 99 for n in range(RECORDS)], "usual")
+    by_tag, by_price, by_text = Sieve("_tag = 'x'"), Sieve("price >= 99"), Sieve("note = 'y'")
+    assert by_price.part_of(batch, picks=True) is None
+    assert cost(lambda: by_tag.part_of(batch, picks=True)) <= 1.2
+    assert cost(lambda: by_text.part_of(batch, picks=True)) <= 8
+    # One short comprehension over the messages is left.
+    assert cost(lambda: by_price.part_of(batch, picks=True)) <= 33
+
+
+def test_one_match_of_a_hundred_costs_the_picking_of_one(cost: Cost) -> None:
+    sieve, batch = Sieve("price >= 99"), sold([*range(RECORDS)], "usual")
+    part = sieve.part_of(batch, picks=True)
+    assert part is not None
+    assert part.records == 1
+    assert cost(lambda: sieve.part_of(batch, picks=True)) <= 52
 
 
 async def test_appending_a_batch_stays_cheap(cost: Cost, tmp_path: Path) -> None:

@@ -27,12 +27,12 @@ from headrace_mq.broker.throttle import Throttle
 from headrace_mq.broker.topics import Topics
 from headrace_mq.broker.traffic import Meters
 from headrace_mq.broker.transaction_coordinator import TransactionCoordinator
-from headrace_mq.filters.filter import Filter
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import BatchHeader
 from headrace_mq.protocol.bodies import encode
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import FRAME_HEADER_BYTES
+from headrace_mq.protocol.sieve import Sieve
 from headrace_mq.settings import BrokerSettings
 from headrace_mq.store.message_store import MessageStore
 
@@ -40,8 +40,9 @@ __all__ = ["BrokerState", "check_room"]
 
 # What a FETCH answer may need besides its batches: the states of about 100 queues.
 _STATES_BYTES_MAX = 16 << 10
-# Conditions kept compiled: one for each group that filters, far more than a broker has.
-_FILTERS_MAX = 1_024
+# Conditions kept compiled, and what they said of up to 1,024 values: one for each group that
+# filters, more than a broker has, and 50 MB at the worst.
+_SIEVES_MAX = 256
 _TURN_STEP = 0x9E37_79B9_7F4A_7C15  # 2^64 / golden ratio
 _TURN_BITS = 64
 
@@ -64,7 +65,7 @@ class BrokerState:
         produced: what producers sent, by queue.
         fetched: what readers were given, by queue.
         fetched_by: what groups were given, by group and queue.
-        filters: compiles a condition, and keeps those that are asked for again and again.
+        sieves: compiles a condition, and keeps those that are asked for again and again.
         limited: whether anybody has a quota; all that requests pay where nobody has.
         stopping: whether new messages are refused.
         body_bytes_max: the largest body of a frame after the handshake.
@@ -103,9 +104,7 @@ class BrokerState:
     body_bytes_max: int = field(init=False)
     states_bytes_max: int = field(init=False)
     batch_bytes_max: int = field(init=False)
-    filters: Callable[[str], Filter] = field(
-        default_factory=lambda: lru_cache(_FILTERS_MAX)(Filter)
-    )
+    sieves: Callable[[str], Sieve] = field(default_factory=lambda: lru_cache(_SIEVES_MAX)(Sieve))
     _turn: int = 0
 
     def __post_init__(self) -> None:

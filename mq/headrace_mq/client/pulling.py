@@ -35,11 +35,13 @@ from headrace_mq.protocol.bodies import (
     Fetch,
     FetchedQueue,
     FetchFrom,
+    Picked,
     TopicFilter,
     decode_fetch_answer,
     encode,
 )
 from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.protocol.picks import picked_records
 from headrace_mq.protocol.sieve import selected_of
 from headrace_mq.protocol.sparse import is_sparse, removed_before
 from headrace_mq.settings import ConsumerSettings
@@ -65,6 +67,14 @@ class Asking(NamedTuple):
 
     group: str
     filters: Mapping[str, Filter]
+
+
+class _Taken(NamedTuple):
+    """What an answer brought: records, a way forward, or something that is wrong."""
+
+    records: int
+    moved: bool
+    trouble: bool
 
 
 class Pulling:
@@ -132,16 +142,18 @@ class Pulling:
 
     def _fetch(self, shares: Sequence[Share]) -> None:
         topics = {share.queue.topic for share in shares} if self._filters else ()
+        filters = [
+            TopicFilter(name, self._filters[name].text)
+            for name in sorted(topics)
+            if name in self._filters
+        ]
         request = Fetch(
             queues=[FetchFrom(*share.queue, share.window.end) for share in shares],
             bytes_max=self._settings.fetch_bytes_max,
             wait_ms=self._settings.fetch_wait_ms,
             group=self._group,
-            filters=[
-                TopicFilter(name, self._filters[name].text)
-                for name in sorted(topics)
-                if name in self._filters
-            ],
+            filters=filters,
+            picks=bool(filters),
         )
         number = self._next_fetch
         self._next_fetch += 1
@@ -164,18 +176,18 @@ class Pulling:
         self._current.discard(number)
         if self._stopped:
             return
-        taken, trouble = 0, False
+        taken = _Taken(0, moved=False, trouble=False)
         if not isinstance(answer, MessageQueueError):
-            taken, trouble = self._take({share.queue: share for share in shares}, answer)
+            taken = self._take({share.queue: share for share in shares}, answer)
         elif not isinstance(answer, ConnectionLost):
             _log.warning("fetch refused", reason=str(answer))
-            trouble = True
-        if taken:
+            taken = _Taken(0, moved=False, trouble=True)
+        if taken.records:
             self._on_records()
         pause_ms = 0
-        if trouble:
+        if taken.trouble:
             pause_ms = TROUBLE_PAUSE_MS
-        elif not taken and self._clock.monotonic_ms() - asked_at_ms < EMPTY_PAUSE_MS:
+        elif not taken.moved and self._clock.monotonic_ms() - asked_at_ms < EMPTY_PAUSE_MS:
             pause_ms = EMPTY_PAUSE_MS
         if pause_ms:
             self._loop.call_later(pause_ms / 1_000, self._release, number, shares)
@@ -189,20 +201,28 @@ class Pulling:
                 share.asked = None
         self.pull_soon()
 
-    def _take(self, asked: dict[QueueRef, Share], answer: memoryview) -> tuple[int, bool]:
-        """Takes an answer's records; returns how many, and whether something is wrong."""
+    def _take(self, asked: dict[QueueRef, Share], answer: memoryview) -> "_Taken":
+        """Takes an answer's records."""
         try:
             states, batches = decode_fetch_answer(answer)
         except MalformedRequest as error:
             self._on_error(error)
-            return 0, True
-        taken, trouble = 0, False
+            return _Taken(0, moved=False, trouble=True)
+        count, trouble = 0, False
+        ends = [share.window.end for share in asked.values()]
         for state in states.queues:
             if state.code != ResponseCode.OK:
                 trouble = self._settle(asked, state) or trouble
         try:
+            picks = _Waiting(states.picked)
             for batch in split_batches(batches):
-                taken += self._take_batch(asked, batch)
+                # Both checksums first: nothing of a damaged batch can be trusted, not even its queue.
+                check_head(batch)
+                for records in picks.before(batch):
+                    count += self._take_records(asked, records)
+                count += self._take_batch(asked, batch)
+            for records in picks.rest():
+                count += self._take_records(asked, records)
         except MessageQueueError as error:
             self._isolate(list(asked.values()), error)
         else:
@@ -212,11 +232,20 @@ class Pulling:
                 passed = asked.get(QueueRef(state.topic, state.queue_id))
                 if passed is not None and state.next >= 0:
                     self._shares.pass_over(passed, state.next)
-        return taken, trouble
+        # A filter and a compaction leave ways without records, which are gone at once.
+        moved = count > 0 or ends != [share.window.end for share in asked.values()]
+        return _Taken(count, moved=moved, trouble=trouble)
+
+    def _take_records(self, asked: Mapping[QueueRef, Share], records: list[Record]) -> int:
+        """Takes records of one queue that the broker has picked."""
+        share = asked.get(records[0].queue)
+        if share is None:
+            return 0
+        if not self._shares.in_columns:
+            return self._shares.take(share, records)
+        return sum(self._shares.take_columns(share, one) for one in from_records(records))
 
     def _take_batch(self, asked: dict[QueueRef, Share], batch: memoryview) -> int:
-        # Both checksums first: nothing of a damaged batch can be trusted, not even its queue.
-        check_head(batch)
         if is_sparse(batch):
             return self._take_sparse(asked, batch)
         if self._shares.in_columns:
@@ -305,6 +334,30 @@ class Pulling:
             self._shares.seek(share.queue, state.first if offset < state.first else state.end)
             return False
         return True
+
+
+class _Waiting:
+    """Picked messages of an answer, which wait for the batches before them."""
+
+    def __init__(self, found: Sequence[Picked]) -> None:
+        self._waiting = [picked_records(one) for one in found]
+
+    def before(self, batch: memoryview) -> list[list[Record]]:
+        """Those of the batch's queue that stand before it; they wait no more."""
+        ready: list[list[Record]] = []
+        if self._waiting:
+            header = read_header(batch)
+            queue, offset = header.queue, header.base_offset
+            found, self._waiting = self._waiting, []
+            for one in found:
+                first = one[0]
+                is_ready = first.queue == queue and first.offset < offset
+                (ready if is_ready else self._waiting).append(one)
+        return ready
+
+    def rest(self) -> list[list[Record]]:
+        """Those that still wait."""
+        return self._waiting
 
 
 def _tell_missing(share: Share, offset: int) -> None:

@@ -5,9 +5,8 @@ A header that is missing, or that is no number where a number is asked for, make
 unknown, and unknown is not selected: neither `price > 10` nor `NOT price > 10` selects a message
 without a price.
 
-A closure answers for a whole batch, column by column, and decides each distinct text once: a
-batch has many messages and few different regions. That is five times quicker than asking each
-message, and a broker does it for every message of a queue.
+A closure answers for many messages at once, column by column, and decides each distinct text once:
+a batch has many messages and few different regions.
 
 Sits between: `grammar`, which puts conditions together, and `filter`, which asks them. Pure.
 """
@@ -59,34 +58,44 @@ Decide = Callable[[str], bool | None]
 
 
 class Messages(NamedTuple):
-    """What is asked about: three columns of one length."""
+    """What is asked about: columns of `size` entries, those of the headers by their names."""
 
-    headers: Sequence[Mapping[str, str]]
-    keys: Sequence[str]
-    tags: Sequence[str]
+    size: int
+    headers: Mapping[str, Column]
+    keys: Column = ()
+    tags: Column = ()
 
 
 class Condition(NamedTuple):
     """What may be asked of messages.
 
-    `tags` are the only ones that a selected message can have; None: any.
+    `tags` are the only ones that a selected message can have; None: any. `words` are texts of which
+    each selected message has at least one among its headers, as a name or a value; None: unknown.
     """
 
     ask: Callable[[Messages], Answers]
     tags: frozenset[str] | None = None
+    words: frozenset[str] | None = None
 
 
 class Value(NamedTuple):
     """One side of a comparison.
 
     `kind` is `text` for headers, key and tag, which `look` finds; or `string`, `number` or `flag`
-    for what was `written` out: it says how the text on the other side is read.
+    for what was `written` out: it says how the text on the other side is read. `name` is that of a
+    header.
     """
 
     kind: str
     look: Callable[[Messages], Column] | None = None
     written: Any = None
     is_tag: bool = False
+    name: str | None = None
+
+    @property
+    def words(self) -> frozenset[str] | None:
+        """What a message has among its headers if it has this value."""
+        return None if self.name is None else frozenset([self.name])
 
     def column(self, messages: Messages) -> Column:
         """The texts of this value, one for each message."""
@@ -96,7 +105,7 @@ class Value(NamedTuple):
 
 def header(name: str) -> Value:
     """The header of this name, unknown where a message has none."""
-    return Value("text", lambda messages: [one.get(name) for one in messages.headers])
+    return Value("text", lambda messages: messages.headers[name], name=name)
 
 
 def key() -> Value:
@@ -159,8 +168,10 @@ def compare(sign: str, left: Value, right: Value) -> Condition:
         said = read(text)
         return None if said is None else decide(said, other)
 
-    named = left.is_tag and right.kind == "string" and sign == "="
-    return Condition(_decided(left, answer), frozenset([other]) if named else None)
+    equal = right.kind == "string" and sign == "="
+    tags = frozenset([other]) if equal and left.is_tag else None
+    words = frozenset([other]) if equal and left.name is not None else left.words
+    return Condition(_decided(left, answer), tags, words)
 
 
 def _compare_texts(decide: Callable[[Any, Any], bool], left: Value, right: Value) -> Condition:
@@ -176,7 +187,7 @@ def _compare_texts(decide: Callable[[Any, Any], bool], left: Value, right: Value
         pairs = zip(left.column(messages), right.column(messages), strict=True)
         return [answer(one, other) for one, other in pairs]
 
-    return Condition(ask)
+    return Condition(ask, None, left.words or right.words)
 
 
 def among(value: Value, kind: str, members: Sequence[Any]) -> Condition:
@@ -187,20 +198,21 @@ def among(value: Value, kind: str, members: Sequence[Any]) -> Condition:
         said = read(text)
         return None if said is None else said in found
 
-    named = value.is_tag and kind == "string"
-    return Condition(_decided(value, answer), found if named else None)
+    tags = found if kind == "string" and value.is_tag else None
+    words = found if kind == "string" and value.name is not None else value.words
+    return Condition(_decided(value, answer), tags, words)
 
 
 def like(value: Value, matches: Callable[[str], bool]) -> Condition:
     """`value LIKE pattern`, the pattern compiled."""
-    return Condition(_decided(value, matches))
+    return Condition(_decided(value, matches), None, value.words)
 
 
 def flag(value: Value) -> Condition:
     """A value that stands for itself: true and false, in capitals or not."""
     if value.kind == "flag":
-        return Condition(lambda messages: [value.written] * len(messages.headers))
-    return Condition(_decided(value, _truth))
+        return Condition(lambda messages: [value.written] * messages.size)
+    return Condition(_decided(value, _truth), None, value.words)
 
 
 def missing(value: Value) -> Condition:
@@ -221,9 +233,11 @@ def both(one: Condition, other: Condition) -> Condition:
             for a, b in zip(first, other.ask(messages), strict=True)
         ]
 
+    # The fewer words, the sooner it is seen that none of them is there.
+    words = min(filter(None, (one.words, other.words)), key=len, default=None)
     if one.tags is None or other.tags is None:
-        return Condition(ask, other.tags if one.tags is None else one.tags)
-    return Condition(ask, one.tags & other.tags)
+        return Condition(ask, other.tags if one.tags is None else one.tags, words)
+    return Condition(ask, one.tags & other.tags, words)
 
 
 def either(one: Condition, other: Condition) -> Condition:
@@ -233,9 +247,11 @@ def either(one: Condition, other: Condition) -> Condition:
         pairs = zip(one.ask(messages), other.ask(messages), strict=True)
         return [True if a or b else (None if a is None or b is None else False) for a, b in pairs]
 
-    if one.tags is None or other.tags is None:
-        return Condition(ask)
-    return Condition(ask, one.tags | other.tags)
+    return Condition(ask, _united(one.tags, other.tags), _united(one.words, other.words))
+
+
+def _united(one: frozenset[str] | None, other: frozenset[str] | None) -> frozenset[str] | None:
+    return None if one is None or other is None else one | other
 
 
 def opposite(condition: Condition) -> Condition:

@@ -4,15 +4,22 @@ A condition over messages, from its text.
 Sits between: consumers and brokers, and the parser. Pure.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from itertools import compress, repeat
+from typing import Any
 
 from headrace_mq.filters.conditions import Messages
-from headrace_mq.filters.grammar import parse
+from headrace_mq.filters.grammar import names, parse
 from headrace_mq.filters.tokens import InvalidFilter
 
 __all__ = ["Filter", "InvalidFilter", "filters_of"]
 
-_NO_HEADERS: Mapping[str, str] = {}
+# Answers kept of one condition, and the characters of what each is the answer to. A few hundred
+# prices and regions are what most topics have; texts that never come again are not worth keeping.
+_KNOWN_MAX = 1_024
+_KNOWN_CHARACTERS_MAX = 64
+
+Column = Sequence[str | None]
 
 
 class Filter:
@@ -25,23 +32,32 @@ class Filter:
 
     Attributes:
         text: as given.
+        headers: the names of the headers that can make a difference.
         asks_for_keys: whether keys can make a difference.
+        asks_for_tags: whether tags can.
         tags: the only tags that a selected message can have, or None for any.
+        words: texts of which each selected message has at least one among its headers, or None.
 
     Raises:
         InvalidFilter: the text cannot be understood, or is too long or too deep.
     """
 
-    __slots__ = ("_ask", "asks_for_keys", "tags", "text")
+    __slots__ = (
+        "_ask", "_known", "asks_for_keys", "asks_for_tags", "headers", "tags", "text", "words",
+    )  # fmt: skip
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.asks_for_keys = "_key" in text
-        self._ask, self.tags = parse(text)
+        self._ask, self.tags, self.words = parse(text)
+        self.headers, own = names(text)
+        self.asks_for_keys = "_key" in own
+        self.asks_for_tags = "_tag" in own
+        # What was asked before: the same few values come again in every batch.
+        self._known: dict[Hashable, bool] = {}
 
     def selects(self, headers: Mapping[str, str], key: str = "", tag: str = "") -> bool:
         """Whether one message is selected: unknown is not."""
-        return self._ask(Messages([headers], [key], [tag])) == [True]
+        return self.places(1, [headers], [key], [tag]) == [0]
 
     def places(
         self,
@@ -51,14 +67,57 @@ class Filter:
         tags: Sequence[str],
     ) -> list[int]:
         """The places of the selected ones among `count` messages; an empty column is of defaults."""
+        columns: list[Column] = [[one.get(name) for one in headers] for name in self.headers]
+        return self.places_in(count, columns, keys, tags)
+
+    def places_in(
+        self, count: int, headers: Sequence[Column], keys: Sequence[str], tags: Sequence[str]
+    ) -> list[int]:
+        """The same, with one column for each name in `headers`, None where a message lacks it."""
         if self.tags is not None and self.tags.isdisjoint(tags):
             return []
-        answers = self._ask(
-            Messages(headers or [_NO_HEADERS] * count, keys or [""] * count, tags or [""] * count)
-        )
-        if True not in answers:
-            return []
-        return [place for place, said in enumerate(answers) if said]
+        columns: list[Column] = [column or [None] * count for column in headers]
+        if self.asks_for_keys:
+            columns.append(keys or [""] * count)
+        if self.asks_for_tags:
+            columns.append(tags or [""] * count)
+        rows: Sequence[Hashable]
+        if len(columns) == 1:
+            rows = columns[0]
+        else:
+            rows = list(zip(*columns, strict=True)) if columns else [()] * count
+        # One byte for each message: 1 is selected, 0 is not, and 2 was never asked about.
+        said = bytes(map(self._known.get, rows, repeat(2)))
+        if 2 in said:
+            answers = self._answers({row for row, one in zip(rows, said, strict=True) if one == 2})
+            said = bytes(
+                answers[row] if one == 2 else one for row, one in zip(rows, said, strict=True)
+            )
+        return list(compress(range(count), said)) if 1 in said else []
+
+    def _answers(self, rows: Collection[Hashable]) -> dict[Hashable, bool]:
+        """Asks the condition about rows that it does not know, and keeps what it says."""
+        ordered = list(rows)
+        single = len(self.headers) + self.asks_for_keys + self.asks_for_tags == 1
+        columns: list[Any] = [ordered] if single else list(zip(*ordered, strict=True))
+        tags = columns.pop() if self.asks_for_tags else ()
+        keys = columns.pop() if self.asks_for_keys else ()
+        headers = dict(zip(self.headers, columns, strict=True))
+        said = self._ask(Messages(len(ordered), headers, keys, tags))
+        answers = {row: one is True for row, one in zip(ordered, said, strict=True)}
+        if len(answers) <= _KNOWN_MAX:
+            if len(self._known) + len(answers) > _KNOWN_MAX:
+                self._known.clear()
+            self._known.update(
+                (row, one)
+                for row, one in answers.items()
+                if _characters(row) <= _KNOWN_CHARACTERS_MAX
+            )
+        return answers
+
+
+def _characters(row: Hashable) -> int:
+    return sum(len(one or "") for one in (row if isinstance(row, tuple) else (row,)))
 
 
 def filters_of(topics: Collection[str] | Mapping[str, str]) -> dict[str, Filter]:

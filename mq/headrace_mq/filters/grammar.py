@@ -29,7 +29,7 @@ from headrace_mq.filters.conditions import NUMBER_CHARACTERS_MAX, Condition, Val
 from headrace_mq.filters.likeness import compile_pattern
 from headrace_mq.filters.tokens import InvalidFilter, Token, tokens
 
-__all__ = ["CHARACTERS_MAX", "DEPTH_MAX", "parse"]
+__all__ = ["CHARACTERS_MAX", "DEPTH_MAX", "names", "parse"]
 
 # Of a condition: more than anyone writes by hand; it travels with every fetch.
 CHARACTERS_MAX = 2_048
@@ -52,6 +52,16 @@ def parse(text: str) -> Condition:
             text, CHARACTERS_MAX, f"a filter has at most {CHARACTERS_MAX} characters; shorten it"
         )
     return _Parser(text).whole()
+
+
+def names(text: str) -> tuple[tuple[str, ...], frozenset[str]]:
+    """The headers that a text names, each once, and which of `_key` and `_tag`."""
+    found = [(token.kind, token.value) for token in tokens(text)]
+    own = frozenset(value for kind, value in found if kind == "name" and value in _OWN)
+    headers = dict.fromkeys(
+        value for kind, value in found if kind == "quoted" or (kind == "name" and value not in _OWN)
+    )
+    return tuple(headers), own
 
 
 class _Parser:

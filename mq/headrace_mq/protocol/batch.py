@@ -71,6 +71,7 @@ __all__ = [
     "split_batches",
     "summary_of",
     "tag_bit",
+    "tag_summary",
     "unpacked",
 ]
 
@@ -95,6 +96,8 @@ _ASSIGNED = struct.Struct("<qqqI")  # at byte 16
 _CRC = struct.Struct("<I")
 _COUNT = struct.Struct("<I")
 _COUNT_AT = 56
+_SUMMARY = struct.Struct("<Q")
+_SUMMARY_AT = 96
 _START = struct.Struct("<4sB3xI")  # magic, version and length
 _HEAD_CRC_AT, _ASSIGNED_AT, _BODY_CRC_AT, _BODY_AT = 12, 16, 48, 52
 _PRODUCER = struct.Struct("<QII")  # at byte 64: id, epoch, first sequence
@@ -220,6 +223,12 @@ def record_count(batch: bytes | bytearray | memoryview) -> int:
     """Returns how many records a whole batch says that it has; nothing is checked."""
     count: int = _COUNT.unpack_from(batch, _COUNT_AT)[0]
     return count
+
+
+def tag_summary(batch: bytes | bytearray | memoryview) -> int:
+    """Returns the bits of the tags that a whole batch says that it has; nothing is checked."""
+    summary: int = _SUMMARY.unpack_from(batch, _SUMMARY_AT)[0]
+    return summary
 
 
 def batch_length(buffer: bytes | bytearray | memoryview, at: int = 0) -> int:

@@ -40,6 +40,7 @@ __all__ = [
     "JoinGroup",
     "LeaveGroup",
     "OffsetsAnswer",
+    "Picked",
     "ProduceAnswer",
     "Produced",
     "QueueRange",
@@ -125,7 +126,7 @@ class Fetch(Body, frozen=True):
     """Reads from many queues at once; waits up to `wait_ms` when there is nothing to read.
 
     `filters` names the topics of which only some messages are wanted. The answer may have more than
-    was selected, never less.
+    was selected, never less. With `picks` it may have some of them as `Picked` instead of batches.
     """
 
     queues: list[FetchFrom]
@@ -133,6 +134,7 @@ class Fetch(Body, frozen=True):
     wait_ms: int
     group: str = ""
     filters: list[TopicFilter] = []
+    picks: bool = False
 
 
 class FetchedQueue(Body, frozen=True):
@@ -152,6 +154,19 @@ class FetchedQueue(Body, frozen=True):
     next: int = -1
 
 
+class Picked(Body, frozen=True):
+    """Selected messages of one queue, out of batches of which most was not selected.
+
+    `messages` is msgpack as `headrace_mq.protocol.picks` says, `checksum` its CRC-32C. All of one
+    `Picked` stand before or behind all of any other, and of any batch of the queue.
+    """
+
+    topic: str
+    queue_id: int
+    checksum: int
+    messages: bytes
+
+
 class FetchAnswer(Body, frozen=True):
     """States of the queues that have something to say; the batches follow it.
 
@@ -159,6 +174,7 @@ class FetchAnswer(Body, frozen=True):
     """
 
     queues: list[FetchedQueue]
+    picked: list[Picked] = []
 
 
 class CommittedOffset(Body, frozen=True):

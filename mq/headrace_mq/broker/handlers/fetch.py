@@ -4,7 +4,8 @@ FETCH: whole batches of many queues in one answer, now or as soon as there are s
 Sits between: the dispatcher and the store. Batches are passed on as the store returns them.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+import sys
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -14,11 +15,12 @@ from headrace_mq.broker.handlers.throttling import charge_fetched, hold_fetch, r
 from headrace_mq.broker.long_poll import ParkedFetch
 from headrace_mq.broker.quotas import Room
 from headrace_mq.broker.refusals import refuse
+from headrace_mq.broker.scanning import Bounds, Scan
 from headrace_mq.broker.state import BrokerState
 from headrace_mq.errors import BrokerError, InvalidArgument, ResponseCode
-from headrace_mq.filters.filter import Filter, InvalidFilter
+from headrace_mq.filters.filter import InvalidFilter
 from headrace_mq.message import QueueRef, check_topic
-from headrace_mq.protocol.batch import read_header, record_count
+from headrace_mq.protocol.batch import record_count
 from headrace_mq.protocol.bodies import (
     Fetch,
     FetchAnswer,
@@ -28,7 +30,7 @@ from headrace_mq.protocol.bodies import (
 )
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import Frame
-from headrace_mq.protocol.sieve import sieve
+from headrace_mq.protocol.sieve import Sieve
 
 __all__ = ["QUEUES_PER_FETCH_MAX", "answer_nothing", "fetch", "serve_parked"]
 
@@ -39,6 +41,8 @@ _STATE_BYTES = 48
 # What comes from the disk is on its way: a fetch waits for it this long even if it asked for what
 # is there at once. Far more than a disk takes that works.
 _DISK_WAIT_MS = 5_000
+# As many messages as there are: nobody has a quota.
+_ALL = sys.maxsize
 
 _NO_BODY = memoryview(b"")
 
@@ -162,13 +166,13 @@ def _check(state: BrokerState, request: Fetch) -> None:
             except ValueError as error:
                 raise InvalidArgument(str(error)) from error
     try:
-        _filters(state, request)
+        _sieves(state, request)
     except InvalidFilter as error:
         raise InvalidArgument(str(error)) from error
 
 
-def _filters(state: BrokerState, request: Fetch) -> dict[str, Filter]:
-    return {one.topic: state.filters(one.condition) for one in request.filters}
+def _sieves(state: BrokerState, request: Fetch) -> dict[str, Sieve]:
+    return {one.topic: state.sieves(one.condition) for one in request.filters}
 
 
 def _read(
@@ -184,54 +188,58 @@ def _read(
     """
     limit = state.batch_bytes_max
     budget = min(request.bytes_max, limit)
-    filters = _filters(state, request)
+    sieves = _sieves(state, request)
+    scan = Scan(state.store, state.clock, state.settings.scan_bytes_max, picks=request.picks)
     room = room_to_fetch(state, connection, _topics(request)) if state.limited else None
     if room is not None:
         budget = min(budget, max(1, room.size))
-    states: list[FetchedQueue] = []
+    answer = FetchAnswer([], [])
     batches: list[bytes | memoryview] = []
     used, states_bytes, coming = 0, 0, False
     for queue in _in_turn(state, queues):
-        status, found = _read_queue(
-            state, queue, offsets[queue], budget - used, group=request.group
-        )
+        sieve = sieves.get(queue.topic)
+        bytes_max = scan.step_bytes if sieve else budget - used
+        status, found = _read_queue(state, queue, offsets[queue], bytes_max, group=request.group)
         if found is None:
             coming = True
-        if status is None or found is None:
+        if status is None or found is None or (room is not None and used and room.messages <= 0):
             continue
-        size = sum(map(len, found))
-        while found and used and used + size > limit:
-            size -= len(found.pop())
-        if room is not None and found:
-            found = room.take(found, map(record_count, found), one=not used)
-        if found and queue.topic in filters:
-            status, found = _sieved(status, found, filters[queue.topic])
+        if sieve and found:
+            bounds = Bounds(budget - used, _ALL if room is None else room.messages, limit - used)
+            gathering, go_on = scan.through(queue, found, sieve, bounds)
+            status = msgspec.structs.replace(status, next=go_on)
+            found, size, messages = gathering.batches, gathering.size, gathering.count
+            answer.picked.extend(gathering.picked)
+        else:
+            found, size = _fitting(found, used, limit, room)
+            messages = sum(map(record_count, found))
         states_bytes += _STATE_BYTES + len(status.topic) + len(status.sentence)
         if states_bytes > state.states_bytes_max or not (found or status.code or status.next >= 0):
             break
-        states.append(status)
+        answer.queues.append(status)
         batches += found
-        if found:
-            messages = sum(map(record_count, found))
+        if messages:
             state.note_fetched(request.group, queue, messages, size)
             if room is not None:
-                size = sum(map(len, found))
                 room = Room(room.messages - messages, room.size - size)
                 charge_fetched(state, connection, queue.topic, messages, size)
         used += size
-        if used >= budget:
+        if used >= budget or (sieve and scan.is_over):
             break
-    answer = (encode_fetch_answer(FetchAnswer(states)), *batches) if states else None
-    return _Found(answer, coming)
+    return _Found((encode_fetch_answer(answer), *batches) if answer.queues else None, coming)
 
 
-def _sieved(
-    status: FetchedQueue, found: Sequence[bytes | memoryview], wanted: Filter
-) -> tuple[FetchedQueue, list[bytes | memoryview]]:
-    """What is selected of the batches, and where to go on behind the last one."""
-    passed = [part for batch in found for part in sieve(batch, wanted)]
-    next_offset = read_header(found[-1]).next_offset
-    return msgspec.structs.replace(status, next=next_offset), passed
+def _fitting(
+    found: list[bytes | memoryview], used: int, limit: int, room: Room | None
+) -> tuple[list[bytes | memoryview], int]:
+    """The first of the batches for which the answer and the quotas have room, and their bytes."""
+    size = sum(map(len, found))
+    while found and used and used + size > limit:
+        size -= len(found.pop())
+    if room is None or not found:
+        return found, size
+    found = room.take(found, map(record_count, found), one=not used)
+    return found, sum(map(len, found))
 
 
 def _in_turn(state: BrokerState, queues: Collection[QueueRef]) -> Collection[QueueRef]:

@@ -15,16 +15,20 @@ from headrace_mq.errors import (
     MalformedRequest,
     QueueNotFound,
 )
+from headrace_mq.filters.filter import filters_of
 from headrace_mq.message import QueueRef, Record
 from headrace_mq.protocol.bodies import (
     Fetch,
     FetchAnswer,
     FetchedQueue,
     FetchFrom,
+    Picked,
+    TopicFilter,
     decode,
     encode_fetch_answer,
 )
 from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.protocol.picks import Picks, picked
 from headrace_mq.settings import ConsumerSettings
 
 FETCH = RequestCode.FETCH
@@ -35,7 +39,7 @@ Until = Callable[[Callable[[], object]], Any]
 class Watched:
     """Shares that are pulled for, and what was told of it."""
 
-    def __init__(self, link: Link, clock: Any, **settings: Any) -> None:
+    def __init__(self, link: Link, clock: Any, wanted: str = "", **settings: Any) -> None:
         chosen = ConsumerSettings(**settings)
         self.shares = Shares(limits_of(chosen))
         self.news = asyncio.Event()
@@ -45,7 +49,7 @@ class Watched:
             self.shares,
             settings=chosen,
             clock=clock,
-            asking=Asking("g", {}),
+            asking=Asking("g", filters_of({"t": wanted})),
             on_records=self.news.set,
             on_error=self._fail,
         )
@@ -80,8 +84,13 @@ def asked(request: Any) -> dict[QueueRef, int]:
     return {QueueRef(item.topic, item.queue_id): item.offset for item in fetch.queues}
 
 
-def answer(request: Any, *batches: bytes, states: list[FetchedQueue] | None = None) -> None:
-    request.answer(encode_fetch_answer(FetchAnswer(states or [])), *batches)
+def answer(
+    request: Any,
+    *batches: bytes,
+    states: list[FetchedQueue] | None = None,
+    picks: list[Picked] | None = None,
+) -> None:
+    request.answer(encode_fetch_answer(FetchAnswer(states or [], picks or [])), *batches)
 
 
 def fetches(broker: Any) -> list[dict[QueueRef, int]]:
@@ -372,6 +381,58 @@ async def test_an_empty_answer_that_came_at_once_is_followed_by_a_pause(
     answer(request)
     await broker.next(FETCH)
     assert paused == [0.1]
+
+
+def picks(queue: QueueRef, *offsets: int) -> Picked:
+    texts, numbers = ["x"] * len(offsets), [1] * len(offsets)
+    headers: list[dict[str, str]] = [{} for _ in offsets]
+    bodies = [b"%d" % offset for offset in offsets]
+    return picked(
+        queue, Picks([*offsets], texts, texts, headers, bodies, numbers, numbers, numbers)
+    )
+
+
+async def test_picked_messages_and_batches_are_taken_in_order(
+    broker: Any, link: Link, clock: Any
+) -> None:
+    watched = Watched(link, clock, "_tag IS NULL")
+    broker.held = {FETCH}
+    watched.start(A, B)
+    request = await broker.next(FETCH)
+    asks = decode(Fetch, request.body)
+    assert (asks.filters, asks.picks) == ([TopicFilter("t", "_tag IS NULL")], True)
+    places = [(A, 2, 10), (A, 1, 20), (B, 1, 5)]
+    batches = [broker.append(queue, [b"x"] * many, base=at) for queue, many, at in places]
+    states = [FetchedQueue("t", 0, 0, 40, next=30), FetchedQueue("t", 1, 0, 40, next=40)]
+    found = [picks(A, 3, 7), picks(A, 15), picks(A, 21, 29), picks(B, 1)]
+    answer(request, *batches, states=states, picks=found)
+    taken = [(record.queue, record.offset) for record in await watched.poll()]
+    assert [at for queue, at in taken if queue == A] == [3, 7, 10, 11, 15, 20, 21, 29]
+    assert [at for queue, at in taken if queue == B] == [1, 5]
+    assert asked(await broker.next(FETCH)) == {A: 30, B: 40}
+
+
+async def test_an_answer_that_only_leads_on_is_followed_at_once(
+    broker: Any, link: Link, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pulling_module, "EMPTY_PAUSE_MS", 3_600_000)
+    watched = Watched(link, clock, "_tag = 'x'")
+    broker.held = {FETCH}
+    watched.start(A)
+    for offset in range(0, 500, 100):
+        request = await broker.next(FETCH)
+        assert asked(request) == {A: offset}
+        answer(request, states=[FetchedQueue("t", 0, 0, 1_000, next=offset + 100)])
+
+
+async def test_damaged_picks_stop_their_queue(broker: Any, link: Link, clock: Any) -> None:
+    watched = Watched(link, clock, "_tag = 'x'")
+    broker.held = {FETCH}
+    watched.start(A)
+    sound = picks(A, 3)
+    answer(await broker.next(FETCH), picks=[Picked("t", 0, sound.checksum ^ 1, sound.messages)])
+    await watched.news.wait()
+    assert [type(error) for error in watched.errors] == [DataCorrupt]
 
 
 async def test_after_a_lost_connection_it_waits_to_be_started_again(

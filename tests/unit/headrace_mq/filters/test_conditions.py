@@ -14,7 +14,7 @@ def said(answers: list[bool | None]) -> Condition:
     return Condition(lambda _: answers)
 
 
-NOBODY = Messages([], [], [])
+NOBODY = Messages(0, {})
 
 
 def test_and_or_and_not_are_those_of_sql() -> None:
@@ -55,6 +55,6 @@ def test_each_distinct_text_is_decided_once() -> None:
         return text == "a"
 
     condition = conditions.like(conditions.header("h"), matches)
-    messages = Messages([{"h": "a"}, {"h": "b"}, {}, {"h": "a"}], [""] * 4, [""] * 4)
+    messages = Messages(4, {"h": ["a", "b", None, "a"]})
     assert condition.ask(messages) == [True, False, None, True]
     assert sorted(seen) == ["a", "b"]

@@ -123,6 +123,59 @@ def test_empty_columns_stand_for_defaults() -> None:
     assert Filter("_tag = 'a'").places(2, [], [], ["b", "a"]) == [1]
 
 
+def test_values_that_come_again_are_answered_as_before() -> None:
+    wanted = Filter("n >= 2 AND _tag <> 'x'")
+    for _ in range(3):
+        headers = [{"n": str(n)} for n in range(4)] + [{}]
+        assert wanted.places(5, headers, [], ["a", "a", "a", "x", "a"]) == [2]
+
+
+def test_what_is_kept_of_a_condition_is_bounded() -> None:
+    wanted = Filter("n LIKE '%7'")
+    for first in range(0, 5_000, 500):
+        texts = [str(n) for n in range(first, first + 500)]
+        assert len(wanted.places_in(500, [texts], [], [])) == 50
+    assert len(wanted.places_in(3_000, [[str(n) for n in range(3_000)]], [], [])) == 300
+    assert wanted.places_in(1, [["x" * 1_000 + "7"]], [], []) == [0]
+    assert 0 < len(wanted._known) <= 1_024
+    assert max(map(len, wanted._known)) <= 64  # type: ignore[arg-type]  # all of them are texts
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("price > 10", {"price"}),
+        ("region = 'EU'", {"EU"}),
+        ("'EU' = region", {"EU"}),
+        ("region IN ('EU', 'US')", {"EU", "US"}),
+        ("n IN (1, 2)", {"n"}),
+        ("a = b", {"a"}),
+        ("name LIKE 'A%'", {"name"}),
+        ("open", {"open"}),
+        ("price > 10 AND region IN ('EU', 'US')", {"price"}),
+        ("price > 10 OR region = 'EU'", {"price", "EU"}),
+        ("price > 10 OR _tag = 'x'", None),
+        ("note IS NULL", None),
+        ("NOT price > 10", None),
+        ("_key = 'k'", None),
+    ],
+)
+def test_a_filter_knows_what_a_selected_message_has_among_its_headers(
+    text: str, words: set[str] | None
+) -> None:
+    assert Filter(text).words == words
+
+
+@given(st.recursive(atoms(), composed, max_leaves=8), HEADERS)
+def test_a_message_without_any_of_the_words_is_not_selected(
+    condition: tuple[str, Any], headers: dict[str, str]
+) -> None:
+    wanted = Filter(condition[0])
+    texts = {*headers, *headers.values()}
+    if wanted.words is not None and not any(w in t for w in wanted.words for t in texts):
+        assert not wanted.selects(headers)
+
+
 def test_topics_with_a_condition_get_a_filter() -> None:
     assert filters_of(["a", "b"]) == {}
     assert {topic: one.text for topic, one in filters_of({"a": "x > 1", "b": ""}).items()} == {

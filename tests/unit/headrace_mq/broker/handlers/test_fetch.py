@@ -17,6 +17,7 @@ from headrace_mq.protocol.bodies import (
     encode,
 )
 from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.protocol.picks import picked_records
 
 LONG_MS = 60_000
 
@@ -32,11 +33,11 @@ def request(
     bytes_max: int = 1 << 20,
     wait_ms: int = LONG_MS,
     filters: dict[str, str] | None = None,
+    picks: bool = False,
 ) -> Fetch:
     places = [FetchFrom(*queue) for queue in queues]
-    return Fetch(
-        places, bytes_max, wait_ms, filters=[TopicFilter(*one) for one in (filters or {}).items()]
-    )
+    wanted = [TopicFilter(*one) for one in (filters or {}).items()]
+    return Fetch(places, bytes_max, wait_ms, filters=wanted, picks=picks)
 
 
 def numbered(topic: str, *numbers: int) -> bytearray:
@@ -220,10 +221,20 @@ async def test_of_a_filtered_topic_comes_what_is_selected_and_where_to_go_on(cli
     for topic in ("t", "u"):
         await client.create(topic, 1)
         await client.produce(numbered(topic, *range(40)), numbered(topic, 7, 7, 8))
-    answer, bodies = await fetch(client, ("t", 0, 0), ("u", 0, 0), filters={"t": "n = 39"})
+    answer, bodies = await fetch(
+        client, ("t", 0, 0), ("u", 0, 0), filters={"t": "n = 39"}, picks=True
+    )
     assert {(one.topic, one.next) for one in answer.queues} == {("t", 43), ("u", -1)}
-    assert bodies.count(b"39") == 2
-    assert len(bodies) == 1 + 43
+    assert len(bodies) == 43
+    (picked,) = answer.picked
+    assert [(record.offset, record.body) for record in picked_records(picked)] == [(39, b"39")]
+
+
+async def test_a_client_that_knows_no_picks_gets_the_batches_that_have_a_match(client) -> None:
+    await client.create("t", 1)
+    await client.produce(numbered("t", *range(40)), numbered("t", 7, 7, 8))
+    answer, bodies = await fetch(client, ("t", 0, 0), filters={"t": "n = 39"})
+    assert (answer.picked, len(bodies), answer.queues[0].next) == ([], 40, 43)
 
 
 async def test_a_filtered_fetch_goes_on_past_what_is_not_selected(client) -> None:
@@ -233,12 +244,20 @@ async def test_a_filtered_fetch_goes_on_past_what_is_not_selected(client) -> Non
     assert ([(one.end, one.next) for one in answer.queues], bodies) == ([(3, 3)], [])
 
 
-async def test_a_filtered_fetch_passes_over_no_more_than_it_looked_at(client) -> None:
+async def test_a_filtered_fetch_looks_at_more_than_it_brings(client) -> None:
     await client.create("t", 1)
     await client.produce(*(numbered("t", number, number) for number in range(3)))
     answer, bodies = await fetch(client, ("t", 0, 0), bytes_max=1, filters={"t": "n = 2"})
+    assert ([one.next for one in answer.queues], bodies) == ([6], [b"2", b"2"])
+
+
+async def test_a_filtered_fetch_passes_over_no_more_than_it_looked_at(start, connect) -> None:
+    client = await connect(await start(scan_bytes_max=1))
+    await client.create("t", 1)
+    await client.produce(*(numbered("t", number, number) for number in range(3)))
+    answer, bodies = await fetch(client, ("t", 0, 0), filters={"t": "n = 2"})
     assert ([one.next for one in answer.queues], bodies) == ([2], [])
-    answer, bodies = await fetch(client, ("t", 0, 4), bytes_max=1, filters={"t": "n = 2"})
+    answer, bodies = await fetch(client, ("t", 0, 4), filters={"t": "n = 2"})
     assert ([one.next for one in answer.queues], bodies) == ([6], [b"2", b"2"])
 
 

@@ -1,0 +1,73 @@
+"""
+Messages that were picked out of batches: one list per field, so that they cost no more than others.
+
+Of a batch of hundred that has one wanted message, that one travels, together with those of the
+batches before and behind it. The msgpack of a `Picked` is an array of eight arrays of one length:
+
+    offsets, keys, tags, headers, bodies, born (ms), stored (ms), producer ids
+
+Sits between: `sieve`, which picks, and readers of FETCH answers. Pure.
+"""
+
+from itertools import repeat
+from operator import lt
+from typing import NamedTuple
+
+import google_crc32c
+import msgspec
+
+from headrace_mq.errors import CorruptBatch, DataCorrupt
+from headrace_mq.message import QueueRef, Record
+from headrace_mq.protocol.bodies import Picked
+
+__all__ = ["Picks", "picked", "picked_records"]
+
+
+class Picks(NamedTuple):
+    """The fields of picked messages, in offset order."""
+
+    offsets: list[int]
+    keys: list[str]
+    tags: list[str]
+    headers: list[dict[str, str]]
+    bodies: list[bytes]
+    born_ms: list[int]
+    stored_ms: list[int]
+    producer_ids: list[int]
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(
+    tuple[
+        list[int], list[str], list[str], list[dict[str, str]], list[bytes], list[int], list[int],
+        list[int],
+    ]
+).decode  # fmt: skip
+
+
+def picked(queue: QueueRef, picks: Picks) -> Picked:
+    """Makes picks of one queue ready for the wire."""
+    messages = _encode(picks)
+    return Picked(*queue, google_crc32c.value(messages), messages)
+
+
+def picked_records(found: Picked) -> list[Record]:
+    """The picked messages as records.
+
+    Raises:
+        CorruptBatch: the checksum fails.
+        DataCorrupt: the bytes do not decode, or the fields differ in length or do not ascend.
+    """
+    if google_crc32c.value(found.messages) != found.checksum:
+        raise CorruptBatch("picked messages fail their checksum; they were damaged on the way")
+    try:
+        picks = Picks(*_decode(found.messages))
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise DataCorrupt(f"picked messages do not decode: {error}") from error
+    offsets = picks.offsets
+    if not offsets or any(len(column) != len(offsets) for column in picks):
+        raise DataCorrupt("the fields of picked messages differ in length, or are empty")
+    if not all(map(lt, offsets, offsets[1:])):
+        raise DataCorrupt("picked messages do not stand in order")
+    queue = QueueRef(found.topic, found.queue_id)
+    return list(map(Record, repeat(queue), *picks))

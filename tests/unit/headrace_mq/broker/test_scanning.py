@@ -1,0 +1,112 @@
+"""How far one fetch looks for what is selected."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace_mq.broker.scanning import SCAN_MS_MAX, Bounds, Scan
+from headrace_mq.message import QueueRef
+from headrace_mq.protocol.batch import Columns, decode_records, encode_batch
+from headrace_mq.protocol.picks import picked_records
+from headrace_mq.protocol.sieve import Gathering, Sieve
+from headrace_mq.settings import StoreSettings
+from headrace_mq.store.message_store import MessageStore
+
+QUEUE = QueueRef("t", 0)
+COUNT = 2_000
+MANY = 1 << 30
+ALL = Bounds(MANY, MANY, MANY)
+
+
+class Ticking:
+    """A clock that goes on by as much at every look."""
+
+    def __init__(self, step_ms: int = 0) -> None:
+        self._step_ms, self._ms = step_ms, 0
+
+    def now_ms(self) -> int:
+        return 1
+
+    def monotonic_ms(self) -> int:
+        self._ms += self._step_ms
+        return self._ms
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> Any:
+    """2,000 batches of four messages; one message of each hundredth batch is rare."""
+    held = MessageStore(StoreSettings(directory=tmp_path))
+    held.open()
+    try:
+        for batch in range(COUNT):
+            tags = ["rare" if n == 1 and batch % 100 == 7 else "usual" for n in range(4)]
+            columns = Columns([], tags, [], [b"x" * 100] * 4, [])
+            held.append(encode_batch(QUEUE, columns, born_first_ms=1), retention="forever")
+        await held.durable()
+        yield held
+    finally:
+        await held.aclose()
+
+
+def ways(
+    store: MessageStore,
+    text: str,
+    *,
+    clock: Any = None,
+    bytes_max: int = MANY,
+    bounds: Bounds = ALL,
+) -> Iterator[tuple[Gathering, int]]:
+    """One scan after another, until all is read."""
+    sieve, offset, end = Sieve(text), 0, store.range(QUEUE)[1]
+    while offset < end:
+        scan = Scan(store, clock or Ticking(), bytes_max, picks=True)
+        found = store.read(QUEUE, offset, scan.step_bytes)
+        gathering, go_on = scan.through(QUEUE, found, sieve, bounds)
+        assert go_on > offset
+        offset = go_on
+        yield gathering, go_on
+
+
+def offsets(gathering: Gathering) -> list[int]:
+    picked = [record.offset for one in gathering.picked for record in picked_records(one)]
+    whole = [record.offset for batch in gathering.batches for record in decode_records(batch)]
+    return sorted(picked + whole)
+
+
+RARE = [batch * 4 + 1 for batch in range(7, COUNT, 100)]
+
+
+async def test_one_scan_goes_through_all_that_it_may(store: MessageStore) -> None:
+    ((gathering, go_on),) = ways(store, "_tag = 'rare'")
+    assert (offsets(gathering), go_on) == (RARE, COUNT * 4)
+
+
+async def test_a_scan_ends_after_as_many_bytes_as_it_may_look_at(store: MessageStore) -> None:
+    found = list(ways(store, "_tag = 'nobody'", bytes_max=100_000))
+    assert [offsets(gathering) for gathering, _ in found] == [[]] * len(found)
+    assert 8 <= len(found) <= 20
+
+
+async def test_a_scan_ends_when_others_have_waited_long_enough(store: MessageStore) -> None:
+    found = list(ways(store, "_tag = 'rare'", clock=Ticking(SCAN_MS_MAX)))
+    assert len(found) > 3
+    assert [one for gathering, _ in found for one in offsets(gathering)] == RARE
+
+
+async def test_a_scan_ends_with_enough_and_never_exceeds_its_room(store: MessageStore) -> None:
+    first, go_on = next(ways(store, "_tag = 'rare'", bounds=ALL._replace(bytes_enough=1)))
+    assert offsets(first) == RARE[: len(offsets(first))]
+    assert go_on < COUNT * 4
+    parts = list(ways(store, "_tag = 'usual'", bounds=ALL._replace(bytes_max=2_000)))
+    assert all(gathering.size <= 2_000 for gathering, _ in parts)
+    seen = [one for gathering, _ in parts for one in offsets(gathering)]
+    assert sorted({*seen, *RARE}) == list(range(COUNT * 4))
+
+
+async def test_a_scan_ends_with_as_many_messages_as_are_enough(store: MessageStore) -> None:
+    parts = list(ways(store, "_tag = 'usual'", bounds=ALL._replace(messages_enough=10)))
+    assert all(gathering.count <= 10 for gathering, _ in parts)
+    seen = [one for gathering, _ in parts for one in offsets(gathering)]
+    assert sorted({*seen, *RARE}) == list(range(COUNT * 4))
