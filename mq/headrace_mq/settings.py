@@ -81,6 +81,22 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     retention_interval_ms: int = 10_000
     # Segments that go at a time (RocketMQ: 10): a mistake is noticed while most is still there.
     segments_deleted_max: int = 10
+    # A segment of topics that are compacted: the newest one stays as it is, so it is smaller.
+    compact_segment_bytes: int = 64 * MIB
+    # Share of segments not looked at yet in all of them from which on they are compacted (Kafka: 50 %).
+    compact_dirty_percent: int = 50
+    # How often that is looked at (Kafka: 15 s).
+    compact_interval_ms: int = 15_000
+    # A message stays this long whatever supersedes it: who follows a topic sees every change.
+    compact_lag_ms: int = 60_000
+    # How long a message without a body is kept, once what it deletes is gone, so that who reads slowly
+    # hears of it too (Kafka: 24 h).
+    tombstone_ms: int = 24 * HOUR_MS
+    # Memory for the keys of one compaction: about 500,000 of them (Kafka: 128 MiB).
+    compact_memory_bytes: int = 128 * MIB
+    # What a compaction reads in a second, so that disk and processor are there for messages; 0: all it
+    # can.
+    compact_bytes_per_s: int = 16 * MIB
     # Share of the disk above which new messages are refused (RocketMQ: 90 %); 100: never.
     disk_refuse_percent: int = 90
     # Share of the disk above which consumed transient messages go before their age (RocketMQ: 75 %
@@ -93,13 +109,23 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
         _require(self.segment_bytes >= 64 * KIB, "segment_bytes must be at least 64 KiB")
         _require(self.flush_interval_ms >= 1, "flush_interval_ms must be at least 1")
         _require(self.tail_cache_bytes >= 0, "tail_cache_bytes must not be negative")
-        for name in ("transient_bytes_max", "unconsumed_ms_max"):
+        _require(
+            self.compact_segment_bytes >= 64 * KIB, "compact_segment_bytes must be at least 64 KiB"
+        )
+        _require(
+            self.compact_memory_bytes >= 64 * KIB, "compact_memory_bytes must be at least 64 KiB"
+        )
+        for name in (
+            "transient_bytes_max", "unconsumed_ms_max", "compact_lag_ms", "tombstone_ms",
+            "compact_bytes_per_s",
+        ):  # fmt: skip
             _require(getattr(self, name) >= 0, f"{name} must not be negative")
         for name in (
             "transient_age_ms", "retention_interval_ms", "segments_deleted_max", "disk_look_ms",
+            "compact_interval_ms",
         ):  # fmt: skip
             _require(getattr(self, name) >= 1, f"{name} must be at least 1")
-        for name in ("disk_refuse_percent", "disk_delete_percent"):
+        for name in ("disk_refuse_percent", "disk_delete_percent", "compact_dirty_percent"):
             _require(1 <= getattr(self, name) <= 100, f"{name} must be 1 to 100")
 
 

@@ -1,6 +1,8 @@
 """`headrace broker`: runs a broker until it is told to stop; `show` asks one that runs."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import typer
@@ -8,6 +10,12 @@ import typer
 from headrace.cli.administering import AsJson, ask, per_second, print_json, print_table, when
 from headrace.cli.archiving import ArchiveBacklog, ArchiveUrl, ArchiveWindow
 from headrace.cli.keeping import (
+    CompactDirty,
+    CompactInterval,
+    CompactLag,
+    CompactMemory,
+    CompactRate,
+    CompactSegmentSize,
     DiskDelete,
     DiskLook,
     DiskRefuse,
@@ -17,6 +25,7 @@ from headrace.cli.keeping import (
     SegmentsDeleted,
     SegmentSize,
     TailCache,
+    TombstoneAge,
     TransientAge,
     TransientSize,
     UnconsumedAge,
@@ -32,6 +41,30 @@ from headrace.cli.supervising import (
 )
 
 __all__ = ["commands"]
+
+# What an option is called here, and the setting of the store that it gives.
+_SETTINGS: Mapping[str, str] = MappingProxyType(
+    {
+        "flush_interval": "flush_interval_ms",
+        "segment_size": "segment_bytes",
+        "tail_cache": "tail_cache_bytes",
+        "transient_age": "transient_age_ms",
+        "transient_size": "transient_bytes_max",
+        "unconsumed_age": "unconsumed_ms_max",
+        "retention_interval": "retention_interval_ms",
+        "segments_deleted_max": "segments_deleted_max",
+        "compact_segment_size": "compact_segment_bytes",
+        "compact_dirty": "compact_dirty_percent",
+        "compact_interval": "compact_interval_ms",
+        "compact_lag": "compact_lag_ms",
+        "tombstone_age": "tombstone_ms",
+        "compact_memory": "compact_memory_bytes",
+        "compact_rate": "compact_bytes_per_s",
+        "disk_refuse": "disk_refuse_percent",
+        "disk_delete": "disk_delete_percent",
+        "disk_look": "disk_look_ms",
+    }
+)
 
 commands = typer.Typer(invoke_without_command=True)
 
@@ -58,6 +91,13 @@ def broker(
     unconsumed_age: UnconsumedAge = None,
     retention_interval: RetentionInterval = None,
     segments_deleted_max: SegmentsDeleted = None,
+    compact_segment_size: CompactSegmentSize = None,
+    compact_dirty: CompactDirty = None,
+    compact_interval: CompactInterval = None,
+    compact_lag: CompactLag = None,
+    tombstone_age: TombstoneAge = None,
+    compact_memory: CompactMemory = None,
+    compact_rate: CompactRate = None,
     disk_refuse: DiskRefuse = None,
     disk_delete: DiskDelete = None,
     disk_look: DiskLook = None,
@@ -73,26 +113,15 @@ def broker(
     topic_quota: TopicQuota = None,
 ) -> None:
     """Run a broker. Prints `headrace broker ready on HOST:PORT` once it listens; stop it with SIGTERM."""
+    options = locals()
     if context.invoked_subcommand is not None:
         return
     if data is None:
         raise typer.BadParameter("say where the broker keeps its files", param_hint="--data")
     _prepare(flush, log_format)
     divide_work(data, supervise, stuck_after, crash_reports, supervised_by)
-    given = {
-        "flush_interval_ms": flush_interval,
-        "segment_bytes": segment_size,
-        "tail_cache_bytes": tail_cache,
-        "transient_age_ms": transient_age,
-        "transient_bytes_max": transient_size,
-        "unconsumed_ms_max": unconsumed_age,
-        "retention_interval_ms": retention_interval,
-        "segments_deleted_max": segments_deleted_max,
-        "disk_refuse_percent": disk_refuse,
-        "disk_delete_percent": disk_delete,
-        "disk_look_ms": disk_look,
-    }
-    bounds = (archive, archive_window, archive_backlog)
+    given = {_SETTINGS[name]: value for name, value in options.items() if name in _SETTINGS}
+    bounds = (options["archive"], options["archive_window"], options["archive_backlog"])
     rates = default_rates(client=client_quota, topic=topic_quota)
     _serve(
         {"directory": data, "flush": flush, **given}, bounds, {"host": host, "port": port, **rates}
@@ -170,5 +199,14 @@ def show(*, as_json: AsJson = False, broker: BrokerAddress = "127.0.0.1:9876") -
             ),
             ("archive's alarm", archive.alarm or "none"),
         ]
+    compaction = status.compaction
+    if compaction.clean_bytes or compaction.dirty_bytes:
+        rows += [
+            ("compacted", f"{compaction.clean_bytes:,} bytes, {compaction.dirty_bytes:,} to do"),
+            ("last compaction (UTC)", when(compaction.last_run_ms)),
+            ("messages of it", f"{compaction.kept:,} kept, {compaction.removed:,} removed"),
+        ]
+    if compaction.trouble:
+        rows.append(("compaction hindered", compaction.trouble))
     rows.append(("takes messages", f"no: {status.refuses}" if status.refuses else "yes"))
     print_table(("", ""), ((name, f"{v:,}" if isinstance(v, int) else v) for name, v in rows))

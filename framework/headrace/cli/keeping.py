@@ -12,6 +12,12 @@ import typer
 from headrace.cli.amounts import duration_ms, percent, size_bytes
 
 __all__ = [
+    "CompactDirty",
+    "CompactInterval",
+    "CompactLag",
+    "CompactMemory",
+    "CompactRate",
+    "CompactSegmentSize",
     "DiskDelete",
     "DiskLook",
     "DiskRefuse",
@@ -21,6 +27,7 @@ __all__ = [
     "SegmentSize",
     "SegmentsDeleted",
     "TailCache",
+    "TombstoneAge",
     "TransientAge",
     "TransientSize",
     "UnconsumedAge",
@@ -105,5 +112,54 @@ DiskLook = Annotated[
     typer.Option(
         "--disk-look", parser=duration_ms, metavar="TIME", show_default="1s",
         help="How often the disk is looked at.",
+    ),
+]  # fmt: skip
+CompactSegmentSize = Annotated[
+    int | None,
+    typer.Option(
+        "--compact-segment-size", parser=size_bytes, metavar="SIZE", show_default="64MiB",
+        help="Size of a file of compacted topics; the newest one is left alone.",
+    ),
+]  # fmt: skip
+CompactDirty = Annotated[
+    int | None,
+    typer.Option(
+        "--compact-dirty", parser=percent, metavar="SHARE", show_default="50%",
+        help="Share of files not looked at yet from which on they are compacted.",
+    ),
+]  # fmt: skip
+CompactInterval = Annotated[
+    int | None,
+    typer.Option(
+        "--compact-interval", parser=duration_ms, metavar="TIME", show_default="15s",
+        help="How often that is looked at.",
+    ),
+]  # fmt: skip
+CompactLag = Annotated[
+    int | None,
+    typer.Option(
+        "--compact-lag", parser=duration_ms, metavar="TIME", show_default="1m",
+        help="How long every message to a compacted topic stays.",
+    ),
+]  # fmt: skip
+TombstoneAge = Annotated[
+    int | None,
+    typer.Option(
+        "--tombstone-age", parser=duration_ms, metavar="TIME", show_default="24h",
+        help="How long a message without a body, which deletes its key, stays.",
+    ),
+]  # fmt: skip
+CompactMemory = Annotated[
+    int | None,
+    typer.Option(
+        "--compact-memory", parser=size_bytes, metavar="SIZE", show_default="128MiB",
+        help="Memory for the keys of one compaction.",
+    ),
+]  # fmt: skip
+CompactRate = Annotated[
+    int | None,
+    typer.Option(
+        "--compact-rate", parser=size_bytes, metavar="SIZE", show_default="16MiB",
+        help="What a compaction reads in a second; 0: all it can.",
     ),
 ]  # fmt: skip

@@ -98,10 +98,15 @@ def create(
     *,
     queues: Annotated[int, typer.Option(help="0: the broker's default.")] = 0,
     forever: Annotated[bool, typer.Option(help="Keep messages without limit.")] = False,
+    compact: Annotated[
+        bool, typer.Option("--compact", help="Keep the last message of each key.")
+    ] = False,
     broker: BrokerAddress = "127.0.0.1:9876",
 ) -> None:
     """Create a topic; the same call again changes nothing."""
-    retention = "forever" if forever else "transient"
+    if forever and compact:
+        raise typer.BadParameter("use --forever or --compact, not both")
+    retention = "forever" if forever else "compact" if compact else "transient"
     topic = ask(broker, lambda admin: admin.create_topic(name, queues=queues, retention=retention))
     typer.echo(f"topic {name} has {topic.queues} queues")
 

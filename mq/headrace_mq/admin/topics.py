@@ -42,7 +42,8 @@ class TopicAdministration(Asking):
         Args:
             topic: its name.
             queues: how many; 0 for the broker's choice.
-            retention: "forever" or "transient" (deleted by age).
+            retention: "forever", "transient" (deleted by age), or "compact" (the last message of
+                each key is kept).
 
         Raises:
             TopicExists: it exists with other settings.

@@ -50,7 +50,7 @@ from headrace_mq.broker.quotas import quotas_of
 from headrace_mq.broker.scheduler import Scheduler
 from headrace_mq.broker.state import BrokerState, check_room
 from headrace_mq.broker.throttle import Throttle
-from headrace_mq.broker.topics import Topics
+from headrace_mq.broker.topics import COMPACT, Topics
 from headrace_mq.broker.transaction_coordinator import TransactionCoordinator
 from headrace_mq.errors import BrokerStopping, DataCorrupt, MessageQueueError
 from headrace_mq.message import QueueRef
@@ -141,12 +141,14 @@ class Broker:
         flush_s = self._settings.offsets_flush_ms / 1_000
         look_s = self._settings.store.disk_look_ms / 1_000
         delete_s = self._settings.store.retention_interval_ms / 1_000
+        compact_s = self._settings.store.compact_interval_ms / 1_000
         self._tasks = [
             self._every(expiry_s, self._expire_members, name="expire members"),
             self._every(flush_s, self._flush_offsets, name="flush offsets"),
             self._every(flush_s, self._flush_producers, name="flush producers"),
             self._every(look_s, self._look_at_disk, name="look at the disk"),
             self._every(_KEYS_EVERY_MS / 1_000, self._index_keys, name="index keys"),
+            self._every(compact_s, self._compact, name="compact"),
             # At once, before the first message: what the clock says of those before it counts.
             self._every(delete_s, self._delete_segments, name="delete segments", at_once=True),
         ]
@@ -370,6 +372,22 @@ class Broker:
         self._deletion.run()
         if self._archive is not None:
             _delete_archived(self._state, self._archive)
+
+    async def _compact(self) -> None:
+        assert self._state is not None
+        topics, compaction = self._state.topics, self._state.store.compaction
+        floors = {
+            queue: topics.start_of(queue)
+            for queue, retention in self._state.store.queues()
+            if retention == COMPACT
+        }
+        running = asyncio.create_task(compaction.run(floors), name="compaction")
+        stopping = asyncio.create_task(self._stopped.wait(), name="until stopping")
+        await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if not running.done():
+            await compaction.aclose()
+        await running
 
     async def _flush_offsets(self) -> None:
         assert self._state is not None

@@ -33,9 +33,10 @@ from headrace_mq.protocol.bodies import CreateTopic, TopicDescription
 from headrace_mq.protocol.scheduling import SCHEDULE_TOPIC
 from headrace_mq.protocol.transactions import TRANSACTION_TOPIC
 
-__all__ = ["QUEUES_MAX", "RETENTIONS", "KeptGrave", "KeptTopic", "KeptTopics", "Topics"]
+__all__ = ["COMPACT", "QUEUES_MAX", "RETENTIONS", "KeptGrave", "KeptTopic", "KeptTopics", "Topics"]
 
-RETENTIONS = ("transient", "forever")
+COMPACT = "compact"
+RETENTIONS = ("transient", "forever", COMPACT)
 # Over all topics, deleted queues that had messages included: what broker and store keep in memory
 # for each (ranges, tail) stays below 100 MiB, and a client that names topics at random cannot fill
 # the memory.
@@ -240,6 +241,12 @@ class Topics:
         queues = request.queues or (kept.queues if kept else default)
         if kept is None:
             self._change({topic: KeptTopic(queues, retention)})
+        elif queues > kept.queues and retention == COMPACT:
+            raise InvalidArgument(
+                f"topic {topic!r} is compacted and keeps its {kept.queues} queues: with more of them"
+                " keys would move, and what was last said of each would stay in both places; create"
+                " another topic and copy the state"
+            )
         elif queues > kept.queues:
             self._change({topic: msgspec.structs.replace(kept, queues=queues)})
         return _described(topic, self._topics[topic])

@@ -15,6 +15,7 @@ __all__ = [
     "ArchiveDescription",
     "BrokerStatus",
     "CloneOffsets",
+    "CompactionDescription",
     "ConnectionDescription",
     "ConnectionsAnswer",
     "DeleteGroup",
@@ -332,6 +333,22 @@ class ArchiveDescription(Body, frozen=True):
     blocks_read: int
 
 
+class CompactionDescription(Body, frozen=True):
+    """What compactions did since the start, and what waits for them.
+
+    `kept` and `removed` count messages of the last one; `last_run_ms` is 0 before it.
+    """
+
+    dirty_bytes: int = 0
+    clean_bytes: int = 0
+    runs: int = 0
+    last_run_ms: int = 0
+    kept: int = 0
+    removed: int = 0
+    freed_bytes: int = 0
+    trouble: str = ""
+
+
 class BrokerStatus(Body, frozen=True):
     """The answer to BROKER_STATUS; `refuses` says why no message is taken, or is empty.
 
@@ -351,6 +368,7 @@ class BrokerStatus(Body, frozen=True):
     throttled: int = 0
     held: int = 0
     archive: list[ArchiveDescription] = msgspec.field(default_factory=list)
+    compaction: CompactionDescription = CompactionDescription()
 
 
 class DescribeProducers(Body, frozen=True):

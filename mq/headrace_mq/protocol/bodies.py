@@ -292,7 +292,7 @@ class ReplyPush(Body, frozen=True):
 class CreateTopic(Body, frozen=True):
     """Creates a topic, or confirms that it exists with at least these settings.
 
-    `queues` 0 asks for the broker's default. `retention` is "forever" or "transient".
+    `queues` 0 asks for the broker's default. `retention` is "forever", "transient" or "compact".
     """
 
     topic: str

@@ -9,10 +9,31 @@ Sits between: whoever chooses a queue (`client.routing`, `broker.scheduler`) and
 """
 
 import google_crc32c
+import msgspec
 
-__all__ = ["queue_for_key"]
+from headrace_mq.errors import DataCorrupt
+from headrace_mq.protocol.batch import BatchHeader, unpacked
+
+__all__ = ["keyless", "queue_for_key"]
+
+_decode_keys = msgspec.msgpack.Decoder(
+    tuple[list[str], msgspec.Raw, msgspec.Raw, msgspec.Raw, msgspec.Raw]
+).decode
 
 
 def queue_for_key(key: str, queues: int) -> int:
     """The queue that holds a routing key: CRC-32C of its UTF-8 bytes modulo the queue count."""
     return int(google_crc32c.value(key.encode())) % queues
+
+
+def keyless(batch: bytes | memoryview, header: BatchHeader) -> int:
+    """Returns how many records of a whole dense batch have no key.
+
+    Raises:
+        DataCorrupt: the payload does not decode.
+    """
+    try:
+        keys, *_ = _decode_keys(unpacked(batch, header))
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise DataCorrupt(f"the payload of a record batch does not decode: {error}") from error
+    return keys.count("") if len(keys) == header.count else header.count

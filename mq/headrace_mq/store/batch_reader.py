@@ -167,7 +167,7 @@ class BatchReader:
         self._loading_bytes += run.length
         job = self._jobs[key] = self._threads.submit(_read_from_disk, run)
         asyncio.wrap_future(job).add_done_callback(
-            lambda done: self._loaded(queue, key, run.length, done)
+            lambda done: self._loaded(queue, key, (job, run.length), done)
         )
 
     def _make_room(self, length: int) -> None:
@@ -177,17 +177,34 @@ class BatchReader:
             self._held_bytes -= len(self._held.popitem(last=False)[1])
 
     def _loaded(
-        self, queue: QueueRef, key: _Key, length: int, done: "asyncio.Future[bytes | bytearray]"
+        self,
+        queue: QueueRef,
+        key: _Key,
+        job: tuple[Future[bytes | bytearray], int],
+        done: "asyncio.Future[bytes | bytearray]",
     ) -> None:
-        self._jobs.pop(key, None)
-        self._loading_bytes -= length
+        is_wanted = self._jobs.get(key) is job[0]
+        if is_wanted:
+            del self._jobs[key]
+        self._loading_bytes -= job[1]
         if done.cancelled():
             return
-        data = done.result()
-        self._held[key] = data
-        self._held_bytes += len(data)
+        if is_wanted:
+            data = done.result()
+            self._held[key] = data
+            self._held_bytes += len(data)
         waiting, self._put_off = {queue, *self._put_off}, set()
         self._arrived(waiting)
+
+    def forget(self, log: str) -> None:
+        """Drops what was read of a log, because positions in it mean something else now.
+
+        Also what is being read: whoever waits for it is told all the same, and asks again.
+        """
+        for key in [key for key in self._held if key[0] == log]:
+            self._held_bytes -= len(self._held.pop(key))
+        for key in [key for key in self._jobs if key[0] == log]:
+            del self._jobs[key]
 
     def wait(self) -> None:
         """Returns when no thread reads any more, so that files can be closed."""

@@ -23,14 +23,18 @@ from headrace_mq.store.segment import (
     SEGMENT_HEADER_BYTES,
     SEGMENT_SUFFIX,
     UNFINISHED_SUFFIX,
+    Compacted,
     Segment,
     SegmentPlan,
 )
-from headrace_mq.store.segment_index import INDEX_SUFFIX
+from headrace_mq.store.segment_index import INDEX_SUFFIX, SegmentIndex
 
-__all__ = ["CommitLog", "Placed", "Run", "SegmentInfo"]
+__all__ = ["COMPACT", "CommitLog", "Placed", "Run", "SegmentInfo"]
 
 _log = structlog.get_logger(__name__)
+
+# The log of topics of which the last message of each key is kept; the only one that is rewritten.
+COMPACT = "compact"
 
 # What stands beside a segment and can be made from it again.
 _DERIVED = (INDEX_SUFFIX, KEYS_SUFFIX)
@@ -43,7 +47,8 @@ class SegmentInfo(NamedTuple):
     """One segment: `base` to `end` are log positions, `bytes` what its file takes on the disk.
 
     The append times are None where it holds no message; `next_offsets` tells for every queue
-    with messages in it the offset behind the last of them.
+    with messages in it the offset behind the last of them. `compacted` is what a compaction says of
+    it, and `indexed` whether all of it is in its index file.
     """
 
     name: str
@@ -54,6 +59,8 @@ class SegmentInfo(NamedTuple):
     last_ms: int | None
     sealed: bool
     next_offsets: Mapping[QueueRef, int]
+    compacted: Compacted | None = None
+    indexed: bool = False
 
 
 class Placed(Protocol):
@@ -92,6 +99,7 @@ class CommitLog:
         synced: log position below which every byte is durable.
         tail: where the next group will stand; ahead of `end` by what is staged.
         tail_limit: where the segment that holds `tail` ends.
+        replacements: how often positions came to mean something else since the start.
     """
 
     def __init__(
@@ -116,6 +124,7 @@ class CommitLog:
         self.synced = 0
         self.tail = 0
         self.tail_limit = 0
+        self.replacements = 0
 
     def open(self, start: int | None = None) -> int:
         """Opens every segment file; `recovery` finds out where the log ends.
@@ -135,16 +144,23 @@ class CommitLog:
         bases = {int(stem) for stem, suffix in map(_split, names) if suffix == SEGMENT_SUFFIX}
         # Segments are deleted as wholes: the first to stay is the last one at or below `start`.
         first = max((base for base in bases if start is not None and base <= start), default=0)
+        covered = 0
         for name in names:
             path = self._directory / name
             stem, suffix = _split(name)
-            if suffix == SEGMENT_SUFFIX and int(stem) >= first:
+            if suffix and self._bases and self._bases[-1] < int(stem) < covered:
+                # What stood here stands in the compacted segment before, whose name may be younger
+                # than the last power cut remembers.
+                self._files.sync_directory(self._directory)
+                self._files.remove(path)
+            elif suffix == SEGMENT_SUFFIX and int(stem) >= first:
                 segment = Segment.open(
                     self._files, path, log=self.name, file_bytes=self._segment_bytes
                 )
                 self.adopt(segment)
+                covered = segment.limit if segment.compacted is not None else 0
             elif (
-                name.endswith(UNFINISHED_SUFFIX)
+                name.endswith((UNFINISHED_SUFFIX, UNFINISHED_SUFFIX + INDEX_SUFFIX))
                 or (suffix and int(stem) not in bases)
                 or (suffix and int(stem) < first)
             ):
@@ -190,6 +206,12 @@ class CommitLog:
         """Returns the segment that holds a log position."""
         return self.segments[bisect_right(self._bases, position) - 1]
 
+    def past_gap(self, position: int) -> int:
+        """Returns the position, or the next segment's where a compaction left nothing behind it."""
+        number = bisect_right(self._bases, position) - 1
+        end = self.segment_end(number)
+        return position if position < self.segments[number].data_end(end) else end
+
     def infos(self) -> list[SegmentInfo]:
         """Every segment in order; all but the last are sealed."""
         spans = self.index.spans()
@@ -199,14 +221,34 @@ class CommitLog:
                 name=segment.path.name,
                 base=segment.base,
                 end=self.segment_end(number),
-                bytes=segment.capacity + SEGMENT_HEADER_BYTES,
+                bytes=segment.file_bytes,
                 first_ms=spans[segment.base].first_ms,
                 last_ms=spans[segment.base].last_ms,
                 sealed=number < last,
                 next_offsets=spans[segment.base].next_offsets,
+                compacted=segment.compacted,
+                indexed=self.index.of(segment).end == self.segment_end(number),
             )
             for number, segment in enumerate(self.segments)
         ]
+
+    def replace(self, segment: Segment, index: SegmentIndex) -> list[Segment]:
+        """Lets a compacted segment stand for those whose place it takes; returns these, still open.
+
+        Their index files are closed; files are neither made nor removed. What was found in their
+        place before is somewhere else now.
+        """
+        first = bisect_left(self._bases, segment.base)
+        behind = bisect_left(self._bases, segment.limit)
+        gone = self.segments[first:behind]
+        self.segments[first:behind] = [segment]
+        self._bases[first:behind] = [segment.base]
+        for old in self.index.replace(segment, index):
+            old.close()
+        for keys in self.keys.replace(segment):
+            keys.close()
+        self.replacements += 1
+        return gone
 
     def drop_below(self, position: int) -> list[Segment]:
         """Forgets the segments that begin below a segment's position; returns them, still open.

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from headrace_mq.errors import DataCorrupt, FormatTooNew, InvalidArgument
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import BatchHeader
-from headrace_mq.store.commit_log import CommitLog
+from headrace_mq.store.commit_log import COMPACT, CommitLog
 from headrace_mq.store.key_file import digest_of
 from headrace_mq.store.log_keys import keys_of
 from headrace_mq.store.log_walk import LogWalk
@@ -36,7 +36,11 @@ _NEVER_MS = _NO_OFFSET = (1 << 63) - 1
 
 
 class Cursor(NamedTuple):
-    """Where a search goes on: a log and a position in it."""
+    """Where a search goes on: a log and a position in it.
+
+    The name of a log that is compacted is followed by `@` and what tells whether positions have
+    come to mean something else since.
+    """
 
     log: str
     position: int
@@ -142,15 +146,20 @@ class Finder:
         topic = wanted.topic
         held = {queue.log.name for ref, queue in self._queues if ref.topic == topic}
         names = list(self._logs)
+        begins, place = _parsed(cursor)
         if cursor is not None:
-            names = names[names.index(cursor.log) :]
+            names = names[names.index(begins) :]
         for name in names:
             if name not in held:
                 continue
-            begin = cursor.position if cursor is not None and cursor.log == name else 0
-            position = self._search(self._logs[name], begin, search)
+            log = self._logs[name]
+            begin = place if name == begins else 0
+            if cursor is not None and name == begins and cursor.log != _named(log):
+                # A compaction moved what stood there: what the segment holds is looked at again.
+                begin = _segment_start(log, begin)
+            position = self._search(log, begin, search)
             if position is not None:
-                return Found(search.batches, search.messages, Cursor(name, position))
+                return Found(search.batches, search.messages, Cursor(_named(log), position))
         return Found(search.batches, search.messages, None)
 
     def _check(
@@ -163,7 +172,7 @@ class Finder:
                 f"a search returns 1 to {FOUND_MAX} messages and 1 byte or more at a time; go on"
                 " with the cursor for others"
             )
-        if cursor is not None and (cursor.log not in self._logs or cursor.position < 0):
+        if cursor is not None and (_parsed(cursor)[0] not in self._logs or cursor.position < 0):
             raise InvalidArgument("a search goes on with the cursor of its last answer, unchanged")
 
     def _search(self, log: CommitLog, position: int, search: _Search) -> int | None:
@@ -172,7 +181,7 @@ class Finder:
             return None
         digest = digest_of(search.wanted.topic, search.wanted.key)
         position = max(position, log.segments[0].base)
-        while position < log.end:
+        while (position := log.past_gap(position)) < log.end:
             if search.is_over:
                 return position
             positions, end = log.keys.lookup(
@@ -238,3 +247,16 @@ class Finder:
             return False
         found = queue.index.find(header.base_offset, 0)
         return bool(found) and found[0].position == header.position
+
+
+def _named(log: CommitLog) -> str:
+    return f"{log.name}@{log.epoch}.{log.replacements}" if log.name == COMPACT else log.name
+
+
+def _parsed(cursor: Cursor | None) -> tuple[str, int]:
+    return ("", 0) if cursor is None else (cursor.log.partition("@")[0], cursor.position)
+
+
+def _segment_start(log: CommitLog, position: int) -> int:
+    within = log.segments and log.segments[0].base <= position < log.end
+    return log.segment_at(position).base if within else position

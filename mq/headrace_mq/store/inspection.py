@@ -197,6 +197,8 @@ class _Inspection:
         segments: list[Segment] = []
         try:
             for name in self._held(log, names, start):
+                if segments and self._is_covered(log, name, segments[-1]):
+                    continue
                 segment = self._open(log, name)
                 if segment is not None:
                     segments.append(segment)
@@ -211,7 +213,7 @@ class _Inspection:
                 self._check_derived(log, segment, following.base)
             # Where whole segments are missing, the last one that is left ends where it ends.
             reached = synced if segments and synced <= segments[-1].limit else 0
-            end = self._check_last(log, segments[-1], reached) if segments else 0
+            end = self._end_of(log, segments[-1], reached) if segments else 0
             if segments:
                 self._check_derived(log, segments[-1], end)
         finally:
@@ -240,6 +242,22 @@ class _Inspection:
                 )
         return [name for name in names if bases.get(name, first) >= first]
 
+    def _is_covered(self, log: str, name: str, before: Segment) -> bool:
+        """Whether what a file holds stands in the compacted segment before it."""
+        is_ours = _IS_OURS.fullmatch(name) and before.compacted is not None
+        if not is_ours or not before.base < int(name.partition(".")[0]) < before.limit:
+            return False
+        reason = "a compaction put it into the segment before; the next start removes it"
+        self._findings.append(Finding(file=f"{log}/{name}", kind="unfinished", reason=reason))
+        return True
+
+    def _end_of(self, log: str, segment: Segment, synced: int) -> int:
+        """Checks the last segment; returns where the log ends."""
+        if segment.compacted is None:
+            return self._check_last(log, segment, synced)
+        self._check_sealed(log, segment, segment.limit)
+        return segment.limit
+
     def _open(self, log: str, name: str) -> Segment | None:
         file, path = f"{log}/{name}", self._directory / log / name
         if not _IS_OURS.fullmatch(name):
@@ -265,7 +283,7 @@ class _Inspection:
                 file, "missing", "the segment behind it is missing; put it back",
                 position=segment.limit, length=following - segment.limit,
             )  # fmt: skip
-        walk = LogWalk(segment, min(following, segment.limit))
+        walk = LogWalk(segment, segment.data_end(min(following, segment.limit)))
         self._count(log, segment, walk, stop=None)
 
     def _check_derived(self, log: str, segment: Segment, end: int) -> None:
@@ -416,7 +434,7 @@ class _Inspection:
         kind: Literal["set aside", "unfinished", "unknown"]
         if _SET_ASIDE.search(file):
             kind, reason = "set aside", "an earlier repair moved it away"
-        elif file.endswith((UNFINISHED_SUFFIX, ".new")):
+        elif file.endswith((".new", UNFINISHED_SUFFIX + INDEX_SUFFIX)):
             kind, reason = "unfinished", "its making was interrupted; it never counted"
         else:
             kind, reason = "unknown", "no file of a store; it was not read"

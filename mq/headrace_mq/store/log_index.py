@@ -238,6 +238,18 @@ class LogIndex:
             del self._pages[key]
         return [self._files_by_base.pop(base) for base in gone]
 
+    def replace(self, segment: Segment, index: SegmentIndex) -> list[SegmentIndex]:
+        """Takes a compacted segment for those it stands for; returns their files, still open."""
+        gone = [base for base in self._files_by_base if segment.base <= base < segment.limit]
+        old = [self._files_by_base[base] for base in gone]
+        # The first one's place in the order stays.
+        self._files_by_base[segment.base] = index
+        for base in gone[1:]:
+            del self._files_by_base[base]
+        for key in [key for key in self._pages if segment.base <= key[0] < segment.limit]:
+            del self._pages[key]
+        return old
+
     def blocks(self, segment: Segment) -> list[Block]:
         """Returns the blocks that are written of a segment."""
         return list(self._files_by_base[segment.base].blocks)

@@ -9,7 +9,7 @@ files. What it holds in memory is a draft, and one more that waits to be written
 read yet, or what a damaged file lost, is scanned by whoever searches.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -116,7 +116,8 @@ class LogKeys:
             return False
         number = self._number_of(draft.segment)
         limit = self._segment_end(number, end)
-        walk = LogWalk(self._key_files[number].segment, limit, window_bytes=_WINDOW_BYTES)
+        segment = self._key_files[number].segment
+        walk = LogWalk(segment, limit, window_bytes=_WINDOW_BYTES)
         until = min(limit, draft.end + bytes_max)
         try:
             for header in walk.batches(draft.end, until):
@@ -128,6 +129,8 @@ class LogKeys:
                     break
             else:
                 draft.end = min(walk.position, limit)
+                if draft.end >= segment.data_end(limit):
+                    draft.end = limit
         except (OSError, FormatTooNew) as error:
             # Reported by whoever reads the messages themselves; what is behind stays unindexed.
             _log.warning("keys cannot be collected", log=self._log, error=str(error))
@@ -234,6 +237,23 @@ class LogKeys:
             self._draft = None
         if self._pending is not None and self._pending.segment < position:
             self._pending = None
+        return gone
+
+    def replace(self, segment: Segment) -> list[KeyFile]:
+        """Takes a compacted segment for those it stands for; returns their files, still open.
+
+        Its keys are read like those of new messages.
+        """
+        first = bisect_left(self._bases, segment.base)
+        behind = bisect_left(self._bases, segment.limit)
+        gone = self._key_files[first:behind]
+        self._key_files[first:behind] = [KeyFile(self._files, segment, self._log)]
+        self._bases[first:behind] = [segment.base]
+        # Also the draft of a later segment: it is finished only when that is full.
+        self._draft = None
+        if self._pending is not None and segment.base <= self._pending.segment < segment.limit:
+            self._pending = None
+        self._complete = min(self._complete, first)
         return gone
 
     def files(self) -> Iterator[KeyFile]:

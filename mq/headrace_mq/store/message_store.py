@@ -14,31 +14,25 @@ import structlog
 from headrace_mq._runtime.clock import Clock, SystemClock
 from headrace_mq._runtime.files import Files, SystemFiles
 from headrace_mq.errors import (
-    CorruptBatch,
-    DataCorrupt,
-    FormatTooNew,
-    InvalidArgument,
     MessageQueueError,
     OffsetOutOfRange,
     SequenceGap,
     StoreFull,
     StoreReadOnly,
-    UnsupportedVersion,
 )
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import (
-    BATCH_RECORDS_MAX,
-    SPARSE,
     BatchHeader,
     assign,
-    check_whole,
 )
 from headrace_mq.settings import StoreSettings
 from headrace_mq.store.batch_reader import Batch, BatchReader, ReadFigures
 from headrace_mq.store.clean_end import CleanEnd, QueueEnd, read_either, write_both
-from headrace_mq.store.commit_log import CommitLog, SegmentInfo
+from headrace_mq.store.commit_log import COMPACT, CommitLog, SegmentInfo
+from headrace_mq.store.compaction import Compaction
 from headrace_mq.store.finding import Finder
 from headrace_mq.store.flusher import STAGED_BYTES_MAX, Durable, Flusher, Group, Staged
+from headrace_mq.store.incoming import checked_header
 from headrace_mq.store.index_page import Entry
 from headrace_mq.store.index_writer import IndexWriter
 from headrace_mq.store.log_index import BLOCK_BYTES
@@ -46,7 +40,7 @@ from headrace_mq.store.log_walk import Damage
 from headrace_mq.store.queue_index import QueueIndex
 from headrace_mq.store.queues import Queues
 from headrace_mq.store.recovery import recover
-from headrace_mq.store.segment import MARK_BYTES, SyncFailed
+from headrace_mq.store.segment import MARK_BYTES, Segment, SyncFailed
 from headrace_mq.store.tail_cache import TailCache
 
 __all__ = ["LOCK_NAME", "RETENTIONS", "Appended", "Damage", "MessageStore", "SegmentInfo"]
@@ -54,7 +48,7 @@ __all__ = ["LOCK_NAME", "RETENTIONS", "Appended", "Damage", "MessageStore", "Seg
 _log = structlog.get_logger(__name__)
 
 # One log, and one directory, each.
-RETENTIONS = ("forever", "transient")
+RETENTIONS = ("forever", "transient", COMPACT)
 LOCK_NAME = "lock"
 
 Fetch = Callable[[QueueRef, CommitLog, list[Entry]], Sequence[Batch | str] | None]
@@ -85,6 +79,7 @@ class MessageStore:
         damage: what was found damaged since the start.
         epoch: the broker's epoch, once it is open.
         find: searches for messages by key, for a few milliseconds.
+        compaction: keeps the last message of each key of its log.
     """
 
     def __init__(
@@ -105,7 +100,9 @@ class MessageStore:
             name: CommitLog(
                 self._files,
                 settings.directory / name,
-                segment_bytes=settings.segment_bytes,
+                segment_bytes=(
+                    settings.compact_segment_bytes if name == COMPACT else settings.segment_bytes
+                ),
                 index_block_bytes=index_block_bytes,
             )
             for name in RETENTIONS
@@ -121,6 +118,10 @@ class MessageStore:
             withdrawn=self._queues.withdraw,
         )
         self._writer = IndexWriter(self._logs.values())
+        self.compaction = Compaction(
+            self._files, settings.directory / COMPACT, self._logs[COMPACT], self._queues, settings,
+            clock=self._clock, exchange=self._exchange,
+        )  # fmt: skip
         self._lock_fd: int | None = None
         self._starts = dict.fromkeys(RETENTIONS, 0)
         self._closed = False
@@ -219,7 +220,7 @@ class MessageStore:
         flusher, queues = self._flusher, self._queues
         if self._closed or flusher.read_only is not None:
             raise StoreReadOnly(flusher.read_only or "the store is closed")
-        header = _checked_header(batch, header)
+        header = checked_header(batch, header)
         length = header.length
         queue = queues.for_append(header.queue, retention)
         repeats = queues.duplicate_of(header)
@@ -254,7 +255,7 @@ class MessageStore:
             CorruptBatch: the bytes are no sound batch.
         """
         try:
-            base_offset = self._queues.duplicate_of(_checked_header(batch, header))
+            base_offset = self._queues.duplicate_of(checked_header(batch, header))
         except SequenceGap:
             return None
         return None if base_offset is None else Appended(base_offset, duplicate=True)
@@ -320,7 +321,10 @@ class MessageStore:
     def range(self, queue: QueueRef) -> tuple[int, int]:
         """The first offset held and the next one to become visible; (0, 0) if unknown."""
         known = self._queues.get(queue)
-        return (0, 0) if known is None else (known.index.first, known.index.end)
+        if known is None:
+            return (0, 0)
+        # What a compaction took out is not missing: the log holds the queue from its beginning.
+        return (0 if known.log.name == COMPACT else known.index.first, known.index.end)
 
     def offset_at(self, queue: QueueRef, time_ms: int) -> int:
         """The first offset held whose batch was appended at `time_ms` or later.
@@ -408,6 +412,7 @@ class MessageStore:
         self._closed = True
         if self._lock_fd is None:
             return
+        await self.compaction.aclose()
         await self._flusher.aclose()
         await self._writer.aclose()
         try:
@@ -445,6 +450,15 @@ class MessageStore:
         if self.on_visible is not None:
             self.on_visible(sorted(queues))
 
+    def _exchange(self, segment: Segment, replace: Callable[[], Sequence[Segment]]) -> None:
+        # They may be busy with the files of a segment that goes.
+        self._writer.wait()
+        self._reader.wait()
+        for gone in replace():
+            gone.close()
+        self._reader.forget(COMPACT)
+        self._cache.forget(COMPACT, segment.base, segment.limit)
+
     def _leave_out(self, log: CommitLog, index: QueueIndex, entry: Entry, reason: str) -> None:
         """Forgets a batch that cannot be read, or the page that was wrong about it."""
         ref = index.page_of(entry)
@@ -474,19 +488,3 @@ class MessageStore:
         if self._lock_fd is not None:
             self._files.close(self._lock_fd)
             self._lock_fd = None
-
-
-def _checked_header(batch: bytearray | memoryview, header: BatchHeader | None) -> BatchHeader:
-    try:
-        header = check_whole(batch, header)
-    except DataCorrupt as error:
-        raise CorruptBatch(str(error)) from error
-    except FormatTooNew as error:
-        raise UnsupportedVersion(str(error)) from error
-    if header.count > BATCH_RECORDS_MAX:
-        raise InvalidArgument(
-            f"a batch holds at most {BATCH_RECORDS_MAX} records, not {header.count}"
-        )
-    if header.flags & SPARSE:
-        raise InvalidArgument("only a compaction takes records out of a batch; send whole ones")
-    return header

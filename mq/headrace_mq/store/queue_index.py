@@ -219,6 +219,22 @@ class QueueIndex:
         self._dropped = {at for at in self._dropped if at >= position}
         self._find_first()
 
+    def replace(self, segment: int, behind: int, rows: list[Row]) -> None:
+        """Takes rows of a segment for all that was held of positions from it to before `behind`."""
+        first, last = (bisect_left(self._segments, at) for at in (segment, behind))
+        columns = (
+            (self._firsts, [row.first for row in rows]),
+            (self._own_maxes, [row.max_ms for row in rows]),
+            (self._ats, [row.at for row in rows]),
+            (self._segments, [segment for _ in rows]),
+            (self._entries, [row.entries for row in rows]),
+        )
+        for column, fresh in columns:
+            column[first:last] = array(column.typecode, fresh)
+        self._maxes = array("q", accumulate(self._own_maxes, max))
+        self._dropped = {at for at in self._dropped if not segment <= at < behind}
+        self._find_first()
+
     def page_of(self, entry: Entry) -> PageRef | None:
         """Returns where an entry that `find` returned was read, or None if it was in memory."""
         pages = self._held()

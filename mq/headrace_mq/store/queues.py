@@ -16,9 +16,10 @@ from headrace_mq.store.commit_log import CommitLog
 from headrace_mq.store.flusher import Group, Staged
 from headrace_mq.store.index_page import Entry
 from headrace_mq.store.log_index import rows_of
-from headrace_mq.store.queue_index import QueueIndex
+from headrace_mq.store.queue_index import QueueIndex, Row
+from headrace_mq.store.segment import Segment
 from headrace_mq.store.segment_index import Directory
-from headrace_mq.store.sequences import PRODUCERS_MAX, Sent, Sequences, Undo, sent_by
+from headrace_mq.store.sequences import PRODUCERS_MAX, Key, Sent, Sequences, Undo, sent_by
 
 __all__ = ["Queue", "Queues"]
 
@@ -206,6 +207,16 @@ class Queues:
         for queue in self._queues.values():
             if queue.log.name == log:
                 queue.index.delete_below(position)
+
+    def replace(self, log: str, segment: Segment, rows: Mapping[QueueRef, list[Row]]) -> None:
+        """Takes the rows of a compacted segment for all that was held of its positions."""
+        for ref, queue in self._queues.items():
+            if queue.log.name == log:
+                queue.index.replace(segment.base, segment.limit, rows.get(ref, []))
+
+    def remembered(self) -> dict[Key, int]:
+        """For every producer in a queue, the lowest offset of the batches that are remembered."""
+        return self._sequences.lowest()
 
     def _known(self, ref: QueueRef, log: str) -> Queue:
         queue = self._queues.get(ref)

@@ -102,18 +102,32 @@ class _Recovery:
         """Recovers every segment in order and makes the last one ready for writing."""
         segments = self._log.segments
         for segment, following in pairwise(segments):
-            self._note_header(segment)
-            walk = LogWalk(segment, following.base)
-            position = self._indexed(segment, following.base)
-            position = self._whole_entries(walk, position, following.base)
-            while position < following.base:
-                end = walk.following(self._scan_from(walk, position)) or following.base
-                self._note(walk, position, end)
-                position = self._whole_entries(walk, end, following.base)
-            self._index.cut(following.base)
-            self._index.write_due(following.base)
-        if segments:
+            self._recover_sealed(segment, following.base)
+        if not segments:
+            return
+        if segments[-1].compacted is None:
             self._recover_last(segments[-1])
+        else:
+            # What was written behind it is gone. Nothing is written to it: the next one begins.
+            self._recover_sealed(segments[-1], segments[-1].limit)
+            self._log.end_at(segments[-1].limit)
+
+    def _recover_sealed(self, segment: Segment, limit: int) -> None:
+        self._note_header(segment)
+        data_end = segment.data_end(limit)
+        walk = LogWalk(segment, data_end)
+        position = self._indexed(segment, limit)
+        position = self._whole_entries(walk, position, data_end)
+        while position < data_end:
+            end = walk.following(self._scan_from(walk, position)) or data_end
+            self._note(walk, position, end)
+            position = self._whole_entries(walk, end, data_end)
+        if data_end < segment.limit < limit:
+            self._report(
+                Damage(self._log.name, segment.limit, limit - segment.limit, "a segment is missing")
+            )
+        self._index.cut(limit)
+        self._index.write_due(limit)
 
     def _recover_last(self, segment: Segment) -> None:
         self._note_header(segment)

@@ -22,18 +22,23 @@ __all__ = [
     "SMALL_WRITE_BYTES",
     "UNFINISHED_SUFFIX",
     "ZEROS_AHEAD_BYTES",
+    "Compacted",
     "Mark",
     "Place",
     "Segment",
     "SegmentPlan",
     "SyncFailed",
+    "compacted_header",
     "decode_mark",
     "encode_mark",
     "segment_name",
 ]
 
 SEGMENT_MAGIC = b"HRSEGMNT"
-SEGMENT_FORMAT = 1
+# Read up to this one. A segment that is written to has the first; a compacted one the second, so that
+# an older version refuses it as newer and does not take what was taken out for damage.
+SEGMENT_FORMAT = 2
+WRITTEN_FORMAT, COMPACTED_FORMAT = 1, 2
 # One page, so that no write of messages ever touches the header's sectors again.
 SEGMENT_HEADER_BYTES = 4_096
 SEGMENT_SUFFIX = ".log"
@@ -48,6 +53,9 @@ SMALL_WRITE_BYTES = 64 << 10
 ZEROS_AHEAD_BYTES = 256 << 10
 
 _HEADER = struct.Struct("<8sHHIqqqI16s4x")
+# Of format 2, behind the header of format 1: all of `Compacted`.
+_COMPACTED = struct.Struct("<qqqqq")
+_COMPACTED_AT = _HEADER.size
 _NAME_DIGITS = 20
 
 MARK_MAGIC = b"HRG1"
@@ -85,6 +93,26 @@ class Place(NamedTuple):
 
     position: int
     length: int
+
+
+class Compacted(NamedTuple):
+    """What tells a compacted segment from one that was written to.
+
+    Attributes:
+        end: log position behind its last batch.
+        covers: log position at which the next segment begins: what stood in between is gone, or
+            stands in this segment where several became one.
+        cleaned_ms: when each of its keys had one record left for the first time, in ms since 1970;
+            0 where records that are superseded within it remain.
+        tombstones: how many records in it delete their key.
+        rounds: how often it was rewritten, so that no two files of a name are taken for each other.
+    """
+
+    end: int
+    covers: int
+    cleaned_ms: int
+    tombstones: int
+    rounds: int
 
 
 class SegmentPlan(NamedTuple):
@@ -134,9 +162,24 @@ def decode_mark(buffer: bytes, at: int) -> Mark:
 def _encode_header(plan: SegmentPlan) -> bytes:
     block = bytearray(SEGMENT_HEADER_BYTES)
     _HEADER.pack_into(
-        block, 0, SEGMENT_MAGIC, SEGMENT_FORMAT, SEGMENT_HEADER_BYTES, 0,
+        block, 0, SEGMENT_MAGIC, WRITTEN_FORMAT, SEGMENT_HEADER_BYTES, 0,
         plan.base, plan.now_ms, plan.file_bytes, plan.epoch, plan.log.encode(),
     )  # fmt: skip
+    return _sealed(block)
+
+
+def compacted_header(plan: SegmentPlan, compacted: Compacted) -> bytes:
+    """Builds the first page of a compacted segment."""
+    block = bytearray(SEGMENT_HEADER_BYTES)
+    _HEADER.pack_into(
+        block, 0, SEGMENT_MAGIC, COMPACTED_FORMAT, SEGMENT_HEADER_BYTES, 0,
+        plan.base, plan.now_ms, plan.file_bytes, plan.epoch, plan.log.encode(),
+    )  # fmt: skip
+    _COMPACTED.pack_into(block, _COMPACTED_AT, *compacted)
+    return _sealed(block)
+
+
+def _sealed(block: bytearray) -> bytes:
     _CRC.pack_into(block, _HEADER_CRC_AT, _header_crc(bytes(block)))
     return bytes(block)
 
@@ -151,13 +194,16 @@ class Segment:
     Attributes:
         path: the file.
         base: log position of the first byte after the header.
-        capacity: bytes for marks and batches that the file was planned for.
+        capacity: bytes for marks and batches that the file was planned for; of a compacted
+            segment the log positions that it stands for.
+        compacted: what a compaction says of it, or None.
         header_damage: a sentence when the header fails its checksum; its file name then counts.
         identity: the header's checksum, 0 if that is damaged: tells segments of one name apart.
     """
 
     __slots__ = (
-        "_fd", "_files", "_written_to", "base", "capacity", "header_damage", "identity", "path",
+        "_fd", "_files", "_written_to", "base", "capacity", "compacted", "header_damage",
+        "identity", "path",
     )  # fmt: skip
 
     def __init__(self, files: Files, path: Path, fd: int, *, base: int, capacity: int) -> None:
@@ -166,6 +212,7 @@ class Segment:
         self.path = path
         self.base = base
         self.capacity = capacity
+        self.compacted: Compacted | None = None
         self.header_damage: str | None = None
         self.identity = 0
         self._written_to = base
@@ -207,7 +254,7 @@ class Segment:
             FormatTooNew: a newer version wrote it.
             DataCorrupt: it is a sound segment, but of another place or log.
         """
-        base = int(path.name.removesuffix(SEGMENT_SUFFIX))
+        base = int(path.name.partition(".")[0])
         fd = files.open(path)
         try:
             segment = cls(files, path, fd, base=base, capacity=file_bytes - SEGMENT_HEADER_BYTES)
@@ -239,6 +286,9 @@ class Segment:
             )
         self.capacity = file_bytes - SEGMENT_HEADER_BYTES
         self.identity = crc
+        if version == COMPACTED_FORMAT:
+            self.compacted = Compacted(*_COMPACTED.unpack_from(block, _COMPACTED_AT))
+            self.capacity = self.compacted.covers - base
 
     def _publish(self, unfinished: Path) -> None:
         try:
@@ -251,6 +301,17 @@ class Segment:
     def limit(self) -> int:
         """Log position after the last byte that fits."""
         return self.base + self.capacity
+
+    @property
+    def file_bytes(self) -> int:
+        """What its file takes on the disk."""
+        if self.compacted is not None:
+            return SEGMENT_HEADER_BYTES + self.compacted.end - self.base
+        return SEGMENT_HEADER_BYTES + self.capacity
+
+    def data_end(self, limit: int) -> int:
+        """Log position behind its last entry, where the segment ends at `limit`."""
+        return limit if self.compacted is None else min(limit, self.compacted.end)
 
     @property
     def held_end(self) -> int:

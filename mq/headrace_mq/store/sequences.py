@@ -12,7 +12,7 @@ from typing import NamedTuple
 from headrace_mq.errors import SequenceGap
 from headrace_mq.message import QueueRef
 
-__all__ = ["BATCHES_REMEMBERED", "PRODUCERS_MAX", "Sent", "Sequences", "Undo", "sent_by"]
+__all__ = ["BATCHES_REMEMBERED", "PRODUCERS_MAX", "Key", "Sent", "Sequences", "Undo", "sent_by"]
 
 # Requests a producer keeps in flight per queue, and so the batches it may send twice.
 BATCHES_REMEMBERED = 5
@@ -116,6 +116,13 @@ class Sequences:
         self._producers[key] = _Producer(
             (last.first + last.records) % _WRAP, (*earlier, *sent)[-BATCHES_REMEMBERED:]
         )
+
+    def lowest(self) -> dict[Key, int]:
+        """For every key the lowest base offset of its batches that are remembered."""
+        return {
+            key: min(sent.base_offset for sent in producer.sent)
+            for key, producer in self._producers.items()
+        }
 
     def undo(self, undo: Undo) -> None:
         """Takes back the last `record` of a key; several must be undone in reverse order."""

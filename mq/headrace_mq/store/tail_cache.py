@@ -39,7 +39,13 @@ class TailCache:
             batches, positions, size = self._groups.popleft()
             self._bytes -= size
             for position in positions:
-                del batches[position]
+                batches.pop(position, None)
+
+    def forget(self, log: str, start: int, end: int) -> None:
+        """Drops the batches of a range of positions, which mean something else now."""
+        batches = self._batches.get(log, {})
+        for position in [position for position in batches if start <= position < end]:
+            del batches[position]
 
     def get(self, log: str, position: int) -> bytes | None:
         """Returns the batch at a position if it is still held."""

@@ -42,7 +42,9 @@ async def broker(
         clock: the broker's time, for instance a `ManualClock`; without it the machine's.
         disk: where its files are; one that another block used holds what that one stored.
     """
-    store = StoreSettings(directory=DIRECTORY, segment_bytes=SEGMENT_BYTES)
+    store = StoreSettings(
+        directory=DIRECTORY, segment_bytes=SEGMENT_BYTES, compact_segment_bytes=SEGMENT_BYTES
+    )
     chosen = settings or BrokerSettings(store=store)
     values = {name: getattr(chosen, name) for name in chosen.__struct_fields__}
     disk = disk or memory_disk()

@@ -17,6 +17,7 @@ from headrace_mq.errors import GroupNotFound, InvalidArgument
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.administration import (
     BrokerStatus,
+    CompactionDescription,
     ConnectionDescription,
     ConnectionsAnswer,
     DescribeGroup,
@@ -152,6 +153,7 @@ def broker_status(state: BrokerState, _connection: Connection, _frame: Frame) ->
         throttled=state.throttle.requests,
         held=len(state.throttle),
         archive=[] if state.archive is None else [state.archive.describe()],
+        compaction=CompactionDescription(*state.store.compaction.figures),
     )
     return (encode(status),)
 

@@ -2,7 +2,7 @@
 PRODUCE: batches in, appended one after the other, answered when they are durable.
 
 Sits between: the dispatcher and the store. The payload of a batch is never decoded,
-but for those to the schedule and of transactions.
+but for those to the schedule and of transactions; of those to compacted topics the keys are.
 """
 
 from collections.abc import Sequence
@@ -14,9 +14,11 @@ from headrace_mq.broker import schedule_delivery, transaction_delivery
 from headrace_mq.broker.handlers.throttling import hold_produce
 from headrace_mq.broker.peers import Peer
 from headrace_mq.broker.state import BrokerState
+from headrace_mq.broker.topics import COMPACT
 from headrace_mq.errors import (
     BrokerError,
     BrokerStopping,
+    CorruptBatch,
     DataCorrupt,
     InvalidArgument,
     MalformedRequest,
@@ -25,6 +27,7 @@ from headrace_mq.errors import (
 from headrace_mq.protocol.batch import BatchHeader, read_header, split_batches
 from headrace_mq.protocol.bodies import ProduceAnswer, Produced, encode
 from headrace_mq.protocol.frame import Frame
+from headrace_mq.protocol.keys import keyless
 from headrace_mq.protocol.scheduling import SCHEDULE_TOPIC
 from headrace_mq.protocol.transactions import TRANSACTION_TOPIC
 
@@ -126,4 +129,19 @@ def _admit(state: BrokerState, header: BatchHeader, batch: memoryview) -> str:
         state.transactions.check(header, batch)
     if topic not in state.topics:
         state.topics.admit((topic,))
-    return state.topics.for_append(header.queue)
+    retention = state.topics.for_append(header.queue)
+    if retention == COMPACT:
+        _check_keys(header, batch)
+    return retention
+
+
+def _check_keys(header: BatchHeader, batch: memoryview) -> None:
+    try:
+        without = keyless(batch, header)
+    except DataCorrupt as error:
+        raise CorruptBatch(f"the batch cannot be read, send it again: {error}") from error
+    if without:
+        raise InvalidArgument(
+            f"topic {header.queue.topic!r} keeps the last message of each key, and {without} of"
+            f" {header.count} messages have none; send each with a key"
+        )

@@ -133,7 +133,7 @@ def test_a_running_broker_is_shown(run, broker_address) -> None:
     assert ["takes messages", "yes"] in shown.rows
     told = run("broker", "show", "--json").json
     assert told["broker"]["broker"] == broker_address
-    assert [log["log"] for log in told["status"]["logs"]] == ["forever", "transient"]
+    assert [log["log"] for log in told["status"]["logs"]] == ["forever", "transient", "compact"]
 
 
 def test_a_broker_needs_a_folder(run) -> None:

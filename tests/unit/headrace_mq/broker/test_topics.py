@@ -69,6 +69,14 @@ def test_another_retention_is_refused(file: MetadataFile[KeptTopics]) -> None:
         topics.create(CreateTopic("t", 3, "transient"))
 
 
+def test_a_compacted_topic_keeps_its_number_of_queues(file: MetadataFile[KeptTopics]) -> None:
+    topics = loaded(file)
+    topics.create(CreateTopic("t", 3, "compact"))
+    assert topics.create(CreateTopic("t", 3, "compact")).queues == 3
+    with pytest.raises(InvalidArgument, match="keys would move"):
+        topics.create(CreateTopic("t", 4, "compact"))
+
+
 @pytest.mark.parametrize(
     "request_", [
         CreateTopic("", 1),

@@ -130,8 +130,8 @@ def test_every_flipped_bit_of_the_header_is_noticed(segment: Segment, files: Any
 
 
 def test_a_newer_format_is_refused_as_such(segment: Segment, files: Any) -> None:
-    change(segment.path, 8, b"\2\0", seal=True)
-    with pytest.raises(FormatTooNew, match="format 2"):
+    change(segment.path, 8, b"\3\0", seal=True)
+    with pytest.raises(FormatTooNew, match="format 3"):
         reopened(segment, files)
 
 

@@ -330,8 +330,8 @@ async def test_an_index_of_a_future_format_is_made_anew_and_a_segment_is_refused
     assert len(bodies(store)) == 4
     await store.aclose()
     assert index.read_bytes() == content
-    age(min(golden.glob("forever/*.log")), b"\x02\0")
-    with pytest.raises(FormatTooNew, match="segment format 2"):
+    age(min(golden.glob("forever/*.log")), b"\x03\0")
+    with pytest.raises(FormatTooNew, match="segment format 3"):
         open_store()
 
 

@@ -6,6 +6,7 @@ from headrace_mq.message import QueueRef
 from headrace_mq.protocol.administration import (
     NO_TRAFFIC,
     BrokerStatus,
+    CompactionDescription,
     ConnectionDescription,
     ConnectionsAnswer,
     DescribeGroup,
@@ -232,7 +233,9 @@ async def test_the_status_of_the_broker_counts_what_it_holds(
     status = decode(BrokerStatus, await client.ask(RequestCode.BROKER_STATUS))
     assert (status.topics, status.queues, status.groups, status.connections) == (2, 3, 2, 1)
     assert status.refuses == ""
-    forever, transient = status.logs
+    forever, transient, compact = status.logs
+    assert (compact.log, compact.segments) == ("compact", 0)
+    assert status.compaction == CompactionDescription()
     assert (forever.log, forever.segments, forever.bytes) == ("forever", 0, 0)
     assert (transient.segments, transient.first, transient.end > 0) == (1, 0, True)
     assert transient.bytes >= 1 << 20

@@ -7,8 +7,9 @@ from headrace_mq.errors import (
     StoreReadOnly,
     UnsupportedVersion,
 )
+from headrace_mq.message import QueueRef
 from headrace_mq.protocol.administration import FreezeQueues
-from headrace_mq.protocol.batch import decode_records, split_batches
+from headrace_mq.protocol.batch import Columns, decode_records, encode_batch, split_batches
 from headrace_mq.protocol.bodies import (
     Fetch,
     FetchFrom,
@@ -79,6 +80,18 @@ async def test_an_unknown_topic_is_refused_where_topics_are_created_by_hand(
     client = await connect(await start(auto_create_topics=False))
     answer = await client.produce(batch("t", 0))
     assert answer.results[0].code == ResponseCode.TOPIC_NOT_FOUND
+
+
+async def test_a_message_without_a_key_is_refused_by_a_compacted_topic(client, batch) -> None:
+    await client.create("t", 1, "compact")
+    keyed = encode_batch(
+        QueueRef("t", 0), Columns(["k"], [], [], [b"a"], []), born_first_ms=1, codec="zstd"
+    )
+    answer = await client.produce(batch("t", 0, b"x", b"y"), keyed)
+    refused, taken = answer.results
+    assert (refused.code, taken.code) == (ResponseCode.INVALID_ARGUMENT, ResponseCode.OK)
+    assert "2 of 2 messages have none; send each with a key" in refused.sentence
+    assert await stored(client, "t") == [b"a"]
 
 
 async def test_a_repeated_batch_is_answered_with_its_first_offset(client, batch) -> None:
