@@ -29,6 +29,8 @@ Every error that the queue raises on purpose, and the code that stands for it on
     │   ├── TransactionsFull              as many transactions are undecided as may be
     │   └── Throttled                     a quota is used up: try again later
     │   └── ArchiveUnavailable            old messages cannot be asked for now: try again soon
+    │   ├── Throttled                     a quota is used up: try again later
+    │   └── BacklogFull                   a group is as far behind as it may be
     ├── ConnectionLost            the connection ended before an answer came: outcome unknown
     ├── SendTimeout               no acknowledgement in time: outcome unknown, retrying is safe
     ├── RequestTimeout            no answer in time
@@ -46,6 +48,7 @@ from enum import IntEnum
 
 __all__ = [
     "ArchiveUnavailable",
+    "BacklogFull",
     "BrokerError",
     "BrokerStopping",
     "BufferFull",
@@ -118,6 +121,7 @@ class ResponseCode(IntEnum):
     TRANSACTIONS_FULL = 30
     THROTTLED = 31
     ARCHIVE_UNAVAILABLE = 103
+    BACKLOG_FULL = 32
 
 
 class MessageQueueError(Exception):
@@ -304,6 +308,12 @@ class ArchiveUnavailable(BrokerError):
 
     code = ResponseCode.ARCHIVE_UNAVAILABLE
     retriable = True
+
+
+class BacklogFull(BrokerError):
+    """A group of the topic is as far behind as it may be, and its policy is to refuse more."""
+
+    code = ResponseCode.BACKLOG_FULL
 
 
 class ConnectionLost(MessageQueueError):

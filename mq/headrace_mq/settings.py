@@ -238,7 +238,9 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     # A quota lets through at once what it lets through in this time: a batch of a second's work is
     # not cut into pieces.
     quota_burst_ms: int = 1_000
-    # A request waits this long for a quota, then it is refused and may be repeated. Half of
+    # Share of its limit from which a group's backlog is an alarm: while there is time to act.
+    backlog_alarm_percent: int = 80
+    # A request waits this long for a quota, or for a group that is too far behind, then it is refused and may be repeated. Half of
     # the time after which clients give a request up.
     throttle_ms_max: int = 5_000
     # The archive behind the log, if there is one.
@@ -269,6 +271,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         ):  # fmt: skip
             _require(getattr(self, name) >= 0, f"{name} must not be negative")
         _require(self.quota_burst_ms >= 1, "quota_burst_ms must be at least 1")
+        _require(1 <= self.backlog_alarm_percent <= 100, "backlog_alarm_percent must be 1 to 100")
         _require(self.throttle_ms_max >= 1, "throttle_ms_max must be at least 1")
 
 

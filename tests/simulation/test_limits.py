@@ -1,7 +1,7 @@
-"""Deployments with quotas that come, change and go, one per seed, under all the faults of the others.
+"""Deployments with quotas and limited backlogs, one per seed, under all the faults of the others.
 
-Nobody is refused for good: whatever was acknowledged is delivered, in order, and in the end everybody
-has caught up, though the quotas stay.
+Limits come, change and go. Whatever was acknowledged is delivered, in order, and in the end everybody has
+caught up, though limits stay.
 """
 
 import sys
@@ -27,7 +27,7 @@ class Limited:
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
-        self.faults = [*self.faults, "limit", "limit", "unlimit"]
+        self.faults = [*self.faults, "limit", "limit", "unlimit", "hurry", "hurry", "forgive"]
 
     def _settings(self) -> BrokerSettings:
         # Even the smallest is enough for the calm at the end.
@@ -56,6 +56,20 @@ class Limited:
     async def unlimit(self) -> None:
         """Takes the topic's quota away."""
         await self._set("topic", TOPIC, None)
+
+    async def hurry(self) -> None:
+        """Lets producers wait for a group, or be refused, when it is too far behind."""
+        group = self.chosen.choice(self.options.groups)
+        limit = self.chosen.randint(1, 40), self.chosen.choice(("block", "reject"))
+        with suppress(MessageQueueError):
+            async with self._admin() as admin:
+                await admin.limit_backlog(group, *limit)
+
+    async def forgive(self) -> None:
+        """Lets a group be behind again."""
+        with suppress(MessageQueueError):
+            async with self._admin() as admin:
+                await admin.unlimit_backlog(self.chosen.choice(self.options.groups))
 
     async def _set(self, kind: Any, name: str, rates: Rates | None) -> None:
         with suppress(MessageQueueError):

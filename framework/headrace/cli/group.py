@@ -1,6 +1,6 @@
 """`headrace group`: consumer groups of a broker, and moving their offsets."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -141,6 +141,53 @@ def clone(
         lambda admin: admin.clone_offsets(name, target, topics=topic or (), dry_run=dry_run),
     )
     _show_moves(f"group {target}", answer, as_json=as_json)
+
+
+@commands.command()
+def limit(
+    name: Name,
+    *,
+    messages: Annotated[
+        int | None, typer.Option(min=1, help="How many messages it may be behind, over all queues.")
+    ] = None,
+    policy: Annotated[
+        str,
+        typer.Option(
+            help="'block' lets producers wait, 'reject' refuses their messages, 'drop_oldest' lets"
+            " the group SKIP messages for good."
+        ),
+    ] = "block",
+    remove: Annotated[bool, typer.Option("--remove", help="Any number again.")] = False,
+    broker: BrokerAddress = "127.0.0.1:9876",
+) -> None:
+    """Limit how far behind a group may be; holds at once, and across restarts."""
+    if remove == (messages is not None):
+        raise typer.BadParameter("say --messages, or --remove", param_hint="--messages")
+    if messages is None:
+        ask(broker, lambda admin: admin.unlimit_backlog(name))
+        typer.echo(f"group {name}: no limit")
+        return
+    ask(broker, lambda admin: admin.limit_backlog(name, messages, cast("Any", policy)))
+    typer.echo(f"group {name}: {messages:,} messages, then {policy}")
+
+
+@commands.command()
+def limits(*, as_json: AsJson = False, broker: BrokerAddress = "127.0.0.1:9876") -> None:
+    """List the groups that have a limit, and how near to it they are."""
+    found = ask(broker, lambda admin: admin.backlogs())
+    if as_json:
+        print_json(found)
+        return
+    print_table(
+        ("group", "limit", "policy", "behind", "skipped", "alarm"),
+        (
+            (
+                one.group, one.messages_max, one.policy, one.messages, one.dropped,
+                "yes" if one.alarm else "",
+            )
+            for one in found
+        ),
+    )  # fmt: skip
 
 
 @commands.command()

@@ -1,5 +1,5 @@
 """
-Administration of limits: how much clients and topics may send and read.
+Administration of limits: what clients and topics may send and read, how far behind groups may be.
 
 Sits between: `client`, whose part it is, and the broker's requests about limits.
 """
@@ -8,10 +8,19 @@ from typing import Literal
 
 from headrace_mq.admin.asking import Asking
 from headrace_mq.protocol.codes import RequestCode
-from headrace_mq.protocol.limits import NO_RATES, QuotasAnswer, Rates, SetQuota
+from headrace_mq.protocol.limits import (
+    NO_RATES,
+    BacklogDescription,
+    BacklogsAnswer,
+    QuotasAnswer,
+    Rates,
+    SetBacklogLimit,
+    SetQuota,
+)
 
-__all__ = ["LimitAdministration", "QuotaKind"]
+__all__ = ["BacklogPolicy", "LimitAdministration", "QuotaKind"]
 
+BacklogPolicy = Literal["block", "reject", "drop_oldest"]
 QuotaKind = Literal["client", "topic"]
 
 
@@ -45,3 +54,31 @@ class LimitAdministration(Asking):
         """Lets the default hold again for a client or topic; durable. Raises as `set_quota`."""
         asked = SetQuota(kind, name, NO_RATES, remove=True)
         return await self._ask(QuotasAnswer, RequestCode.SET_QUOTA, asked)
+
+    async def backlogs(self) -> list[BacklogDescription]:
+        """The groups that may be behind by so much only, and how far behind they are."""
+        return (await self._ask(BacklogsAnswer, RequestCode.DESCRIBE_BACKLOGS)).limits
+
+    async def limit_backlog(
+        self, group: str, messages_max: int, policy: BacklogPolicy
+    ) -> list[BacklogDescription]:
+        """Says how many messages a group may be behind, over all its queues; durable.
+
+        Args:
+            group: which need not have been seen yet.
+            messages_max: at least 1.
+            policy: "block" lets producers of its topics wait, for `throttle_ms_max` at most;
+                "reject" refuses their messages with BacklogFull; "drop_oldest" moves the group
+                forward, so that it NEVER gets what it skips (the messages stay where they are).
+
+        Raises:
+            InvalidArgument: a value is out of its range.
+            StoreFull: the broker's disk is full; nothing was changed.
+        """
+        asked = SetBacklogLimit(group, messages_max, policy)
+        return (await self._ask(BacklogsAnswer, RequestCode.SET_BACKLOG_LIMIT, asked)).limits
+
+    async def unlimit_backlog(self, group: str) -> list[BacklogDescription]:
+        """Lets a group be behind by any number again; durable. Raises as `limit_backlog`."""
+        asked = SetBacklogLimit(group, 0, "", remove=True)
+        return (await self._ask(BacklogsAnswer, RequestCode.SET_BACKLOG_LIMIT, asked)).limits

@@ -80,6 +80,8 @@ HANDLERS: Mapping[int, Handler] = MappingProxyType(
         RequestCode.DESCRIBE_TRANSACTIONS: transactions.describe_transactions,
         RequestCode.SET_QUOTA: limits.set_quota,
         RequestCode.DESCRIBE_QUOTAS: limits.describe_quotas,
+        RequestCode.SET_BACKLOG_LIMIT: limits.set_backlog_limit,
+        RequestCode.DESCRIBE_BACKLOGS: limits.describe_backlogs,
         RequestCode.LIST_GROUPS: groups.list_groups,
         RequestCode.DESCRIBE_GROUP: groups.describe_group,
         RequestCode.DESCRIBE_LAG: groups.describe_lag,

@@ -12,12 +12,13 @@ from collections.abc import Mapping
 import msgspec
 import structlog
 
+from headrace_mq.broker.backlogs import Limit
 from headrace_mq.broker.metadata_file import MetadataFile
 from headrace_mq.broker.quotas import Whose
 from headrace_mq.errors import InvalidArgument, StoreFull
 from headrace_mq.protocol.limits import Rates
 
-__all__ = ["LIMITS_MAX", "KeptLimits", "KeptQuota", "Limits"]
+__all__ = ["LIMITS_MAX", "KeptBacklog", "KeptLimits", "KeptQuota", "Limits"]
 
 # Set by people, for single clients and topics; the file is written as a whole.
 LIMITS_MAX = 10_000
@@ -34,10 +35,18 @@ class KeptQuota(msgspec.Struct, frozen=True, omit_defaults=True):
     fetch_messages: int = 0
 
 
+class KeptBacklog(msgspec.Struct, frozen=True):
+    """How far behind a group may be."""
+
+    messages_max: int
+    policy: str
+
+
 class KeptLimits(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The content of `limits.json`: kind -> name -> quota."""
+    """The content of `limits.json`: kind -> name -> quota, and group -> backlog."""
 
     quotas: dict[str, dict[str, KeptQuota]] = {}
+    backlogs: dict[str, KeptBacklog] = {}
 
 
 class Limits:
@@ -50,11 +59,17 @@ class Limits:
     def __init__(self, file: MetadataFile[KeptLimits]) -> None:
         self._file = file
         self._quotas: dict[Whose, Rates] = {}
+        self._backlogs: dict[str, Limit] = {}
 
     @property
     def quotas(self) -> Mapping[Whose, Rates]:
         """The quotas of single clients and topics."""
         return self._quotas
+
+    @property
+    def backlogs(self) -> Mapping[str, Limit]:
+        """How far behind groups may be."""
+        return self._backlogs
 
     def load(self) -> None:
         """Reads the file. Raises DataCorrupt, FormatTooNew: it cannot be used."""
@@ -64,6 +79,10 @@ class Limits:
                 Whose(kind, name): Rates(*msgspec.structs.astuple(quota))
                 for kind, names in kept.quotas.items()
                 for name, quota in names.items()
+            }
+            self._backlogs = {
+                group: Limit(backlog.messages_max, backlog.policy)
+                for group, backlog in kept.backlogs.items()
             }
 
     def set_quota(self, whose: Whose, rates: Rates | None) -> None:
@@ -76,12 +95,26 @@ class Limits:
         quotas = {one: held for one, held in self._quotas.items() if one != whose}
         if rates is not None:
             quotas[whose] = rates
-        self._write(quotas)
+        self._write(quotas, self._backlogs)
         self._quotas = quotas
         _log.info("quota set", kind=whose.kind, name=whose.name, rates=rates)
 
-    def _write(self, quotas: Mapping[Whose, Rates]) -> None:
-        if len(quotas) > LIMITS_MAX:
+    def set_backlog(self, group: str, limit: Limit | None) -> None:
+        """Sets how far behind a group may be, or takes that away with None; durable.
+
+        Raises:
+            InvalidArgument: there are too many.
+            StoreFull: the disk is full; the limits stay as they were.
+        """
+        backlogs = {one: held for one, held in self._backlogs.items() if one != group}
+        if limit is not None:
+            backlogs[group] = limit
+        self._write(self._quotas, backlogs)
+        self._backlogs = backlogs
+        _log.info("backlog limit set", group=group, limit=limit)
+
+    def _write(self, quotas: Mapping[Whose, Rates], backlogs: Mapping[str, Limit]) -> None:
+        if len(quotas) + len(backlogs) > LIMITS_MAX:
             raise InvalidArgument(
                 f"a broker has at most {LIMITS_MAX} limits; remove some, or use the defaults in its"
                 " settings"
@@ -91,7 +124,9 @@ class Limits:
             quota = KeptQuota(*msgspec.structs.astuple(rates))
             kept.setdefault(kind, {})[name] = quota
         try:
-            self._file.write(KeptLimits(kept))
+            self._file.write(
+                KeptLimits(kept, {one: KeptBacklog(*limit) for one, limit in backlogs.items()})
+            )
         except OSError as error:
             if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
                 raise

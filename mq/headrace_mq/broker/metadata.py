@@ -65,7 +65,7 @@ METADATA: Mapping[str, MetadataKind] = MappingProxyType(
             KeptOffsets, "every group then begins where its consumers' settings say"
         ),
         f"{METADATA_FOLDER}/limits.json": MetadataKind(
-            KeptLimits, "quotas of single clients and topics then have to be set again"
+            KeptLimits, "quotas, and how far behind groups may be, then have to be set again"
         ),
         f"{METADATA_FOLDER}/producers.json": MetadataKind(
             KeptProducers, "where stored messages came from is then not told any more"

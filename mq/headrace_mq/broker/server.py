@@ -466,6 +466,8 @@ def _visible(state: BrokerState, queues: Collection[QueueRef]) -> None:
     if TRANSACTION_QUEUE in queues:
         state.transactions.journal_grew()
     state.long_poll.serve(queues)
+    if state.limited:
+        state.backlogs.look()
 
 
 async def serve(settings: BrokerSettings, *, ready: Callable[[str], None]) -> None:

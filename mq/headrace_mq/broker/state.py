@@ -5,7 +5,7 @@ Sits between: `handlers`, which read and change it, and `server`, which fills it
 to the event loop's thread, so nothing here is locked.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -13,6 +13,7 @@ from headrace_mq._net.server import Connection, FrameServer
 from headrace_mq._runtime.clock import Clock
 from headrace_mq.archive.archive import Archive
 from headrace_mq.broker.acknowledgements import Acknowledgements
+from headrace_mq.broker.backlogs import Backlogs
 from headrace_mq.broker.disk import Watermarks
 from headrace_mq.broker.groups import GroupChange, Groups
 from headrace_mq.broker.limits import Limits
@@ -66,7 +67,7 @@ class BrokerState:
         fetched: what readers were given, by queue.
         fetched_by: what groups were given, by group and queue.
         sieves: compiles a condition, and keeps those that are asked for again and again.
-        limited: whether anybody has a quota; all that requests pay where nobody has.
+        limited: whether anybody has a limit; all that requests pay where nobody has.
         stopping: whether new messages are refused.
         body_bytes_max: the largest body of a frame after the handshake.
         states_bytes_max: what the queue states of one FETCH answer may take.
@@ -93,6 +94,7 @@ class BrokerState:
     server: FrameServer = field(init=False)
     long_poll: LongPoll = field(init=False)
     throttle: Throttle = field(init=False)
+    backlogs: Backlogs = field(init=False)
     limited: bool = False
     address: str = ""
     clients: dict[str, Connection] = field(default_factory=dict)
@@ -113,6 +115,7 @@ class BrokerState:
         self.body_bytes_max = frame_bytes_max - (FRAME_HEADER_BYTES - 4)
         self.states_bytes_max = min(_STATES_BYTES_MAX, frame_bytes_max // 4)
         self.batch_bytes_max = self.body_bytes_max - self.states_bytes_max
+        self.backlogs = Backlogs(self, alarm_percent=self.settings.backlog_alarm_percent)
 
     def range(self, queue: QueueRef) -> tuple[int, int]:
         """The first offset of a queue that may be read, and the next one to become readable.
@@ -130,10 +133,36 @@ class BrokerState:
         """The offset that nobody will read below: every group is past it, or it was deleted."""
         return max(self.offsets.consumed(queue), self.topics.start_of(queue))
 
+    def queues_of_group(self, group: str) -> list[QueueRef]:
+        """The queues in which a group has an offset, or that its members subscribed to."""
+        queues = set(self.offsets.of(group))
+        for topic in {topic for member in self.groups.members(group) for topic in member.topics}:
+            if topic in self.topics:
+                queues.update(self.topics.queues_of(topic))
+        return sorted(queues)
+
+    def lags(self, group: str) -> Mapping[QueueRef, int]:
+        """How many messages are ahead of a group, by queue."""
+        found = {}
+        for queue in self.queues_of_group(group):
+            first, end = self.range(queue)
+            found[queue] = end - max(self.offsets.get(group, queue), first)
+        return found
+
+    def skip(self, group: str, counts: Mapping[QueueRef, int]) -> None:
+        """Moves a group forward in queues, by so many messages in each."""
+        moved = [
+            (queue, max(self.offsets.get(group, queue), self.range(queue)[0]) + count)
+            for queue, count in counts.items()
+        ]
+        self.offsets.commit(group, moved)
+
     def apply_limits(self) -> None:
         """Lets the limits of this moment be kept from now on."""
         self.quotas.replace(self.limits.quotas)
-        self.limited = self.quotas.active
+        self.backlogs.replace(self.limits.backlogs)
+        self.limited = self.quotas.active or bool(self.limits.backlogs)
+        self.backlogs.look()
         # What waits for a limit that is gone need not wait any more.
         self.throttle.look()
 

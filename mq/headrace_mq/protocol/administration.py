@@ -352,7 +352,8 @@ class CompactionDescription(Body, frozen=True):
 class BrokerStatus(Body, frozen=True):
     """The answer to BROKER_STATUS; `refuses` says why no message is taken, or is empty.
 
-    `throttled` counts the requests that were held up since the start, `held` those that wait now.
+    `throttled` counts the requests that were held up since the start, `held` those that wait now;
+    `alarms` names the groups whose backlog is near its limit, or above it.
     `archive` has one entry where the broker has an archive.
     """
 
@@ -369,6 +370,7 @@ class BrokerStatus(Body, frozen=True):
     held: int = 0
     archive: list[ArchiveDescription] = msgspec.field(default_factory=list)
     compaction: CompactionDescription = CompactionDescription()
+    alarms: list[str] = msgspec.field(default_factory=list)
 
 
 class DescribeProducers(Body, frozen=True):

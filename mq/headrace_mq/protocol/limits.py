@@ -1,5 +1,5 @@
 """
-The bodies of quotas: how much clients and topics may send and read, and who waits because of it.
+The bodies of limits: what clients and topics may send and read, how far behind groups may be.
 
 The rules of `bodies` hold here too: a struct only grows at its end, with defaults.
 
@@ -12,9 +12,12 @@ __all__ = [
     "CLIENT",
     "NO_RATES",
     "TOPIC",
+    "BacklogDescription",
+    "BacklogsAnswer",
     "Quota",
     "QuotasAnswer",
     "Rates",
+    "SetBacklogLimit",
     "SetQuota",
     "Throttling",
 ]
@@ -74,3 +77,32 @@ class QuotasAnswer(Body, frozen=True):
 
     quotas: list[Quota]
     throttled: list[Throttling]
+
+
+class SetBacklogLimit(Body, frozen=True):
+    """Sets how many messages a group may be behind; with `remove` it may be behind by any number.
+
+    `policy` is "block", "reject" or "drop_oldest".
+    """
+
+    group: str
+    messages_max: int
+    policy: str
+    remove: bool = False
+
+
+class BacklogDescription(Body, frozen=True):
+    """A group with a limit: how far behind it is, and what was skipped since the broker's start."""
+
+    group: str
+    messages_max: int
+    policy: str
+    messages: int
+    dropped: int
+    alarm: bool
+
+
+class BacklogsAnswer(Body, frozen=True):
+    """The answer to SET_BACKLOG_LIMIT and DESCRIBE_BACKLOGS."""
+
+    limits: list[BacklogDescription]

@@ -270,6 +270,9 @@ def _read_queue(
         first, end = state.range(queue)
         return FetchedQueue(*queue, first, end, ResponseCode.QUEUE_FROZEN, sentence), []
     first = max(first, start)
+    if state.limited and state.backlogs.drops(group):
+        # What the group skipped is not for its members either, though it is still there.
+        first = max(first, state.offsets.get(group, queue))
     if not first <= offset < end:
         sentence = (
             f"queue {queue.topic}/{queue.queue_id} can be read from offset {first} to {end}, not"

@@ -63,7 +63,7 @@ def list_groups(state: BrokerState, _connection: Connection, frame: Frame) -> tu
     groups: list[GroupSummary] = []
     counted = 0
     for name in ahead[:GROUPS_LISTED_MAX]:
-        queues = _queues_of(state, name)
+        queues = state.queues_of_group(name)
         counted += len(queues)
         # At least one, so that whoever asks comes to an end.
         if groups and counted > QUEUES_COUNTED_MAX:
@@ -76,7 +76,7 @@ def describe_group(state: BrokerState, _connection: Connection, frame: Frame) ->
     """Answers a group's members and topics. Raises GroupNotFound."""
     name = decode(DescribeGroup, frame.body).group
     members, now_ms = state.groups.members(name), state.clock.monotonic_ms()
-    topics = sorted({queue.topic for queue in _queues_of(state, name)})
+    topics = sorted({queue.topic for queue in state.queues_of_group(name)})
     if not members and not topics:
         raise GroupNotFound(
             f"group {name!r} has neither members nor offsets here; correct the name"
@@ -154,17 +154,9 @@ def broker_status(state: BrokerState, _connection: Connection, _frame: Frame) ->
         held=len(state.throttle),
         archive=[] if state.archive is None else [state.archive.describe()],
         compaction=CompactionDescription(*state.store.compaction.figures),
+        alarms=state.backlogs.alarms,
     )
     return (encode(status),)
-
-
-def _queues_of(state: BrokerState, group: str) -> list[QueueRef]:
-    """The queues in which a group has an offset, or that its members subscribed to."""
-    queues = set(state.offsets.of(group))
-    for topic in {topic for member in state.groups.members(group) for topic in member.topics}:
-        if topic in state.topics:
-            queues.update(state.topics.queues_of(topic))
-    return sorted(queues)
 
 
 def _summary(state: BrokerState, group: str, queues: Iterable[QueueRef]) -> GroupSummary:

@@ -1,10 +1,11 @@
 """
-SET_QUOTA and DESCRIBE_QUOTAS: how much clients and topics may send and read.
+SET_QUOTA, SET_BACKLOG_LIMIT and their descriptions: what is allowed to whom.
 
-Sits between: the dispatcher and the broker's `limits` and `quotas`.
+Sits between: the dispatcher and the broker's `limits`, `quotas` and `backlogs`.
 """
 
 from headrace_mq._net.server import Connection
+from headrace_mq.broker.backlogs import POLICIES, Limit
 from headrace_mq.broker.handlers.sessions import check_name
 from headrace_mq.broker.quotas import Whose
 from headrace_mq.broker.state import BrokerState
@@ -12,9 +13,18 @@ from headrace_mq.errors import InvalidArgument
 from headrace_mq.message import check_topic
 from headrace_mq.protocol.bodies import decode, encode
 from headrace_mq.protocol.frame import Frame
-from headrace_mq.protocol.limits import CLIENT, NO_RATES, TOPIC, Quota, QuotasAnswer, SetQuota
+from headrace_mq.protocol.limits import (
+    CLIENT,
+    NO_RATES,
+    TOPIC,
+    BacklogsAnswer,
+    Quota,
+    QuotasAnswer,
+    SetBacklogLimit,
+    SetQuota,
+)
 
-__all__ = ["describe_quotas", "set_quota"]
+__all__ = ["describe_backlogs", "describe_quotas", "set_backlog_limit", "set_quota"]
 
 
 def set_quota(state: BrokerState, _connection: Connection, frame: Frame) -> tuple[bytes]:
@@ -47,6 +57,34 @@ def set_quota(state: BrokerState, _connection: Connection, frame: Frame) -> tupl
 def describe_quotas(state: BrokerState, _connection: Connection, _frame: Frame) -> tuple[bytes]:
     """Answers all quotas, and whom they held up."""
     return _quotas(state)
+
+
+def set_backlog_limit(state: BrokerState, _connection: Connection, frame: Frame) -> tuple[bytes]:
+    """Sets how far behind a group may be, or takes that away, and answers all such limits.
+
+    Raises:
+        InvalidArgument: a value is out of its range, or there are too many limits.
+        StoreFull: the disk is full.
+    """
+    request = decode(SetBacklogLimit, frame.body)
+    check_name("group", request.group)
+    limit = None
+    if not request.remove:
+        if request.policy not in POLICIES:
+            raise InvalidArgument(
+                f"{request.policy!r} is no policy; use one of {', '.join(POLICIES)}"
+            )
+        if request.messages_max < 1:
+            raise InvalidArgument("a group may be behind by 1 message or more, or has no limit")
+        limit = Limit(request.messages_max, request.policy)
+    state.limits.set_backlog(request.group, limit)
+    state.apply_limits()
+    return (encode(BacklogsAnswer(state.backlogs.describe())),)
+
+
+def describe_backlogs(state: BrokerState, _connection: Connection, _frame: Frame) -> tuple[bytes]:
+    """Answers how far behind groups may be, and are."""
+    return (encode(BacklogsAnswer(state.backlogs.describe())),)
 
 
 def _quotas(state: BrokerState) -> tuple[bytes]:

@@ -45,6 +45,8 @@ def commit_offsets(state: BrokerState, connection: Connection, frame: Frame) -> 
     for queue, offset in offsets:
         _check_offset(state, queue, offset)
     state.offsets.commit(request.group, offsets, backwards=administration)
+    if state.limited:
+        state.backlogs.look()
     return (b"",)
 
 

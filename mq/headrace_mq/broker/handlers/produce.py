@@ -123,6 +123,8 @@ def _admit(state: BrokerState, header: BatchHeader, batch: memoryview) -> str:
     """Returns the retention of the queue if it takes new messages; raises BrokerError if not."""
     state.check_room()
     topic = header.queue.topic
+    if state.limited:
+        state.backlogs.check(topic)
     if topic == SCHEDULE_TOPIC:
         state.scheduler.check(header, batch)
     elif topic == TRANSACTION_TOPIC:

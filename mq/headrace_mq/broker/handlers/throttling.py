@@ -14,9 +14,9 @@ from headrace_mq._net.server import Connection
 from headrace_mq.broker.quotas import FETCH, PRODUCE, Demand, Room, Whose
 from headrace_mq.broker.refusals import refuse
 from headrace_mq.broker.state import BrokerState
-from headrace_mq.broker.throttle import Held, Lane
+from headrace_mq.broker.throttle import Held, Lane, Obstacle
 from headrace_mq.errors import BrokerError, DataCorrupt, ResponseCode
-from headrace_mq.protocol.batch import read_header
+from headrace_mq.protocol.batch import BatchHeader, read_header
 from headrace_mq.protocol.frame import Frame
 from headrace_mq.protocol.limits import CLIENT, TOPIC
 
@@ -43,6 +43,8 @@ def hold_produce(
         Throttled: too many requests wait already.
     """
     demands = _demands(state, connection, batches)
+    topics = {header.queue.topic for batch in batches if (header := _header(batch))}
+    obstacles: list[Obstacle] = [*demands, *state.backlogs.blocked(topics)]
     lane = Lane(connection, _PRODUCE_LANE, connection.client_id)
     size = len(frame.body)
 
@@ -55,7 +57,7 @@ def hold_produce(
         _waited(state, connection, size, waited_ms)
         refuse(connection, frame, error)
 
-    if state.throttle.hold(lane, Held(demands, go, refused)):
+    if state.throttle.hold(lane, Held(obstacles, go, refused)):
         connection.charge(size)
         return True
     _charge(state, demands)
@@ -110,10 +112,8 @@ def _demands(
     messages: Counter[str] = Counter()
     sizes: Counter[str] = Counter()
     for batch in batches:
-        try:
-            header = read_header(batch)
-        except DataCorrupt:
-            # It is refused by itself when the request is served.
+        header = _header(batch)
+        if header is None:
             continue
         messages[header.queue.topic] += header.count
         sizes[header.queue.topic] += len(batch)
@@ -126,6 +126,14 @@ def _demands(
         elif flow is not None:
             demands.append(Demand(flow, messages[whose.name], sizes[whose.name]))
     return demands
+
+
+def _header(batch: memoryview) -> BatchHeader | None:
+    try:
+        return read_header(batch)
+    except DataCorrupt:
+        # It is refused by itself when the request is served.
+        return None
 
 
 def _parts(state: BrokerState, connection: Connection, topics: Iterable[str]) -> list[Whose]:

@@ -7,7 +7,7 @@ import pytest
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.client.consumer import Consumer
 from headrace_mq.client.producer import Producer
-from headrace_mq.errors import GroupAtWork, GroupNotFound, OffsetOutOfRange
+from headrace_mq.errors import GroupAtWork, GroupNotFound, InvalidArgument, OffsetOutOfRange
 from headrace_mq.message import Message, QueueRef
 
 
@@ -146,3 +146,24 @@ def test_a_group_is_shown_with_members_and_lag(run, group, topic, broker_address
 
     asyncio.run(show_at_work())
     assert isinstance(run("group", "show", f"no.{group}").error, GroupNotFound)
+
+
+def test_a_limit_of_a_group_is_set_listed_and_removed(run, group) -> None:
+    done = run("group", "limit", group, "--messages", "2", "--policy", "reject")
+    assert done.rows == [[f"group {group}: 2 messages, then reject"]]
+    listed = run("group", "limits")
+    assert listed.rows[0] == ["group", "limit", "policy", "behind", "skipped", "alarm"]
+    assert [group, "2", "reject", "2", "0", "yes"] in listed.rows
+    (told,) = [one for one in run("group", "limits", "--json").json if one["group"] == group]
+    assert (told["messages"], told["alarm"]) == (2, True)
+    (alarms,) = [row[1] for row in run("broker", "show").rows if row[0] == "backlog alarms"]
+    assert group in alarms
+    assert run("group", "limit", group, "--remove").rows == [[f"group {group}: no limit"]]
+    assert group not in run("group", "limits").output
+
+
+def test_a_limit_needs_a_number_or_its_removal_and_a_policy_that_there_is(run, group) -> None:
+    assert run("group", "limit", group).status == 2
+    assert run("group", "limit", group, "--messages", "2", "--remove").status == 2
+    refused = run("group", "limit", group, "--messages", "2", "--policy", "pray")
+    assert isinstance(refused.error, InvalidArgument)

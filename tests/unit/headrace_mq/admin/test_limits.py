@@ -2,7 +2,7 @@ import pytest
 
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.errors import InvalidArgument
-from headrace_mq.protocol.limits import Quota, Rates
+from headrace_mq.protocol.limits import BacklogDescription, Quota, Rates
 
 
 async def test_a_quota_is_set_told_and_removed(admin: AdminClient) -> None:
@@ -17,3 +17,10 @@ async def test_a_quota_is_set_told_and_removed(admin: AdminClient) -> None:
 async def test_a_rate_below_zero_is_refused(admin: AdminClient) -> None:
     with pytest.raises(InvalidArgument, match="at least 1 in a second"):
         await admin.set_quota("topic", "t", Rates(produce_bytes=-1))
+
+
+async def test_a_limit_of_a_backlog_is_set_told_and_removed(admin: AdminClient) -> None:
+    limit = BacklogDescription("g", 10, "reject", messages=0, dropped=0, alarm=False)
+    assert await admin.limit_backlog("g", 10, "reject") == [limit]
+    assert await admin.backlogs() == [limit]
+    assert await admin.unlimit_backlog("g") == []

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from headrace_mq.broker import limits as module
+from headrace_mq.broker.backlogs import Limit
 from headrace_mq.broker.limits import Limits
 from headrace_mq.broker.metadata import limits_file
 from headrace_mq.broker.quotas import Whose
@@ -62,3 +63,13 @@ def test_a_damaged_file_refuses_the_start_and_says_what_to_do(tmp_path: Path) ->
     file.write_bytes(file.read_bytes()[:-3])
     with pytest.raises(DataCorrupt, match="have to be set again"):
         opened(tmp_path)
+
+
+def test_how_far_behind_groups_may_be_is_kept_beside_the_quotas(tmp_path: Path) -> None:
+    limits = opened(tmp_path)
+    limits.set_quota(TOPIC, Rates(1))
+    limits.set_backlog("g", Limit(5, "block"))
+    limits.set_backlog("h", Limit(6, "reject"))
+    limits.set_backlog("g", None)
+    again = opened(tmp_path)
+    assert (again.backlogs, again.quotas) == ({"h": Limit(6, "reject")}, {TOPIC: Rates(1)})

@@ -35,6 +35,8 @@ def test_no_number_ever_changes_its_meaning() -> None:
         "DESCRIBE_TRANSACTIONS": 102,
         "SET_QUOTA": 110,
         "DESCRIBE_QUOTAS": 111,
+        "SET_BACKLOG_LIMIT": 112,
+        "DESCRIBE_BACKLOGS": 113,
         "LIST_GROUPS": 61,
         "DESCRIBE_GROUP": 62,
         "DESCRIBE_LAG": 63,

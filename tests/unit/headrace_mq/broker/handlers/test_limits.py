@@ -3,7 +3,16 @@ import pytest
 from headrace_mq.errors import InvalidArgument
 from headrace_mq.protocol.bodies import decode
 from headrace_mq.protocol.codes import RequestCode
-from headrace_mq.protocol.limits import NO_RATES, Quota, QuotasAnswer, Rates, SetQuota
+from headrace_mq.protocol.limits import (
+    NO_RATES,
+    BacklogDescription,
+    BacklogsAnswer,
+    Quota,
+    QuotasAnswer,
+    Rates,
+    SetBacklogLimit,
+    SetQuota,
+)
 
 
 async def quotas(client) -> list[Quota]:
@@ -38,3 +47,27 @@ async def test_quotas_are_told_with_the_defaults_first_and_hold_across_restarts(
 async def test_a_quota_that_means_nothing_is_refused(client, wrong) -> None:
     assert isinstance(await client.refusal(RequestCode.SET_QUOTA, wrong), InvalidArgument)
     assert await quotas(client) == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        SetBacklogLimit("g", 10, "pray"),
+        SetBacklogLimit("g", 0, "block"),
+        SetBacklogLimit("", 10, "block"),
+    ],
+)
+async def test_a_limit_of_a_backlog_that_means_nothing_is_refused(client, wrong) -> None:
+    assert isinstance(await client.refusal(RequestCode.SET_BACKLOG_LIMIT, wrong), InvalidArgument)
+    answer = decode(BacklogsAnswer, await client.ask(RequestCode.DESCRIBE_BACKLOGS))
+    assert answer.limits == []
+
+
+async def test_how_far_behind_a_group_may_be_holds_across_restarts(start, connect) -> None:
+    broker = await start()
+    client = await connect(broker)
+    await client.ask(RequestCode.SET_BACKLOG_LIMIT, SetBacklogLimit("g", 10, "block"))
+    await broker.aclose()
+    client = await connect(await start())
+    answer = decode(BacklogsAnswer, await client.ask(RequestCode.DESCRIBE_BACKLOGS))
+    assert answer.limits == [BacklogDescription("g", 10, "block", 0, 0, alarm=False)]

@@ -1,0 +1,210 @@
+"""
+How far behind groups may be, and what is done about one that is further.
+
+The backlog of a group is what it has not committed, over all queues that it reads or has read. What
+is not readable yet does not count, so a limit is exceeded by what is on its way to the disk.
+
+Sits between: the handlers, which ask whether messages may come, and the broker's timer and store,
+which tell when to look again. What a group's queues hold is asked through `Standing`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple, Protocol
+
+import structlog
+
+from headrace_mq.errors import BacklogFull, BrokerError, Throttled
+from headrace_mq.message import QueueRef
+from headrace_mq.protocol.limits import BacklogDescription
+
+__all__ = ["BLOCK", "DROP_OLDEST", "POLICIES", "REJECT", "Backlogs", "Blocked", "Limit", "level"]
+
+BLOCK, REJECT, DROP_OLDEST = POLICIES = ("block", "reject", "drop_oldest")
+# How soon a producer that waits goes on once there is room.
+_LOOK_MS: Final = 50
+
+_log = structlog.get_logger(__name__)
+
+
+class Limit(NamedTuple):
+    """How many messages a group may be behind, and what happens to more."""
+
+    messages_max: int
+    policy: str
+
+
+class Standing(Protocol):
+    """What is asked of the broker."""
+
+    def lags(self, group: str) -> Mapping[QueueRef, int]:
+        """How many messages are ahead of a group, by queue."""
+        ...
+
+    def skip(self, group: str, counts: Mapping[QueueRef, int]) -> None:
+        """Moves a group forward in queues, by so many messages in each."""
+        ...
+
+
+class Backlogs:
+    """The groups that have a limit.
+
+    Args:
+        standing: where groups stand.
+        alarm_percent: share of its limit from which a backlog is an alarm.
+    """
+
+    def __init__(self, standing: Standing, *, alarm_percent: int) -> None:
+        self._standing = standing
+        self._alarm_percent = alarm_percent
+        self._limits: dict[str, Limit] = {}
+        self._alarmed: set[str] = set()
+        self._dropped: dict[str, int] = {}
+
+    def replace(self, limits: Mapping[str, Limit]) -> None:
+        """Takes the limits of all groups."""
+        self._limits = dict(limits)
+        self._alarmed &= limits.keys()
+        self._dropped = {group: self._dropped.get(group, 0) for group in limits}
+
+    def check(self, topic: str) -> None:
+        """Raises BacklogFull where a group of the topic takes no more messages."""
+        for group, behind in self._full(topic, REJECT):
+            raise BacklogFull(self._sentence(group, behind))
+
+    def blocked(self, topics: Iterable[str]) -> list["Blocked"]:
+        """What producers of these topics have to wait for, if at all."""
+        wanted = frozenset(topics)
+        return [
+            Blocked(group, wanted, self._behind_of)
+            for group, limit in self._limits.items()
+            if limit.policy == BLOCK
+        ]
+
+    def drops(self, group: str) -> bool:
+        """Whether members of a group must not read what it has passed."""
+        limit = self._limits.get(group)
+        return limit is not None and limit.policy == DROP_OLDEST
+
+    def look(self) -> None:
+        """Raises and ends alarms, and moves on the groups that shall skip what is too much."""
+        for group, limit in self._limits.items():
+            lags = self._standing.lags(group)
+            behind = sum(lags.values())
+            self._alarm(group, limit, behind)
+            if limit.policy == DROP_OLDEST and behind > limit.messages_max:
+                counts = level(lags, behind - limit.messages_max)
+                self._standing.skip(group, counts)
+                self._dropped[group] += behind - limit.messages_max
+                _log.warning(
+                    "a group skips messages that it has not consumed",
+                    group=group, skipped=behind - limit.messages_max, limit=limit.messages_max,
+                    skipped_in_all=self._dropped[group],
+                )  # fmt: skip
+
+    def describe(self) -> list[BacklogDescription]:
+        """Tells of every limit, by group."""
+        return [
+            BacklogDescription(
+                group,
+                limit.messages_max,
+                limit.policy,
+                sum(self._standing.lags(group).values()),
+                self._dropped[group],
+                alarm=group in self._alarmed,
+            )
+            for group, limit in sorted(self._limits.items())
+        ]
+
+    @property
+    def alarms(self) -> list[str]:
+        """The groups whose backlog is near its limit, or above it."""
+        return sorted(self._alarmed)
+
+    def _alarm(self, group: str, limit: Limit, behind: int) -> None:
+        near = behind * 100 >= limit.messages_max * self._alarm_percent
+        if near and group not in self._alarmed:
+            self._alarmed.add(group)
+            _log.warning(
+                "the backlog of a group is near its limit",
+                group=group, behind=behind, limit=limit.messages_max, policy=limit.policy,
+            )  # fmt: skip
+        elif not near and group in self._alarmed:
+            self._alarmed.discard(group)
+            _log.info("the backlog of a group is well below its limit", group=group, behind=behind)
+
+    def _full(self, topic: str, policy: str) -> Iterable[tuple[str, int]]:
+        for group, limit in self._limits.items():
+            if limit.policy == policy:
+                behind = self._behind_of(group, frozenset((topic,)))
+                if behind is not None:
+                    yield group, behind
+
+    def _behind_of(self, group: str, topics: frozenset[str]) -> int | None:
+        """The backlog of a group that reads one of the topics and is full, else None."""
+        limit = self._limits.get(group)
+        if limit is None:
+            return None
+        lags = self._standing.lags(group)
+        behind = sum(lags.values())
+        reads = any(queue.topic in topics for queue in lags)
+        return behind if reads and behind >= limit.messages_max else None
+
+    def _sentence(self, group: str, behind: int) -> str:
+        return (
+            f"group {group!r} is {behind} messages behind, and its limit is"
+            f" {self._limits[group].messages_max}; let its consumers catch up, or raise the limit"
+        )
+
+
+class Blocked:
+    """A producer's wait for a group; see `throttle.Obstacle`."""
+
+    __slots__ = ("_behind_of", "_topics", "key")
+
+    def __init__(
+        self,
+        group: str,
+        topics: frozenset[str],
+        behind_of: Callable[[str, frozenset[str]], int | None],
+    ) -> None:
+        self.key = group
+        self._topics = topics
+        self._behind_of = behind_of
+
+    def wait_ms(self, _now_ms: int) -> int:
+        """0 where there is room; else when to ask again."""
+        return _LOOK_MS if self._behind_of(self.key, self._topics) is not None else 0
+
+    def waited(self, now_ms: int, waited_ms: int) -> None:
+        """Needs no note: what waits is told of connections."""
+
+    def refusal(self, waited_ms: int) -> BrokerError:
+        """What a producer is told that may not wait any longer."""
+        behind = self._behind_of(self.key, self._topics)
+        return Throttled(
+            f"group {self.key!r} is {behind or 0} messages behind, which is its limit, and this"
+            f" request has waited {waited_ms} ms already; let its consumers catch up, or raise the"
+            " limit"
+        )
+
+
+def level(lags: Mapping[QueueRef, int], excess: int) -> dict[QueueRef, int]:
+    """Says how many messages to skip in each queue, `excess` in all: most where most are.
+
+    No queue that is skipped in is left with more than one message less than another one.
+    """
+    # The lowest level under which what stands above it is not more than the excess.
+    low, high = 0, max(lags.values(), default=0)
+    while low < high:
+        middle = (low + high) // 2
+        if sum(max(0, lag - middle) for lag in lags.values()) <= excess:
+            high = middle
+        else:
+            low = middle + 1
+    counts = {queue: lag - low for queue, lag in lags.items() if lag > low}
+    rest = excess - sum(counts.values())
+    for queue, lag in sorted(lags.items()):
+        if rest and lag >= low > 0:
+            counts[queue] = counts.get(queue, 0) + 1
+            rest -= 1
+    return counts
