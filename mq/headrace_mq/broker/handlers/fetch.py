@@ -143,8 +143,23 @@ def _hold(
         connection,
         bare,
         _topics(request),
-        lambda: _answer(state, connection, bare, request, offsets),
+        lambda: _resume(state, connection, bare, request, offsets),
     )
+
+
+def _resume(
+    state: BrokerState,
+    connection: Connection,
+    frame: Frame,
+    request: Fetch,
+    offsets: Mapping[QueueRef, int],
+) -> Parts | None:
+    """Serves a fetch that has waited; a client that reads nothing gets nothing more for now."""
+    if not connection.congested or frame.is_oneway:
+        return _answer(state, connection, frame, request, offsets)
+    parked = ParkedFetch(connection, frame.correlation, request, offsets)
+    wait_ms = state.settings.fetch_wait_ms_max
+    return None if state.long_poll.park(parked, wait_ms) else _nothing()
 
 
 def _nothing() -> Parts:

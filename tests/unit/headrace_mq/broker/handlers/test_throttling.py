@@ -265,3 +265,24 @@ async def test_where_nobody_has_a_quota_requests_are_served_without_a_look_at_an
     # The same look tells that there is one now.
     refused = await client.refusal(RequestCode.PRODUCE, batch("t", 0, b"x"))
     assert refused.code == ResponseCode.INTERNAL_ERROR
+
+
+async def test_a_client_that_reads_nothing_gets_nothing_more_when_its_quota_has_room(
+    slow, connect, batch, clock, monkeypatch
+) -> None:
+    client, other = await connect(slow), await connect(slow, "other")
+    await client.create("t", 1)
+    await client.produce(ten(batch))
+    asked = Fetch([FetchFrom("t", 0, 0)], 1 << 20, 0)
+    await client.ask(RequestCode.FETCH, asked)
+    late = client.send(RequestCode.FETCH, asked)
+    await held(other, 1)
+    connection = slow._state.clients["client"]
+    with monkeypatch.context() as full:
+        full.setattr(type(connection), "congested", property(lambda one: one is connection))
+        clock.monotonic += A_SECOND
+        await held(other, 0)
+        assert len(slow._state.long_poll) == 1
+    slow._state.long_poll.wake_connection(connection)
+    assert (await client.answer(late)).code == ResponseCode.OK
+    assert len(slow._state.long_poll) == 0
