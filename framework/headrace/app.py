@@ -49,7 +49,7 @@ from headrace.transports.opening import open_transport
 
 if TYPE_CHECKING:  # the parts that run an application load a database driver: only when needed
     from headrace._projecting.read_models import ReadModels
-    from headrace.waiting import Handling
+    from headrace.tracing.tracing import Tracing
 
 __all__ = ["App", "RunningApp", "load_app"]
 
@@ -97,6 +97,7 @@ class App:
         self._handlers = HandlerTable()
         self._middleware: list[Middleware] = []
         self._upcasters: list[tuple[MessageType, int, Upcaster]] = []
+        self._tracing: Tracing | None = None
 
     def add(self, *parts: Part) -> None:
         """Binds aggregate classes, deciders, projections, process managers and processes.
@@ -191,6 +192,11 @@ class App:
         check_middleware(function)
         self._middleware.append(function)
         return function
+
+    def trace_with(self, tracing: "Tracing") -> None:
+        """Makes spans of OpenTelemetry in whatever runs from now on, here and in clients."""
+        self._tracing = tracing
+        self._middleware.insert(0, tracing.around_handlers(self.name))
 
     @property
     def handlers(self) -> HandlerTable:
@@ -291,13 +297,7 @@ class App:
             # Opened at the first use only.
             read_models = ReadModels(settings.read_models)
             stack.push_async_callback(read_models.aclose)
-            bus = CommandBus(
-                name=self.name,
-                transport=transport,
-                serializer=serializer,
-                settings=settings,
-                progress=self._handling(read_models, transport),
-            )
+            bus = self._bus(transport, serializer, settings, read_models)
             stack.push_async_callback(bus.aclose)
             yield bus
 
@@ -314,16 +314,29 @@ class App:
                 transport = await stack.enter_async_context(open_transport(settings.broker))
             yield CommandLetters(self.name, letters, transport, self.command_types)
 
-    def _handling(self, read_models: "ReadModels", transport: Transport) -> "Handling":
+    def _bus(
+        self,
+        transport: Transport,
+        serializer: JsonSerializer,
+        settings: Settings,
+        read_models: "ReadModels",
+    ) -> CommandBus:
         from headrace.waiting import Handling
 
-        return Handling(
+        progress = Handling(
             name=self.name,
             projections=self._projections,
             managers=self._process_managers.keys(),
             processors=self._event_handlers.keys(),
             read_models=read_models,
             transport=transport,
+        )
+        return (CommandBus if self._tracing is None else self._tracing.bus)(
+            name=self.name,
+            transport=transport,
+            serializer=serializer,
+            settings=settings,
+            progress=progress,
         )
 
     @asynccontextmanager
@@ -348,14 +361,11 @@ class App:
             for projection in self._projections.values():
                 await read_models.ensure(projection)
             transport = await stack.enter_async_context(open_transport(settings.broker))
+            if self._tracing is not None:
+                store = self._tracing.store(store)
+                transport = self._tracing.transport(transport, self.name)
             await self._ensure_topics(transport, settings)
-            bus = CommandBus(
-                name=self.name,
-                transport=transport,
-                serializer=serializer,
-                settings=settings,
-                progress=self._handling(read_models, transport),
-            )
+            bus = self._bus(transport, serializer, settings, read_models)
             stack.push_async_callback(bus.aclose)
             running = RunningApp(
                 self.projection,

@@ -18,6 +18,7 @@ import structlog
 from headrace._domain.identity import check_id
 from headrace._domain.message import Command
 from headrace._domain.topics import command_topic
+from headrace._domain.trace_context import trace_headers
 from headrace._runtime.deadlines import Deadlines
 from headrace._runtime.ids import new_id
 from headrace.asking import Question
@@ -299,6 +300,8 @@ class CommandBus:
     def _message(self, envelope: CommandEnvelope, headers: Mapping[str, str]) -> Outgoing:
         if self._closed:
             raise CommandRefused("the bus is closed")
+        if envelope.items:
+            headers = {**headers, **trace_headers(envelope.items)}
         return Outgoing(
             topic=command_topic(self._name, envelope.command.message_topic),
             key=envelope.aggregate_id,

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import structlog
 
 from headrace._domain.stream import EventStream
+from headrace._domain.trace_context import trace_headers
 from headrace._runtime.backoff import Backoff
 from headrace._runtime.tasks import TaskSet
 from headrace.serialization import Serializer
@@ -120,7 +121,11 @@ class Publisher:
                 topic=self._message_topic,
                 key=stream.aggregate_id,
                 tag=message.message_name,
-                headers={"kind": "message", "command": stream.command_id},
+                headers={
+                    "kind": "message",
+                    "command": stream.command_id,
+                    **trace_headers(stream.items),
+                },
                 body=self._serializer.encode_message(message, context),
             )
 
@@ -133,6 +138,7 @@ class Publisher:
                 "kind": "events" if stream.rejection is None else "rejection",
                 "version": "" if stream.version is None else str(stream.version),
                 "command": stream.command_id,
+                **(trace_headers(stream.items) if stream.items else {}),
             },
             body=body,
         )

@@ -57,6 +57,13 @@ def run(
             help="Handle only the commands of these topics; 'main' is the one that commands share.",
         ),
     ] = "",
+    tracing: Annotated[
+        bool,
+        typer.Option(
+            envvar="HEADRACE_TRACING",
+            help="Make spans with the OpenTelemetry provider of this process.",
+        ),
+    ] = False,
     log_format: LogFormat = "console",
 ) -> None:
     """Run an application against a broker. Prints `headrace run ready`; stop it with SIGTERM.
@@ -65,7 +72,6 @@ def run(
     """
     import uvloop
 
-    from headrace.app import load_app
     from headrace.cli.logs import configure_logs
     from headrace.settings import Settings
 
@@ -80,7 +86,24 @@ def run(
         command_topics=tuple(each.strip() for each in commands.split(",") if each.strip()),
     )
     gateway = _gateway_settings(http) if http else None
-    uvloop.run(_serve(load_app(app_path), settings, gateway))
+    uvloop.run(_serve(_application(app_path, tracing=tracing), settings, gateway))
+
+
+def _application(path: str, *, tracing: bool) -> "App":
+    from headrace.app import load_app
+
+    app = load_app(path)
+    if not tracing:
+        return app
+    try:
+        from headrace.tracing.tracing import Tracing
+    except ModuleNotFoundError as error:
+        raise typer.BadParameter(
+            "OpenTelemetry is not installed: pip install 'headrace[tracing]'",
+            param_hint="--tracing",
+        ) from error
+    app.trace_with(Tracing())
+    return app
 
 
 async def _serve(app: "App", settings: "Settings", gateway: "GatewaySettings | None") -> None:

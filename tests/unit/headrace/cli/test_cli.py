@@ -89,6 +89,26 @@ def test_an_unknown_application_is_one_sentence(tmp_path: Path) -> None:
     assert_mistake(headrace("run", "nowhere:app", cwd=tmp_path), "there is no module 'nowhere'")
 
 
+@pytest.mark.parametrize(
+    ("missing", "sentence"),
+    [("", "traced with Tracing"), ("opentelemetry", "'headrace[tracing]'")],
+)
+def test_an_application_is_traced_when_it_is_asked_for(
+    tmp_path: Path, missing: str, sentence: str
+) -> None:
+    (tmp_path / "shown.py").write_text(
+        "import sys\n"
+        "from headrace import App\n"
+        "from headrace.errors import DefinitionError\n"
+        f"sys.modules[{missing!r}] = None\n"
+        "class Shown(App):\n"
+        "    def trace_with(self, tracing):\n"
+        "        raise DefinitionError(f'traced with {type(tracing).__name__}')\n"
+        "app = Shown('shown')\n"
+    )
+    assert_mistake(headrace("run", "shown:app", "--tracing", cwd=tmp_path), sentence)
+
+
 def test_a_broker_that_is_not_there_is_one_sentence() -> None:
     assert_mistake(headrace("topic", "list", "--broker", "127.0.0.1:1"), "127.0.0.1:1")
 

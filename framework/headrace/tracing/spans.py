@@ -1,0 +1,99 @@
+"""
+Spans as the messaging conventions of OpenTelemetry want them, and how they are carried.
+
+Sits between: the traced parts and the OpenTelemetry API.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.trace import Link, Span, SpanKind, StatusCode, TracerProvider
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from headrace._domain.trace_context import TRACE_HEADERS
+
+__all__ = ["Spans", "context_in", "fail", "span_context_in"]
+
+_SYSTEM = "headrace"
+# More say nothing new of a batch, and the SDK keeps no more by default.
+LINKS_MAX = 128
+
+_propagator = TraceContextTextMapPropagator()
+
+
+def context_in(carrier: Mapping[str, str]) -> Context | None:
+    """The context that items or headers carry, or None."""
+    if TRACE_HEADERS[0] not in carrier:
+        return None
+    context = _propagator.extract(carrier)
+    return context if trace.get_current_span(context).get_span_context().is_valid else None
+
+
+def span_context_in(carrier: Mapping[str, str]) -> trace.SpanContext | None:
+    """The span that items or headers name, or None."""
+    context = context_in(carrier)
+    return None if context is None else trace.get_current_span(context).get_span_context()
+
+
+def fail(span: Span, error: BaseException) -> None:
+    """Marks a span as failed."""
+    span.record_exception(error)
+    span.set_status(StatusCode.ERROR, repr(error))
+    span.set_attribute("error.type", type(error).__qualname__)
+
+
+class Spans:
+    """Makes spans.
+
+    Args:
+        provider: of tracers; that of the process by default.
+    """
+
+    def __init__(self, provider: TracerProvider | None = None) -> None:
+        self._tracer = trace.get_tracer("headrace", tracer_provider=provider)
+
+    def start(
+        self,
+        name: str,
+        kind: SpanKind,
+        attributes: Mapping[str, Any],
+        *,
+        parent: Context | None = None,
+        links: Sequence[trace.SpanContext] = (),
+    ) -> Span:
+        """Begins a span of the messaging system; whoever begins it ends it.
+
+        Without a parent it is the first of a new trace.
+        """
+        return self._tracer.start_span(
+            name,
+            context=Context() if parent is None else parent,
+            kind=kind,
+            attributes={"messaging.system": _SYSTEM, **attributes},
+            links=[Link(context) for context in links[:LINKS_MAX]],
+        )
+
+    @contextmanager
+    def current(
+        self, span: Span, *, expected: tuple[type[Exception], ...] = ()
+    ) -> Iterator[dict[str, str]]:
+        """Makes a span the current one of a block, and ends it there; yields what carries it.
+
+        An error that is not `expected` marks it as failed; a cancellation only ends it.
+        """
+        with trace.use_span(span, record_exception=False, set_status_on_exception=False):
+            carrier: dict[str, str] = {}
+            _propagator.inject(carrier)
+            try:
+                yield carrier
+            except expected as error:
+                span.set_attribute("error.type", type(error).__qualname__)
+                raise
+            except Exception as error:
+                fail(span, error)
+                raise
+            finally:
+                span.end()
