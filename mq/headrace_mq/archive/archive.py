@@ -15,7 +15,7 @@ import structlog
 
 from headrace_mq._runtime.clock import Clock
 from headrace_mq._runtime.files import Files
-from headrace_mq.archive.archived_store import ArchivedStore
+from headrace_mq.archive.archived_store import ARCHIVED_LOGS, ArchivedStore
 from headrace_mq.archive.archiver import Archiver
 from headrace_mq.archive.backlog import Backlog
 from headrace_mq.archive.database import ArchiveUnfit, Database, KeptLog
@@ -24,7 +24,6 @@ from headrace_mq.archive.window import beyond_window
 from headrace_mq.errors import ArchiveUnavailable, StoreFull
 from headrace_mq.protocol.administration import ArchiveDescription
 from headrace_mq.settings import ArchiveSettings, StoreSettings
-from headrace_mq.store.message_store import RETENTIONS
 
 __all__ = ["Archive", "KeptArchive"]
 
@@ -190,7 +189,7 @@ class Archive:
         if mine is None or not mine.begun:
             mine = self._kept = mine or KeptArchive(uuid.uuid4().hex, begun=False)
             self._keep(mine)
-            for log in RETENTIONS:
+            for log in ARCHIVED_LOGS:
                 await self._database.begin(log, mine.store_id, self._store.archivable(log)[0])
             found = {kept.log: kept for kept in await self._database.logs()}
             _refuse_others(found, mine, shown)

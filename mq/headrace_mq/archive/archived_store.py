@@ -20,13 +20,17 @@ from headrace_mq.protocol.scheduling import SCHEDULE_TOPIC
 from headrace_mq.protocol.transactions import TRANSACTION_TOPIC
 from headrace_mq.settings import StoreSettings
 from headrace_mq.store.batch_reader import Batch
+from headrace_mq.store.commit_log import COMPACT
 from headrace_mq.store.finding import FOUND_BYTES_MAX, FOUND_MAX, Cursor, Found, Wanted
 from headrace_mq.store.flusher import Group
 from headrace_mq.store.log_walk import LogWalk
 from headrace_mq.store.message_store import RETENTIONS, MessageStore
 
-__all__ = ["OWN_TOPICS", "ArchivedStore", "LogStretch"]
+__all__ = ["ARCHIVED_LOGS", "OWN_TOPICS", "ArchivedStore", "LogStretch"]
 
+# What is compacted is bounded by its keys and stays in its log, where it changes: an archive would keep
+# what a compaction has taken out.
+ARCHIVED_LOGS = tuple(log for log in RETENTIONS if log != COMPACT)
 OWN_TOPICS = frozenset({SCHEDULE_TOPIC, TRANSACTION_TOPIC})
 # Read at once by the archiver.
 _WINDOW_BYTES = 1 << 20

@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 import structlog
 
 from headrace_mq._runtime.clock import Clock
-from headrace_mq.archive.archived_store import ArchivedStore, LogStretch
+from headrace_mq.archive.archived_store import ARCHIVED_LOGS, ArchivedStore, LogStretch
 from headrace_mq.archive.backlog import Backlog
 from headrace_mq.archive.database import ArchiveUnfit, Database, KeptLog, Moved
 from headrace_mq.archive.past import Past
@@ -24,7 +24,6 @@ from headrace_mq.archive.rows import COPY_END, COPY_START, copy_rows
 from headrace_mq.errors import ArchiveUnavailable, DataCorrupt, FormatTooNew
 from headrace_mq.message import QueueRef
 from headrace_mq.settings import ArchiveSettings
-from headrace_mq.store.message_store import RETENTIONS
 
 __all__ = ["Archiver", "LogRows"]
 
@@ -80,7 +79,7 @@ class Archiver:
         """Bytes of log that are not archived yet."""
         return sum(
             max(0, end - max(start, self._past.position(log)))
-            for log in RETENTIONS
+            for log in ARCHIVED_LOGS
             for start, end in (self._store.archivable(log),)
         )
 
@@ -123,7 +122,7 @@ class Archiver:
 
     async def caught_up(self) -> None:
         """Returns when everything is archived that is durable now."""
-        wanted = {log: self._store.archivable(log)[1] for log in RETENTIONS}
+        wanted = {log: self._store.archivable(log)[1] for log in ARCHIVED_LOGS}
         async with self._moved:
             await self._moved.wait_for(
                 lambda: all(self._past.position(log) >= end for log, end in wanted.items())

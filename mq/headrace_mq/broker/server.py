@@ -14,26 +14,24 @@ environment or who supervises the process.
 import asyncio
 import gc
 import signal
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
 import structlog
 
-from headrace_mq._net.server import Connection, FrameServer, ServerLimits
+from headrace_mq._net.server import Connection
 from headrace_mq._runtime.clock import Clock, SystemClock
 from headrace_mq._runtime.files import Files, SystemFiles
 from headrace_mq.archive.archive import Archive
 from headrace_mq.broker.acknowledgements import Acknowledgements
 from headrace_mq.broker.deletion import Deletion
 from headrace_mq.broker.disk import Disk, SystemDisk, Watermarks
-from headrace_mq.broker.dispatcher import Dispatcher
 from headrace_mq.broker.epoch import next_epoch
 from headrace_mq.broker.groups import Groups
-from headrace_mq.broker.handlers.fetch import answer_nothing, serve_parked
+from headrace_mq.broker.handlers.fetch import answer_nothing
 from headrace_mq.broker.limits import Limits
 from headrace_mq.broker.locks import Locks
-from headrace_mq.broker.long_poll import LongPoll
 from headrace_mq.broker.metadata import (
     archive_file,
     broker_file,
@@ -49,15 +47,12 @@ from headrace_mq.broker.producers import Producers
 from headrace_mq.broker.quotas import quotas_of
 from headrace_mq.broker.scheduler import Scheduler
 from headrace_mq.broker.state import BrokerState, check_room
-from headrace_mq.broker.throttle import Throttle
 from headrace_mq.broker.topics import COMPACT, Topics
 from headrace_mq.broker.transaction_coordinator import TransactionCoordinator
+from headrace_mq.broker.wiring import connect, delete_archived, spare
 from headrace_mq.errors import BrokerStopping, DataCorrupt, MessageQueueError
-from headrace_mq.message import QueueRef
-from headrace_mq.protocol.scheduling import SCHEDULE_QUEUE
-from headrace_mq.protocol.transactions import TRANSACTION_QUEUE
 from headrace_mq.settings import BrokerSettings
-from headrace_mq.store.message_store import RETENTIONS, MessageStore, SegmentInfo
+from headrace_mq.store.message_store import MessageStore
 
 __all__ = ["Broker", "run", "serve"]
 
@@ -72,9 +67,6 @@ _KEYS_STEP_BYTES = 32 << 10
 # After `gc.freeze` little garbage is cyclic: collections are rarer than by default (700, 10, 10),
 # which takes milliseconds off the slowest requests.
 _GC_THRESHOLDS = (50_000, 20, 100)
-
-# The log in which the schedule and the transactions keep their journals.
-_JOURNALS = "transient"
 
 _log = structlog.get_logger(__name__)
 
@@ -275,9 +267,9 @@ class Broker:
             clock=clock,
             consumed=state.consumed,
             early=lambda: state.watermarks.early,
-            spare=partial(_spare, state),
+            spare=partial(spare, state),
         )
-        _connect(state)
+        connect(state)
         return state
 
     def _scheduler(self, store: MessageStore, topics: Topics, watermarks: Watermarks) -> Scheduler:
@@ -371,7 +363,7 @@ class Broker:
         assert self._state is not None
         self._deletion.run()
         if self._archive is not None:
-            _delete_archived(self._state, self._archive)
+            delete_archived(self._state, self._archive)
 
     async def _compact(self) -> None:
         assert self._state is not None
@@ -411,63 +403,6 @@ class Broker:
                 await asyncio.to_thread(producers.write, changes)
             except OSError:
                 _log.exception("new producers could not be written; a crash would forget them")
-
-
-def _connect(state: BrokerState) -> None:
-    """Joins the parts that call each other."""
-    settings = state.settings
-    limits = ServerLimits(
-        connections_max=settings.connections_max,
-        frame_bytes_before_hello_max=settings.frame_bytes_before_hello_max,
-        outgoing_bytes_max=settings.outgoing_bytes_max,
-        # Whoever says nothing at all is treated like a member that fell silent.
-        hello_ms=settings.member_expiry_ms,
-        frame_ms=settings.frame_ms_max,
-        vanished_ms=settings.vanished_ms_max,
-    )
-    state.server = FrameServer(limits, Dispatcher(state))
-    state.long_poll = LongPoll(
-        asyncio.get_running_loop(),
-        parked_max=settings.parked_fetches_max,
-        serve=partial(serve_parked, state),
-        expire=answer_nothing,
-    )
-    state.throttle = Throttle(
-        asyncio.get_running_loop(),
-        state.clock,
-        wait_ms_max=settings.throttle_ms_max,
-        held_max=settings.parked_fetches_max,
-    )
-    state.apply_limits()
-    state.store.on_visible = partial(_visible, state)
-
-
-def _spare(state: BrokerState, segments: Sequence[SegmentInfo], before: int) -> int:
-    """Lowers the log position before which segments go to what the broker itself still needs."""
-    if state.archive is not None:
-        before = min(before, state.archive.position("transient"))
-    return state.transactions.spare(segments, state.scheduler.spare(segments, before))
-
-
-def _delete_archived(state: BrokerState, archive: Archive) -> None:
-    """Deletes segments that the archive has and the window has no room for."""
-    for log in RETENTIONS:
-        before = archive.beyond_window(log)
-        if log == _JOURNALS:
-            before = _spare(state, state.store.segments(log), before)
-        if deleted := state.store.delete_segments(log, before):
-            _log.info("archived segments deleted", log=log, segments=deleted, before=before)
-
-
-def _visible(state: BrokerState, queues: Collection[QueueRef]) -> None:
-    """Tells everyone who waits for new messages in one of the queues."""
-    if SCHEDULE_QUEUE in queues:
-        state.scheduler.journal_grew()
-    if TRANSACTION_QUEUE in queues:
-        state.transactions.journal_grew()
-    state.long_poll.serve(queues)
-    if state.limited:
-        state.backlogs.look()
 
 
 async def serve(settings: BrokerSettings, *, ready: Callable[[str], None]) -> None:
