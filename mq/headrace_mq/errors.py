@@ -120,8 +120,8 @@ class ResponseCode(IntEnum):
     SCHEDULE_FULL = 29
     TRANSACTIONS_FULL = 30
     THROTTLED = 31
-    ARCHIVE_UNAVAILABLE = 103
     BACKLOG_FULL = 32
+    ARCHIVE_UNAVAILABLE = 33
 
 
 class MessageQueueError(Exception):
@@ -301,6 +301,7 @@ class Throttled(BrokerError):
     """A client or topic is over its quota, and the request has waited as long as it may."""
 
     code = ResponseCode.THROTTLED
+    retriable = True
 
 
 class ArchiveUnavailable(BrokerError):

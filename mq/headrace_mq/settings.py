@@ -240,8 +240,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     quota_burst_ms: int = 1_000
     # Share of its limit from which a group's backlog is an alarm: while there is time to act.
     backlog_alarm_percent: int = 80
-    # A request waits this long for a quota, or for a group that is too far behind, then it is refused and may be repeated. Half of
-    # the time after which clients give a request up.
+    # A request waits this long for a quota, or for a group that is too far behind, then it is refused
+    # and may be repeated. Half of the time after which clients give a request up.
     throttle_ms_max: int = 5_000
     # The archive behind the log, if there is one.
     archive: ArchiveSettings | None = None
