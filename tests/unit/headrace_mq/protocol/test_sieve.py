@@ -1,6 +1,7 @@
 """What is left of batches: all that is selected, in its own place, and nothing hidden."""
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -130,6 +131,18 @@ def test_picks_are_never_longer_than_the_batch_they_come_from() -> None:
     sent = gathered(RARE, *(stored([0] * 9 + [1], base=at) for at in range(0, 100, 10)))
     (picked,) = sent.picked
     assert len(picked.messages) <= sent.size <= 10 * len(stored([0] * 9 + [1]))
+
+
+@pytest.mark.parametrize(
+    "name", ["x-y", "h1", 'a"b', "a\\b", "a\nb", "\0", "\x7f", "ü€", "__class__", "'", "class"]
+)
+def test_a_header_may_have_any_name(name: str) -> None:
+    headers = [{name: "1"}, *({"other": str(n)} for n in range(20))]
+    batch = encode_batch(QUEUE, Columns([], [], headers, [b"x" * 99] * 21, []), born_first_ms=1)
+    quoted = '"' + name.replace('"', '""') + '"'
+    for text in (f"{quoted} = 1", f"{quoted} = '1' AND h2 IS NULL"):
+        (picked,) = gathered(Sieve(text), bytes(batch)).picked
+        assert [record.headers for record in picked_records(picked)] == [{name: "1"}]
 
 
 def test_a_tag_that_no_record_has_is_seen_in_the_summary() -> None:
