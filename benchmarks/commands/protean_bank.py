@@ -44,7 +44,7 @@ class Bank:
         self._domain, self._open, self._deposit = _domain(address)
         # It tells each command; nobody listens to that here.
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
-        logging.getLogger().setLevel(logging.ERROR)
+        logging.disable(logging.CRITICAL)
 
     def context(self) -> AbstractContextManager[object]:
         """What a thread needs around its work."""
@@ -91,7 +91,12 @@ def _domain(address: str) -> tuple[Domain, type, type]:
             "event_processing": "async",
         },
     )
+    found = _commands(domain, _account(domain))
+    domain.init(traverse=False)
+    return domain, *found
 
+
+def _account(domain: Domain) -> type:
     @domain.event(part_of="Account")
     class Opened:
         account_id = Identifier()
@@ -134,30 +139,33 @@ def _domain(address: str) -> tuple[Domain, type, type]:
         def deposited(self, fact: Deposited) -> None:
             self.balance = fact.balance
 
-    @domain.command(part_of=Account)
+    return Account
+
+
+def _commands(domain: Domain, account_type: type) -> tuple[type, type]:
+    @domain.command(part_of=account_type)
     class OpenAccount:
         account_id = Identifier(identifier=True)
         owner = String()
 
-    @domain.command(part_of=Account)
+    @domain.command(part_of=account_type)
     class Deposit:
         account_id = Identifier(identifier=True)
         transaction_id = String()
         amount = Integer()
 
-    @domain.command_handler(part_of=Account)
+    @domain.command_handler(part_of=account_type)
     class Handler:
         @handle(OpenAccount)
         def open(self, command: OpenAccount) -> None:
-            account = Account.open(command.account_id, command.owner)
-            current_domain.repository_for(Account).add(account)
+            account = account_type.open(command.account_id, command.owner)
+            current_domain.repository_for(account_type).add(account)
 
         @handle(Deposit)
         def deposit(self, command: Deposit) -> None:
-            repository = current_domain.repository_for(Account)
+            repository = current_domain.repository_for(account_type)
             account = repository.get(command.account_id)
             account.deposit(command.transaction_id, command.amount)
             repository.add(account)
 
-    domain.init(traverse=False)
-    return domain, OpenAccount, Deposit
+    return OpenAccount, Deposit
