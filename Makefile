@@ -19,7 +19,7 @@ help:
 	@echo "make format                       format and mend what can be mended by itself"
 	@echo "make bench                        messages, commands and projected events per second, beside bare drivers and the bare disk"
 	@echo "make bench MINUTES=60             the same, with an hour of half load at its end instead of three minutes"
-	@echo "make bench-peers                  the same work by other queues and another framework: pages in docs/benchmarks/"
+	@echo "make bench-peers                  the same work by other queues and frameworks: pages in docs/benchmarks/"
 	@echo "make clean                        remove demo data, caches and builds"
 	@echo "make distclean                    remove .venv as well"
 	@echo
@@ -102,12 +102,14 @@ $(PEERS): $(INSTALLED) benchmarks/peers/install.sh pyproject.toml
 	@touch $@
 
 # What each writes into docs/benchmarks/ is there also where a later one fails; the rest goes on.
+# One more is a module that takes --page, named here.
 PAGES := peers commands.beside growth
 
 bench-peers: $(INSTALLED) $(PEERS)
 	@failed=; for page in $(PAGES); do \
 	    $(BIN)/python -m benchmarks.$$page --page docs/benchmarks || failed="$$failed $$page"; \
 	done; \
+	$(BIN)/python -m benchmarks.spark plain rebuild peer --cores 2 || failed="$$failed spark"; \
 	test -z "$$failed" || { echo "These failed:$$failed" >&2; exit 1; }
 
 clean:
