@@ -103,7 +103,7 @@ $(PEERS): $(INSTALLED) benchmarks/peers/install.sh pyproject.toml
 
 # What each writes into docs/benchmarks/ is there also where a later one fails; the rest goes on.
 # One more is a module that takes --page, named here.
-PAGES := peers commands.beside growth
+PAGES := peers commands.beside growth rebuilds
 
 bench-peers: $(INSTALLED) $(PEERS)
 	@failed=; for page in $(PAGES); do \

@@ -1,0 +1,115 @@
+"""
+A table of balances made anew of all deposits: ours beside other ways, in turns, in one run.
+
+    python -m benchmarks.rebuilds [--events 200000] [--accounts 10000] [--runs 3] [--page FOLDER]
+
+The same events for all: in the topic for ours and a loop in Python, exported from there into files of
+Parquet for DuckDB and Polars, and as many of its own for `eventsourcing`. All tables are compared. One
+line of JSON per system, the median of the runs with the least and the most.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from benchmarks.lines import Line, Lines
+from benchmarks.machine import limits
+from benchmarks.mq.processes import broker
+from benchmarks.rebuilds.contender import WAYS
+from benchmarks.rebuilds.page import write
+from benchmarks.spark.__main__ import fill
+from benchmarks.spark.application import APP
+
+
+def export(address: str, folder: Path) -> float:
+    """Exports the topic into files, and returns how many seconds that took."""
+    began = time.perf_counter()
+    subprocess.run(
+        [sys.executable, "-m", "headrace", "events", "export", "--to", "parquet", folder,
+         "--app", APP, "--broker", address, "--event-store", "memory://"],
+        check=True, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    return time.perf_counter() - began
+
+
+async def run(way: str, asked: Mapping[str, Any]) -> list[Line]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "benchmarks.rebuilds.contender", way, json.dumps(asked),
+        stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    told, _ = await process.communicate()
+    if process.returncode:
+        return [{"benchmark": "rebuilds", "system": way, "failed": True}]
+    return [json.loads(line) for line in told.splitlines()]
+
+
+async def measure(asked: argparse.Namespace, lines: Lines) -> None:
+    with tempfile.TemporaryDirectory(prefix="headrace-bench-", dir=asked.directory) as name:
+        folder = Path(name)
+        async with broker(folder / "mq", "interval") as (_, address):
+            await fill(address, asked.events, asked.accounts)
+            seconds = await asyncio.to_thread(export, address, folder / "export")
+            task = {
+                "broker": address, "folder": name, "events": asked.events,
+                "accounts": asked.accounts,
+                "files": str(folder / "export" / "export-*" / "events" / "Deposited" / "*.parquet"),
+            }  # fmt: skip
+            found: dict[str, list[Line]] = {}
+            for _, way in product(range(asked.runs), WAYS):
+                for line in await run(way, task):
+                    found.setdefault(line["system"], []).append(line)
+    lines.say({
+        "benchmark": "rebuilds", "exported_seconds": round(seconds, 2), "events": asked.events,
+        "accounts": asked.accounts, "runs": asked.runs, "load": round(os.getloadavg()[2], 1),
+    })  # fmt: skip
+    for runs in found.values():
+        lines.say(median(runs))
+
+
+def median(runs: list[Line]) -> Line:
+    """One line of several: medians, and the least and the most events per second."""
+    if any("failed" in line for line in runs):
+        return next(line for line in runs if "failed" in line)
+    if len({line["digest"] for line in runs if line["system"] != "eventsourcing"}) > 1:
+        raise SystemExit(f"{runs[0]['system']}: its table was not the same in all runs")
+    rates = [line["per_second"] for line in runs]
+    middle = {key: statistics.median(line[key] for line in runs) for key in ("seconds", "cpu_us")}
+    return {
+        **runs[0], **middle, "per_second": round(statistics.median(rates)),
+        "per_second_min": min(rates), "per_second_max": max(rates),
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.rebuilds",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--events", type=int, default=200_000)
+    parser.add_argument("--accounts", type=int, default=10_000)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--directory", type=Path, help="where the broker and databases write")
+    parser.add_argument("--page", type=Path, help="write a table and a plot into this folder")
+    asked = parser.parse_args()
+    lines = Lines(asked.page and asked.page / "rebuilds.jsonl")
+    lines.say(limits())
+    uvloop.run(measure(asked, lines))
+    if asked.page:
+        write(asked.page, lines.said)
+
+
+if __name__ == "__main__":
+    main()
