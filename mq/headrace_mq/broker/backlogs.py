@@ -22,6 +22,8 @@ __all__ = ["BLOCK", "DROP_OLDEST", "POLICIES", "REJECT", "Backlogs", "Blocked", 
 BLOCK, REJECT, DROP_OLDEST = POLICIES = ("block", "reject", "drop_oldest")
 # How soon a producer that waits goes on once there is room.
 _LOOK_MS: Final = 50
+# For each group: how often a log line says that it skips messages.
+_TELL_EVERY_MS: Final = 10_000
 
 _log = structlog.get_logger(__name__)
 
@@ -59,12 +61,15 @@ class Backlogs:
         self._limits: dict[str, Limit] = {}
         self._alarmed: set[str] = set()
         self._dropped: dict[str, int] = {}
+        # When it was told last, and how many messages had been skipped by then.
+        self._told: dict[str, tuple[int, int]] = {}
 
     def replace(self, limits: Mapping[str, Limit]) -> None:
         """Takes the limits of all groups."""
         self._limits = dict(limits)
         self._alarmed &= limits.keys()
         self._dropped = {group: self._dropped.get(group, 0) for group in limits}
+        self._told = {group: told for group, told in self._told.items() if group in limits}
 
     def check(self, topic: str) -> None:
         """Raises BacklogFull where a group of the topic takes no more messages."""
@@ -85,21 +90,15 @@ class Backlogs:
         limit = self._limits.get(group)
         return limit is not None and limit.policy == DROP_OLDEST
 
-    def look(self) -> None:
+    def look(self, now_ms: int) -> None:
         """Raises and ends alarms, and moves on the groups that shall skip what is too much."""
         for group, limit in self._limits.items():
             lags = self._standing.lags(group)
             behind = sum(lags.values())
             self._alarm(group, limit, behind)
             if limit.policy == DROP_OLDEST and behind > limit.messages_max:
-                counts = level(lags, behind - limit.messages_max)
-                self._standing.skip(group, counts)
-                self._dropped[group] += behind - limit.messages_max
-                _log.warning(
-                    "a group skips messages that it has not consumed",
-                    group=group, skipped=behind - limit.messages_max, limit=limit.messages_max,
-                    skipped_in_all=self._dropped[group],
-                )  # fmt: skip
+                self._skip(group, lags, behind - limit.messages_max)
+                self._tell(group, now_ms)
 
     def describe(self) -> list[BacklogDescription]:
         """Tells of every limit, by group."""
@@ -119,6 +118,25 @@ class Backlogs:
     def alarms(self) -> list[str]:
         """The groups whose backlog is near its limit, or above it."""
         return sorted(self._alarmed)
+
+    def _skip(self, group: str, lags: Mapping[QueueRef, int], excess: int) -> None:
+        try:
+            self._standing.skip(group, level(lags, excess))
+        except BrokerError as error:
+            # Whoever made messages visible, or committed, must not fail because of it.
+            _log.error("a group could not be moved forward", group=group, reason=str(error))
+        else:
+            self._dropped[group] += excess
+
+    def _tell(self, group: str, now_ms: int) -> None:
+        told_at_ms, told = self._told.get(group, (now_ms - _TELL_EVERY_MS, 0))
+        dropped = self._dropped[group]
+        if dropped > told and now_ms - told_at_ms >= _TELL_EVERY_MS:
+            self._told[group] = now_ms, dropped
+            _log.warning(
+                "a group skips messages that it has not consumed",
+                group=group, skipped=dropped - told, skipped_in_all=dropped,
+            )  # fmt: skip
 
     def _alarm(self, group: str, limit: Limit, behind: int) -> None:
         near = behind * 100 >= limit.messages_max * self._alarm_percent

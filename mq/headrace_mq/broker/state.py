@@ -133,6 +133,10 @@ class BrokerState:
         """The offset that nobody will read below: every group is past it, or it was deleted."""
         return max(self.offsets.consumed(queue), self.topics.start_of(queue))
 
+    def look_at_backlogs(self) -> None:
+        """Raises and ends alarms of groups with a limit, and moves on those that shall skip."""
+        self.backlogs.look(self.clock.monotonic_ms())
+
     def queues_of_group(self, group: str) -> list[QueueRef]:
         """The queues in which a group has an offset, or that its members subscribed to."""
         queues = set(self.offsets.of(group))
@@ -162,7 +166,7 @@ class BrokerState:
         self.quotas.replace(self.limits.quotas)
         self.backlogs.replace(self.limits.backlogs)
         self.limited = self.quotas.active or bool(self.limits.backlogs)
-        self.backlogs.look()
+        self.look_at_backlogs()
         # What waits for a limit that is gone need not wait any more.
         self.throttle.look()
 

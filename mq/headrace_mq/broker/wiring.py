@@ -85,4 +85,4 @@ def _visible(state: BrokerState, queues: Collection[QueueRef]) -> None:
         state.transactions.journal_grew()
     state.long_poll.serve(queues)
     if state.limited:
-        state.backlogs.look()
+        state.look_at_backlogs()

@@ -134,6 +134,7 @@ def broker_status(state: BrokerState, _connection: Connection, _frame: Frame) ->
     """Answers what the broker holds and does as a whole."""
     now_ms = state.clock.monotonic_ms()
     topics = state.topics.all()
+    state.look_at_backlogs()
     logs = []
     for log in RETENTIONS:
         segments = state.store.segments(log)

@@ -84,6 +84,7 @@ def set_backlog_limit(state: BrokerState, _connection: Connection, frame: Frame)
 
 def describe_backlogs(state: BrokerState, _connection: Connection, _frame: Frame) -> tuple[bytes]:
     """Answers how far behind groups may be, and are."""
+    state.look_at_backlogs()
     return (encode(BacklogsAnswer(state.backlogs.describe())),)
 
 

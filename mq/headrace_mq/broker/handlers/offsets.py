@@ -46,7 +46,7 @@ def commit_offsets(state: BrokerState, connection: Connection, frame: Frame) -> 
         _check_offset(state, queue, offset)
     state.offsets.commit(request.group, offsets, backwards=administration)
     if state.limited:
-        state.backlogs.look()
+        state.look_at_backlogs()
     return (b"",)
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from headrace_mq.broker.backlogs import Backlogs, Limit, level
-from headrace_mq.errors import BacklogFull, Throttled
+from headrace_mq.errors import BacklogFull, InvalidArgument, Throttled
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.limits import BacklogDescription
 
@@ -65,38 +65,55 @@ def test_a_group_that_drops_skips_what_is_too_much_counted_and_loudly() -> None:
     standing = Standing(g={A: 9, B: 3})
     limited = backlogs(standing, g=Limit(10, "drop_oldest"))
     with capture_logs() as logs:
-        limited.look()
-        standing.all["g"][A] += 5
-        limited.look()
-        limited.look()
-    assert standing.all["g"] == {A: 7, B: 3}
+        limited.look(0)
+        for now_ms in (1, 9_999, 10_000, 10_001):
+            standing.all["g"][A] += 5
+            limited.look(now_ms)
+            limited.look(now_ms)
+    assert sum(standing.all["g"].values()) == 10
     skips = [line for line in logs if line["event"].startswith("a group skips")]
-    assert [(line["skipped"], line["skipped_in_all"]) for line in skips] == [(2, 2), (5, 7)]
+    assert [(line["skipped"], line["skipped_in_all"]) for line in skips] == [(2, 2), (15, 17)]
     assert all(line["log_level"] == "warning" for line in skips)
-    assert limited.describe() == [BacklogDescription("g", 10, "drop_oldest", 10, 7, alarm=True)]
+    assert limited.describe() == [BacklogDescription("g", 10, "drop_oldest", 10, 22, alarm=True)]
     assert limited.drops("g")
     assert not limited.drops("another")
+
+
+def test_a_group_that_cannot_be_moved_is_told_and_fails_nobody(monkeypatch) -> None:
+    standing = Standing(g={A: 11})
+    limited = backlogs(standing, g=Limit(10, "drop_oldest"))
+
+    def refuse(*_: object) -> None:
+        raise InvalidArgument("the broker keeps as many offsets as it can")
+
+    monkeypatch.setattr(standing, "skip", refuse)
+    with capture_logs() as logs:
+        limited.look(0)
+    assert [line["event"] for line in logs] == [
+        "the backlog of a group is near its limit", "a group could not be moved forward",
+    ]  # fmt: skip
+    assert limited.describe()[0].dropped == 0
 
 
 def test_an_alarm_is_raised_once_at_its_share_and_ended_below_it() -> None:
     standing = Standing(g={A: 79})
     limited = backlogs(standing, g=Limit(100, "block"))
     with capture_logs() as logs:
-        limited.look()
+        limited.look(0)
         assert limited.alarms == []
         for behind in (80, 100, 81):
             standing.all["g"][A] = behind
-            limited.look()
+            limited.look(0)
             assert limited.alarms == ["g"]
         standing.all["g"][A] = 79
-        limited.look()
+        limited.look(0)
     assert limited.alarms == []
     assert [line["log_level"] for line in logs] == ["warning", "info"]
 
 
 def test_without_its_limit_a_group_has_no_alarm() -> None:
     limited = backlogs(Standing(g={A: 100}), g=Limit(100, "reject"))
-    limited.look()
+    limited.look(0)
     limited.replace({})
     assert (limited.alarms, limited.describe()) == ([], [])
     limited.check("t")
