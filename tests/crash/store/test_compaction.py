@@ -5,6 +5,7 @@ import random
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from headrace_mq.errors import MessageQueueError
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns, decode_records, encode_batch, read_header
 from headrace_mq.settings import StoreSettings
+from headrace_mq.store.latest_keys import LatestKeys
 from headrace_mq.store.message_store import MessageStore
 from headrace_mq.testing.simulated_disk import MountedFiles, SimulatedDisk
 
@@ -179,3 +181,18 @@ async def test_whenever_it_stops_a_reader_from_the_beginning_finds_the_same_stat
     for _ in range(rounds(15)):
         machine = Machine(7, memory_bytes=memory_bytes)
         await stop_and_judge(machine, chosen.randrange(1, whole.changes), power=power)
+
+
+async def test_a_record_too_many_taken_out_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = LatestKeys.kept
+
+    def too_few(self: LatestKeys, *given: Any, **named: Any) -> list[int]:
+        return kept(self, *given, **named)[1:]
+
+    monkeypatch.setattr(LatestKeys, "kept", too_few)
+    machine = Machine(7)
+    await lives(machine)
+    store = machine.open()
+    with pytest.raises(AssertionError):
+        machine.judge(store)
+    await store.aclose()

@@ -3,6 +3,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from headrace_mq._net.link import Link
 from headrace_mq.client import pulling as pulling_module
@@ -17,6 +18,7 @@ from headrace_mq.errors import (
 )
 from headrace_mq.filters.filter import filters_of
 from headrace_mq.message import QueueRef, Record
+from headrace_mq.protocol.batch import decode_placed, read_header
 from headrace_mq.protocol.bodies import (
     Fetch,
     FetchAnswer,
@@ -29,9 +31,11 @@ from headrace_mq.protocol.bodies import (
 )
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.picks import Picks, picked
+from headrace_mq.protocol.sparse import moved, thinned
 from headrace_mq.settings import ConsumerSettings
 
 FETCH = RequestCode.FETCH
+MISSING = "offsets are missing in the queue"
 A, B = QueueRef("t", 0), QueueRef("t", 1)
 Until = Callable[[Callable[[], object]], Any]
 
@@ -488,3 +492,45 @@ async def test_a_damaged_batch_stops_its_queue_in_columns_too(
     await watched.news.wait()
     (error,) = watched.errors
     assert isinstance(error, DataCorrupt)
+
+
+def thin(batch: bytes, kept: list[int], *, gap: int = 0) -> bytes:
+    """What a compaction leaves of a batch, behind so many offsets that hold nothing."""
+    header = read_header(batch)
+    left = thinned(batch, header, *decode_placed(batch, header), kept)
+    return bytes(moved(left, read_header(left), position=header.position, gap=gap))
+
+
+@pytest.mark.parametrize("in_columns", [False, True], ids=["records", "columns"])
+async def test_what_a_compaction_took_out_is_passed_over_and_is_no_loss(
+    broker: Any, watched: Watched, in_columns: bool
+) -> None:
+    sparse = thin(broker.append(A, [b"%d" % n for n in range(5)], base=3), [1, 3], gap=3)
+    empty = thin(broker.append(A, [b"x", b"y"]), [])
+    broker.held = {FETCH}
+    watched.shares.in_columns = in_columns
+    watched.start(A)
+    with capture_logs() as logs:
+        answer(await broker.next(FETCH), sparse, empty)
+        assert asked(await broker.next(FETCH)) == {A: 10}
+    assert MISSING not in [line["event"] for line in logs]
+    if in_columns:
+        runs = watched.shares.deliver_columns()
+        found = [
+            (offset, body)
+            for run in runs
+            for offset, body in zip(run.offsets, run.bodies, strict=True)
+        ]
+    else:
+        found = [(record.offset, record.body) for record in await watched.poll()]
+    assert found == [(4, b"1"), (6, b"3")]
+
+
+async def test_a_gap_that_no_compaction_explains_is_told(broker: Any, watched: Watched) -> None:
+    sparse = thin(broker.append(A, [b"a", b"b"], base=3), [0], gap=2)
+    broker.held = {FETCH}
+    watched.start(A)
+    with capture_logs() as logs:
+        answer(await broker.next(FETCH), sparse)
+        assert asked(await broker.next(FETCH)) == {A: 5}
+    assert MISSING in [line["event"] for line in logs]
