@@ -233,6 +233,7 @@ class Compaction:
                 return
         rewritten = await self._in_thread(lambda: rewriter.rewrite(sources, keys, needed))
         self._put_in_place(rewritten, sum(info.bytes for info in group))
+        await self._in_thread(lambda: rewriter.remove_others(sources))
 
     def _put_in_place(self, rewritten: Rewritten, bytes_before: int) -> None:
         segment = rewritten.segment

@@ -178,6 +178,8 @@ class Rewriter:
     def rewrite(self, group: Sequence[Source], keys: LatestKeys, needed: Needed) -> Rewritten:
         """Puts one segment in the place of neighbours; durable on return.
 
+        The files of all but the first stay until `remove_others`.
+
         Raises:
             Stopped: by the pace; nothing was changed.
             Unfit: one of them is damaged; nothing was changed.
@@ -201,7 +203,7 @@ class Rewriter:
         except BaseException:
             self._remove(unfinished, unfinished.with_name(unfinished.name + INDEX_SUFFIX))
             raise
-        self._publish(rewritten, path, group)
+        self._publish(rewritten, path)
         return rewritten
 
     def _copy(self, source: Source, draft: "_Draft") -> None:
@@ -231,7 +233,7 @@ class Rewriter:
             draft.kept, draft.removed, draft.bytes_before, draft.end - segment.base,
         )  # fmt: skip
 
-    def _publish(self, rewritten: Rewritten, path: Path, group: Sequence[Source]) -> None:
+    def _publish(self, rewritten: Rewritten, path: Path) -> None:
         segment, index = rewritten.segment, rewritten.written
         try:
             self._files.rename(segment.path, path)
@@ -240,11 +242,14 @@ class Rewriter:
             index.close()
             segment.close()
             raise SyncFailed(f"{path}: {error}") from error
-        # From here on a start finds the new one, and what is left of the others goes then.
+        # From here on a start finds the new one, and removes what is left of the others.
         with suppress(OSError):
             self._files.rename(index.path, path.with_suffix(INDEX_SUFFIX))
         segment.path, index.path = path, path.with_suffix(INDEX_SUFFIX)
         self._remove(path.with_suffix(KEYS_SUFFIX))
+
+    def remove_others(self, group: Sequence[Source]) -> None:
+        """Removes the files of segments that another one stands for, once nobody can write to them."""
         for source in group[1:]:
             old = self._directory / segment_name(source.base)
             self._remove(*(old.with_suffix(s) for s in (INDEX_SUFFIX, KEYS_SUFFIX, SEGMENT_SUFFIX)))
