@@ -24,13 +24,12 @@ Every error that the queue raises on purpose, and the code that stands for it on
     │   ├── QueueFrozen                   the queue takes or gives no messages: use another one
     │   ├── TopicInUse                    what shall be deleted is not frozen or not consumed
     │   ├── GroupNotFound                 the group has neither offsets nor members
-    │   └── GroupAtWork                   the group has members, which would overwrite its offsets
+    │   ├── GroupAtWork                   the group has members, which would overwrite its offsets
     │   ├── ScheduleFull                  as many scheduled messages wait as may
     │   ├── TransactionsFull              as many transactions are undecided as may be
-    │   └── Throttled                     a quota is used up: try again later
+    │   ├── Throttled                     a quota is used up, or a group full: try again later
+    │   ├── BacklogFull                   a group is as far behind as it may be
     │   └── ArchiveUnavailable            old messages cannot be asked for now: try again soon
-    │   ├── Throttled                     a quota is used up: try again later
-    │   └── BacklogFull                   a group is as far behind as it may be
     ├── ConnectionLost            the connection ended before an answer came: outcome unknown
     ├── SendTimeout               no acknowledgement in time: outcome unknown, retrying is safe
     ├── RequestTimeout            no answer in time

@@ -9,10 +9,14 @@ import msgspec
 import pytest
 
 from headrace_mq._runtime.files import SystemFiles
+from headrace_mq.archive.archive import KeptArchive
 from headrace_mq.broker.epoch import KeptBroker
+from headrace_mq.broker.limits import KeptLimits
 from headrace_mq.broker.metadata import (
     METADATA,
+    archive_file,
     broker_file,
+    limits_file,
     offsets_file,
     producers_file,
     schedule_file,
@@ -51,6 +55,8 @@ def fill(open_store: Any, make_batch: Any, tmp_path: Path) -> Fill:
         offsets_file(directory).write(KeptOffsets({}))
         broker_file(directory).write(KeptBroker(1))
         producers_file(directory).write(KeptProducers([]))
+        limits_file(directory).write(KeptLimits())
+        archive_file(directory).write(KeptArchive("a", begun=False))
         schedule_file(directory).write(KeptSchedule(0, [], [], None))
         transactions_file(directory).write(KeptTransactions(0, [], [], None))
         return directory
