@@ -7,8 +7,6 @@ from structlog.testing import capture_logs
 
 from headrace_mq._net.link import Link
 from headrace_mq.client import pulling as pulling_module
-from headrace_mq.client.pulling import Asking, Pulling
-from headrace_mq.client.shares import Shares, limits_of
 from headrace_mq.errors import (
     DataCorrupt,
     FormatTooNew,
@@ -16,8 +14,7 @@ from headrace_mq.errors import (
     MalformedRequest,
     QueueNotFound,
 )
-from headrace_mq.filters.filter import filters_of
-from headrace_mq.message import QueueRef, Record
+from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import decode_placed, read_header
 from headrace_mq.protocol.bodies import (
     Fetch,
@@ -32,7 +29,6 @@ from headrace_mq.protocol.bodies import (
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.picks import Picks, picked
 from headrace_mq.protocol.sparse import moved, thinned
-from headrace_mq.settings import ConsumerSettings
 
 FETCH = RequestCode.FETCH
 MISSING = "offsets are missing in the queue"
@@ -40,47 +36,9 @@ A, B = QueueRef("t", 0), QueueRef("t", 1)
 Until = Callable[[Callable[[], object]], Any]
 
 
-class Watched:
-    """Shares that are pulled for, and what was told of it."""
-
-    def __init__(self, link: Link, clock: Any, wanted: str = "", **settings: Any) -> None:
-        chosen = ConsumerSettings(**settings)
-        self.shares = Shares(limits_of(chosen))
-        self.news = asyncio.Event()
-        self.errors: list[Exception] = []
-        self.pulling = Pulling(
-            link,
-            self.shares,
-            settings=chosen,
-            clock=clock,
-            asking=Asking("g", filters_of({"t": wanted})),
-            on_records=self.news.set,
-            on_error=self._fail,
-        )
-
-    def _fail(self, error: Exception) -> None:
-        self.errors.append(error)
-        self.news.set()
-
-    def start(self, *queues: QueueRef, offset: int = 0) -> None:
-        self.shares.assign([*self.shares.assigned, *queues])
-        for queue in queues:
-            self.shares.start(queue, offset, known=False, committed=-1)
-        self.pulling.pull_soon()
-
-    async def poll(self) -> list[Record]:
-        while not (records := self.shares.deliver()):
-            self.news.clear()
-            await self.news.wait()
-        return records
-
-    async def offsets(self) -> list[int]:
-        return [record.offset for record in await self.poll()]
-
-
 @pytest.fixture
-async def watched(link: Link, clock: Any) -> Watched:
-    return Watched(link, clock)
+async def watched(watch: Any, link: Link, clock: Any) -> Any:
+    return watch(link, clock)
 
 
 def asked(request: Any) -> dict[QueueRef, int]:
@@ -101,7 +59,7 @@ def fetches(broker: Any) -> list[dict[QueueRef, int]]:
     return [asked(request) for request in broker.seen if request.code == FETCH]
 
 
-async def test_one_fetch_asks_for_all_queues(broker: Any, watched: Watched) -> None:
+async def test_one_fetch_asks_for_all_queues(broker: Any, watched: Any) -> None:
     broker.held = {FETCH}
     watched.start(A, B, offset=5)
     request = await broker.next(FETCH)
@@ -113,9 +71,7 @@ async def test_one_fetch_asks_for_all_queues(broker: Any, watched: Watched) -> N
     )
 
 
-async def test_what_was_stored_and_what_is_stored_later_arrives(
-    broker: Any, watched: Watched
-) -> None:
+async def test_what_was_stored_and_what_is_stored_later_arrives(broker: Any, watched: Any) -> None:
     broker.append(A, [b"a", b"b"])
     watched.start(A, B)
     assert [record.body for record in await watched.poll()] == [b"a", b"b"]
@@ -126,16 +82,14 @@ async def test_what_was_stored_and_what_is_stored_later_arrives(
 
 
 async def test_a_batch_that_begins_below_the_asked_offset_is_trimmed(
-    broker: Any, watched: Watched
+    broker: Any, watched: Any
 ) -> None:
     broker.append(A, [b"%d" % n for n in range(5)])
     watched.start(A, offset=3)
     assert await watched.offsets() == [3, 4]
 
 
-async def test_a_new_queue_does_not_wait_for_the_parked_fetch(
-    broker: Any, watched: Watched
-) -> None:
+async def test_a_new_queue_does_not_wait_for_the_parked_fetch(broker: Any, watched: Any) -> None:
     broker.held = {FETCH}
     watched.start(A)
     parked = await broker.next(FETCH)
@@ -147,7 +101,7 @@ async def test_a_new_queue_does_not_wait_for_the_parked_fetch(
 
 
 async def test_seeking_does_not_wait_for_the_parked_fetch_whose_answer_is_dropped(
-    broker: Any, watched: Watched
+    broker: Any, watched: Any
 ) -> None:
     broker.held = {FETCH}
     first = broker.append(A, [b"a"] * 3)
@@ -164,7 +118,7 @@ async def test_seeking_does_not_wait_for_the_parked_fetch_whose_answer_is_droppe
 
 
 async def test_a_revoked_queues_records_are_dropped(
-    broker: Any, watched: Watched, until: Until
+    broker: Any, watched: Any, until: Until
 ) -> None:
     broker.held = {FETCH}
     watched.start(A, B)
@@ -175,9 +129,9 @@ async def test_a_revoked_queues_records_are_dropped(
 
 
 async def test_a_full_queue_is_left_out_until_it_has_room(
-    broker: Any, link: Link, clock: Any
+    watch: Any, broker: Any, link: Link, clock: Any
 ) -> None:
-    watched = Watched(link, clock, in_flight_max=2)
+    watched = watch(link, clock, in_flight_max=2)
     broker.append(A, [b"a", b"b"])
     broker.held = {FETCH}
     watched.start(A, B)
@@ -190,9 +144,9 @@ async def test_a_full_queue_is_left_out_until_it_has_room(
 
 
 async def test_when_every_queue_is_full_nothing_is_asked(
-    broker: Any, link: Link, clock: Any
+    watch: Any, broker: Any, link: Link, clock: Any
 ) -> None:
-    watched = Watched(link, clock, in_flight_max=1)
+    watched = watch(link, clock, in_flight_max=1)
     broker.append(A, [b"a"])
     watched.start(A)
     await watched.poll()
@@ -201,7 +155,7 @@ async def test_when_every_queue_is_full_nothing_is_asked(
 
 
 async def test_many_small_fetches_are_replaced_by_one_for_everything(
-    broker: Any, watched: Watched, monkeypatch: pytest.MonkeyPatch
+    broker: Any, watched: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pulling_module, "FETCHES_MAX", 2)
     broker.held = {FETCH}
@@ -220,10 +174,10 @@ async def test_many_small_fetches_are_replaced_by_one_for_everything(
 
 
 async def test_a_full_queue_left_out_of_the_replacement_is_asked_for_when_its_fetch_ends(
-    broker: Any, link: Link, clock: Any, monkeypatch: pytest.MonkeyPatch
+    watch: Any, broker: Any, link: Link, clock: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pulling_module, "FETCHES_MAX", 1)
-    watched = Watched(link, clock, in_flight_max=1)
+    watched = watch(link, clock, in_flight_max=1)
     broker.held = {FETCH}
     watched.start(A)
     first = await broker.next(FETCH)
@@ -239,7 +193,7 @@ async def test_a_full_queue_left_out_of_the_replacement_is_asked_for_when_its_fe
 
 
 async def test_no_more_fetches_than_the_limit_are_parked(
-    broker: Any, watched: Watched, monkeypatch: pytest.MonkeyPatch
+    broker: Any, watched: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pulling_module, "FETCHES_PARKED_MAX", 2)
     broker.held = {FETCH}
@@ -256,7 +210,7 @@ async def test_no_more_fetches_than_the_limit_are_parked(
 
 
 async def test_more_queues_than_one_fetch_may_name_are_asked_for_in_several(
-    broker: Any, watched: Watched, monkeypatch: pytest.MonkeyPatch
+    broker: Any, watched: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pulling_module, "QUEUES_PER_FETCH_MAX", 2)
     broker.held = {FETCH}
@@ -265,7 +219,7 @@ async def test_more_queues_than_one_fetch_may_name_are_asked_for_in_several(
 
 
 async def test_an_offset_that_was_deleted_by_age_is_skipped_to_the_first(
-    broker: Any, watched: Watched
+    broker: Any, watched: Any
 ) -> None:
     broker.first[A] = 10
     broker.append(A, [b"a"])
@@ -274,7 +228,7 @@ async def test_an_offset_that_was_deleted_by_age_is_skipped_to_the_first(
 
 
 async def test_an_offset_beyond_the_end_goes_back_to_the_end(
-    broker: Any, watched: Watched, until: Until
+    broker: Any, watched: Any, until: Until
 ) -> None:
     broker.append(A, [b"a"])
     watched.start(A, offset=9)
@@ -284,7 +238,7 @@ async def test_an_offset_beyond_the_end_goes_back_to_the_end(
 
 
 async def test_offsets_that_are_missing_in_the_middle_are_passed_over(
-    broker: Any, watched: Watched
+    broker: Any, watched: Any
 ) -> None:
     broker.append(A, [b"a"])
     broker.append(A, [b"b"], base=5)
@@ -295,7 +249,7 @@ async def test_offsets_that_are_missing_in_the_middle_are_passed_over(
 # In turn: magic, format version, length, base offset, queue number, and the payload's last byte.
 @pytest.mark.parametrize("at", [0, 4, 8, 20, 60, -1])
 async def test_a_damaged_batch_stops_its_own_queue_and_is_told_once(
-    broker: Any, watched: Watched, at: int
+    broker: Any, watched: Any, at: int
 ) -> None:
     good = broker.append(A, [b"good"])
     bad = bytearray(broker.append(A, [b"bad"]))
@@ -321,7 +275,7 @@ async def test_a_damaged_batch_stops_its_own_queue_and_is_told_once(
 
 
 async def test_damage_on_the_way_costs_one_more_fetch_and_nothing_else(
-    broker: Any, watched: Watched
+    broker: Any, watched: Any
 ) -> None:
     good = broker.append(A, [b"a"])
     broker.held = {FETCH}
@@ -337,7 +291,7 @@ async def test_damage_on_the_way_costs_one_more_fetch_and_nothing_else(
 
 
 async def test_an_answer_that_cannot_be_read_is_told_and_asked_for_again(
-    broker: Any, watched: Watched, monkeypatch: pytest.MonkeyPatch
+    broker: Any, watched: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pulling_module, "TROUBLE_PAUSE_MS", 1)
     broker.held = {FETCH}
@@ -349,7 +303,7 @@ async def test_an_answer_that_cannot_be_read_is_told_and_asked_for_again(
 
 
 async def test_a_refused_fetch_is_repeated_after_a_pause(
-    broker: Any, watched: Watched, monkeypatch: pytest.MonkeyPatch
+    broker: Any, watched: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pulling_module, "TROUBLE_PAUSE_MS", 1)
     broker.held = {FETCH}
@@ -363,7 +317,7 @@ async def test_a_refused_fetch_is_repeated_after_a_pause(
 
 
 async def test_an_empty_answer_that_came_at_once_is_followed_by_a_pause(
-    broker: Any, watched: Watched, clock: Any, monkeypatch: pytest.MonkeyPatch
+    broker: Any, watched: Any, clock: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paused: list[float] = []
     loop = asyncio.get_running_loop()
@@ -397,9 +351,9 @@ def picks(queue: QueueRef, *offsets: int) -> Picked:
 
 
 async def test_picked_messages_and_batches_are_taken_in_order(
-    broker: Any, link: Link, clock: Any
+    watch: Any, broker: Any, link: Link, clock: Any
 ) -> None:
-    watched = Watched(link, clock, "_tag IS NULL")
+    watched = watch(link, clock, "_tag IS NULL")
     broker.held = {FETCH}
     watched.start(A, B)
     request = await broker.next(FETCH)
@@ -417,10 +371,10 @@ async def test_picked_messages_and_batches_are_taken_in_order(
 
 
 async def test_an_answer_that_only_leads_on_is_followed_at_once(
-    broker: Any, link: Link, clock: Any, monkeypatch: pytest.MonkeyPatch
+    watch: Any, broker: Any, link: Link, clock: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pulling_module, "EMPTY_PAUSE_MS", 3_600_000)
-    watched = Watched(link, clock, "_tag = 'x'")
+    watched = watch(link, clock, "_tag = 'x'")
     broker.held = {FETCH}
     watched.start(A)
     for offset in range(0, 500, 100):
@@ -429,8 +383,10 @@ async def test_an_answer_that_only_leads_on_is_followed_at_once(
         answer(request, states=[FetchedQueue("t", 0, 0, 1_000, next=offset + 100)])
 
 
-async def test_damaged_picks_stop_their_queue(broker: Any, link: Link, clock: Any) -> None:
-    watched = Watched(link, clock, "_tag = 'x'")
+async def test_damaged_picks_stop_their_queue(
+    watch: Any, broker: Any, link: Link, clock: Any
+) -> None:
+    watched = watch(link, clock, "_tag = 'x'")
     broker.held = {FETCH}
     watched.start(A)
     sound = picks(A, 3)
@@ -440,7 +396,7 @@ async def test_damaged_picks_stop_their_queue(broker: Any, link: Link, clock: An
 
 
 async def test_after_a_lost_connection_it_waits_to_be_started_again(
-    broker: Any, watched: Watched, link: Link, until: Until
+    broker: Any, watched: Any, link: Link, until: Until
 ) -> None:
     watched.start(A)
     await until(lambda: fetches(broker))
@@ -454,7 +410,7 @@ async def test_after_a_lost_connection_it_waits_to_be_started_again(
 
 
 async def test_a_stopped_one_asks_for_nothing_and_takes_nothing(
-    broker: Any, watched: Watched, link: Link
+    broker: Any, watched: Any, link: Link
 ) -> None:
     broker.held = {FETCH}
     watched.start(A)
@@ -468,7 +424,7 @@ async def test_a_stopped_one_asks_for_nothing_and_takes_nothing(
 
 
 async def test_columns_are_checked_and_taken_where_the_queue_stands(
-    broker: Any, watched: Watched
+    broker: Any, watched: Any
 ) -> None:
     watched.shares.deliver_columns()
     broker.append(A, [b"a", b"b", b"c"])
@@ -479,9 +435,7 @@ async def test_columns_are_checked_and_taken_where_the_queue_stands(
     assert [(list(run.offsets), list(run.bodies)) for run in found] == [([1, 2], [b"b", b"c"])]
 
 
-async def test_a_damaged_batch_stops_its_queue_in_columns_too(
-    broker: Any, watched: Watched
-) -> None:
+async def test_a_damaged_batch_stops_its_queue_in_columns_too(broker: Any, watched: Any) -> None:
     watched.shares.deliver_columns()
     broker.held = {FETCH}
     watched.start(A)
@@ -503,7 +457,7 @@ def thin(batch: bytes, kept: list[int], *, gap: int = 0) -> bytes:
 
 @pytest.mark.parametrize("in_columns", [False, True], ids=["records", "columns"])
 async def test_what_a_compaction_took_out_is_passed_over_and_is_no_loss(
-    broker: Any, watched: Watched, in_columns: bool
+    broker: Any, watched: Any, in_columns: bool
 ) -> None:
     sparse = thin(broker.append(A, [b"%d" % n for n in range(5)], base=3), [1, 3], gap=3)
     empty = thin(broker.append(A, [b"x", b"y"]), [])
@@ -526,7 +480,7 @@ async def test_what_a_compaction_took_out_is_passed_over_and_is_no_loss(
     assert found == [(4, b"1"), (6, b"3")]
 
 
-async def test_a_gap_that_no_compaction_explains_is_told(broker: Any, watched: Watched) -> None:
+async def test_a_gap_that_no_compaction_explains_is_told(broker: Any, watched: Any) -> None:
     sparse = thin(broker.append(A, [b"a", b"b"], base=3), [0], gap=2)
     broker.held = {FETCH}
     watched.start(A)

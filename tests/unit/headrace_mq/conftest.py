@@ -1,0 +1,57 @@
+"""What tests of several parts of the queue watch."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from headrace_mq._net.link import Link
+from headrace_mq.client.pulling import Asking, Pulling
+from headrace_mq.client.shares import Shares, limits_of
+from headrace_mq.filters.filter import filters_of
+from headrace_mq.message import QueueRef, Record
+from headrace_mq.settings import ConsumerSettings
+
+
+class Watched:
+    """Shares that are pulled for, and what was told of it."""
+
+    def __init__(self, link: Link, clock: Any, wanted: str = "", **settings: Any) -> None:
+        chosen = ConsumerSettings(**settings)
+        self.shares = Shares(limits_of(chosen))
+        self.news = asyncio.Event()
+        self.errors: list[Exception] = []
+        self.pulling = Pulling(
+            link,
+            self.shares,
+            settings=chosen,
+            clock=clock,
+            asking=Asking("g", filters_of({"t": wanted})),
+            on_records=self.news.set,
+            on_error=self._fail,
+        )
+
+    def _fail(self, error: Exception) -> None:
+        self.errors.append(error)
+        self.news.set()
+
+    def start(self, *queues: QueueRef, offset: int = 0) -> None:
+        self.shares.assign([*self.shares.assigned, *queues])
+        for queue in queues:
+            self.shares.start(queue, offset, known=False, committed=-1)
+        self.pulling.pull_soon()
+
+    async def poll(self) -> list[Record]:
+        while not (records := self.shares.deliver()):
+            self.news.clear()
+            await self.news.wait()
+        return records
+
+    async def offsets(self) -> list[int]:
+        return [record.offset for record in await self.poll()]
+
+
+@pytest.fixture
+def watch() -> type[Watched]:
+    """Makes shares that are pulled for through a link."""
+    return Watched
