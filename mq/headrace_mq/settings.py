@@ -325,6 +325,10 @@ class TransactionSettings(msgspec.Struct, frozen=True, kw_only=True):
         _require(self.bundle_bytes_max <= 2 * MIB, "bundle_bytes_max is at most 2 MiB")
 
 
+# More levels than anybody tells apart, and each needs a queue.
+PRIORITIES_MAX = 10
+
+
 class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How a consumer fetches, keeps its place and reports its offsets."""
 
@@ -359,6 +363,11 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
     # Keys (or queues, or records) that `Consumer.run` handles at a time; more only helps handlers
     # that wait for others.
     handlers_max: int = 64
+    # Levels of priority of its topics: queues of higher levels are handed out first (JMS has 10). 1: all
+    # queues are alike.
+    priorities: int = 1
+    # One of so many times the lowest level comes first, so that it is never left alone for long.
+    priority_turns: int = 8
     # A handler that takes longer is cancelled and has failed (RocketMQ: 15 min).
     handler_timeout_ms: int = 900_000
     # First and longest pause before a failed record is handled again; doubled in between.
@@ -383,6 +392,10 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
             "request_timeout_ms",
         ):  # fmt: skip
             _require(getattr(self, name) >= 1, f"{name} must be at least 1")
+        _require(
+            1 <= self.priorities <= PRIORITIES_MAX, f"priorities must be 1 to {PRIORITIES_MAX}"
+        )
+        _require(self.priority_turns > 1, "priority_turns must be at least 2")
         _require(0 <= self.trace_share <= 1, "trace_share must be 0 to 1")
         _require(
             self.fetch_bytes_max <= FETCH_BYTES_MAX,

@@ -28,6 +28,7 @@ PURE = [
     "headrace_mq.broker.transaction_journal",
     "headrace_mq.broker.transactions",
     "headrace_mq.client.allocation.*",
+    "headrace_mq.client.priorities",
     "headrace_mq.client.process_queue",
     "headrace_mq.client.rebalance",
     "headrace_mq.filters.*",

@@ -30,8 +30,8 @@ _log = structlog.get_logger(__name__)
 class Deliveries(Protocol):
     """What is needed of a consumer."""
 
-    async def poll(self) -> list[Record]:
-        """Waits for records; raises Closed at the end."""
+    async def poll(self, records_max: int | None = None) -> list[Record]:
+        """Waits for records, at most so many; raises Closed at the end."""
         ...
 
     async def begin(self, record: Record) -> bool:

@@ -29,6 +29,7 @@ from headrace_mq.client.handling import Batch, Handler
 from headrace_mq.client.local_offsets import LocalOffsets
 from headrace_mq.client.locks import QueueLocks
 from headrace_mq.client.membership import Listeners, Membership, Subscription
+from headrace_mq.client.priorities import urgency_of
 from headrace_mq.client.pulling import Asking, Pulling
 from headrace_mq.client.rebalance import STRATEGIES
 from headrace_mq.client.running import Running
@@ -118,7 +119,7 @@ class Consumer(AsyncBlock):
             on_ready=self._ready,
             on_down=self._down,
         )
-        self._shares = Shares(limits_of(self._settings))
+        self._shares = Shares(limits_of(self._settings), urgency_of(self._settings))
         self._locks = QueueLocks(
             self._link, group=group, settings=self._settings, clock=self._clock
         )

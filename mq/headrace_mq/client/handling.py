@@ -73,6 +73,7 @@ class Handling:
     ) -> None:
         self._deliveries = deliveries
         self._order = settings.handling if batch is None else "per_queue"
+        self._one_at_a_time = settings.priorities > 1 and batch is None
         self._batch = batch or Batch(1, 0)
         self._chains: dict[_Chain, deque[Record]] = {}
         self._workers: set[asyncio.Task[None]] = set()
@@ -94,6 +95,8 @@ class Handling:
         Raises what `poll` raises, other than Closed, after cancelling the handlers.
         """
         try:
+            while self._one_at_a_time:
+                await self._admit_most_urgent()
             while True:
                 for record in await self._deliveries.poll():
                     await self._admit(record)
@@ -106,6 +109,16 @@ class Handling:
             raise
         finally:
             await asyncio.gather(*self._workers, return_exceptions=True)
+
+    async def _admit_most_urgent(self) -> None:
+        """Takes a record when it can be handled at once: until then a more urgent one may come."""
+        await self._places.acquire()
+        try:
+            records = await self._deliveries.poll(1)
+        finally:
+            self._places.release()
+        for record in records:
+            await self._admit(record)
 
     async def _admit(self, record: Record) -> None:
         chain = self._chain_of(record)

@@ -14,6 +14,7 @@ from headrace_mq._runtime.async_block import AsyncBlock
 from headrace_mq._runtime.clock import Clock, SystemClock
 from headrace_mq.client.delivering import Delivering
 from headrace_mq.client.locks import QueueLocks
+from headrace_mq.client.priorities import urgency_of
 from headrace_mq.client.pulling import Asking, Pulling
 from headrace_mq.client.shares import Shares, limits_of
 from headrace_mq.client.starting import find_starts, offsets_at
@@ -59,7 +60,7 @@ class PullConsumer(AsyncBlock):
             vanished_ms=self._settings.vanished_ms_max,
             on_ready=self._pull_soon,
         )
-        self._shares = Shares(limits_of(self._settings))
+        self._shares = Shares(limits_of(self._settings), urgency_of(self._settings))
         # Nobody divides these queues, so there is nothing to lock.
         locks = QueueLocks(self._link, group=group, settings=self._settings, clock=self._clock)
         self._delivering = Delivering(

@@ -12,8 +12,10 @@ Sits between: `consumer` and its parts, which fetch, deliver, acknowledge and co
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import attrgetter
 
 from headrace_mq.client.columns import RecordColumns, from_records
+from headrace_mq.client.priorities import Urgency
 from headrace_mq.client.process_queue import ProcessQueue, WindowLimits
 from headrace_mq.message import QueueRef, Record
 from headrace_mq.settings import ConsumerSettings
@@ -78,13 +80,15 @@ class Shares:
 
     Args:
         limits: of the unfinished records of a queue, from which on it is not fetched.
+        urgency: says which queues go first, where some do.
 
     Attributes:
         in_columns: how records were delivered last, and so are buffered.
     """
 
-    def __init__(self, limits: WindowLimits) -> None:
+    def __init__(self, limits: WindowLimits, urgency: Urgency | None = None) -> None:
         self._limits = limits
+        self._urgency = urgency
         self._shares: dict[QueueRef, Share] = {}
         # Revoked queues that are not handed over yet, and what they leave to commit.
         self._leaving: dict[QueueRef, Share] = {}
@@ -234,11 +238,18 @@ class Shares:
         return delivered
 
     def deliver(self, records_max: int | None = None) -> list[Record]:
-        """Hands out what is buffered, in offset order per queue; queues take turns at a limit."""
+        """Hands out what is buffered, in offset order per queue; queues take turns at a limit.
+
+        Urgent queues come first, where some are.
+        """
         self._turn(in_columns=False)
         records: list[Record] = []
         served: list[QueueRef] = []
-        for share in self._shares.values():
+        shares: Iterable[Share] = self._shares.values()
+        if self._urgency is not None:
+            ready = [share for share in shares if share.ready]
+            shares = self._urgency.arrange(ready, attrgetter("queue"))
+        for share in shares:
             if not share.ready or share.suspended or share.queue in self._paused:
                 continue
             if records_max is None:

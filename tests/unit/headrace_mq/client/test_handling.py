@@ -31,13 +31,15 @@ class Deliveries:
         self.batches: asyncio.Queue[list[Record] | Exception] = asyncio.Queue()
         for batch in batches:
             self.batches.put_nowait(batch)
+        self.asked: list[int | None] = []
         self.acked: list[int] = []
         self.revoked: set[QueueRef] = set()
 
     def close(self) -> None:
         self.batches.put_nowait(Closed("closed"))
 
-    async def poll(self) -> list[Record]:
+    async def poll(self, records_max: int | None = None) -> list[Record]:
+        self.asked.append(records_max)
         batch = await self.batches.get()
         if isinstance(batch, Exception):
             raise batch
@@ -256,6 +258,26 @@ async def test_no_more_keys_than_the_limit_are_handled_at_a_time(until: Until) -
     gates.open(3)
     deliveries.close()
     await task
+
+
+async def test_with_priorities_a_record_is_taken_only_when_it_can_be_handled_at_once(
+    until: Until,
+) -> None:
+    gates = Gates()
+    deliveries = Deliveries(*([record(offset)] for offset in range(4)))
+    task = run(deliveries, gates.handle, priorities=2, handlers_max=2)
+    await until(lambda: gates.begun == [0, 1])
+    assert deliveries.asked == [1, 1]
+    gates.open(0)
+    await until(lambda: gates.begun == [0, 1, 2])
+    assert deliveries.asked == [1, 1, 1]
+    for offset in (1, 2):
+        gates.open(offset)
+    await until(lambda: gates.begun == [0, 1, 2, 3])
+    deliveries.close()
+    gates.open(3)
+    await task
+    assert deliveries.acked == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("error", [LookupError("defect"), asyncio.CancelledError()])

@@ -3,6 +3,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from headrace_mq.client.columns import RecordColumns, from_records
+from headrace_mq.client.priorities import urgency_of
 from headrace_mq.client.process_queue import WindowLimits
 from headrace_mq.client.shares import Share, Shares, limits_of
 from headrace_mq.message import QueueRef, Record
@@ -45,6 +46,17 @@ def share_of(shares: Shares, queue: QueueRef) -> Share:
 
 def offsets(delivered: list[Record]) -> list[int]:
     return [record.offset for record in delivered]
+
+
+def test_queues_of_higher_levels_are_delivered_first_and_the_lowest_is_not_left_alone() -> None:
+    shares = Shares(WindowLimits(100, MANY, MANY), urgency_of(ConsumerSettings(priorities=2)))
+    shares.assign([A, B])
+    for queue in (A, B):
+        shares.start(queue, 0, known=False, committed=-1)
+        shares.take(share_of(shares, queue), records(queue, 0, 20))
+    delivered = [shares.deliver(1)[0].queue for _ in range(16)]
+    assert delivered == ([B] * 7 + [A]) * 2
+    assert [each.queue for each in shares.deliver()] == [B] * 6 + [A] * 18
 
 
 def test_an_assigned_queue_waits_for_its_start() -> None:
