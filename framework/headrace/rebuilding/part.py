@@ -143,6 +143,11 @@ class Part:
         """Returns the offset of the next message of a queue that it has not been given."""
         return self._next[queue]
 
+    def passed(self, queue: QueueId) -> None:
+        """Says that it has taken a queue, and how many messages of others are left."""
+        left = sum(end - self._next[each] for each, end in self._end.items())
+        self._phases.passed(f"{queue[0]}/{queue[1]} folded", left)
+
     def needs(self, queue: QueueId, end: int) -> bool:
         """Whether it goes on, and needs messages of a queue that lie before an offset."""
         return self.failure is None and self._next[queue] < end

@@ -10,7 +10,8 @@ from headrace._runtime.clock import Clock
 
 __all__ = ["Phases", "Progress"]
 
-# Called at the start of each phase with its name and the number of things ahead, if known, or 0.
+# Called at the start of each phase with its name and the number of things ahead, if known, or 0; and
+# within one with what is done and the number of things that are left.
 Progress = Callable[[str, int], None]
 
 
@@ -39,6 +40,11 @@ class Phases:
         self._began_ms[name] = self._clock.monotonic_ms()
         if self._report is not None:
             self._report(name, ahead)
+
+    def passed(self, what: str, ahead: int) -> None:
+        """Announces that a part of the phase under way is done."""
+        if self._report is not None:
+            self._report(what, ahead)
 
     def end(self) -> None:
         """Ends the phase under way, if there is one."""

@@ -270,6 +270,8 @@ async def _replay(
     )
     for queue, (_, end) in ranges.items():
         await _read_queue(topic, queue, end, parts, decoder)
+        for part in _going_on(parts):
+            part.passed(queue)
     for part in _going_on(parts):
         async with part.attempt():
             await part.write()

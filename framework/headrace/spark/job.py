@@ -18,6 +18,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.functions import expr
 
 from headrace.errors import ProjectionError
+from headrace.spark.finished import Finished
 from headrace.spark.fold import (
     BASE,
     DELETED,
@@ -82,6 +83,7 @@ def run_fold(
     keyed_by_aggregate: bool,
     base: pa.Table | None,
     native: NativeFold | None = None,
+    finished: Finished | None = None,
 ) -> Folded:
     """Runs the job and brings its result here; blocks.
 
@@ -91,6 +93,7 @@ def run_fold(
         keyed_by_aggregate: whether a row's events are all of one aggregate.
         base: rows and versions from before the plan's slices, as records; None to start from zero.
         native: the projection as SQL, used from zero where Spark refuses sums that are too large.
+        finished: is told of each queue that was read, except where the projection is run as SQL.
 
     Raises:
         ProjectionError: a fold failed, versions are missing, or an executor could not do its part;
@@ -102,7 +105,9 @@ def run_fold(
         if native is not None and base is None and _refuses_overflow(spark):
             frame = _native_frame(spark, plan, native)
         else:
-            frame = _frame(spark, plan, keyed_by_aggregate=keyed_by_aggregate, base=base)
+            frame = _frame(
+                spark, plan, keyed_by_aggregate=keyed_by_aggregate, base=base, finished=finished
+            )
         records = frame.select("kind", "key", "number", "data").toArrow()
     except PySparkException as error:
         raise ProjectionError(
@@ -112,15 +117,21 @@ def run_fold(
 
 
 def _frame(
-    spark: SparkSession, plan: FoldPlan, *, keyed_by_aggregate: bool, base: pa.Table | None
+    spark: SparkSession,
+    plan: FoldPlan,
+    *,
+    keyed_by_aggregate: bool,
+    base: pa.Table | None,
+    finished: Finished | None,
 ) -> DataFrame:
     count = len(plan.slices)
     places = spark.range(0, count, 1, count)
     if base is None:
         if keyed_by_aggregate:
-            return map_records(places, fold_slices, plan)
-        return map_records(by_key(map_records(places, route_slices, plan)), fold_keys, plan)
-    streams = map_records(places, read_slices, plan)
+            return map_records(places, fold_slices, plan, finished)
+        routed = map_records(places, route_slices, plan, finished)
+        return map_records(by_key(routed), fold_keys, plan)
+    streams = map_records(places, read_slices, plan, finished)
     known = spark.createDataFrame(base, RECORD_SCHEMA)
     if keyed_by_aggregate:
         return map_records(by_key(streams.union(known)), fold_aggregates, plan)
@@ -175,13 +186,16 @@ def _named(aggregate: tuple[str, str]) -> Column:
     return expr(f"{text} as {name}")
 
 
-def map_records(frame: DataFrame, step: Step, plan: FoldPlan) -> DataFrame:
+def map_records(
+    frame: DataFrame, step: Step, plan: FoldPlan, finished: Finished | None = None
+) -> DataFrame:
     """Runs one of `fold`'s functions on the partitions of a frame."""
 
     # A function of its own travels by value, with the plan; the step it calls by name.
     def run(batches: Batches) -> Batches:
         with rarely_collecting():
-            yield from step(plan, batches)
+            made = step(plan, batches)
+            yield from made if finished is None else finished.watch(made)
 
     return frame.mapInArrow(run, RECORD_SCHEMA)
 

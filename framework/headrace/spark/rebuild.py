@@ -36,6 +36,7 @@ from headrace.rebuilding.report import RebuildReport
 from headrace.rebuilding.switch import Means, Outcome, Shadow, bring_live
 from headrace.rebuilding.topic import EventTopic
 from headrace.spark.archive import archived_in, files_of, held_with
+from headrace.spark.finished import Finished
 from headrace.spark.job import Folded, run_fold
 from headrace.spark.loading import load_fresh, load_onto, read_base
 from headrace.spark.native import NativeFold, plan_native
@@ -64,6 +65,8 @@ _NATIVE_MESSAGES_MIN: Final = 200_000
 _CANCEL_GRACE_MS: Final = 30_000
 # Rows that are decoded together.
 _ROWS_MAX: Final = 10_000
+# How often is looked which queues were read; asking costs nothing.
+_LOOK_S: Final = 0.2
 
 _log = structlog.get_logger(__name__)
 
@@ -273,11 +276,33 @@ class _Work:
     async def _fold(
         self, plan: FoldPlan, tag: str, *, base: pa.Table | None, native: NativeFold | None
     ) -> Folded:
-        keyed = self.projection.keyed_by_aggregate
+        ahead = {_queue_name(piece.queue): piece.records for piece in plan.slices}
+        finished = Finished(self.session, ahead)
         fold = partial(
-            run_fold, self.session, plan, keyed_by_aggregate=keyed, base=base, native=native
+            run_fold,
+            self.session,
+            plan,
+            keyed_by_aggregate=self.projection.keyed_by_aggregate,
+            base=base,
+            native=native,
+            finished=finished,
         )
-        return await _in_thread(self.session, tag, fold)
+        telling = asyncio.create_task(self._tell(finished))
+        try:
+            return await _in_thread(self.session, tag, fold)
+        finally:
+            telling.cancel()
+            await asyncio.gather(telling, return_exceptions=True)
+            self._tell_news(finished)
+
+    async def _tell(self, finished: Finished) -> None:
+        while True:
+            self._tell_news(finished)
+            await asyncio.sleep(_LOOK_S)
+
+    def _tell_news(self, finished: Finished) -> None:
+        for queue, left in finished.news():
+            self.phases.passed(f"{queue} folded", left)
 
     def _target(self, shadow: Shadow) -> Target[Any]:
         return self.read_models.target(self.projection, shadow.generation)

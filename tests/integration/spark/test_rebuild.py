@@ -68,9 +68,15 @@ async def test_from_zero_equals_live_and_is_switched(
     await catch_up_live(read_models_url, projection)
     live = await rows_of(read_models_url, projection)
     before = await state_of(read_models_url, projection)
+    said: list[tuple[str, int]] = []
     report = await rebuild(
-        APP, name, broker=broker.address, read_models_url=read_models_url, spark=spark
-    )
+        APP, name, broker=broker.address, read_models_url=read_models_url, spark=spark,
+        report=lambda phase, ahead: said.append((phase, ahead)),
+    )  # fmt: skip
+    passed = [each for each in said if each[0].endswith(" folded")]
+    held = [queue for queue, end in report.end_offsets.items() if end]
+    assert sorted(phase for phase, _ in passed) == sorted(f"{queue} folded" for queue in held)
+    assert passed[-1][1] == 0
     assert (report.switched, report.reason) == (True, "")
     assert (report.mismatches, report.compared) == (0, len(live))
     assert report.rows == len(live) > 5

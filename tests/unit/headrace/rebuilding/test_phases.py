@@ -22,9 +22,24 @@ def test_each_phase_is_announced_and_measured_until_the_next_one_begins() -> Non
     assert phases.seconds == {"fold": 1.5, "switch": 0.5}
 
 
+def test_what_is_done_within_a_phase_is_announced_and_the_phase_goes_on() -> None:
+    now: Any = SimpleNamespace(ms=0)
+    clock: Any = SimpleNamespace(monotonic_ms=lambda: now.ms)
+    announced: list[tuple[str, int]] = []
+    phases = Phases(clock, lambda name, ahead: announced.append((name, ahead)))
+    phases.begin("fold", 7)
+    now.ms = 500
+    phases.passed("t/0 folded", 3)
+    now.ms = 1_500
+    phases.end()
+    assert announced == [("fold", 7), ("t/0 folded", 3)]
+    assert phases.seconds == {"fold": 1.5}
+
+
 def test_nobody_has_to_listen() -> None:
     clock: Any = SimpleNamespace(monotonic_ms=lambda: 0)
     phases = Phases(clock, None)
     phases.begin("fold")
+    phases.passed("t/0 folded", 0)
     phases.end()
     assert phases.seconds == {"fold": 0.0}

@@ -139,8 +139,23 @@ class FakeFrame:
         return pa.concat_tables(self._partitions)
 
 
+class FakeContext:
+    """Accumulators of tasks that run in this process."""
+
+    def accumulator(self, value: Any, param: Any) -> Any:
+        found = SimpleNamespace(value=value)
+
+        def add(more: Any) -> None:
+            found.value = param.addInPlace(found.value, more)
+
+        found.add = add
+        return found
+
+
 class FakeSpark:
     """The part of a session that a rebuild uses."""
+
+    sparkContext = FakeContext()  # noqa: N815 - PySpark's spelling
 
     def range(self, start: int, end: int, step: int, partitions: int) -> FakeFrame:
         assert (start, step, partitions) == (0, 1, end)

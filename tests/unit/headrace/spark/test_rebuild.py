@@ -73,6 +73,12 @@ async def test_phases_are_announced_measured_and_reported(
         verify=False, report=lambda phase, ahead: announced.append((phase, ahead)),
         clock=SteppingClock(),
     )  # fmt: skip
+    passed = [each for each in announced if each[0].endswith(" folded")]
+    assert sorted(name for name, _ in passed) == sorted(
+        f"{queue} folded" for queue in report.end_offsets
+    )
+    assert passed[-1][1] == 0
+    announced = [each for each in announced if each not in passed]
     assert announced == [("begin", 0), ("capture", 0), ("fold", 4), ("load", 2), ("switch", 0)]
     phases = ("begin", "capture", "fold", "load", "switch")
     assert report.seconds == dict.fromkeys(phases, 1.0) | {"total": 5.0}
