@@ -5,7 +5,6 @@ Sits between: the user's aggregates, handlers, projections and process managers,
 run them. Nothing below this module knows it.
 """
 
-import importlib
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -32,6 +31,7 @@ from headrace._projecting.listening import check_listeners
 from headrace._projecting.process import Process
 from headrace._projecting.projection import Projection
 from headrace._projecting.workflows import ProcessManager
+from headrace._runtime.importing import import_named
 from headrace.bus import CommandBus
 from headrace.errors import (
     DefinitionError,
@@ -465,22 +465,11 @@ def load_app(path: str) -> App:
     """Imports an application by `module:attribute`, such as `samples.bank:app`.
 
     Raises:
-        DefinitionError: no such module or attribute, or it is no `App`.
+        DefinitionError: the module cannot be imported, or has no `App` of that name.
     """
-    module_name, _, attribute = path.partition(":")
-    if not module_name or not attribute:
-        raise DefinitionError(
-            f"{path!r}: name an application as MODULE:ATTRIBUTE, say shop.main:app"
-        )
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise DefinitionError(
-            f"{path!r}: there is no module {error.name!r};"
-            " run the command from the folder that holds it"
-        ) from error
-    app = getattr(module, attribute, None)
+    app = import_named(path)
     if not isinstance(app, App):
+        module_name, _, attribute = path.partition(":")
         raise DefinitionError(f"{path!r}: {module_name} has no App called {attribute!r}")
     return app
 
