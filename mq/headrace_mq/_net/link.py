@@ -59,11 +59,13 @@ _log = structlog.get_logger(__name__)
 
 def parse_address(address: str) -> tuple[str, int]:
     """Splits `host:port`, or `[host]:port` for IPv6; raises ValueError with an example."""
-    host, colon, port = address.rpartition(":")
+    host, _, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+    number = int(port) if port.isascii() and port.isdigit() else -1
+    # With a slash it is a URL, and no name of a host.
+    if not host or "/" in host or not 0 <= number <= 65_535:
         raise ValueError(f"a broker address looks like 127.0.0.1:9876, not {address!r}")
-    return host, int(port)
+    return host, number
 
 
 def unreachable(address: str, reason: BaseException | None) -> ConnectionLost:

@@ -9,6 +9,7 @@ Sits between: the sockets of the machine and a `FrameHandler`. Must never know w
 """
 
 import asyncio
+import errno
 import os
 import socket
 from collections import deque
@@ -382,8 +383,7 @@ class FrameServer:
             )
         except OSError as error:
             raise MessageQueueError(
-                f"cannot listen on {host}:{port} ({_reason(error)}); stop what uses the"
-                " port, or choose another one"
+                f"cannot listen on {host}:{port} ({_reason(error)}); {_remedy(error)}"
             ) from error
         for listener in self._listener.sockets:
             notice_vanished(listener, self.limits.vanished_ms)
@@ -462,3 +462,11 @@ def _reason(error: OSError) -> str:
     if error.errno is None or isinstance(error, socket.gaierror):
         return str(error.strerror or error)
     return os.strerror(error.errno)
+
+
+def _remedy(error: OSError) -> str:
+    if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+        return "name an address of this machine, 127.0.0.1 or 0.0.0.0 say"
+    if error.errno == errno.EACCES:
+        return "choose a port from 1024 on"
+    return "stop what uses the port, or choose another one"

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import msgspec
 
-from headrace_mq.errors import MalformedRequest
+from headrace_mq.errors import InvalidArgument, MalformedRequest
 
 __all__ = [
     "Body",
@@ -366,8 +366,22 @@ def _decoder(kind: type[B]) -> msgspec.msgpack.Decoder[B]:
 
 
 def encode(body: Body) -> bytes:
-    """Encodes a body as a msgpack array."""
-    return _encoder.encode(body)
+    """
+    Encodes a body as a msgpack array.
+
+    Raises:
+        InvalidArgument: a number does not fit into 64 bits, or a text is no Unicode.
+    """
+    try:
+        return _encoder.encode(body)
+    except OverflowError as error:
+        raise InvalidArgument(
+            f"a number of a {type(body).__name__} is beyond 64 bits; give a smaller one"
+        ) from error
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(
+            f"a text of a {type(body).__name__} is no Unicode: {error.object!r}; correct it"
+        ) from error
 
 
 def decode(kind: type[B], data: bytes | bytearray | memoryview) -> B:

@@ -139,7 +139,10 @@ def test_an_address_is_host_and_port(address: str, parts: tuple[str, int]) -> No
     assert parse_address(address) == parts
 
 
-@pytest.mark.parametrize("address", ["", "queue", ":1", "queue:", "queue:x", "queue:65536", "q:-1"])
+@pytest.mark.parametrize(
+    "address",
+    ["", "queue", ":1", "queue:", "queue:x", "queue:65536", "q:-1", "http://queue:1"],
+)
 def test_a_wrong_address_is_refused_with_an_example(address: str) -> None:
     with pytest.raises(ValueError, match=r"looks like 127\.0\.0\.1:9876"):
         parse_address(address)

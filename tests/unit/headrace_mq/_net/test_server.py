@@ -435,6 +435,12 @@ async def test_an_address_in_use_is_an_error_that_says_what_to_do() -> None:
             await server.listen("127.0.0.1", taken.getsockname()[1])
 
 
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "192.0.2.1"])
+async def test_an_address_of_another_machine_is_told_as_such(host: str) -> None:
+    with pytest.raises(MessageQueueError, match="name an address of this machine"):
+        await FrameServer(limits(), Echo()).listen(host, 0)
+
+
 async def test_closing_sends_what_is_queued(dial: Dial) -> None:
     handler = Echo()
     async with running(handler) as (server, host, port):

@@ -13,7 +13,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from headrace_mq import protocol
-from headrace_mq.errors import MalformedRequest, ResponseCode, error_for
+from headrace_mq.errors import InvalidArgument, MalformedRequest, ResponseCode, error_for
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol import bodies
 from headrace_mq.protocol.batch import Columns, assign, encode_batch
@@ -88,6 +88,17 @@ def test_a_body_comes_back_as_it_was(kind: type[Body], data: st.DataObject) -> N
 def test_random_bytes_are_a_body_or_malformed(kind: type[Body], junk: bytes) -> None:
     with suppress(MalformedRequest):
         assert isinstance(decode(kind, junk), kind)
+
+
+@pytest.mark.parametrize("value", [1 << 64, -(1 << 63) - 1])
+def test_a_number_beyond_64_bits_is_refused(value: int) -> None:
+    with pytest.raises(InvalidArgument, match="CreateTopic is beyond 64 bits"):
+        encode(bodies.CreateTopic(topic="orders", queues=value))
+
+
+def test_a_text_that_is_no_unicode_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match="no Unicode"):
+        encode(bodies.CreateTopic(topic="\udcff", queues=1))
 
 
 @kinds
