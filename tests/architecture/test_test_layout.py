@@ -14,7 +14,6 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "headrace.cli.broker": COMMAND_LINE,
     "headrace.cli.db": COMMAND_LINE,
     "headrace.cli.logs": COMMAND_LINE,
-    "headrace.cli.options": COMMAND_LINE,
     "headrace.cli.run": COMMAND_LINE,
 }
 

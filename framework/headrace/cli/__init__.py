@@ -5,6 +5,7 @@ Sits between: a person or an init system and everything else. The only reader of
 heavy imports (broker, database, Spark) wait inside the functions that need them.
 """
 
+import socket
 import sys
 from typing import NoReturn
 
@@ -70,23 +71,43 @@ def main() -> NoReturn:
     try:
         _command_line()()
     except HeadraceError as error:
-        _fail(error)
+        _fail(str(error))
     except Exception as error:
-        if not _is_expected(error):
+        sentence = _sentence(error)
+        if sentence is None:
             raise
-        _fail(error)
+        _fail(sentence)
     sys.exit(0)
 
 
-def _is_expected(error: Exception) -> bool:
-    """Whether the error is a mistake or a missing part of the surroundings, not a defect of ours."""
+def _sentence(error: Exception) -> str | None:
+    """What to say of a mistake or of a missing part of the surroundings; None: a defect of ours."""
     from pydantic import ValidationError
 
     from headrace_mq.errors import MessageQueueError
 
-    return isinstance(error, MessageQueueError | ValidationError | OSError)
+    # The broker's are errors of the queue, so that what is left is a database.
+    if isinstance(error, ConnectionError | socket.gaierror):
+        return f"the database does not answer ({error}); check its URL, and that it runs"
+    if isinstance(error, MessageQueueError | ValidationError | OSError):
+        return str(error)
+    return _of_a_database(error)
 
 
-def _fail(error: Exception) -> NoReturn:
-    typer.echo(f"headrace: {error}", err=True)
+def _of_a_database(error: Exception) -> str | None:
+    """A database that cannot be opened, is not one, or does not let this user in."""
+    from sqlalchemy.exc import DatabaseError, DBAPIError, OperationalError
+
+    # Other subclasses tell of wrong statements, and those would be ours.
+    if type(error) not in {DBAPIError, DatabaseError, OperationalError}:
+        return None
+    assert isinstance(error, DBAPIError)
+    return (
+        f"the database cannot be used ({error.orig});"
+        " check its URL, user and password, that it runs, and the rights on its file"
+    )
+
+
+def _fail(sentence: str) -> NoReturn:
+    typer.echo(f"headrace: {sentence}", err=True)
     sys.exit(_EXIT_MISTAKE)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from headrace.cli.options import AppPath, BrokerAddress, EventStoreUrl
+from headrace.cli.options import WHOLE_MAX, AppPath, BrokerAddress, EventStoreUrl
 
 if TYPE_CHECKING:  # a database is loaded by the functions that need it
     from headrace.letters import CommandLetters
@@ -22,7 +22,7 @@ commands = typer.Typer(
 
 T = TypeVar("T")
 
-Number = Annotated[int, typer.Argument(min=1, help="The letter's number.")]
+Number = Annotated[int, typer.Argument(min=1, max=WHOLE_MAX, help="The letter's number.")]
 AsJson = Annotated[bool, typer.Option("--json", help="A line of JSON per letter.")]
 
 _DEFAULT_STORE = "sqlite:///var/events.db"
@@ -68,7 +68,8 @@ def show(
 @commands.command()
 def retry(
     numbers: Annotated[
-        list[int] | None, typer.Argument(min=1, help="Numbers of letters; none: all of them.")
+        list[int] | None,
+        typer.Argument(min=1, max=WHOLE_MAX, help="Numbers of letters; none: all of them."),
     ] = None,
     *,
     app_path: AppPath,

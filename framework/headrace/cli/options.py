@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 __all__ = [
+    "WHOLE_MAX",
     "AppPath",
     "BrokerAddress",
     "EventStoreUrl",
@@ -16,11 +17,34 @@ __all__ = [
     "spark_settings",
 ]
 
+# What a column of a database holds.
+WHOLE_MAX = (1 << 63) - 1
+
+
+def _address(text: str) -> str:
+    from headrace_mq._net.link import parse_address  # the help text must not wait for the queue
+
+    try:
+        parse_address(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    return text
+
+
+def _log_format(text: str) -> str:
+    if text not in {"console", "json"}:
+        raise typer.BadParameter(f"use 'console' or 'json', not {text!r}")
+    return text
+
+
 AppPath = Annotated[
     str, typer.Option("--app", envvar="HEADRACE_APP", help="Application as MODULE:ATTRIBUTE.")
 ]
 BrokerAddress = Annotated[
-    str, typer.Option("--broker", envvar="HEADRACE_BROKER", help="HOST:PORT of the broker.")
+    str,
+    typer.Option(
+        "--broker", envvar="HEADRACE_BROKER", callback=_address, help="HOST:PORT of the broker."
+    ),
 ]
 EventStoreUrl = Annotated[
     str,
@@ -39,7 +63,13 @@ ReadModelsUrl = Annotated[
     ),
 ]
 LogFormat = Annotated[
-    str, typer.Option("--log-format", envvar="HEADRACE_LOG_FORMAT", help="'console' or 'json'.")
+    str,
+    typer.Option(
+        "--log-format",
+        envvar="HEADRACE_LOG_FORMAT",
+        callback=_log_format,
+        help="'console' or 'json'.",
+    ),
 ]
 SparkMaster = Annotated[
     str,

@@ -188,8 +188,10 @@ def prune_ended(
 def _look(read_models: str, work: "Callable[[Processes], Awaitable[T]]") -> T:
     from headrace._projecting.processes import Processes
     from headrace._projecting.read_models import ReadModels
+    from headrace.stores.schema import check
 
     async def run() -> T:
+        await check(read_models)  # looking must not create a database
         models = ReadModels(read_models)
         try:
             return await work(Processes(models))

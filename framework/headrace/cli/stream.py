@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headrace.cli.options import AppPath, EventStoreUrl
+from headrace.cli.options import WHOLE_MAX, AppPath, EventStoreUrl
 
 if TYPE_CHECKING:  # loaded by the functions: the help text must not wait for databases
     from headrace._domain.stream import EventStream
@@ -33,7 +33,9 @@ def show(
     *,
     app_path: AppPath,
     event_store: EventStoreUrl = _DEFAULT_STORE,
-    after: Annotated[int, typer.Option(help="Leave out the versions up to this one.")] = 0,
+    after: Annotated[
+        int, typer.Option(min=0, max=WHOLE_MAX, help="Leave out the versions up to this one.")
+    ] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Show the events of one aggregate, each as this application reads it.
@@ -63,7 +65,11 @@ def list_streams(
     event_store: EventStoreUrl = _DEFAULT_STORE,
     after: Annotated[
         int | None,
-        typer.Option(help="Begin behind this position; the newest are shown without it."),
+        typer.Option(
+            min=0,
+            max=WHOLE_MAX,
+            help="Begin behind this position; the newest are shown without it.",
+        ),
     ] = None,
     limit: Annotated[int, typer.Option(min=1, help="How many positions at most.")] = 20,
     as_json: AsJson = False,

@@ -92,7 +92,7 @@ async def upgrade(url: str, revision: str = "head", *, tree: Tree = _EVENTS) -> 
 
     Raises:
         DefinitionError: the URL is not one of SQLite or PostgreSQL, or is in memory; for the
-            archive, not one of PostgreSQL.
+            archive, not one of PostgreSQL. Or there is no such revision.
         sqlalchemy.exc.SQLAlchemyError, OSError: the database failed.
     """
     await _migrate(url, "upgrade", revision, tree)
@@ -102,7 +102,8 @@ async def downgrade(url: str, revision: str, *, tree: Tree = _EVENTS) -> None:
     """Takes a database's schema back to a revision; `base` removes all tables with their data.
 
     Raises:
-        DefinitionError: the URL is not one of SQLite or PostgreSQL, or is in memory.
+        DefinitionError: the URL is not one of SQLite or PostgreSQL, or is in memory, or there is
+            no such revision.
         sqlalchemy.exc.SQLAlchemyError, OSError: the database failed.
     """
     await _migrate(url, "downgrade", revision, tree)
@@ -122,7 +123,10 @@ async def check(url: str, *, tree: Tree = _EVENTS) -> None:
         if _has_file(engine):
             await _check(engine, tree)
         else:
-            raise SchemaOutOfDate(_out_of_date(engine, tree))
+            raise SchemaOutOfDate(
+                f"there is no database {_shown(engine)}; correct the URL, or make it:"
+                f" {tree.command} --url {_shown(engine)}"
+            )
     finally:
         await engine.dispose()
 
@@ -219,6 +223,7 @@ async def _migrate(url: str, direction: str, revision: str, tree: Tree) -> None:
 
 async def _migrate_alone(url: str, direction: str, revision: str, tree: Tree) -> None:
     from alembic import command
+    from alembic.util import CommandError
 
     def run(connection: Connection) -> None:
         config = _config(tree)
@@ -235,6 +240,11 @@ async def _migrate_alone(url: str, direction: str, revision: str, tree: Tree) ->
             if engine.dialect.name == "postgresql":
                 await connection.execute(select(func.pg_advisory_xact_lock(_MIGRATING)))
             await connection.run_sync(run)
+    except CommandError as error:
+        raise DefinitionError(
+            f"the schema cannot be taken to {revision!r} ({error}); a revision is the number that"
+            " a file of the migrations begins with, head or base"
+        ) from error
     finally:
         await engine.dispose()
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from sqlalchemy import make_url
 from typer.testing import CliRunner, Result
 
 from headrace.cli import _command_line
@@ -111,6 +112,47 @@ def test_an_application_is_traced_when_it_is_asked_for(
 
 def test_a_broker_that_is_not_there_is_one_sentence() -> None:
     assert_mistake(headrace("topic", "list", "--broker", "127.0.0.1:1"), "127.0.0.1:1")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["projection", "list", "--app", "samples.bank:app", "--read-models"],
+        ["process", "list", "--read-models"],
+        ["db", "check", "--url"],
+    ],
+)
+def test_looking_at_a_database_that_is_not_there_does_not_make_it(
+    tmp_path: Path, arguments: list[str]
+) -> None:
+    file = tmp_path / "e.db"
+    assert_mistake(headrace(*arguments, f"sqlite:///{file}"), "there is no database sqlite:///")
+    assert not file.exists()
+
+
+def test_a_revision_that_does_not_exist_is_one_sentence(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'e.db'}"
+    done = headrace("db", "upgrade", "--url", url, "--revision", "none-such")
+    assert_mistake(done, "cannot be taken to 'none-such'")
+
+
+def test_a_database_that_does_not_answer_is_one_sentence() -> None:
+    done = headrace("db", "check", "--url", "postgresql://me@127.0.0.1:1/orders")
+    assert_mistake(done, "the database does not answer")
+
+
+@pytest.mark.parametrize("file", ["text.db", "folder.db"])
+def test_a_file_that_is_no_database_is_one_sentence(tmp_path: Path, file: str) -> None:
+    (tmp_path / "text.db").write_text("This is a letter, and no database at all.\n" * 99)
+    (tmp_path / "folder.db").mkdir()
+    url = f"sqlite:///{tmp_path / file}"
+    assert_mistake(headrace("db", "upgrade", "--url", url), "the database cannot be used")
+
+
+def test_a_user_whom_the_database_does_not_let_in_is_one_sentence(postgres_database: str) -> None:
+    url = make_url(postgres_database).set(username="nobody-of-that-name")
+    done = headrace("db", "check", "--url", url.render_as_string(hide_password=False))
+    assert_mistake(done, "the database cannot be used")
 
 
 def test_a_wrong_database_url_is_one_sentence() -> None:

@@ -1,0 +1,37 @@
+"""Options that several commands share: what is wrong in them is told before anything is done."""
+
+from typing import Any
+
+import pytest
+import typer
+
+from headrace.cli.options import spark_settings
+
+
+@pytest.mark.parametrize("address", ["localhost", ":1", "queue:x", "queue:65536", "http://queue:1"])
+def test_a_wrong_address_of_a_broker_is_told_with_an_example(run: Any, address: str) -> None:
+    done = run("topic", "list", "--broker", address)
+    assert (done.status, "looks like 127.0.0.1:9876" in done.output) == (2, True)
+
+
+def test_an_unknown_format_of_the_log_is_told_with_those_there_are(run: Any) -> None:
+    done = run("run", "samples.bank:app", "--log-format", "xml")
+    told = " ".join(done.output.replace("│", "").split())
+    assert (done.status, "use 'console' or 'json', not 'xml'" in told) == (2, True)
+
+
+@pytest.mark.parametrize("where", ["8080", "127.0.0.1:x", "127.0.0.1:65536"])
+def test_a_wrong_address_for_http_is_told_with_an_example(run: Any, where: str) -> None:
+    done = run("run", "samples.bank:app", "--http", where)
+    assert (done.status, "as in 127.0.0.1:8080" in done.output) == (2, True)
+
+
+def test_a_number_that_no_column_holds_is_refused(run: Any) -> None:
+    done = run("stream", "show", "ann", "--app", "samples.bank:app", "--after", str(1 << 63))
+    assert (done.status, "--after" in done.output) == (2, True)
+
+
+@pytest.mark.parametrize("pair", ["spark.x", "x=1", "spark.x="])
+def test_a_setting_of_spark_has_a_key_and_a_value(pair: str) -> None:
+    with pytest.raises(typer.BadParameter, match=r"use spark\.KEY=VALUE"):
+        spark_settings([pair])
