@@ -30,6 +30,7 @@ from typing import Any
 import structlog
 
 from benchmarks.machine import facts, fdatasync_per_second, loopback_round_trips_per_second
+from benchmarks.places import made_folder
 from headrace_mq.client.consumer import Consumer
 from headrace_mq.client.producer import Producer
 from headrace_mq.client.scheduling import When, envelope
@@ -210,7 +211,9 @@ async def measure(directory: Path, pending: int, seconds: int) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs from the command line."""
     parser = argparse.ArgumentParser(description=__doc__.strip().partition("\n")[0])
-    parser.add_argument("directory", nargs="?", type=Path, help="where the files go; default: /tmp")
+    parser.add_argument(
+        "directory", nargs="?", type=made_folder, help="where the files go; default: /tmp"
+    )
     parser.add_argument("--pending", type=int, default=1_000_000)
     parser.add_argument("--seconds", type=int, default=10)
     given = parser.parse_args(arguments)

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from benchmarks.machine import limits
 from benchmarks.mq.processes import Child, broker, client, resident_bytes
+from benchmarks.places import made_folder
 from headrace_mq.client.producer import Producer
 
 QUEUES = 4
@@ -118,7 +119,7 @@ async def main() -> None:
     parser.add_argument("--minutes", type=float, default=3)
     parser.add_argument("--load", type=float, default=0.5, help="share of full speed")
     parser.add_argument("--flush", choices=("always", "interval"), default="always")
-    parser.add_argument("--directory", type=Path, help="where the broker writes")
+    parser.add_argument("--directory", type=made_folder, help="where the broker writes")
     asked = parser.parse_args()
     machine = {**limits(asked.directory), "benchmark": "soak", "flush": asked.flush}
     print(json.dumps(machine), flush=True)

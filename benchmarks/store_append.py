@@ -45,6 +45,7 @@ import structlog
 import uvloop
 
 from benchmarks.machine import facts
+from benchmarks.places import made_folder
 from headrace_mq._runtime.files import SystemFiles
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns, encode_batch, read_header
@@ -308,7 +309,7 @@ def compare(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="append rate of the store")
-    parser.add_argument("directory", nargs="?", type=Path)
+    parser.add_argument("directory", nargs="?", type=made_folder)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--synced-only", action="store_true", help="nothing from the page cache")
     asked = parser.parse_args()

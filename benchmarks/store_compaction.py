@@ -20,6 +20,7 @@ from pathlib import Path
 import structlog
 
 from benchmarks.machine import facts
+from benchmarks.places import made_folder
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns, decode_columns, encode_batch, read_header
 from headrace_mq.settings import StoreSettings
@@ -79,7 +80,7 @@ async def measure(directory: Path, records: int, asked: argparse.Namespace) -> d
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="processor time of a compaction")
-    parser.add_argument("directory", nargs="?", type=Path, help="instead of a temporary one")
+    parser.add_argument("directory", nargs="?", type=made_folder, help="instead of a temporary one")
     parser.add_argument("--messages", type=int, default=400_000)
     parser.add_argument("--keys", type=int, default=20_000)
     asked = parser.parse_args()

@@ -29,6 +29,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks.places import made_folder
 from headrace_mq.broker.server import Broker
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns, encode_batch
@@ -236,7 +237,7 @@ def report(folder: Path, messages: int, queues: int, records: int) -> dict[str, 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="cost of stacked-up messages")
-    parser.add_argument("directory", nargs="?", type=Path)
+    parser.add_argument("directory", nargs="?", type=made_folder)
     parser.add_argument("--messages", type=int, default=2_000_000)
     parser.add_argument("--queues", type=int, default=2)
     parser.add_argument("--records", type=int, default=1)

@@ -24,6 +24,7 @@ from pathlib import Path
 import structlog
 
 from benchmarks.machine import facts
+from benchmarks.places import made_folder
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns, encode_batch, read_header
 from headrace_mq.settings import StoreSettings
@@ -118,7 +119,7 @@ async def run(folder: Path, asked: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="sequential read rate of the store")
-    parser.add_argument("directory", nargs="?", type=Path)
+    parser.add_argument("directory", nargs="?", type=made_folder)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--megabytes", type=int, default=256)
     asked = parser.parse_args()

@@ -21,7 +21,6 @@ import json
 import statistics
 import sys
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any
 
 from benchmarks.commands.contender import ONLY_ON, SYSTEMS
@@ -31,6 +30,7 @@ from benchmarks.commands.page import write
 from benchmarks.lines import Lines
 from benchmarks.machine import limits
 from benchmarks.mq.processes import Child, start
+from benchmarks.places import made_folder
 
 PARTS = ("commands", "projections")
 IN_FLIGHT = (1, 8, 64)
@@ -136,7 +136,7 @@ async def main() -> None:
     parser.add_argument("--aggregates", type=int, default=2_000)
     parser.add_argument("--events", type=int, default=20_000, help="folded as they come")
     parser.add_argument("--rebuild-events", type=int, default=200_000)
-    parser.add_argument("--page", type=Path, help="write tables and plots into this folder")
+    parser.add_argument("--page", type=made_folder, help="write tables and plots into this folder")
     asked = parser.parse_args()
     lines = Lines(asked.page and asked.page / "commands.jsonl")
     with embedded_postgres() as server:

@@ -35,6 +35,7 @@ from benchmarks.peers.contender import client, server
 from benchmarks.peers.processes import family, held_bytes
 from benchmarks.peers.ratios import OURS
 from benchmarks.peers.system import QUEUES, Serving
+from benchmarks.places import made_folder
 from headrace_mq.client.consumer import Consumer
 from headrace_mq.settings import ConsumerSettings
 
@@ -247,7 +248,7 @@ if __name__ == "__main__":
     parser.add_argument("--seconds", type=float, default=0.3, help="of sending, in each run")
     parser.add_argument("--alone", action="store_true", help="without the other systems")
     parser.add_argument("--backlog", type=int, default=BACKLOGS[-1], help="the longest one")
-    parser.add_argument("--directory", type=Path, help="where the servers write")
-    parser.add_argument("--page", type=Path, help="write tables and plots into this folder")
+    parser.add_argument("--directory", type=made_folder, help="where the servers write")
+    parser.add_argument("--page", type=made_folder, help="write tables and plots into this folder")
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
     uvloop.run(main(parser.parse_args()))

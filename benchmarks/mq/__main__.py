@@ -33,6 +33,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.machine import facts, fdatasync_per_second, loopback_round_trips_per_second
 from benchmarks.mq.processes import Child, broker, client, cpu_seconds, resident_bytes
+from benchmarks.places import made_folder
 from headrace_mq.client.producer import Producer
 
 QUEUES = 4
@@ -198,7 +199,7 @@ async def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of messages")
     parser.add_argument("--only", default="", help="cases with this word in their name")
-    parser.add_argument("--directory", type=Path, help="where the broker writes")
+    parser.add_argument("--directory", type=made_folder, help="where the broker writes")
     asked = parser.parse_args()
     machine = {
         "benchmark": "machine",

@@ -35,6 +35,7 @@ from benchmarks.peers.contender import Contender, client, contender, server
 from benchmarks.peers.page import write
 from benchmarks.peers.processes import family, held_bytes
 from benchmarks.peers.system import QUEUES, system
+from benchmarks.places import made_folder
 
 # Slow systems hold as many messages as they take in so long, and the page tells how many.
 FILLING_S_MAX = 60
@@ -149,8 +150,8 @@ async def main() -> None:
     parser.add_argument("--bodies", type=int, nargs="+", help="bytes of a message; 100 and 1024")
     parser.add_argument("--queues", type=int, default=QUEUES)
     parser.add_argument("--backlog", type=int, default=1_000_000, help="messages held")
-    parser.add_argument("--directory", type=Path, help="where the servers write")
-    parser.add_argument("--page", type=Path, help="write a table and plots into this folder")
+    parser.add_argument("--directory", type=made_folder, help="where the servers write")
+    parser.add_argument("--page", type=made_folder, help="write a table and plots into this folder")
     asked = parser.parse_args()
     for one in asked.systems or ():
         system(one.partition(":")[0])

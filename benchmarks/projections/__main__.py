@@ -35,6 +35,7 @@ import uvloop
 
 from benchmarks.machine import facts, fdatasync_per_second, loopback_round_trips_per_second
 from benchmarks.mq.processes import broker
+from benchmarks.places import made_folder
 from benchmarks.projections.account import bodies
 from benchmarks.projections.postgres import cpu_seconds, new_database, server
 from headrace.stores.schema import upgrade
@@ -231,7 +232,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--only", default="", help="cases of this database or task")
     parser.add_argument("--postgres", help="URL of a server; one of the run's own without it")
-    parser.add_argument("--directory", type=Path, help="where broker and SQLite write")
+    parser.add_argument("--directory", type=made_folder, help="where broker and SQLite write")
     asked = parser.parse_args()
     with server(asked.postgres) as (where, pid):
         uvloop.run(run(where, pid, asked))

@@ -27,6 +27,7 @@ import uvloop
 from benchmarks.lines import Line, Lines
 from benchmarks.machine import limits
 from benchmarks.mq.processes import broker
+from benchmarks.places import made_folder
 from benchmarks.rebuilds.contender import WAYS
 from benchmarks.rebuilds.page import write
 from benchmarks.spark.__main__ import fill
@@ -101,8 +102,12 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=200_000)
     parser.add_argument("--accounts", type=int, default=10_000)
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--directory", type=Path, help="where the broker and databases write")
-    parser.add_argument("--page", type=Path, help="write a table and a plot into this folder")
+    parser.add_argument(
+        "--directory", type=made_folder, help="where the broker and databases write"
+    )
+    parser.add_argument(
+        "--page", type=made_folder, help="write a table and a plot into this folder"
+    )
     asked = parser.parse_args()
     lines = Lines(asked.page and asked.page / "rebuilds.jsonl")
     lines.say(limits())

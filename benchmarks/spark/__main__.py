@@ -31,6 +31,7 @@ import uvloop
 
 from benchmarks.machine import facts
 from benchmarks.mq.processes import broker
+from benchmarks.places import made_folder
 from benchmarks.spark.application import TOPIC, bodies
 from benchmarks.spark.summary import summarize
 from headrace_mq.client.producer import Producer
@@ -119,7 +120,9 @@ def main() -> None:
     parser.add_argument("--accounts", type=int, default=10_000)
     parser.add_argument("--cores", type=numbers, default=[1, 2])
     parser.add_argument("--turns", type=int, default=2)
-    parser.add_argument("--directory", type=Path, help="where the broker and databases write")
+    parser.add_argument(
+        "--directory", type=made_folder, help="where the broker and databases write"
+    )
     asked = parser.parse_args()
     tell(case="machine", load=os.getloadavg()[0], **facts())
     for events in asked.events:
