@@ -41,8 +41,8 @@ __all__ = ["BrokerState", "check_room"]
 
 # What a FETCH answer may need besides its batches: the states of about 100 queues.
 _STATES_BYTES_MAX = 16 << 10
-# Conditions kept compiled, and what they said of up to 1,024 values: one for each group that
-# filters, more than a broker has, and 50 MB at the worst.
+# Conditions kept compiled, and what they said of up to 1,024 values and as many encoded headers: one
+# for each group that filters, more than a broker has, and 120 MB at the worst.
 _SIEVES_MAX = 256
 _TURN_STEP = 0x9E37_79B9_7F4A_7C15  # 2^64 / golden ratio
 _TURN_BITS = 64

@@ -5,8 +5,7 @@ Sits between: consumers and brokers, and the parser. Pure.
 """
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from itertools import compress, repeat
-from typing import Any
+from typing import Any, TypeVar
 
 from headrace_mq.filters.conditions import Messages
 from headrace_mq.filters.grammar import names, parse
@@ -19,7 +18,11 @@ __all__ = ["Filter", "InvalidFilter", "filters_of"]
 _KNOWN_MAX = 1_024
 _KNOWN_CHARACTERS_MAX = 64
 
+# To search a column for so many texts is quicker than to compute a hash of each of its entries.
+_SEARCHED_MAX = 3
+
 Column = Sequence[str | None]
+T = TypeVar("T")
 
 
 class Filter:
@@ -43,7 +46,8 @@ class Filter:
     """
 
     __slots__ = (
-        "_ask", "_known", "asks_for_keys", "asks_for_tags", "headers", "tags", "text", "words",
+        "_ask", "_refused", "_selected", "asks_for_keys", "asks_for_tags", "headers", "tags", "text",
+        "words",
     )  # fmt: skip
 
     def __init__(self, text: str) -> None:
@@ -53,7 +57,8 @@ class Filter:
         self.asks_for_keys = "_key" in own
         self.asks_for_tags = "_tag" in own
         # What was asked before: the same few values come again in every batch.
-        self._known: dict[Hashable, bool] = {}
+        self._refused: set[Hashable] = set()
+        self._selected: set[Hashable] = set()
 
     def selects(self, headers: Mapping[str, str], key: str = "", tag: str = "") -> bool:
         """Whether one message is selected: unknown is not."""
@@ -74,8 +79,21 @@ class Filter:
         self, count: int, headers: Sequence[Column], keys: Sequence[str], tags: Sequence[str]
     ) -> list[int]:
         """The same, with one column for each name in `headers`, None where a message lacks it."""
-        if self.tags is not None and self.tags.isdisjoint(tags):
-            return []
+        if self.tags is None or not tags:
+            return self._places_among(count, headers, keys, tags)
+        # Only those with one of its tags are asked about.
+        places = _places_of(self.tags, tags)
+        chosen = self._places_among(
+            len(places),
+            [_entries(column, places) for column in headers],
+            _entries(keys, places),
+            _entries(tags, places),
+        )
+        return [places[place] for place in chosen]
+
+    def _places_among(
+        self, count: int, headers: Sequence[Column], keys: Sequence[str], tags: Sequence[str]
+    ) -> list[int]:
         columns: list[Column] = [column or [None] * count for column in headers]
         if self.asks_for_keys:
             columns.append(keys or [""] * count)
@@ -86,16 +104,18 @@ class Filter:
             rows = columns[0]
         else:
             rows = list(zip(*columns, strict=True)) if columns else [()] * count
-        # One byte for each message: 1 is selected, 0 is not, and 2 was never asked about.
-        said = bytes(map(self._known.get, rows, repeat(2)))
-        if 2 in said:
-            answers = self._answers({row for row, one in zip(rows, said, strict=True) if one == 2})
-            said = bytes(
-                answers[row] if one == 2 else one for row, one in zip(rows, said, strict=True)
-            )
-        return list(compress(range(count), said)) if 1 in said else []
+        refused = self._refused
+        # Most columns of a rare selection end here.
+        if refused.issuperset(rows):
+            return []
+        places = [place for place, row in enumerate(rows) if row not in refused]
+        unknown = {rows[place] for place in places} - self._selected
+        if unknown:
+            refused = unknown - self._selected_of(unknown)
+            places = [place for place in places if rows[place] not in refused]
+        return places
 
-    def _answers(self, rows: Collection[Hashable]) -> dict[Hashable, bool]:
+    def _selected_of(self, rows: Collection[Hashable]) -> set[Hashable]:
         """Asks the condition about rows that it does not know, and keeps what it says."""
         ordered = list(rows)
         single = len(self.headers) + self.asks_for_keys + self.asks_for_tags == 1
@@ -104,20 +124,36 @@ class Filter:
         keys = columns.pop() if self.asks_for_keys else ()
         headers = dict(zip(self.headers, columns, strict=True))
         said = self._ask(Messages(len(ordered), headers, keys, tags))
-        answers = {row: one is True for row, one in zip(ordered, said, strict=True)}
-        if len(answers) <= _KNOWN_MAX:
-            if len(self._known) + len(answers) > _KNOWN_MAX:
-                self._known.clear()
-            self._known.update(
-                (row, one)
-                for row, one in answers.items()
-                if _characters(row) <= _KNOWN_CHARACTERS_MAX
-            )
-        return answers
+        selected = {row for row, one in zip(ordered, said, strict=True) if one is True}
+        if len(ordered) <= _KNOWN_MAX:
+            if len(self._refused) + len(self._selected) + len(ordered) > _KNOWN_MAX:
+                self._refused.clear()
+                self._selected.clear()
+            for row in ordered:
+                if _characters(row) <= _KNOWN_CHARACTERS_MAX:
+                    (self._selected if row in selected else self._refused).add(row)
+        return selected
+
+
+def _entries(column: Sequence[T], places: Sequence[int]) -> list[T]:
+    return [column[place] for place in places] if column else []
 
 
 def _characters(row: Hashable) -> int:
     return sum(len(one or "") for one in (row if isinstance(row, tuple) else (row,)))
+
+
+def _places_of(texts: Collection[str], column: Sequence[str]) -> list[int]:
+    """Where a column has one of these texts."""
+    if len(texts) > _SEARCHED_MAX:
+        return [place for place, one in enumerate(column) if one in texts]
+    places = []
+    for text in texts:
+        at = -1
+        for _ in range(column.count(text)):
+            at = column.index(text, at + 1)
+            places.append(at)
+    return sorted(places)
 
 
 def filters_of(topics: Collection[str] | Mapping[str, str]) -> dict[str, Filter]:

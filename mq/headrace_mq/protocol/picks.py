@@ -29,7 +29,7 @@ class Picks(NamedTuple):
     offsets: list[int]
     keys: list[str]
     tags: list[str]
-    headers: list[dict[str, str]]
+    headers: list[dict[str, str]] | list[msgspec.Raw]
     bodies: list[bytes]
     born_ms: list[int]
     stored_ms: list[int]

@@ -11,19 +11,22 @@ Sits between: `sieve`, which knows the places, and the payload of a batch. Pure.
 
 import struct
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from headrace_mq.errors import DataCorrupt
 
-__all__ = ["Payload", "Taken", "decode_payload", "taken"]
+__all__ = ["Payload", "Taken", "array_head", "decode_payload", "taken"]
 
 # From so many places on all entries are decoded.
 _SINGLE_MAX = 3
 _NESTED = struct.Struct(">BIBI")
 _ARRAY_32 = 0xDD
-_NIL, _EMPTY, _ARRAY_OF_FOUR = b"\xc0", b"\x90", b"\x94"
+_NIL, _EMPTY, _ARRAY_OF_THREE = b"\xc0", b"\x90", b"\x93"
+_NO_HEADERS = msgspec.Raw(b"\x80")
+
+T = TypeVar("T")
 
 
 class Payload(NamedTuple):
@@ -37,11 +40,11 @@ class Payload(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """The fields of some messages, one list each."""
+    """The fields of some messages, one list each; their headers as they are encoded."""
 
     keys: list[str]
     tags: list[str]
-    headers: list[dict[str, str]]
+    headers: list[msgspec.Raw]
     bodies: list[bytes]
 
 
@@ -52,7 +55,7 @@ class _Text(msgspec.Struct, array_like=True, gc=False):
 
 class _Headers(msgspec.Struct, array_like=True, gc=False):
     before: msgspec.Raw
-    entry: dict[str, str]
+    entry: msgspec.Raw
 
 
 class _Body(msgspec.Struct, array_like=True, gc=False):
@@ -61,60 +64,93 @@ class _Body(msgspec.Struct, array_like=True, gc=False):
 
 
 decode_payload = msgspec.msgpack.Decoder(Payload).decode
-_decode_one = msgspec.msgpack.Decoder(
-    tuple[_Text | None, _Text | None, _Headers | None, _Body]
-).decode
-_decode_all = msgspec.msgpack.Decoder(
-    tuple[list[str], list[str], list[dict[str, str]], list[bytes]]
-).decode
+_decode_one = msgspec.msgpack.Decoder(tuple[_Text | None, _Text | None, _Body]).decode
+_decode_one_headers = msgspec.msgpack.Decoder(_Headers).decode
+_check_headers = msgspec.msgpack.Decoder(dict[str, str]).decode
+_decode_texts = msgspec.msgpack.Decoder(list[str]).decode
+_decode_headers = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+_decode_bodies = msgspec.msgpack.Decoder(list[bytes]).decode
 
 
-def taken(payload: Payload, places: Sequence[int], count: int) -> Taken:
+def taken(
+    payload: Payload, places: Sequence[int], count: int, headers: list[msgspec.Raw] | None = None
+) -> Taken:
     """The fields of the messages at these places of a batch of `count`.
+
+    Args:
+        payload: its columns.
+        places: which messages, in their order.
+        count: how many there are.
+        headers: of these messages, if they are known.
 
     Raises:
         DataCorrupt: a column has another number of entries.
         msgspec.DecodeError: one does not decode.
     """
-    found = Taken([], [], [], [])
-    if len(places) >= _SINGLE_MAX:
-        return _all(payload, places, count)
-    head = _head(count)
-    size = len(head)
+    keys, tags, bodies = bytes(payload.keys), bytes(payload.tags), bytes(payload.bodies)
+    if headers is None:
+        headers = _headers(bytes(payload.headers), places, count)
+    head = array_head(count)
+    if len(places) >= _SINGLE_MAX or not (
+        (keys == _EMPTY or keys.startswith(head))
+        and (tags == _EMPTY or tags.startswith(head))
+        and bodies.startswith(head)
+    ):
+        return Taken(
+            _at(places, count, _decode_texts(keys), ""),
+            _at(places, count, _decode_texts(tags), ""),
+            headers,
+            _at(places, count, _decode_bodies(bodies)),
+        )
+    found = Taken([], [], headers, [])
     for place in places:
-        nested = _NESTED.pack(_ARRAY_32, 1 + count - place, _ARRAY_32, place)
-        parts: list[bytes | memoryview] = [_ARRAY_OF_FOUR]
-        for column in payload[:4]:
-            view = memoryview(column)
-            if view[:size] == head:
-                parts += nested, view[size:]
-            elif view == _EMPTY:
-                parts.append(_NIL)
-            else:
-                return _all(payload, places, count)
-        key, tag, headers, body = _decode_one(b"".join(parts))
+        nested = _nested(place, count)
+        key, tag, body = _decode_one(
+            b"".join(
+                (
+                    _ARRAY_OF_THREE,
+                    _NIL if keys == _EMPTY else keys.replace(head, nested, 1),
+                    _NIL if tags == _EMPTY else tags.replace(head, nested, 1),
+                    bodies.replace(head, nested, 1),
+                )
+            )
+        )
         found.keys.append(key.entry if key else "")
         found.tags.append(tag.entry if tag else "")
-        found.headers.append(headers.entry if headers else {})
         found.bodies.append(body.entry)
     return found
 
 
-def _head(count: int) -> bytes:
+def array_head(count: int) -> bytes:
     """How an array of so many entries begins; producers may write a longer form."""
     if count < 1 << 4:
         return bytes([0x90 | count])
     return b"\xdc" + count.to_bytes(2) if count < 1 << 16 else b"\xdd" + count.to_bytes(4)
 
 
-def _all(payload: Payload, places: Sequence[int], count: int) -> Taken:
-    defaults: Sequence[Any] = ("", "", {}, b"")
-    columns: Sequence[list[Any]] = _decode_all(b"".join((_ARRAY_OF_FOUR, *payload[:4])))
-    if len(columns[3]) != count or any(len(column) not in {0, count} for column in columns):
+def _nested(place: int, count: int) -> bytes:
+    """The head of an array of `count` in which those before `place` are one entry."""
+    return _NESTED.pack(_ARRAY_32, 1 + count - place, _ARRAY_32, place)
+
+
+def _headers(column: bytes, places: Sequence[int], count: int) -> list[msgspec.Raw]:
+    head = array_head(count)
+    if len(places) >= _SINGLE_MAX or not column.startswith(head):
+        found = _at(places, count, _decode_headers(column), _NO_HEADERS)
+    else:
+        found = [
+            _decode_one_headers(column.replace(head, _nested(place, count), 1)).entry
+            for place in places
+        ]
+    for one in found:
+        _check_headers(one)
+    return found
+
+
+def _at(places: Sequence[int], count: int, column: list[T], missing: T | None = None) -> list[T]:
+    """The entries at these places, or so many times what is missing of an empty column."""
+    if not column and missing is not None:
+        return [missing] * len(places)
+    if len(column) != count:
         raise DataCorrupt("the columns of a record batch differ in length")
-    return Taken(
-        *(
-            [column[place] for place in places] if column else [default] * len(places)
-            for column, default in zip(columns, defaults, strict=True)
-        )
-    )
+    return [column[place] for place in places]

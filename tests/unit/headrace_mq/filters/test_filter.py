@@ -137,8 +137,19 @@ def test_what_is_kept_of_a_condition_is_bounded() -> None:
         assert len(wanted.places_in(500, [texts], [], [])) == 50
     assert len(wanted.places_in(3_000, [[str(n) for n in range(3_000)]], [], [])) == 300
     assert wanted.places_in(1, [["x" * 1_000 + "7"]], [], []) == [0]
-    assert 0 < len(wanted._known) <= 1_024
-    assert max(map(len, wanted._known)) <= 64  # type: ignore[arg-type]  # all of them are texts
+    known = wanted._refused | wanted._selected
+    assert 0 < len(known) == len(wanted._refused) + len(wanted._selected) <= 1_024
+    assert max(map(len, known)) <= 64  # type: ignore[arg-type]  # all of them are texts
+
+
+@pytest.mark.parametrize("others", ["'b'", "'b', 'c'", "'b', 'c', 'd', 'e'"])
+def test_tags_are_found_whether_a_condition_names_few_or_many(others: str) -> None:
+    wanted = Filter(f"_tag IN ('a', {others}) AND n = 1")
+    headers = [{"n": str(place % 2)} for place in range(6)]
+    for _ in range(2):
+        assert wanted.places(6, headers, [], ["a", "a", "b", "b", "x", "x"]) == [1, 3]
+        assert wanted.places(6, [], [], ["a"] * 6) == []
+    assert Filter("_tag = 'a' AND _key = 'k'").places(3, [], ["k", "k", "l"], list("xaa")) == [1]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from headrace_mq.errors import DataCorrupt
 from headrace_mq.protocol.places import Payload, Taken, decode_payload, taken
 
+NO_HEADERS = msgspec.Raw(b"\x80")
 COUNTS = st.sampled_from([1, 2, 15, 16, 17, 300])
 
 
@@ -32,12 +33,19 @@ def test_the_entries_at_the_places_come_and_defaults_for_what_is_empty(
     bodies = [b"%d" % n * (n % 40) for n in range(count)]
     found = taken(payload([*columns, bodies, []]), sorted(places), count)
     defaults: list[Any] = ["", "", {}]
+    keys, tags, headers = (
+        [column[place] if column else missing for place in sorted(places)]
+        for column, missing in zip(columns, defaults, strict=True)
+    )
     assert found == Taken(
-        *(
-            [column[place] if column else missing for place in sorted(places)]
-            for column, missing in zip(columns, defaults, strict=True)
-        ),
+        keys,
+        tags,
+        [msgspec.Raw(msgspec.msgpack.encode(one)) for one in headers],
         [bodies[place] for place in sorted(places)],
+    )
+    known = [NO_HEADERS] * len(places)
+    assert taken(payload([*columns, bodies, []]), sorted(places), count, known) == found._replace(
+        headers=known
     )
 
 
@@ -45,7 +53,7 @@ def test_arrays_in_a_longer_form_than_they_need_are_read_too() -> None:
     column = b"\xdd\x00\x00\x00\x02\xa1a\xa1b"
     rest = b"\xdc\x00\x00" + b"\x90" + b"\xdc\x00\x02\xc4\x01A\xc4\x01B" + b"\x90"
     found = taken(decode_payload(b"\x95" + column + rest), [1], 2)
-    assert found == Taken(["b"], [""], [{}], [b"B"])
+    assert found == Taken(["b"], [""], [NO_HEADERS], [b"B"])
 
 
 @pytest.mark.parametrize("places", [[0], [0, 1, 2]])
@@ -62,6 +70,15 @@ def test_columns_of_different_lengths_are_corrupt(columns: list[Any], places: li
 
 
 @pytest.mark.parametrize("places", [[0], [0, 1, 2]])
-def test_an_entry_of_another_kind_does_not_decode(places: list[int]) -> None:
+@pytest.mark.parametrize(
+    "columns",
+    [
+        [[1, 2, 3], [], [], [b""] * 3, []],
+        [[], [None] * 3, [], [b""] * 3, []],
+        [[], [], [{"a": 1}] * 3, [b""] * 3, []],
+        [[], [], [], ["", "", ""], []],
+    ],
+)
+def test_an_entry_of_another_kind_does_not_decode(columns: list[Any], places: list[int]) -> None:
     with pytest.raises(msgspec.DecodeError):
-        taken(payload([[1, 2, 3], [], [], [b""] * 3, []]), places, 3)
+        taken(payload(columns), places, 3)
