@@ -85,17 +85,15 @@ class EventStream:
         return [
             (
                 event,
-                EventContext.trusted(
-                    {
-                        "aggregate_type": self.aggregate_type,
-                        "aggregate_id": self.aggregate_id,
-                        "version": self.version,
-                        "sequence": sequence,
-                        "command_id": self.command_id,
-                        "correlation_id": self.correlation_id,
-                        "recorded_at": self.recorded_at,
-                        "items": dict(self.items),
-                    }
+                EventContext(
+                    aggregate_type=self.aggregate_type,
+                    aggregate_id=self.aggregate_id,
+                    version=self.version,
+                    sequence=sequence,
+                    command_id=self.command_id,
+                    correlation_id=self.correlation_id,
+                    recorded_at=self.recorded_at,
+                    items=dict(self.items),
                 ),
             )
             for sequence, event in enumerate(self.events, start=1)

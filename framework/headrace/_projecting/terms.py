@@ -330,18 +330,19 @@ def _in_struct(path: str) -> Read:
 
 
 def _in_models_context(name: str) -> Read:
-    return lambda _event, context: context.__dict__[name]
+    read = attrgetter(name)
+    return lambda _event, context: read(context)
 
 
 def _in_stored_context(name: str) -> Read:
     read = attrgetter(name)
     if _CONTEXT_KINDS[name] is not ColumnKind.TIMESTAMP:
         return lambda _event, context: read(context)
-    # A model's context has it in UTC.
+    # An `EventContext` has it in UTC.
     return lambda _event, context: read(context).astimezone(UTC)
 
 
-# Events and contexts as everybody sees them; or as msgspec decodes them, which has no `__dict__`.
+# Events and contexts as everybody sees them; or as they are stored.
 IN_MODELS: Final = Access(event=_in_model, context=_in_models_context)
 IN_STRUCTS: Final = Access(event=_in_struct, context=_in_stored_context)
 

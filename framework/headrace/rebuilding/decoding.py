@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 from pydantic import ValidationError
 
-from headrace._domain.message import CONTEXT_NAMES, DomainEvent, EventContext
+from headrace._domain.message import DomainEvent, EventContext
 from headrace._domain.stream import EventStream
 from headrace._domain.unchecked import make_unchecked, plain_fields
 from headrace._projecting.folding import EVENT_TYPE, Fact
@@ -159,17 +159,17 @@ class Decoder:
                 event = event_type.__pydantic_validator__.validate_python(kind.data)
             else:
                 event = make_unchecked(event_type, _values_of(kind.data), names)
-            context = {
-                "aggregate_type": wire.aggregate_type,
-                "aggregate_id": wire.aggregate_id,
-                "version": wire.version,
-                "sequence": sequence,
-                "command_id": wire.command_id,
-                "correlation_id": wire.correlation_id,
-                "recorded_at": recorded_at,
-                "items": wire.items if sequence == 1 else wire.items.copy(),
-            }
-            facts.append((event, make_unchecked(EventContext, context, CONTEXT_NAMES)))
+            context = EventContext(
+                aggregate_type=wire.aggregate_type,
+                aggregate_id=wire.aggregate_id,
+                version=wire.version,
+                sequence=sequence,
+                command_id=wire.command_id,
+                correlation_id=wire.correlation_id,
+                recorded_at=recorded_at,
+                items=wire.items if sequence == 1 else wire.items.copy(),
+            )
+            facts.append((event, context))
         return facts
 
     def _stored_facts(self, wire: Any) -> Sequence[Any]:

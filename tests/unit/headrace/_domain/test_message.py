@@ -1,5 +1,6 @@
 """Commands, events and their names."""
 
+import pickle
 from datetime import UTC, datetime
 from uuid import UUID
 
@@ -106,14 +107,22 @@ def test_a_command_names_its_aggregate_by_an_id_of_any_type():
     assert Move.model_validate(Move(place=place).model_dump(mode="json")).place == place
 
 
+CONTEXT = EventContext(
+    aggregate_type="Account",
+    aggregate_id="a-1",
+    version=3,
+    sequence=2,
+    command_id="c",
+    correlation_id="c",
+    recorded_at=datetime(2026, 1, 31, tzinfo=UTC),
+)
+
+
 def test_an_event_id_is_the_same_for_every_delivery():
-    context = EventContext(
-        aggregate_type="Account",
-        aggregate_id="a-1",
-        version=3,
-        sequence=2,
-        command_id="c",
-        correlation_id="c",
-        recorded_at=datetime(2026, 1, 31, tzinfo=UTC),
-    )
-    assert context.event_id == "a-1/3/2"
+    assert CONTEXT.event_id == "a-1/3/2"
+
+
+def test_what_is_known_about_an_event_does_not_change_and_travels():
+    with pytest.raises(AttributeError):
+        CONTEXT.version = 4
+    assert pickle.loads(pickle.dumps(CONTEXT)) == CONTEXT
