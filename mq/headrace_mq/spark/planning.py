@@ -13,7 +13,7 @@ from headrace_mq.message import QueueRef
 from headrace_mq.protocol.bodies import QueueRange
 from headrace_mq.spark.offsets import Bound, QueueSlice, deleted_before, plan_slices
 from headrace_mq.spark.options import Moment, SourceOptions
-from headrace_mq.spark.times import fetch_offsets_at
+from headrace_mq.spark.reader import fetch_offsets_at
 
 __all__ = ["SlicePartition", "slices_of", "starts_of"]
 

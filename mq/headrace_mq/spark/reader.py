@@ -37,6 +37,7 @@ __all__ = [
     "TopicReader",
     "ask",
     "connect",
+    "fetch_offsets_at",
     "fetch_ranges",
     "rarely_collecting",
     "read_columns",
@@ -82,6 +83,10 @@ class TopicReader(Protocol):
 
     def ranges(self, topics: Sequence[str]) -> list[QueueRange]:
         """The ranges of all queues of the topics."""
+        ...
+
+    def offsets_at(self, topics: Sequence[str], time_ms: int) -> dict[QueueRef, int]:
+        """The first offset of every queue of the topics that was stored at a time or later."""
         ...
 
     def read(
@@ -171,6 +176,43 @@ def fetch_ranges(
         connect=connect,
     )
     return sorted(ranges, key=lambda queue: (queue.topic, queue.queue_id))
+
+
+def fetch_offsets_at(
+    address: str,
+    held: Sequence[QueueRange],
+    moment_ms: int,
+    *,
+    settings: ReadSettings | None = None,
+    connect: Connect = connect,
+) -> dict[QueueRef, int]:
+    """Asks the broker for the first offset of each queue that was stored at a moment or later.
+
+    Args:
+        address: the broker's `host:port`.
+        held: the queues' ranges; a queue that ends before the moment gets its end, whatever came
+            since.
+        moment_ms: milliseconds since 1970 UTC, by the broker's clock when it stored a record.
+        settings: bounds of the connection.
+        connect: opens it.
+
+    Raises:
+        TopicNotFound: one of the topics was deleted meanwhile.
+        ConnectionLost: the broker cannot be reached from this machine.
+    """
+    topics = sorted({one.topic for one in held})
+    found = ask(
+        address,
+        lambda reader: reader.offsets_at(topics, moment_ms),
+        patient=True,
+        settings=settings,
+        connect=connect,
+    )
+    queues = {QueueRef(one.topic, one.queue_id): one for one in held}
+    return {
+        queue: max(one.first, min(found.get(queue, one.end), one.end))
+        for queue, one in queues.items()
+    }
 
 
 def read_columns(

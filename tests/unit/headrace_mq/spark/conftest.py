@@ -78,6 +78,17 @@ class FakeReader:
             if queue.topic in topics
         ]
 
+    def offsets_at(self, topics: Sequence[str], time_ms: int) -> dict[QueueRef, int]:
+        if self._lasts == 0:
+            raise ConnectionLost("the connection ended")
+        found = {}
+        for queue, end in self._broker.end.items():
+            headers = map(read_header, self._broker.batches[queue])
+            later = (each.base_offset for each in headers if each.appended_at_ms >= time_ms)
+            if queue.topic in topics:
+                found[queue] = max(self._broker.first[queue], next(later, end))
+        return found
+
     def read(
         self, queue: QueueRef, start: int, end: int, *, bytes_max: int = 1 << 20
     ) -> Iterator[tuple[BatchHeader, Columns, int, int]]:

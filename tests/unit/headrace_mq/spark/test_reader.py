@@ -16,6 +16,7 @@ from headrace_mq.spark.reader import (
     Choice,
     ReadSettings,
     ask,
+    fetch_offsets_at,
     fetch_ranges,
     rarely_collecting,
     read_columns,
@@ -229,6 +230,28 @@ def test_ranges_come_sorted(broker: Any) -> None:
         ("b", 0, 0),
         ("b", 1, 0),
     ]
+
+
+def test_offsets_at_a_moment_lie_within_what_was_held_when_the_read_was_planned(
+    broker: Any, plain_columns: Any
+) -> None:
+    for queue_id in range(4):
+        queue = broker.add_queue("orders", queue_id)
+        for stored in (10, 20, 30)[queue_id % 3 :]:
+            broker.append(queue, plain_columns(4), stored_ms=stored + queue_id)
+    held = broker.connect("", 0).ranges(["orders"])[:3]
+    broker.append(QueueRef("orders", 0), plain_columns(4), stored_ms=40)
+    # The broker goes away once.
+    broker.break_after = [0]
+    found = fetch_offsets_at(
+        ADDRESS, held, 31, settings=ReadSettings(pause_ms_min=0), connect=broker.connect
+    )
+    # Of the first queue what came since does not count; the last one came since.
+    assert found == {
+        QueueRef("orders", 0): 12,
+        QueueRef("orders", 1): 4,
+        QueueRef("orders", 2): 0,
+    }
 
 
 def test_a_broker_that_is_not_there_is_said_with_the_machine_that_tried(broker: Any) -> None:
