@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace_mq.client import routing
 from headrace_mq.client.part import Part
 from headrace_mq.client.routing import Route, queue_for_key
 from headrace_mq.message import Message
@@ -87,3 +88,77 @@ def test_many_messages_go_where_each_one_would(
     )
     assert all(list(places) == sorted(places) for _, places in divided)
     assert one.choose(messages[0]) == many.choose(messages[0])
+
+
+def divided(route: Route, keys: list[str]) -> dict[int, int]:
+    """The queue of each place."""
+    part = Part([b""] * len(keys), keys)
+    return {place: queue for queue, places in route.divide(part) for place in places}
+
+
+@given(
+    calls=st.lists(
+        st.tuples(st.lists(st.text(min_size=1, max_size=3), min_size=1), st.integers(1, 6)),
+        min_size=2,
+        max_size=6,
+    ),
+    known_max=st.integers(0, 5),
+)
+def test_keys_that_came_before_go_where_their_hash_says_however_many_queues_there_are_now(
+    calls: list[tuple[list[str], int]], known_max: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(routing, "KNOWN_KEYS_MAX", known_max)
+        route = Route("t", 4)
+        for keys, queues in [*calls, *calls]:
+            route.queues = queues
+            expected = {place: queue_for_key(key, queues) for place, key in enumerate(keys)}
+            assert divided(route, keys) == expected
+
+
+def test_only_so_many_keys_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routing, "KNOWN_KEYS_MAX", 10)
+    route = Route("t", 4)
+    most = 0
+    for turn in range(20):
+        # Half of the keys of a call were there before, so remembering goes on.
+        divided(route, ["often", "always", "again", f"once-{turn}"])
+        most = max(most, route.known)
+    assert 0 < most <= 10
+
+
+def test_a_table_that_filled_up_without_being_of_use_is_the_last_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(routing, "KNOWN_KEYS_MAX", 10)
+    route = Route("t", 4)
+    for turn in range(20):
+        divided(route, [f"once-{turn}", f"new-{turn}"])
+    assert route.known == 0
+
+
+def test_a_table_that_filled_up_and_was_of_use_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routing, "KNOWN_KEYS_MAX", 10)
+    route = Route("t", 4)
+    for turn in range(12):
+        divided(route, ["often", "always", "again", f"once-{turn}"])
+    assert 0 < route.known < 10
+
+
+def test_long_keys_are_not_remembered() -> None:
+    route = Route("t", 4)
+    longest = "k" * routing.KNOWN_KEY_CHARACTERS_MAX
+    assert divided(route, ["a", longest + "k"])[1] == queue_for_key(longest + "k", 4)
+    assert route.known == 0
+    divided(route, ["a", longest])
+    assert route.known == 2
+
+
+def test_the_queues_of_keys_are_forgotten_when_queues_are_added() -> None:
+    route = Route("t", 4)
+    divided(route, ["a", "b"])
+    assert route.known == 2
+    route.queues = 4
+    assert route.known == 2
+    route.queues = 5
+    assert route.known == 0
