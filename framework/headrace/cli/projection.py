@@ -108,12 +108,10 @@ def list_projections(
 
     from headrace._projecting.read_models import ReadModels
     from headrace.app import load_app
-    from headrace.stores.schema import check
 
     app = load_app(app_path)
 
     async def ask() -> list[dict[str, Any]]:
-        await check(read_models)  # looking must not create a database
         models = ReadModels(read_models)
         try:
             rows = []

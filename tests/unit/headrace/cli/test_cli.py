@@ -117,7 +117,6 @@ def test_a_broker_that_is_not_there_is_one_sentence() -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["projection", "list", "--app", "samples.bank:app", "--read-models"],
         ["process", "list", "--read-models"],
         ["db", "check", "--url"],
     ],
