@@ -158,7 +158,10 @@ def _has_file(engine: AsyncEngine) -> bool:
 
 def _make_folder(engine: AsyncEngine) -> None:
     if engine.dialect.name == "sqlite":
-        Path(engine.url.database or "").parent.mkdir(parents=True, exist_ok=True)
+        file = Path(engine.url.database or "")
+        if file.is_dir():
+            raise DefinitionError(f"{file} is a folder; name a file in it: {_shown(engine)}/FILE")
+        file.parent.mkdir(parents=True, exist_ok=True)
 
 
 async def _is_empty(engine: AsyncEngine) -> bool:
