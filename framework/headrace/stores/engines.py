@@ -13,6 +13,7 @@ from sqlalchemy import (
     AsyncAdaptedQueuePool,
     Connection,
     Engine,
+    ExceptionContext,
     QueuePool,
     event,
     make_url,
@@ -195,6 +196,12 @@ def _prepare_connections(engine: Engine, url: URL, limits: EngineLimits) -> None
         if not connection.get_execution_options().get(_AUTOCOMMIT):
             connection.exec_driver_sql("BEGIN IMMEDIATE")
 
+    def on_error(context: ExceptionContext) -> None:
+        # A call that is cancelled would have its connection thrown away, and the database with it.
+        context.is_disconnect = False
+
+    if is_in_memory(url):
+        event.listen(engine, "handle_error", on_error)
     event.listen(engine, "connect", on_connect)
     event.listen(engine, "begin", on_begin)
 

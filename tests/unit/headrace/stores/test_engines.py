@@ -1,5 +1,6 @@
 import asyncio
 import sqlite3
+import threading
 from pathlib import Path
 
 import asyncpg
@@ -208,4 +209,34 @@ async def test_postgresql_keeps_no_plan_of_an_empty_table_where_plans_are_made_a
             " WHERE statement LIKE 'SELECT body%'"
         )
         assert [tuple(row) for row in await connection.execute(plans)] == [(11, 0)]
+    await engine.dispose()
+
+
+async def test_a_database_in_memory_outlives_a_statement_that_is_cancelled() -> None:
+    started, gate = threading.Event(), threading.Event()
+
+    def wait() -> bool:
+        started.set()
+        return gate.wait(20)
+
+    engine = create_engine("sqlite://")
+    async with engine.begin() as connection:
+        await connection.execute(text("CREATE TABLE kept (number INTEGER)"))
+
+    async def work() -> None:
+        async with engine.begin() as connection:
+            driver = (await connection.get_raw_connection()).driver_connection
+            assert driver is not None
+            await driver.create_function("wait", 0, wait)
+            await connection.execute(text("INSERT INTO kept VALUES (1)"))
+            await connection.execute(text("SELECT wait()"))
+
+    task = asyncio.create_task(work())
+    assert await asyncio.to_thread(started.wait, 20)
+    task.cancel()
+    gate.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    async with engine.begin() as connection:
+        assert await connection.scalar(text("SELECT count(*) FROM kept")) == 0
     await engine.dispose()
