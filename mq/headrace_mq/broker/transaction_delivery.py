@@ -122,9 +122,11 @@ class Decisions:
         parts = []
         for decision in decisions:
             bundle = self._bundles[decision.number]
-            for place, part in enumerate(bundle.parts if bundle is not None else ()):
+            if bundle is None:
+                continue
+            for place, part in enumerate(bundle.parts):
                 for aside, wanted in ((False, decision.commit), (True, decision.keep_aside)):
-                    count = len(_chosen(part, wanted))
+                    count = len(_chosen(bundle, part, wanted))
                     if count:
                         queue = DEAD_TRANSACTIONS_QUEUE if aside else self._queue_of(part)
                         first = self._next.get(queue, 0)
@@ -148,7 +150,7 @@ class Decisions:
         )
         source = bundle.parts[part.part]
         queue = QueueRef(part.topic, part.queue_id)
-        places = _chosen(source, decision.keep_aside if part.aside else decision.commit)
+        places = _chosen(bundle, source, decision.keep_aside if part.aside else decision.commit)
         if len(places) == len(source.owners) and queue == read_header(source.batch).queue:
             return renumbered(source.batch, **numbering)
         return _cut(bundle, source, places, queue, numbering)
@@ -168,7 +170,7 @@ class Decisions:
         if bundle is None:
             return None
         source = bundle.parts[part.part]
-        places = _chosen(source, decision.keep_aside if part.aside else decision.commit)
+        places = _chosen(bundle, source, decision.keep_aside if part.aside else decision.commit)
         return _cut(bundle, source, places, DEAD_TRANSACTIONS_QUEUE, _Numbering())
 
     def make_dead_queue(self) -> None:
@@ -199,8 +201,10 @@ class Decisions:
         return decode(Bundle, decode_columns(found[0], header).bodies[number - header.base_offset])
 
 
-def _chosen(part: BundlePart, transactions: Sequence[int]) -> Sequence[int]:
+def _chosen(bundle: Bundle, part: BundlePart, transactions: Sequence[int]) -> Sequence[int]:
     """The places of the records that are of one of the transactions."""
+    if len(transactions) == len(bundle.ids):
+        return range(len(part.owners))
     if not transactions:
         return ()
     wanted = set(transactions)

@@ -7,7 +7,9 @@ Sits between: `transactions`, whose callers wait, and the producer that sends bu
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import structlog
 
@@ -29,32 +31,30 @@ __all__ = ["BUNDLES_ON_WAY_MAX", "Bundling"]
 # Bundles on their way at a time: one at the broker's disk, and one behind it.
 BUNDLES_ON_WAY_MAX = 2
 
-Send = Callable[[Message], Awaitable[SendResult]]
+Send = Callable[[Message], asyncio.Future[SendResult]]
 
 _log = structlog.get_logger(__name__)
 
 
 class _Gathered:
-    """Transactions that are prepared together; `prepared` gets (number, place) of each."""
+    """Transactions that are prepared together; each one's future gets (number, place)."""
 
-    __slots__ = ("ids", "messages", "owners", "prepared", "size")
+    __slots__ = ("messages", "size", "taken")
 
     def __init__(self) -> None:
-        self.ids: list[str] = []
-        self.messages: list[Message] = []
-        self.owners: list[int] = []
-        self.prepared: list[asyncio.Future[tuple[int, int]]] = []
+        self.taken: list[tuple[str, Sequence[Message], asyncio.Future[tuple[int, int]]]] = []
+        self.messages = 0
         self.size = 0
 
     def settle(self, number: int) -> None:
         """It is prepared under a number."""
-        for place, prepared in enumerate(self.prepared):
+        for place, (_, _, prepared) in enumerate(self.taken):
             if not prepared.done():
                 prepared.set_result((number, place))
 
     def fail(self, error: MessageQueueError) -> None:
         """Whether it is prepared is not known, or it is not."""
-        for prepared in self.prepared:
+        for *_, prepared in self.taken:
             if not prepared.done():
                 # One error object raised by every sender would collect all their tracebacks.
                 prepared.set_exception(type(error)(*error.args))
@@ -66,7 +66,7 @@ class Bundling:
     Args:
         group: the producers that may answer for them.
         client_id: who is asked first.
-        send: sends a message and waits until it is durable.
+        send: hands a message over; the future ends when it is durable.
         codec: how batches are compressed.
         transactions_max, bytes_max: of one bundle.
         clock: tells when messages are born.
@@ -90,10 +90,11 @@ class Bundling:
         self._clock = clock
         # Asking for the running loop is a system call, so it is done once.
         self._loop = asyncio.get_running_loop()
+        self._new_future: Callable[[], asyncio.Future[tuple[int, int]]] = self._loop.create_future
         self.routes: dict[str, Route] = {}
         self._gathered: _Gathered | None = None
-        self._line: list[_Gathered] = []
-        self._on_way: set[asyncio.Task[None]] = set()
+        self._line: deque[_Gathered] = deque()
+        self._on_way: set[asyncio.Future[SendResult]] = set()
         self._departing = False
 
     def add(
@@ -105,23 +106,21 @@ class Bundling:
         Cancelling it does not take the transaction back.
         """
         gathered = self._gathered
-        if gathered is not None and (
-            len(gathered.ids) >= self._transactions_max or gathered.size + size > self._bytes_max
-        ):
-            self._line.append(gathered)
-            gathered = None
-        if gathered is None:
+        if gathered is None or gathered.size + size > self._bytes_max:
+            if gathered is not None:
+                self._fill(gathered)
             gathered = self._gathered = _Gathered()
-        place = len(gathered.ids)
-        gathered.ids.append(transaction_id)
-        gathered.messages += messages
-        gathered.owners += [place] * len(messages)
+        prepared = self._new_future()
+        taken = gathered.taken
+        taken.append((transaction_id, messages, prepared))
+        gathered.messages += len(messages)
         gathered.size += size + MESSAGE_OVERHEAD_BYTES
-        if not self._departing and len(self._on_way) < BUNDLES_ON_WAY_MAX:
+        if len(taken) >= self._transactions_max:
+            # Within the tick: the broker works on it while the others of the tick prepare theirs.
+            self._fill(gathered)
+        elif not self._departing and len(self._on_way) < BUNDLES_ON_WAY_MAX:
             self._departing = True
             self._loop.call_soon(self._depart)
-        prepared: asyncio.Future[tuple[int, int]] = self._loop.create_future()
-        gathered.prepared.append(prepared)
         return prepared
 
     async def drained(self) -> None:
@@ -131,55 +130,63 @@ class Bundling:
                 await asyncio.wait(self._on_way)
             await asyncio.sleep(0)
 
+    def _fill(self, gathered: _Gathered) -> None:
+        self._line.append(gathered)
+        self._gathered = None
+        if len(self._on_way) < BUNDLES_ON_WAY_MAX:
+            self._send_off(self._line.popleft())
+
     def _depart(self) -> None:
         self._departing = False
         while len(self._on_way) < BUNDLES_ON_WAY_MAX:
             if self._line:
-                gathered = self._line.pop(0)
+                gathered = self._line.popleft()
             elif self._gathered is not None:
                 gathered, self._gathered = self._gathered, None
             else:
                 return
-            task = asyncio.create_task(self._prepare(gathered), name="prepare transactions")
-            self._on_way.add(task)
-            task.add_done_callback(self._arrived)
+            self._send_off(gathered)
 
-    def _arrived(self, task: asyncio.Task[None]) -> None:
-        self._on_way.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("transactions could not be prepared", exc_info=error)
-        self._depart()
-
-    async def _prepare(self, gathered: _Gathered) -> None:
+    def _send_off(self, gathered: _Gathered) -> None:
         try:
-            body = self._encoded(gathered)
-            number = (await self._send(Message(topic=TRANSACTION_TOPIC, body=body))).offset
+            sent = self._send(Message(topic=TRANSACTION_TOPIC, body=self._encoded(gathered)))
         except MessageQueueError as error:
             gathered.fail(error)
-        except BaseException:
+        except Exception as error:  # noqa: BLE001 - whoever added last is not the only one meant
+            _log.error("transactions could not be prepared", exc_info=error)
             gathered.fail(_unknown())
-            raise
         else:
-            if number < 0:
-                gathered.fail(_unknown())
-            gathered.settle(number)
+            self._on_way.add(sent)
+            sent.add_done_callback(partial(self._arrived, gathered))
+
+    def _arrived(self, gathered: _Gathered, sent: asyncio.Future[SendResult]) -> None:
+        self._on_way.discard(sent)
+        error = None if sent.cancelled() else sent.exception()
+        if sent.cancelled():
+            gathered.fail(_unknown())
+        elif error is None and sent.result().offset >= 0:
+            gathered.settle(sent.result().offset)
+        else:
+            gathered.fail(error if isinstance(error, MessageQueueError) else _unknown())
+        self._depart()
 
     def _encoded(self, gathered: _Gathered) -> bytes:
         now_ms = self._clock.now_ms()
         parts: list[BundlePart] = []
-        messages, owners = gathered.messages, gathered.owners
+        taken = gathered.taken
+        owners: Sequence[int] = range(len(taken))
+        if gathered.messages == len(taken):
+            messages = [message for _, (message,), _ in taken]
+        else:
+            messages = [message for _, mine, _ in taken for message in mine]
+            owners = [place for place, (_, mine, _) in enumerate(taken) for _ in mine]
         topics = {message.topic for message in messages}
         for topic in sorted(topics):
-            places = range(len(messages))
-            mine = messages
+            mine, mine_owners = messages, owners
             if len(topics) > 1:
-                at = [place for place in places if messages[place].topic == topic]
-                mine, mine_owners = (
-                    [messages[place] for place in at],
-                    [owners[place] for place in at],
-                )
-            else:
-                mine_owners = owners
+                at = [place for place, message in enumerate(messages) if message.topic == topic]
+                mine = [messages[place] for place in at]
+                mine_owners = [owners[place] for place in at]
             part = Part.of(mine)
             for queue_id, chosen in self.routes[topic].divide(part):
                 picked = part.pick(chosen)
@@ -193,9 +200,8 @@ class Bundling:
                 batch = encode_batch(
                     QueueRef(topic, queue_id), columns, born_first_ms=now_ms, codec=self._codec
                 )
-                parts.append(BundlePart(bytes(batch), [mine_owners[place] for place in chosen]))
-        gathered.messages, gathered.owners = [], []
-        return encode(Bundle(self._group, self._client_id, gathered.ids, parts))
+                parts.append(BundlePart(bytes(batch), list(map(mine_owners.__getitem__, chosen))))
+        return encode(Bundle(self._group, self._client_id, [name for name, _, _ in taken], parts))
 
 
 def _unknown() -> SendTimeout:

@@ -5,6 +5,7 @@ Sits between: `transactions` and `checking`, whose callers wait, and the link to
 """
 
 import asyncio
+from collections.abc import Callable
 
 from headrace_mq._net.link import Link
 from headrace_mq.errors import DecidedOtherwise, MessageQueueError, RequestTimeout
@@ -41,10 +42,15 @@ class _Request:
 
     def settle(self, otherwise: dict[tuple[int, int], int]) -> None:
         """All are decided, some of them before and otherwise."""
+        if not otherwise:
+            for _, _, _, ended in self.waiting:
+                if not ended.done():
+                    ended.set_result(None)
+            return
         for number, index, commit, ended in self.waiting:
             if ended.done():
                 continue
-            before = otherwise.get((number, index)) if otherwise else None
+            before = otherwise.get((number, index))
             if before is None or before == (Outcome.COMMITTED if commit else Outcome.ROLLED_BACK):
                 ended.set_result(None)
             else:
@@ -73,6 +79,7 @@ class Endings:
         self._timeout_ms = timeout_ms
         # Asking for the running loop is a system call, so it is done once.
         self._loop = asyncio.get_running_loop()
+        self._new_future: Callable[[], asyncio.Future[None]] = self._loop.create_future
         self._gathered: _Request | None = None
         self._on_way: set[asyncio.Task[None]] = set()
         self._departing = False
@@ -92,7 +99,7 @@ class Endings:
         if ends is None:
             ends = request.ends[number] = BundleEnds(number, [], [])
         (ends.commit if commit else ends.roll_back).append(index)
-        ended: asyncio.Future[None] = self._loop.create_future()
+        ended = self._new_future()
         request.waiting.append((number, index, commit, ended))
         if not self._departing and len(self._on_way) < ENDINGS_ON_WAY_MAX:
             self._departing = True

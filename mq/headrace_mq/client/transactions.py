@@ -13,6 +13,7 @@ import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from itertools import count
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -20,7 +21,7 @@ from msgspec.structs import replace
 from headrace_mq._net.link import Link
 from headrace_mq._runtime.async_block import AsyncBlock
 from headrace_mq._runtime.clock import Clock, SystemClock
-from headrace_mq.client.bundling import Bundling
+from headrace_mq.client.bundling import BUNDLES_ON_WAY_MAX, Bundling
 from headrace_mq.client.checking import Checker, Checking, Decision
 from headrace_mq.client.endings import Endings
 from headrace_mq.client.measuring import measure, message_bytes_max
@@ -32,7 +33,12 @@ from headrace_mq.message import Message
 from headrace_mq.protocol.bodies import DescribeTopics, TopicsAnswer
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.scheduling import SCHEDULE_TOPIC
-from headrace_mq.protocol.transactions import NAME_BYTES_MAX, TRANSACTION_TOPIC
+from headrace_mq.protocol.transactions import (
+    BUNDLE_BYTES_MAX,
+    NAME_BYTES_MAX,
+    NAME_SURELY_SHORT,
+    TRANSACTION_TOPIC,
+)
 from headrace_mq.settings import ProducerSettings, TransactionSettings
 
 __all__ = ["Local", "Transaction", "TransactionalProducer"]
@@ -41,6 +47,8 @@ __all__ = ["Local", "Transaction", "TransactionalProducer"]
 _BATCH_BYTES_MAX = 512
 # Below this no broker refuses a transaction for its size.
 _SURELY_BYTES = 32 << 10
+# Asking an enum for a member costs as much as a call.
+_COMMIT, _UNKNOWN = Decision.COMMIT, Decision.UNKNOWN
 
 
 class _End(Protocol):
@@ -59,7 +67,7 @@ class Transaction:
 
     __slots__ = ("_end", "id", "index", "number")
 
-    def __init__(self, transaction_id: str, number: int, index: int, *, end: _End) -> None:
+    def __init__(self, transaction_id: str, number: int, index: int, end: _End) -> None:
         self.id = transaction_id
         self.number, self.index = number, index
         self._end = end
@@ -114,8 +122,15 @@ class TransactionalProducer(AsyncBlock):
         self._clock = clock or SystemClock()
         self._group = group
         self._checker = checker
-        # What it carries is compressed already.
-        self._producer = Producer(address, replace(self._settings, codec="none"), clock=self._clock)
+        # What it carries is compressed already, and bounded by how many bundles are on their way.
+        carrying = replace(
+            self._settings,
+            codec="none",
+            buffer_bytes_max=max(
+                self._settings.buffer_bytes_max, BUNDLES_ON_WAY_MAX * BUNDLE_BYTES_MAX
+            ),
+        )
+        self._producer = Producer(address, carrying, clock=self._clock)
         self._link = Link(
             address,
             client_id=str(uuid.uuid4()),
@@ -124,7 +139,7 @@ class TransactionalProducer(AsyncBlock):
         )
         self._endings: Endings | None = None
         self._bundling: Bundling | None = None
-        self._ids = 0
+        self._ids, self._prefix = count(1), f"{self._link.client_id}-"
         self._running: set[str] = set()
         self._tasks: list[asyncio.Task[None]] = []
         self._open = False
@@ -157,7 +172,7 @@ class TransactionalProducer(AsyncBlock):
         self._bundling = Bundling(
             group=self._group,
             client_id=self._link.client_id,
-            send=self._producer.send,
+            send=self._producer.send_soon,
             codec=self._settings.codec,
             transactions_max=self._limits.bundle_transactions_max,
             bytes_max=self._limits.bundle_bytes_max,
@@ -215,16 +230,13 @@ class TransactionalProducer(AsyncBlock):
         """
         if isinstance(messages, Message):
             messages = (messages,)
-        name = transaction_id or self._next_id()
-        size = self._measure(name, messages)
-        if not self._has_routes(messages):
-            await self._find_routes({message.topic for message in messages})
-        self._running.add(name)
+        name = transaction_id or f"{self._prefix}{next(self._ids)}"
+        prepared = self._take(name, messages) or await self._route_and_take(name, messages)
         try:
-            number, index = await self._bundles.add(name, messages, size)
-            decision = await local(Transaction(name, number, index, end=self._end))
-            if decision is not Decision.UNKNOWN:
-                await self._ends.end(number, index, commit=decision is Decision.COMMIT)
+            number, index = await prepared
+            decision = await local(Transaction(name, number, index, self._end))
+            if decision is not _UNKNOWN:
+                await self._ends.end(number, index, commit=decision is _COMMIT)
         finally:
             self._running.discard(name)
         return decision
@@ -239,17 +251,14 @@ class TransactionalProducer(AsyncBlock):
         """
         if isinstance(messages, Message):
             messages = (messages,)
-        name = transaction_id or self._next_id()
-        size = self._measure(name, messages)
-        if not self._has_routes(messages):
-            await self._find_routes({message.topic for message in messages})
-        self._running.add(name)
+        name = transaction_id or f"{self._prefix}{next(self._ids)}"
+        prepared = self._take(name, messages) or await self._route_and_take(name, messages)
         try:
-            number, index = await self._bundles.add(name, messages, size)
+            number, index = await prepared
         except BaseException:
             self._running.discard(name)
             raise
-        return Transaction(name, number, index, end=self._end)
+        return Transaction(name, number, index, self._end)
 
     async def _end(self, transaction: Transaction, *, commit: bool) -> None:
         if not self._open:
@@ -269,25 +278,26 @@ class TransactionalProducer(AsyncBlock):
             raise _not_open()
         return self._endings
 
-    def _next_id(self) -> str:
-        self._ids += 1
-        return f"{self._link.client_id}-{self._ids}"
+    def _take(
+        self, name: str, messages: Sequence[Message]
+    ) -> asyncio.Future[tuple[int, int]] | None:
+        """Checks a transaction and hands it over; None where a topic has no route yet.
 
-    def _has_routes(self, messages: Sequence[Message]) -> bool:
-        routes = self._bundles.routes
-        return all([message.topic in routes for message in messages])  # noqa: C419 - half the time
-
-    def _measure(self, name: str, messages: Sequence[Message]) -> int:
-        """Checks a transaction and returns about the most bytes that it can take on the wire."""
-        if not self._open:
+        Raises:
+            ValueError, TypeError: it cannot be sent; the sentence says why.
+            Closed: the producer is not open.
+        """
+        if not self._open or self._bundling is None:
             raise _not_open()
-        if not messages or len(name.encode()) > NAME_BYTES_MAX:
+        if not messages or (len(name) > NAME_SURELY_SHORT and len(name.encode()) > NAME_BYTES_MAX):
             raise ValueError(
                 f"a transaction has one message or more, and an id of at most {NAME_BYTES_MAX} bytes"
             )
         if name in self._running:
             raise ValueError(f"transaction {name!r} is under way here; give each its own id")
-        size, routes = _BATCH_BYTES_MAX * len(messages), self._bundles.routes
+        routes, routed = self._bundling.routes, True
+        # About the most bytes that it can take on the wire.
+        size = _BATCH_BYTES_MAX * len(messages)
         for message in messages:
             key, tag, body = message.key, message.tag, message.body
             if (
@@ -304,12 +314,25 @@ class TransactionalProducer(AsyncBlock):
                 size += len(body) + len(key) + len(tag) + MESSAGE_OVERHEAD_BYTES
             else:
                 size += self._measure_one(message)
+                routed = routed and message.topic in routes
         if size > _SURELY_BYTES and size > (limit := message_bytes_max(self._link.frame_bytes_max)):
             raise ValueError(
                 f"a transaction of {size} bytes is over the broker's limit of {limit}; send"
                 " references to the content, or raise the broker's frame_bytes_max"
             )
-        return size
+        if not routed:
+            return None
+        self._running.add(name)
+        return self._bundling.add(name, messages, size)
+
+    async def _route_and_take(
+        self, name: str, messages: Sequence[Message]
+    ) -> asyncio.Future[tuple[int, int]]:
+        while True:
+            await self._find_routes({message.topic for message in messages})
+            taken = self._take(name, messages)
+            if taken is not None:
+                return taken
 
     def _measure_one(self, message: Message) -> int:
         if message.topic in {TRANSACTION_TOPIC, SCHEDULE_TOPIC}:

@@ -20,6 +20,7 @@ __all__ = [
     "BUNDLE_BYTES_MAX",
     "BUNDLE_TRANSACTIONS_MAX",
     "NAME_BYTES_MAX",
+    "NAME_SURELY_SHORT",
     "RESERVED_PREFIX",
     "TRANSACTION_QUEUE",
     "TRANSACTION_TOPIC",
@@ -50,6 +51,8 @@ BUNDLE_TRANSACTIONS_MAX = 4_096
 BUNDLE_BYTES_MAX = 4 << 20
 # Of a group and of an id, as for other names.
 NAME_BYTES_MAX = 255
+# Names of no more characters are within that for certain, at 4 bytes each.
+NAME_SURELY_SHORT = NAME_BYTES_MAX // 4
 
 
 class Outcome(IntEnum):

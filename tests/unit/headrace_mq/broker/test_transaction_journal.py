@@ -69,6 +69,7 @@ def test_a_record_that_means_nothing_is_damage() -> None:
 
 def test_a_sound_bundle_tells_its_transactions_and_queues() -> None:
     assert check_bundle(bundle()) == (2, {QueueRef("t", 1)})
+    assert check_bundle(bundle(ids=["x" * 255, "ü" * 127])) == (2, {QueueRef("t", 1)})
 
 
 @pytest.mark.parametrize(
@@ -77,6 +78,7 @@ def test_a_sound_bundle_tells_its_transactions_and_queues() -> None:
         (b"junk", "bundles"),
         (bundle(group=""), "1 to 255"),
         (bundle(ids=["a", "x" * 256]), "1 to 255"),
+        (bundle(ids=["a", "ü" * 128]), "1 to 255"),
         (bundle(ids=[]), "1 to 4096"),
         (bundle(parts=[]), "1 to 4096"),
         (bundle(parts=[BundlePart(inner(), [0, 1])]), "names the transaction"),

@@ -7,7 +7,7 @@ import pytest
 
 from headrace_mq.client.bundling import Bundling
 from headrace_mq.client.routing import Route
-from headrace_mq.errors import SendTimeout
+from headrace_mq.errors import Closed, SendTimeout
 from headrace_mq.message import Message, QueueRef, SendResult
 from headrace_mq.protocol.batch import decode_columns, read_header
 from headrace_mq.protocol.bodies import decode
@@ -28,6 +28,7 @@ class Sending:
     def __init__(self, **changed: Any) -> None:
         self.sent: list[Bundle] = []
         self.answers: list[asyncio.Future[SendResult]] = []
+        self.failure: Exception | None = None
         limits = {"transactions_max": 100, "bytes_max": 10_000, **changed}
         self.bundling = Bundling(
             group="g", client_id="c", send=self.send, codec="none", clock=Clock(), **limits
@@ -35,10 +36,12 @@ class Sending:
         for topic in ("t", "u"):
             self.bundling.routes[topic] = Route(topic, 2)
 
-    async def send(self, message: Message) -> SendResult:
+    def send(self, message: Message) -> "asyncio.Future[SendResult]":
+        if self.failure is not None:
+            raise self.failure
         self.sent.append(decode(Bundle, message.body))
         self.answers.append(asyncio.get_running_loop().create_future())
-        return await self.answers[-1]
+        return self.answers[-1]
 
     def add(self, name: str, *topics: str, key: str = "") -> "asyncio.Future[tuple[int, int]]":
         messages = [Message(topic=topic, body=name.encode(), key=key) for topic in topics or ("t",)]
@@ -82,6 +85,38 @@ async def test_a_bundle_has_its_limits() -> None:
         sending.add(str(number))
     await turn()
     assert [bundle.ids for bundle in sending.sent] == [["0", "1"], ["2", "3"]]
+
+
+async def test_a_bundle_that_is_full_leaves_before_the_tick_ends() -> None:
+    sending = Sending(transactions_max=2)
+    for name in ("a", "b", "c"):
+        sending.add(name)
+    assert [bundle.ids for bundle in sending.sent] == [["a", "b"]]
+    await turn()
+    assert [bundle.ids for bundle in sending.sent[1:]] == [["c"]]
+
+
+async def test_what_exceeds_a_bundle_in_bytes_goes_in_the_next_one() -> None:
+    sending = Sending(bytes_max=220)
+    for name in ("a", "b", "c"):
+        sending.add(name)
+    await turn()
+    assert [bundle.ids for bundle in sending.sent] == [["a"], ["b"]]
+    sending.answer(1)
+    await turn()
+    assert [bundle.ids for bundle in sending.sent[2:]] == [["c"]]
+
+
+@pytest.mark.parametrize("failure", [Closed("closed"), RuntimeError("a defect")])
+async def test_what_cannot_be_handed_over_is_everybodys_failure_and_not_that_of_who_came_last(
+    failure: Exception,
+) -> None:
+    sending = Sending(transactions_max=2)
+    sending.failure = failure
+    prepared = [sending.add(name) for name in ("a", "b")]
+    errors = await asyncio.gather(*prepared, return_exceptions=True)
+    expected = Closed if isinstance(failure, Closed) else SendTimeout
+    assert [type(error) for error in errors] == [expected, expected]
 
 
 async def test_messages_of_several_topics_go_to_a_batch_of_each_queue_with_their_owners() -> None:

@@ -14,7 +14,12 @@ from headrace_mq.client.pull_consumer import PullConsumer
 from headrace_mq.client.transactions import Transaction, TransactionalProducer
 from headrace_mq.errors import Closed, ConnectionLost, DecidedOtherwise, TopicNotFound
 from headrace_mq.message import Message, QueueRef, Record
-from headrace_mq.settings import BrokerSettings, ProducerSettings, StoreSettings
+from headrace_mq.settings import (
+    BrokerSettings,
+    ProducerSettings,
+    StoreSettings,
+    TransactionSettings,
+)
 
 T = QueueRef("t", 0)
 ONE = Message(topic="t", key="k", tag="x", headers={"h": "1"}, body=b"1")
@@ -198,6 +203,8 @@ async def test_a_transaction_that_cannot_be_sent_is_refused_before_the_work_begi
             await producer.send_in_transaction(messages, begin)
     with pytest.raises(ValueError, match="at most 255"):
         await producer.begin(ONE, transaction_id="x" * 256)
+    with pytest.raises(ValueError, match="at most 255"):
+        await producer.begin(ONE, transaction_id="ü" * 128)
     assert began == []
 
 
@@ -228,6 +235,37 @@ async def test_without_a_topic_or_when_closed_nothing_is_sent(tmp_path: Path) ->
     )
     with pytest.raises(ConnectionLost):
         await away.start()
+
+
+async def test_an_id_is_used_once_also_while_a_topic_is_looked_up(
+    broker: Broker, producer: TransactionalProducer
+) -> None:
+    refused = asyncio.Event()
+
+    async def wait(_: Transaction) -> Decision:
+        await refused.wait()
+        return Decision.COMMIT
+
+    async def send() -> Decision | None:
+        message = Message(topic="new", body=b"x")
+        try:
+            return await producer.send_in_transaction(message, wait, transaction_id="a")
+        except ValueError:
+            refused.set()
+            return None
+
+    assert set(await asyncio.gather(send(), send())) == {Decision.COMMIT, None}
+    assert len(await read(broker, "new")) == 1
+
+
+async def test_a_small_buffer_holds_no_transaction_up(broker: Broker) -> None:
+    settings = ProducerSettings(buffer_bytes_max=1)
+    limits = TransactionSettings(bundle_transactions_max=1)
+    async with TransactionalProducer(
+        broker.address, group="g", checker=unknown, settings=settings, transactions=limits
+    ) as producer:
+        await asyncio.gather(*(producer.send_in_transaction(ONE, commit) for _ in range(20)))
+    assert len(await read(broker)) == 20
 
 
 async def test_compressed_messages_arrive_too(broker: Broker) -> None:
