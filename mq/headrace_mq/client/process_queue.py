@@ -121,6 +121,8 @@ class ProcessQueue:
 
 def _descents(offsets: Sequence[int]) -> list[tuple[int, int]]:
     """The neighbours that do not ascend."""
+    if isinstance(offsets, range) and offsets.step > 0:
+        return []
     following = offsets[1:]
     if all(map(lt, offsets, following)):
         return []

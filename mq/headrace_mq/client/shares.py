@@ -203,9 +203,7 @@ class Shares:
         fresh = records
         if records and records[0].offset < end:
             fresh = [record for record in records if record.offset >= end]
-        share.window.take(
-            [record.offset for record in fresh], [len(record.body) for record in fresh]
-        )
+        share.window.take(_offsets(fresh), [len(record.body) for record in fresh])
         share.full = share.window.is_full(self._limits)
         share.ready.extend(fresh)
         return len(fresh)
@@ -358,3 +356,11 @@ class Shares:
     def _leave(self, share: Share) -> None:
         if share.window.lowest_unfinished != share.committed and not share.suspended:
             self._left[share.queue] = share.window.lowest_unfinished
+
+
+def _offsets(records: Sequence[Record]) -> Sequence[int]:
+    """The offsets of records that ascend; as a range, which nobody has to look through, if it is one."""
+    count = len(records)
+    if count and records[-1].offset - records[0].offset == count - 1:
+        return range(records[0].offset, records[-1].offset + 1)
+    return [record.offset for record in records]

@@ -136,6 +136,14 @@ def test_what_does_not_ascend_is_refused_whole(offsets: list[int]) -> None:
     assert (len(window), window.end) == (0, 5)
 
 
+@pytest.mark.parametrize("offsets", [range(4, 8), range(7, 5, -1)])
+def test_a_range_that_was_taken_before_or_does_not_ascend_is_refused_whole(offsets: range) -> None:
+    window = ProcessQueue(5)
+    with pytest.raises(ValueError, match="was taken before"):
+        take(window, offsets)
+    assert (len(window), window.end) == (0, 5)
+
+
 def test_what_is_passed_over_counts_as_finished() -> None:
     window = ProcessQueue(5)
     window.pass_over(8)

@@ -48,6 +48,18 @@ def offsets(delivered: list[Record]) -> list[int]:
     return [record.offset for record in delivered]
 
 
+@given(taken=st.sets(st.integers(0, 30), min_size=1), before=st.integers(0, 10))
+def test_offsets_between_those_that_were_taken_are_nobodys_to_finish(
+    taken: set[int], before: int
+) -> None:
+    shares = started(A, offset=before, in_flight_max=100)
+    found = [one for one in records(A, 0, 31) if one.offset in taken]
+    fresh = {offset for offset in taken if offset >= before}
+    assert shares.take(share_of(shares, A), found) == len(fresh)
+    assert {offset for offset in range(40) if shares.holds(A, offset)} == fresh
+    assert shares.to_commit()[A] == min(fresh, default=before)
+
+
 def test_queues_of_higher_levels_are_delivered_first_and_the_lowest_is_not_left_alone() -> None:
     shares = Shares(WindowLimits(100, MANY, MANY), urgency_of(ConsumerSettings(priorities=2)))
     shares.assign([A, B])
