@@ -391,6 +391,8 @@ def _envelope(
     correlation_id: str | None,
     items: Mapping[str, str] | None,
 ) -> CommandEnvelope:
+    if not isinstance(command, Command):
+        raise TypeError(f"a bus takes an instance of a Command class, not {command!r}")
     command_id = new_id() if command_id is None else command_id
     return CommandEnvelope(
         command=command,

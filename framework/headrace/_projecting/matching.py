@@ -5,11 +5,14 @@ Sits between: projections, processes and process managers, which collect handler
 events that come. Pure.
 """
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin
 
-__all__ = ["nearest", "types_in"]
+from headrace.errors import DefinitionError
+
+__all__ = ["nearest", "refuse_async", "types_in"]
 
 T = TypeVar("T")
 
@@ -28,3 +31,16 @@ def types_in(hint: Any, kind: type) -> tuple[type, ...]:
     if all(isinstance(each, type) and issubclass(each, kind) for each in members):
         return members
     return ()
+
+
+def refuse_async(owner: str, handler: Callable[..., Any]) -> None:
+    """Refuses what would give a coroutine where rows or commands are expected.
+
+    Raises:
+        DefinitionError: it is declared with `async def`.
+    """
+    if inspect.iscoroutinefunction(handler) or inspect.isasyncgenfunction(handler):
+        raise DefinitionError(
+            f"{owner}: {handler.__name__} is async; write `def`, since it may depend on nothing"
+            " but its arguments. What asks others belongs into an event handler"
+        )

@@ -29,7 +29,7 @@ from pydantic import BaseModel
 from headrace._domain.identity import id_text
 from headrace._domain.message import Command, DomainEvent, EventContext
 from headrace._domain.stream import EventStream, Rejection
-from headrace._projecting.matching import nearest, types_in
+from headrace._projecting.matching import nearest, refuse_async, types_in
 from headrace._projecting.workflows import Later
 from headrace._runtime.ids import derived_id
 from headrace.errors import DefinitionError
@@ -303,6 +303,7 @@ class Process(Generic[S]):
                 f" {self.state.__name__} | None where it begins an instance, and the second as a"
                 f" {kind.__name__} class"
             )
+        refuse_async(f"process {self.name}", handler)
         return begins, messages, handler.__name__
 
     def __repr__(self) -> str:

@@ -54,6 +54,10 @@ class Projection(Generic[R]):
                 f"projection {name!r}: begin with a letter and use lower-case letters a to z,"
                 " digits and single '_', 40 characters at most"
             )
+        if not (isinstance(row, type) and issubclass(row, BaseModel)):
+            raise DefinitionError(
+                f"projection {name}: row={row!r} must be a class derived from pydantic.BaseModel"
+            )
         if key not in row.model_fields or row.model_fields[key].annotation is not str:
             raise DefinitionError(
                 f"projection {name}: key={key!r} must name a field of {row.__name__} of type str"

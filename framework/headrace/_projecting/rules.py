@@ -21,7 +21,7 @@ from pydantic import BaseModel
 from headrace._domain.message import DomainEvent, EventContext
 from headrace._domain.unchecked import make_unchecked
 from headrace._projecting.keys import AGGREGATE_KEY, Key, compile_key
-from headrace._projecting.matching import types_in
+from headrace._projecting.matching import refuse_async, types_in
 from headrace._projecting.shape import ColumnKind, RowShape
 from headrace._projecting.summaries import Step, Summary, compile_summary
 from headrace._projecting.terms import IN_MODELS, IN_STRUCTS, Access, Term, bind, fields_in
@@ -284,6 +284,7 @@ def event_types_of(
             f"projection {projection}: {what} {getattr(function, '__name__', function)} takes"
             f" ({first}, event, context) and annotates event with a DomainEvent class"
         )
+    refuse_async(f"projection {projection}", function)
     return members
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, get_type_hints
 
 from headrace._domain.message import Command, DomainEvent, EventContext
 from headrace._domain.stream import EventStream, Rejection
-from headrace._projecting.matching import nearest, types_in
+from headrace._projecting.matching import nearest, refuse_async, types_in
 from headrace._runtime.ids import derived_id
 from headrace.errors import DefinitionError
 from headrace.serialization import CommandEnvelope
@@ -35,6 +35,7 @@ class Later:
             `context.recorded_at + timedelta(minutes=15)`, so that reacting twice means one moment.
 
     Raises:
+        TypeError: it is no command.
         ValueError: the moment has no zone.
     """
 
@@ -42,6 +43,8 @@ class Later:
     at: datetime
 
     def __post_init__(self) -> None:
+        if not isinstance(self.command, Command):
+            raise TypeError(f"Later takes a command and a moment, not {self.command!r}")
         if self.at.tzinfo is None:
             raise ValueError(
                 f"at={self.at!r} has no time zone; take the event's recorded_at plus a delay"
@@ -145,6 +148,7 @@ class ProcessManager:
                 f"process manager {self.name}: {handler.__name__} takes two arguments, the first"
                 f" annotated with a {kind.__name__} class"
             )
+        refuse_async(f"process manager {self.name}", handler)
         for message_type in message_types:
             if message_type in table:
                 raise DefinitionError(

@@ -148,6 +148,12 @@ async def test_a_command_id_that_no_store_could_keep_is_the_callers_mistake(
     assert other_side.taken == []
 
 
+async def test_what_is_no_command_is_the_callers_mistake(bus):
+    for call in (bus.send, bus.execute):
+        with pytest.raises(TypeError, match="an instance of a Command class, not 'pay'"):
+            await call("pay")
+
+
 async def test_execute_returns_the_result_that_is_replied(bus, other_side):
     call = asyncio.create_task(bus.execute(Deposit(account_id="a-1")))
     await turns()

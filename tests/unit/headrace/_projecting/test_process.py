@@ -215,6 +215,11 @@ def test_handlers_say_what_they_take() -> None:
         @gardens.on_rejection
         def wrong(state: Garden, event: Opened, context: EventContext) -> Iterable[Any]: ...
 
+    with pytest.raises(DefinitionError, match="asks is async; write `def`"):
+
+        @gardens.on
+        async def asks(state: Garden, event: Opened, context: EventContext) -> Any: ...
+
     with pytest.raises(DefinitionError, match="handles Opened twice"):
 
         @gardens.on

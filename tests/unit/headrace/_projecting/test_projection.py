@@ -61,6 +61,23 @@ def test_a_fold_without_an_event_type_is_refused(totals: Any, function: Any) -> 
         totals.fold(function)
 
 
+def test_an_async_fold_is_refused(domain: Any, totals: Any) -> None:
+    async def asks(row: Any, event: domain.Added, context: EventContext) -> Any: ...
+
+    for register in (totals.fold, totals.with_session):
+        with pytest.raises(DefinitionError, match="asks is async; write `def`"):
+            register(asks)
+
+
+def test_a_row_that_is_no_model_is_refused() -> None:
+    class Plain:
+        counter_id: str
+
+    for row in (Plain, dict, "Total"):
+        with pytest.raises(DefinitionError, match=r"derived from pydantic\.BaseModel"):
+            Projection("p", row=row, key="counter_id")  # type: ignore[type-var,arg-type]  # the mistake
+
+
 def test_keys_are_the_aggregates_unless_said_otherwise(domain: Any, totals: Any) -> None:
     assert totals.keyed_by_aggregate
     other = Projection("p", row=domain.Total, key="counter_id", key_of=lambda e, c: f"{c.version}")

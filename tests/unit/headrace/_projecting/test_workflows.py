@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace._domain.message import Command
+from headrace._domain.message import Command, EventContext
 from headrace._projecting.workflows import Later, ProcessManager
 from headrace.errors import DefinitionError
 
@@ -88,6 +88,19 @@ def test_a_handler_says_what_it_handles(doubling: ProcessManager) -> None:
         doubling.on(lambda event, context: [])
     with pytest.raises(DefinitionError, match="annotated with a Command class"):
         doubling.on_rejection(lambda command: [])
+
+
+def test_an_async_handler_is_refused(domain: Any, doubling: ProcessManager) -> None:
+    async def asks(event: domain.Noted, context: EventContext) -> Any:
+        yield
+
+    with pytest.raises(DefinitionError, match="asks is async; write `def`"):
+        doubling.on(asks)  # type: ignore[type-var]  # the mistake
+
+
+def test_what_is_no_command_is_not_for_later() -> None:
+    with pytest.raises(TypeError, match="takes a command and a moment"):
+        Later("a note", at=datetime.now(UTC))  # type: ignore[arg-type]  # the mistake
 
 
 def test_streams_that_cause_commands_concern_it_and_others_do_not(
