@@ -27,7 +27,7 @@ class Batch:
     Attributes:
         count: its messages.
         fresh: those that came one by one and stand in no column yet, behind those that do.
-        born_ms: when each one was handed over.
+        born_ms: when each of these was handed over.
         size: the most bytes its messages can take on the wire.
         deadline_ms: when the producer gives it up, on the monotonic clock.
         encoded: the bytes that every attempt sends; None until the first one.
@@ -40,6 +40,8 @@ class Batch:
     __slots__ = (
         "_base_offset",
         "_bodies",
+        "_born_first_ms",
+        "_deltas",
         "_duplicate",
         "_error",
         "_headers",
@@ -67,6 +69,9 @@ class Batch:
         self._keys: list[str] = []
         self._tags: list[str] = []
         self._headers: list[Mapping[str, str]] = []
+        # How much later than the first message each one was handed over.
+        self._deltas: list[int] = []
+        self._born_first_ms = 0
         self.born_ms: list[int] = []
         self.fresh: list[Message] = []
         self.count = 0
@@ -95,8 +100,10 @@ class Batch:
         """Takes many messages; returns the number of the first."""
         self._turn_fresh()
         number = self.count
-        self._take(part)
-        self.born_ms += [born_ms] * len(part)
+        if not number:
+            self._born_first_ms = born_ms
+        delta = max(born_ms - self._born_first_ms, 0)
+        self._take(part, [delta] * len(part) if delta else [])
         self.size += part.size
         self.count = number + len(part)
         return number
@@ -118,7 +125,7 @@ class Batch:
         header = read_header(self.encoded)
         self._keys, self._tags, headers, self._bodies, deltas = decode_columns(self.encoded, header)
         self._headers = list(headers)
-        self.born_ms = [header.born_first_ms + delta for delta in deltas or [0] * self.count]
+        self._deltas, self._born_first_ms = deltas, header.born_first_ms
 
     def stored(self, base_offset: int, *, duplicate: bool) -> None:
         """The broker has it."""
@@ -158,25 +165,26 @@ class Batch:
     def columns(self) -> tuple[Columns, int]:
         """The messages as the wire has them, and when the first was born; they are taken out."""
         self._turn_fresh()
-        born_ms = self.born_ms
-        first = born_ms[0]
         columns = Columns(
             self._keys,
             self._tags,
             [dict(entry) for entry in self._headers],
             self._bodies,
-            _deltas(born_ms),
+            self._deltas,
         )
         # From here on the encoded bytes are all that is needed.
-        self._keys, self._tags, self._headers, self._bodies, self.born_ms = [], [], [], [], []
-        return columns, first
+        self._keys, self._tags, self._headers, self._bodies, self._deltas = [], [], [], [], []
+        return columns, self._born_first_ms
 
     def _turn_fresh(self) -> None:
         if self.fresh:
             fresh, self.fresh = self.fresh, []
-            self._take(Part.of(fresh))
+            born_ms, self.born_ms = self.born_ms, []
+            if not self._bodies:
+                self._born_first_ms = born_ms[0]
+            self._take(Part.of(fresh), _deltas(self._born_first_ms, born_ms))
 
-    def _take(self, part: Part) -> None:
+    def _take(self, part: Part, deltas: list[int]) -> None:
         number, count = len(self._bodies), len(part)
         if part.keys or self._keys:
             _extend(self._keys, part.keys, number, count, "")
@@ -184,6 +192,8 @@ class Batch:
             _extend(self._tags, part.tags, number, count, "")
         if part.headers or self._headers:
             _extend(self._headers, part.headers, number, count, {})
+        if deltas or self._deltas:
+            _extend(self._deltas, deltas, number, count, 0)
         self._bodies += part.bodies
 
     def _settle(self) -> None:
@@ -232,12 +242,11 @@ def _extend(column: list[T], more: Sequence[T], number: int, count: int, missing
         column += [missing] * count
 
 
-def _deltas(born_ms: list[int]) -> list[int]:
+def _deltas(first_ms: int, born_ms: list[int]) -> list[int]:
     """Times after the first one; a clock that was set back makes no message older than its batch."""
-    first = born_ms[0]
-    if min(born_ms) < first:
-        return [max(born - first, 0) for born in born_ms]
-    return [born - first for born in born_ms] if max(born_ms) > first else []
+    if min(born_ms) < first_ms:
+        return [max(born - first_ms, 0) for born in born_ms]
+    return [born - first_ms for born in born_ms] if max(born_ms) > first_ms else []
 
 
 def _plain(columns: Columns) -> Columns:

@@ -1,10 +1,14 @@
 import asyncio
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from headrace_mq.client.batch import Batch
+from headrace_mq.client.batch import Batch, encode
+from headrace_mq.client.part import Part
 from headrace_mq.errors import InvalidArgument, SendTimeout
-from headrace_mq.message import QueueRef, SendResult
+from headrace_mq.message import Message, QueueRef, SendResult
+from headrace_mq.protocol.batch import decode_records
 
 QUEUE = QueueRef("t", 1)
 
@@ -60,3 +64,28 @@ async def test_a_report_of_a_given_up_batch_raises_why() -> None:
     batch.failed(SendTimeout("late"))
     with pytest.raises(SendTimeout, match="late"):
         await result
+
+
+@given(
+    steps=st.lists(st.tuples(st.integers(1, 3), st.integers(90, 110), st.booleans()), min_size=1)
+)
+def test_each_message_keeps_the_time_it_was_handed_over_at_and_none_is_older_than_the_first(
+    steps: list[tuple[int, int, bool]],
+) -> None:
+    batch, born = Batch(QUEUE), list[int]()
+    for count, born_ms, together in steps:
+        bodies = [b"%d" % len(born)] * count
+        if together:
+            batch.extend(Part(bodies), born_ms)
+        else:
+            for body in bodies:
+                batch.add(Message(topic="t", body=body), 1, born_ms)
+        born += [max(born_ms, born[0] if born else 0)] * count
+    batch.encoded = encode(batch, producer_id=1, first_sequence=0, codec="none")
+    again = decode_records(batch.encoded)
+    assert [record.born_at_ms for record in again] == born
+    # A batch that moves is taken out of its bytes, may take more, and is encoded again.
+    assert batch.move(QueueRef("t", 2))
+    batch.extend(Part([b"late"]), 120)
+    moved = encode(batch, producer_id=1, first_sequence=0, codec="none")
+    assert [record.born_at_ms for record in decode_records(moved)] == [*born, 120]
