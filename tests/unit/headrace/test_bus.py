@@ -138,9 +138,7 @@ async def test_ids_given_by_the_caller_are_kept(bus, other_side, serializer):
 
 
 @pytest.mark.parametrize("command_id", ["", "x" * 256])
-async def test_no_command_or_an_id_that_no_store_could_keep_is_the_callers_mistake(
-    bus, other_side, command_id
-):
+async def test_no_command_or_no_storable_id_is_the_callers_mistake(bus, other_side, command_id):
     for call in (bus.send, bus.execute):
         with pytest.raises(TypeError, match="an instance of a Command class, not 'pay'"):
             await call("pay")
