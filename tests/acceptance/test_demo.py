@@ -110,6 +110,7 @@ def test_an_interrupted_demo_leaves_no_process(
     demo.process.send_signal(number)
     done = demo.wait()
     assert done.status == 130
+    assert "demo: interrupted; its processes are stopped, and another run goes on\n" in done.errors
     assert "Traceback" not in done.errors
     assert demo.children() == []
 

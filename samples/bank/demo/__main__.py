@@ -127,4 +127,7 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except (KeyboardInterrupt, asyncio.CancelledError):
+        print(
+            "demo: interrupted; its processes are stopped, and another run goes on", file=sys.stderr
+        )
         sys.exit(130)  # what a shell reports for Ctrl-C
