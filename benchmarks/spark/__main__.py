@@ -1,12 +1,13 @@
 """
 How fast Spark reads topics and rebuilds projections, beside what else could do it in the same run.
 
-    python -m benchmarks.spark [source plain rebuild peer] [--events 200000] [--accounts 10000]
-        [--cores 1,2] [--turns 2]
+    python -m benchmarks.spark [source plain rebuild rows peer] [--events 200000] [--accounts 10000]
+        [--cores 1,2] [--turns 2] [--postgres URL]
 
     source   the data source, beside `spark.read.parquet` and `spark.read.json` of the same rows
     plain    a Python loop over the same topic, and the rebuild without Spark
     rebuild  declared folds and folds in Python, by phase; the second turn has warm workers
+    rows     a projection with a row per event, rebuilt into PostgreSQL, and what the driver then holds
     peer     `eventsourcing` (extra `peers`) folding its log and replaying its aggregates, from SQLite
 
 One line of JSON per figure: events per second that passes, and processor time per event of driver,
@@ -32,13 +33,15 @@ import uvloop
 from benchmarks.machine import facts
 from benchmarks.mq.processes import broker
 from benchmarks.places import made_folder
+from benchmarks.projections.postgres import new_database, server
 from benchmarks.spark.application import TOPIC, bodies
 from benchmarks.spark.summary import summarize
+from headrace.stores.schema import upgrade
 from headrace_mq.client.producer import Producer
 
 QUEUES = 4
 SENT_TOGETHER = 5_000
-WORKLOADS = ("source", "plain", "rebuild", "peer")
+WORKLOADS = ("source", "plain", "rebuild", "rows", "peer")
 # The peer takes longer to store them than all else takes together.
 PEER_EVENTS_MAX = 100_000
 
@@ -96,8 +99,21 @@ async def measure(events: int, asked: argparse.Namespace) -> None:
             with_spark = [name for name in ("source", "rebuild") if name in asked.workloads]
             for cores, name in product(asked.cores, with_spark):
                 figures += await work("worker", name, json.dumps(task | {"cores": cores}))
+            if "rows" in asked.workloads:
+                await rows(task, asked)
             for figure in summarize(figures):
                 tell(events=events, **figure)
+
+
+async def rows(task: dict[str, Any], asked: argparse.Namespace) -> None:
+    with server(asked.postgres) as (url, _):
+        for cores in asked.cores:
+            async with new_database(url) as database:
+                address = database.render_as_string(hide_password=False)
+                await upgrade(address)
+                await work(
+                    "worker", "rows", json.dumps(task | {"cores": cores, "postgres": address})
+                )
 
 
 async def peer(events: int, accounts: int, folder: str) -> None:
@@ -120,6 +136,7 @@ def main() -> None:
     parser.add_argument("--accounts", type=int, default=10_000)
     parser.add_argument("--cores", type=numbers, default=[1, 2])
     parser.add_argument("--turns", type=int, default=2)
+    parser.add_argument("--postgres", help="a server to use; by default the run has one of its own")
     parser.add_argument(
         "--directory", type=made_folder, help="where the broker and databases write"
     )

@@ -1,4 +1,4 @@
-"""The application that the benchmark rebuilds: deposits, and balances kept in two ways."""
+"""The application that the benchmark rebuilds: deposits, balances kept in two ways, and a row per event."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from pydantic import BaseModel
 from headrace import Aggregate, App, DomainEvent, EventContext, Projection, applies
 from headrace.folds import count, last
 
-__all__ = ["APP", "TOPIC", "Balance", "Deposited", "app", "bodies", "declared", "folded"]
+__all__ = ["APP", "TOPIC", "Balance", "Deposited", "app", "bodies", "declared", "entries", "folded"]
 
 APP = "benchmarks.spark.application:app"
 TOPIC = "bench.events"
@@ -43,6 +43,15 @@ class Balance(BaseModel):
     transactions: int = 0
 
 
+class Entry(BaseModel):
+    """One deposit."""
+
+    entry_id: str
+    account_id: str
+    amount: int
+    balance: int
+
+
 declared = Projection("declared", row=Balance, key="account_id")
 declared.on(Deposited, balance=last("balance"), transactions=count())
 folded = Projection("folded", row=Balance, key="account_id")
@@ -57,8 +66,25 @@ def deposited(row: Balance | None, event: Deposited, context: EventContext) -> B
     )
 
 
+def _entry_of(_event: DomainEvent, context: EventContext) -> str:
+    return f"{context.aggregate_id}/{context.version}"
+
+
+entries = Projection("entries", row=Entry, key="entry_id", key_of=_entry_of)
+
+
+@entries.fold
+def entered(row: Entry | None, event: Deposited, context: EventContext) -> Entry:  # noqa: ARG001 - a fold's arguments
+    return Entry(
+        entry_id=_entry_of(event, context),
+        account_id=context.aggregate_id,
+        amount=event.amount,
+        balance=event.balance,
+    )
+
+
 app = App("bench")
-app.add(Account, declared, folded)
+app.add(Account, declared, folded, entries)
 
 
 def bodies(total: int, keys: int) -> Iterator[tuple[str, bytes]]:

@@ -1,7 +1,7 @@
 """
 The driver that is measured: one session on some cores, and one kind of work in it.
 
-    python -m benchmarks.spark.worker source|rebuild|plain ASKED
+    python -m benchmarks.spark.worker source|rebuild|rows|plain ASKED
 
 ASKED is JSON. Each figure is printed as a line of JSON.
 """
@@ -128,6 +128,31 @@ def rebuilds(asked: Mapping[str, Any]) -> None:
     spark.stop()
 
 
+def rows(asked: Mapping[str, Any]) -> None:
+    """A row per event, into PostgreSQL: the most that the driver could have to hold."""
+    spark, watch = session(asked["cores"]), Stopwatch(asked)
+    for turn in range(asked["turns"]):
+        before = peak_mib(os.getpid())
+        report: RebuildReport = watch.measure(
+            "rebuild, row per event",
+            lambda: asyncio.run(
+                rebuild(
+                    APP, "entries", broker=asked["broker"], spark=spark, verify=False,
+                    read_models_url=asked["postgres"],
+                )
+            ),
+            cores=asked["cores"],
+            turn=turn + 1,
+        )  # fmt: skip
+        assert report.switched
+        assert report.rows == asked["events"]
+        tell(
+            case="rebuild, row per event, split", cores=asked["cores"], turn=turn + 1,
+            rows=report.rows, seconds=report.seconds, before_mib=before, mib=peak_mib(os.getpid()),
+        )  # fmt: skip
+    spark.stop()
+
+
 def apart(report: RebuildReport) -> dict[str, float]:
     """The seconds of all workers together: waiting for the broker, and decoding and folding."""
     parts = {"read": "read_ms", "fold": "work_ms"}
@@ -175,7 +200,7 @@ def plain(asked: Mapping[str, Any]) -> None:
 def main() -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(30))
     task, asked = sys.argv[1:]
-    {"source": source, "rebuild": rebuilds, "plain": plain}[task](json.loads(asked))
+    {"source": source, "rebuild": rebuilds, "rows": rows, "plain": plain}[task](json.loads(asked))
 
 
 if __name__ == "__main__":

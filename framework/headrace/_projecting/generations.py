@@ -21,6 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql.ddl import CreateTable, DropTable
 
 from headrace._projecting.projection import Projection
+from headrace._projecting.staging import drop_staging
 from headrace._projecting.tables import (
     build_table,
     create_view,
@@ -269,6 +270,8 @@ async def adopt_shadow(
     table = build_table(projection, physical_name(state.name, generation))
     if not await connection.run_sync(fits, table):
         return False
+    if connection.dialect.name == "postgresql":
+        await drop_staging(connection, table.name)
     await _update(connection, state.name, rebuild_owner=after)
     return True
 
@@ -341,9 +344,10 @@ async def _drop(connection: AsyncConnection, name: str, generation: int) -> None
         await connection.execute(
             delete(table).where(table.c.name == name, table.c.generation == generation)
         )
-    await connection.execute(
-        DropTable(Table(physical_name(name, generation), MetaData()), if_exists=True)
-    )
+    table = Table(physical_name(name, generation), MetaData())
+    if connection.dialect.name == "postgresql":
+        await drop_staging(connection, table.name)
+    await connection.execute(DropTable(table, if_exists=True))
 
 
 def _generation_tables(connection: Connection, name: str) -> list[int]:

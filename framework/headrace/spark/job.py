@@ -13,11 +13,13 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.functions import expr
 
 from headrace.errors import ProjectionError
+from headrace.spark.copying import LEFT_OUT, Copying, copy_out
 from headrace.spark.finished import Finished
 from headrace.spark.fold import (
     BASE,
@@ -41,7 +43,15 @@ from headrace.spark.reading import EVENT, read_typed
 from headrace.spark.slices import fold_slices
 from headrace_mq.spark.reader import rarely_collecting
 
-__all__ = ["Folded", "by_key", "map_records", "read_result", "reason_of", "run_fold"]
+__all__ = [
+    "Folded",
+    "by_key",
+    "in_two_queues",
+    "map_records",
+    "read_result",
+    "reason_of",
+    "run_fold",
+]
 
 # Enough of the aggregates with holes to see what they have in common.
 _NAMED_MAX: Final = 5
@@ -60,7 +70,8 @@ class Folded:
         rows: values of each new row, as `RowCodec` encodes them.
         deleted: keys of rows that are no more.
         versions: the new last version of each aggregate.
-        counts: `events`, `duplicates`, `gaps` and `filled`.
+        counts: `events`, `duplicates`, `gaps` and `filled`; `shares` that tasks copied elsewhere, of
+            which nothing is here.
         queues: what was measured of each queue, as in `RebuildReport`.
     """
 
@@ -84,8 +95,9 @@ def run_fold(
     base: pa.Table | None,
     native: NativeFold | None = None,
     finished: Finished | None = None,
+    copying: Copying | None = None,
 ) -> Folded:
-    """Runs the job and brings its result here; blocks.
+    """Runs the job and brings its result here, or what it counted; blocks.
 
     Args:
         spark: where it runs.
@@ -94,6 +106,7 @@ def run_fold(
         base: rows and versions from before the plan's slices, as records; None to start from zero.
         native: the projection as SQL, used from zero where Spark refuses sums that are too large.
         finished: is told of each queue that was read, except where the projection is run as SQL.
+        copying: where tasks copy rows, versions and deleted keys, which then do not come here.
 
     Raises:
         ProjectionError: a fold failed, versions are missing, or an executor could not do its part;
@@ -103,10 +116,15 @@ def run_fold(
         return Folded(rows=pa.chunked_array([], pa.binary()), deleted=[], versions={})
     try:
         if native is not None and base is None and _refuses_overflow(spark):
-            frame = _native_frame(spark, plan, native)
+            frame = _native_frame(spark, plan, native, copying)
         else:
             frame = _frame(
-                spark, plan, keyed_by_aggregate=keyed_by_aggregate, base=base, finished=finished
+                spark,
+                plan,
+                keyed_by_aggregate=keyed_by_aggregate,
+                base=base,
+                finished=finished,
+                copying=copying,
             )
         records = frame.select("kind", "key", "number", "data").toArrow()
     except PySparkException as error:
@@ -123,21 +141,23 @@ def _frame(
     keyed_by_aggregate: bool,
     base: pa.Table | None,
     finished: Finished | None,
+    copying: Copying | None,
 ) -> DataFrame:
     count = len(plan.slices)
     places = spark.range(0, count, 1, count)
     if base is None:
         if keyed_by_aggregate:
-            return map_records(places, fold_slices, plan, finished)
+            return map_records(places, fold_slices, plan, finished, copying)
         routed = map_records(places, route_slices, plan, finished)
-        return map_records(by_key(routed), fold_keys, plan)
+        return map_records(by_key(routed), fold_keys, plan, copying=copying)
     streams = map_records(places, read_slices, plan, finished)
     known = spark.createDataFrame(base, RECORD_SCHEMA)
     if keyed_by_aggregate:
-        return map_records(by_key(streams.union(known)), fold_aggregates, plan)
+        return map_records(by_key(streams.union(known)), fold_aggregates, plan, copying=copying)
     versions = known.where(known["kind"] == VERSION)
     routed = map_records(by_key(streams.union(versions)), route_aggregates, plan)
-    return map_records(by_key(routed.union(known.where(known["kind"] == BASE))), fold_keys, plan)
+    rows = known.where(known["kind"] == BASE)
+    return map_records(by_key(routed.union(rows)), fold_keys, plan, copying=copying)
 
 
 def _refuses_overflow(spark: SparkSession) -> bool:
@@ -145,14 +165,16 @@ def _refuses_overflow(spark: SparkSession) -> bool:
     return spark.conf.get("spark.sql.ansi.enabled") == "true"
 
 
-def _native_frame(spark: SparkSession, plan: FoldPlan, native: NativeFold) -> DataFrame:
+def _native_frame(
+    spark: SparkSession, plan: FoldPlan, native: NativeFold, copying: Copying | None
+) -> DataFrame:
     def read(batches: Batches) -> Batches:
         with rarely_collecting():
             yield from read_typed(plan, native.reading, batches)
 
     def finish(batches: Batches) -> Batches:
         with rarely_collecting():
-            yield from finish_rows(plan, native, batches)
+            yield from _copied(finish_rows(plan, native, batches), plan, copying)
 
     count = len(plan.slices)
     events = spark.range(0, count, 1, count).mapInArrow(read, native.reading.schema)
@@ -187,17 +209,39 @@ def _named(aggregate: tuple[str, str]) -> Column:
 
 
 def map_records(
-    frame: DataFrame, step: Step, plan: FoldPlan, finished: Finished | None = None
+    frame: DataFrame,
+    step: Step,
+    plan: FoldPlan,
+    finished: Finished | None = None,
+    copying: Copying | None = None,
 ) -> DataFrame:
-    """Runs one of `fold`'s functions on the partitions of a frame."""
+    """Runs one of `fold`'s functions on the partitions of a frame.
+
+    Args:
+        frame: what it is given.
+        step: the function.
+        plan: its first argument.
+        finished: is told of queues that were read.
+        copying: where tasks copy what it yields, if this is the last one.
+    """
 
     # A function of its own travels by value, with the plan; the step it calls by name.
     def run(batches: Batches) -> Batches:
         with rarely_collecting():
-            made = step(plan, batches)
+            made = _copied(step(plan, batches), plan, copying)
             yield from made if finished is None else finished.watch(made)
 
     return frame.mapInArrow(run, RECORD_SCHEMA)
+
+
+def _copied(batches: Batches, plan: FoldPlan, copying: Copying | None) -> Batches:
+    """Copies what a task yields in the same process, before Spark has it."""
+    if copying is None:
+        return batches
+    context = TaskContext.get()
+    assert context is not None, "runs in a task"
+    # The same for each attempt: which keys are in a partition depends on nothing but the keys.
+    return copy_out(copying, plan, context.partitionId(), batches)
 
 
 def by_key(frame: DataFrame) -> DataFrame:
@@ -216,23 +260,21 @@ def read_result(plan: FoldPlan, records: pa.Table) -> Folded:
         kind: records.filter(pc.equal(records["kind"], kind))
         for kind in (ROW, DELETED, VERSION, TALLY, MISSING, QUEUE)
     }
+    counts: Counter[str] = Counter()
+    for name, count in _pairs(kinds[TALLY]):
+        counts[name] += count
     missing = [data.decode() for data in kinds[MISSING]["data"].to_pylist()]
     if missing:
         named = "; ".join(sorted(missing)[:_NAMED_MAX])
+        lacking = len(missing) + counts[LEFT_OUT]
         raise ProjectionError(
-            f"projection {plan.projection}: {len(missing)} aggregates lack events that neither the"
+            f"projection {plan.projection}: {lacking} aggregates lack events that neither the"
             f" topic nor {plan.event_store or 'an event store (none was given)'} has: {named}"
         )
     versions = dict(_pairs(kinds[VERSION]))
     if len(versions) != kinds[VERSION].num_rows:
         twice = Counter(kinds[VERSION]["key"].to_pylist()).most_common(1)[0][0]
-        raise ProjectionError(
-            f"projection {plan.projection}: the events of aggregate {twice} stand in more than one"
-            " queue (were queues added?); a rebuild needs them in one"
-        )
-    counts: Counter[str] = Counter()
-    for name, count in _pairs(kinds[TALLY]):
-        counts[name] += count
+        raise in_two_queues(plan.projection, twice)
     queues: dict[str, dict[str, int]] = {}
     for told, number in sorted(_pairs(kinds[QUEUE])):
         name, _, measure = told.rpartition(" ")
@@ -243,6 +285,14 @@ def read_result(plan: FoldPlan, records: pa.Table) -> Folded:
         versions=versions,
         counts=counts,
         queues=queues,
+    )
+
+
+def in_two_queues(projection: str, aggregate_id: str) -> ProjectionError:
+    """Returns the error for an aggregate of which two slices have a last version."""
+    return ProjectionError(
+        f"projection {projection}: the events of aggregate {aggregate_id} stand in more than one"
+        " queue (were queues added?); a rebuild needs them in one"
     )
 
 

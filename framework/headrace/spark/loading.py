@@ -1,31 +1,157 @@
 """
-Rows in bulk: the live generation's out, a rebuild's result in.
+A rebuild's result on its way into a shadow, and what it begins with out of it.
 
-Sits between: the job, which has encoded rows, and the database of read models. Every function works
-within the caller's transaction. Must never know Spark sessions or events.
+    PostgreSQL  prepare ─▶ the job's tasks copy, each its share ─▶ load: an index, and one transaction
+    SQLite      the job ─▶ rows in this process ─▶ load: one transaction
+
+That transaction has rows, versions and offsets. On PostgreSQL the rows are there already, in a table
+that becomes the shadow's; nothing but counts comes through this process. Sits between: the job and the
+database of read models. Must never know Spark sessions or events.
 """
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
-from sqlalchemy import ColumnElement, Table, and_, insert, literal, select
+from sqlalchemy import ColumnElement, Table, and_, insert, select
+from sqlalchemy.exc import IntegrityError, ProgrammingError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from headrace._projecting.contents import Target, write_offsets, write_rows, write_versions
+from headrace._projecting.contents import (
+    Target,
+    place_of,
+    write_offsets,
+    write_rows,
+    write_versions,
+)
+from headrace._projecting.read_models import ReadModels
+from headrace._projecting.staging import (
+    become_shadow,
+    create_staging,
+    find_filled,
+    find_twice,
+    index_staging,
+    merge_into_shadow,
+)
+from headrace.errors import ProjectionError
+from headrace.rebuilding.building import Building
+from headrace.rebuilding.switch import Shadow
+from headrace.spark.copying import SHARES, Copying
 from headrace.spark.fold import BASE, RECORD_ARROW_SCHEMA, VERSION, Record, records_to_arrow
-from headrace.spark.job import Folded
+from headrace.spark.job import Folded, in_two_queues
 from headrace.spark.rows import RowCodec
 from headrace.stores.tables import projection_versions
 from headrace.transports.base import QueueId
 
-__all__ = ["load_fresh", "load_onto", "read_base"]
+__all__ = ["Loading", "read_base"]
 
 T = TypeVar("T")
 
 # Rows handed to the database at once: large enough that its round trips vanish.
 _CHUNK_ROWS: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loading:
+    """How the result of one rebuild gets into its shadow.
+
+    Attributes:
+        read_models: where the shadow is.
+        shadow: whose rows they are.
+        onto: the shadow holds a copy of the live rows, and the result is what changed.
+        connections_max: of all tasks together.
+    """
+
+    read_models: ReadModels
+    shadow: Shadow
+    onto: bool
+    connections_max: int
+
+    async def prepare(self) -> Copying | None:
+        """Makes ready what the job's tasks copy into; None: they are to bring their rows here.
+
+        Raises:
+            ProjectionError: the shadow is no longer this rebuild's.
+        """
+        if self.read_models.engine.dialect.name != "postgresql":
+            return None
+        table, owner = self._target.table, self.shadow.owner
+        async with self.read_models.begin() as connection:
+            await Building.check_owner(connection, self.shadow)
+            await create_staging(connection, table, owner, merged=self.onto)
+        return Copying(
+            url=self.read_models.url,
+            table=table.name,
+            owner=owner,
+            connections_max=self.connections_max,
+        )
+
+    async def count(self, copying: Copying | None, folded: Folded) -> int:
+        """Returns how many rows the job has made.
+
+        Raises:
+            ProjectionError: less was copied than tasks say; or the shadow is no longer this
+                rebuild's.
+        """
+        if copying is None:
+            return len(folded.rows)
+        async with self.read_models.begin() as connection:
+            await Building.check_owner(connection, self.shadow)
+            filled = await find_filled(connection, copying.table)
+        if filled.shares != folded.counts[SHARES]:
+            raise ProjectionError(
+                f"projection {self.shadow.projection.name}: {folded.counts[SHARES]} tasks have"
+                f" copied rows and {filled.shares} of them are in the database, which must have"
+                " been restarted meanwhile; run the rebuild again"
+            )
+        return filled.rows
+
+    async def load(
+        self, copying: Copying | None, folded: Folded, offsets: Mapping[QueueId, int]
+    ) -> None:
+        """Makes the result the shadow's, with its versions and offsets, in one transaction.
+
+        Raises:
+            ProjectionError: an aggregate stands in two queues; or the shadow is no longer this
+                rebuild's.
+        """
+        if copying is not None:
+            await self._take(offsets)
+            return
+        codec: RowCodec[Any] = RowCodec(self.shadow.projection)
+        load = _load_onto if self.onto else _load_fresh
+        async with self.read_models.begin() as connection:
+            await Building.check_owner(connection, self.shadow)
+            await load(connection, self._target, codec, folded, offsets)
+
+    @property
+    def _target(self) -> Target[Any]:
+        return self.read_models.target(self.shadow.projection, self.shadow.generation)
+
+    async def _take(self, offsets: Mapping[QueueId, int]) -> None:
+        target, table = self._target, self._target.table
+        key, place = target.projection.key, place_of(target)
+        try:
+            if not self.onto:
+                async with self.read_models.begin() as connection:
+                    await index_staging(connection, table)
+            async with self.read_models.begin() as connection:
+                await Building.check_owner(connection, self.shadow)
+                if self.onto:
+                    await merge_into_shadow(connection, table, key, place)
+                else:
+                    await become_shadow(connection, table, place)
+                await write_offsets(connection, target, offsets)
+        except (IntegrityError, ProgrammingError) as error:
+            async with self.read_models.begin() as connection:
+                # Whoever has taken over has dropped the tables.
+                await Building.check_owner(connection, self.shadow)
+                twice = await find_twice(connection, table.name)
+            if twice is None:
+                raise
+            raise in_two_queues(self.shadow.projection.name, twice) from error
 
 
 async def read_base(
@@ -51,38 +177,30 @@ async def read_base(
     return pa.Table.from_batches(batches, schema=RECORD_ARROW_SCHEMA)
 
 
-async def load_fresh(
+async def _load_fresh(
     connection: AsyncConnection,
     target: Target[Any],
     codec: RowCodec[Any],
     folded: Folded,
     offsets: Mapping[QueueId, int],
 ) -> None:
-    """Fills an empty generation with rows, versions and offsets; by COPY on PostgreSQL."""
-    # SQLAlchemy begins the transaction with its own first statement; COPY goes around it.
-    await connection.execute(select(literal(1)))
-    for rows in folded.row_chunks(_CHUNK_ROWS):
-        values = [codec.values(row) for row in rows]
-        await _insert(connection, target.table, codec.columns, values)
-    place = (target.projection.name, target.generation)
-    columns = ("name", "generation", "aggregate_id", "version")
+    for encoded in folded.row_chunks(_CHUNK_ROWS):
+        rows = [dict(zip(codec.columns, codec.values(row), strict=True)) for row in encoded]
+        await connection.execute(insert(target.table), rows)
+    place = place_of(target)
     for versions in _chunks(folded.versions.items()):
-        values = [(*place, aggregate_id, version) for aggregate_id, version in versions]
-        await _insert(connection, projection_versions, columns, values)
+        values = [{**place, "aggregate_id": key, "version": version} for key, version in versions]
+        await connection.execute(insert(projection_versions), values)
     await write_offsets(connection, target, offsets)
-    if connection.dialect.name == "postgresql":
-        # The planner knows nothing of a table that was filled a moment ago.
-        await connection.exec_driver_sql(f'ANALYZE "{target.table.name}"')
 
 
-async def load_onto(
+async def _load_onto(
     connection: AsyncConnection,
     target: Target[Any],
     codec: RowCodec[Any],
     folded: Folded,
     offsets: Mapping[QueueId, int],
 ) -> None:
-    """Writes what changed onto a generation that was copied from the live one."""
     key = target.projection.key
     for encoded in folded.row_chunks(_CHUNK_ROWS):
         rows = [codec.row(row) for row in encoded]
@@ -92,22 +210,6 @@ async def load_onto(
     for versions in _chunks(folded.versions.items()):
         await write_versions(connection, target, dict(versions))
     await write_offsets(connection, target, offsets)
-
-
-async def _insert(
-    connection: AsyncConnection,
-    table: Table,
-    columns: Sequence[str],
-    values: list[tuple[Any, ...]],
-) -> None:
-    if connection.dialect.name == "postgresql":
-        driver = (await connection.get_raw_connection()).driver_connection
-        assert driver is not None
-        # On the transaction's own connection, so it is committed or rolled back with the rest.
-        await driver.copy_records_to_table(table.name, records=values, columns=columns)
-    else:
-        rows = [dict(zip(columns, row, strict=True)) for row in values]
-        await connection.execute(insert(table), rows)
 
 
 async def _pages(

@@ -36,9 +36,10 @@ from headrace.rebuilding.report import RebuildReport
 from headrace.rebuilding.switch import Means, Outcome, Shadow, bring_live
 from headrace.rebuilding.topic import EventTopic
 from headrace.spark.archive import archived_in, files_of, held_with
+from headrace.spark.copying import CONNECTIONS_MAX, Copying
 from headrace.spark.finished import Finished
 from headrace.spark.job import Folded, run_fold
-from headrace.spark.loading import load_fresh, load_onto, read_base
+from headrace.spark.loading import Loading, read_base
 from headrace.spark.native import NativeFold, plan_native
 from headrace.spark.plan import FoldPlan, module_folder
 from headrace.spark.rows import RowCodec
@@ -86,6 +87,7 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
     switch: bool = True,
     take_over: bool = False,
     live_wait_ms: int = _LIVE_WAIT_MS,
+    connections_max: int = CONNECTIONS_MAX,
     report: Progress | None = None,
     clock: Clock | None = None,
 ) -> RebuildReport:
@@ -95,7 +97,8 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
         app: the application's import path, such as `samples.bank:app`; executors import it too.
         projection_name: which of its projections.
         broker: `host:port`, as this process and every executor reach it.
-        read_models_url: where the projection's tables are.
+        read_models_url: where the projection's tables are; PostgreSQL, as every executor reaches it
+            too.
         event_store_url: fills gaps of the event topic; without it a gap is an error.
         spark: a session of any kind; None starts a local one for this rebuild.
         start: "zero" folds the whole topic; "offsets" folds what came since onto a copy of the
@@ -107,6 +110,8 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
         switch: make the result live if nothing speaks against it.
         take_over: begin even if another rebuild seems to be running; its result is lost.
         live_wait_ms: how long to wait for a live generation that is behind.
+        connections_max: to PostgreSQL, of all executors together; a task holds one from its first
+            rows to its last.
         report: called at the start of each phase.
         clock: measures the phases.
 
@@ -135,8 +140,14 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
             return await work.mend(wanted, verify=verify, switch=switch, take_over=take_over)
         phases.begin("begin")
         shadow = await work.building.begin(take_over=take_over, copying=start == "offsets")
+        loading = Loading(
+            read_models=work.read_models,
+            shadow=shadow,
+            onto=start == "offsets",
+            connections_max=connections_max,
+        )
         async with work.building.given_up_on_failure(shadow):
-            return await work.build(shadow, start=start, verify=verify, switch=switch)
+            return await work.build(shadow, loading, verify=verify, switch=switch)
 
 
 @asynccontextmanager
@@ -204,12 +215,12 @@ class _Work:
     phases: Phases
 
     async def build(
-        self, shadow: Shadow, *, start: str, verify: bool, switch: bool
+        self, shadow: Shadow, loading: Loading, *, verify: bool, switch: bool
     ) -> RebuildReport:
         codec = RowCodec(self.projection)
         base = None
         begin: dict[QueueId, int] = {}
-        if start == "offsets":
+        if loading.onto:
             self.phases.begin("base")
             begin = await self.building.copy_live(shadow)
             async with self.read_models.snapshot() as connection:
@@ -219,20 +230,20 @@ class _Work:
         self.phases.begin("fold", ahead)
         native = self.native if ahead >= _NATIVE_MESSAGES_MIN else None
         plan = replace(self.plan, slices=tuple(slices))
-        folded = await self._fold(plan, shadow.owner, base=base, native=native)
+        copying = await loading.prepare()
+        folded = await self._fold(plan, shadow.owner, base=base, native=native, copying=copying)
+        rows = await loading.count(copying, folded)
         end = {(piece.queue.topic, piece.queue.queue_id): piece.end for piece in slices}
-        self.phases.begin("load", len(folded.rows))
-        async with self.read_models.begin() as connection:
-            await Building.check_owner(connection, shadow)
-            load = load_fresh if base is None else load_onto
-            await load(connection, self._target(shadow), codec, folded, end)
+        self.phases.begin("load", rows)
+        await loading.load(copying, folded, end)
         self.phases.begin("switch")
         outcome = await bring_live(
             self.read_models, shadow, self.means, verify=verify, switch=switch
         )
         await self.building.finish(shadow, outcome)
         self.phases.end()
-        return self._report(shadow, start, slices, folded, outcome)
+        start = "offsets" if loading.onto else "zero"
+        return self._report(shadow, slices, folded, outcome, start=start, rows=rows)
 
     async def mend(
         self, wanted: Wanted, *, verify: bool, switch: bool, take_over: bool
@@ -274,7 +285,13 @@ class _Work:
         )
 
     async def _fold(
-        self, plan: FoldPlan, tag: str, *, base: pa.Table | None, native: NativeFold | None
+        self,
+        plan: FoldPlan,
+        tag: str,
+        *,
+        base: pa.Table | None,
+        native: NativeFold | None,
+        copying: Copying | None = None,
     ) -> Folded:
         ahead = {_queue_name(piece.queue): piece.records for piece in plan.slices}
         finished = Finished(self.session, ahead)
@@ -286,6 +303,7 @@ class _Work:
             base=base,
             native=native,
             finished=finished,
+            copying=copying,
         )
         telling = asyncio.create_task(self._tell(finished))
         try:
@@ -331,10 +349,12 @@ class _Work:
     def _report(
         self,
         shadow: Shadow,
-        start: str,
         slices: Sequence[QueueSlice],
         folded: Folded,
         outcome: Outcome,
+        *,
+        start: str,
+        rows: int,
     ) -> RebuildReport:
         seconds = self.phases.seconds
         total = sum(seconds.values()) - seconds.get("session", 0.0)
@@ -350,7 +370,7 @@ class _Work:
             queues=folded.queues,
             events=folded.counts["events"],
             caught_up=outcome.caught_up,
-            rows=len(folded.rows),
+            rows=rows,
             duplicates=folded.counts["duplicates"],
             gaps=folded.counts["gaps"],
             filled=folded.counts["filled"],

@@ -1,9 +1,11 @@
 """The steps in their order, run by a Spark that is made of tables."""
 
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -11,8 +13,10 @@ from pyspark.errors import PySparkException
 
 from headrace._projecting.folding import fold_streams
 from headrace.errors import ProjectionError
-from headrace.spark.fold import BASE, VERSION, Record, records_to_arrow
-from headrace.spark.job import Folded, run_fold
+from headrace.spark import job
+from headrace.spark.copying import LEFT_OUT, Copying
+from headrace.spark.fold import BASE, MISSING, TALLY, VERSION, Record, records_to_arrow
+from headrace.spark.job import Folded, read_result, run_fold
 from headrace.spark.rows import RowCodec
 
 
@@ -102,6 +106,47 @@ def test_missing_versions_end_the_rebuild_and_some_are_named(
     assert "7 aggregates lack events that neither the topic nor an event store" in sentence
     assert "a0 versions 1 to 2; a1 versions 1 to 2" in sentence
     assert "a5" not in sentence
+
+
+def test_sentences_that_tasks_kept_to_themselves_are_counted(make_plan: Any) -> None:
+    told = [
+        Record.known(MISSING, "a", data=b"a versions 1 to 2"),
+        Record.known(TALLY, LEFT_OUT, number=8),
+    ]
+    records = pa.Table.from_batches([records_to_arrow(told)])
+    with pytest.raises(ProjectionError, match=r"9 aggregates lack events .* a versions 1 to 2"):
+        read_result(make_plan("accounts", ()), records)
+
+
+@pytest.mark.parametrize("name", ["accounts", "partners"])
+@pytest.mark.parametrize("from_offsets", [False, True])
+def test_the_last_fold_of_a_job_copies_what_it_yields_as_its_tasks_share(
+    ledger: Any, topic: Any, make_plan: Any, spark: Any, monkeypatch: pytest.MonkeyPatch,
+    name: str, from_offsets: bool,
+) -> None:  # fmt: skip
+    tasks = iter(range(9))
+    given: list[tuple[Copying, int]] = []
+
+    def copy_out(copying: Copying, plan: Any, share: int, batches: Any) -> Any:
+        given.append((copying, share))
+        for batch in batches:
+            yield batch.filter(pc.equal(batch["kind"], TALLY))
+
+    monkeypatch.setattr(job, "copy_out", copy_out)
+    context = SimpleNamespace(get=lambda: SimpleNamespace(partitionId=lambda: next(tasks)))
+    monkeypatch.setattr(job, "TaskContext", context)
+    topic.publish(
+        *(ledger.stream(f"a{n}", 1, ledger.Booked(partner="p", amount=1)) for n in range(4))
+    )
+    copying = Copying(url="postgresql://db/read", table="accounts__2", owner="me")
+    base = pa.Table.from_batches([records_to_arrow([])]) if from_offsets else None
+    folded = run_fold(
+        spark, make_plan(name, topic.slices()), base=base, copying=copying,
+        keyed_by_aggregate=ledger.app.projections[name].keyed_by_aggregate,
+    )  # fmt: skip
+    assert {each for each, _ in given} == {copying}
+    assert [share for _, share in given] == list(range(len(given)))
+    assert (len(folded.rows), folded.versions, folded.counts["events"]) == (0, {}, 4)
 
 
 def test_an_aggregate_in_two_queues_is_refused(

@@ -1,5 +1,6 @@
-"""Rows in bulk, out of and into both kinds of database, within the caller's transaction."""
+"""A rebuild's result into both kinds of database, with versions and offsets or not at all."""
 
+import asyncio
 from collections import Counter
 from typing import Any
 
@@ -9,13 +10,16 @@ from sqlalchemy import select
 
 from headrace._projecting.folding import fold_streams
 from headrace._projecting.read_models import ReadModels
+from headrace.errors import ProjectionError
 from headrace.rebuilding.building import Building
 from headrace.rebuilding.switch import Shadow
 from headrace.spark import loading
-from headrace.spark.fold import BASE, VERSION
-from headrace.spark.job import Folded
-from headrace.spark.loading import load_fresh, load_onto, read_base
+from headrace.spark.copying import copy_out
+from headrace.spark.fold import BASE, DELETED, ROW, TALLY, VERSION, Record, records_to_arrow
+from headrace.spark.job import Folded, read_result
+from headrace.spark.loading import Loading, read_base
 from headrace.spark.rows import RowCodec
+from headrace.stores.schema import upgrade
 from headrace.stores.tables import projection_versions
 
 
@@ -27,10 +31,53 @@ def rows(ledger: Any) -> dict[str, Any]:
     return fold_streams(ledger.accounts, {}, streams)
 
 
-def folded(codec: Any, rows: dict[str, Any], **others: Any) -> Folded:
-    encoded = [codec.encode(row) for row in rows.values()]
-    values = {"deleted": [], "versions": dict.fromkeys(rows, 1), "counts": Counter()} | others
-    return Folded(rows=pa.chunked_array([pa.array(encoded, pa.binary())]), **values)
+@pytest.fixture
+def load(read_models: ReadModels, ledger: Any, make_plan: Any) -> Any:
+    """Loads rows, versions and deleted keys as the job's tasks, or as this process, would."""
+
+    async def run(
+        shares: list[dict[str, Any]],
+        offsets: dict[Any, int],
+        *,
+        deleted: tuple[str, ...] = (),
+        versions: dict[str, int] | None = None,
+        onto: bool = False,
+        generation: int = 2,
+        owner: str = "the test",
+    ) -> int:
+        projection = ledger.accounts
+        codec: RowCodec[Any] = RowCodec(projection)
+        shadow = Shadow(projection=projection, generation=generation, owner=owner)
+        way = Loading(read_models=read_models, shadow=shadow, onto=onto, connections_max=4)
+        into = await way.prepare()
+        records: list[Record] = []
+        for number, rows in enumerate(shares):
+            known = dict.fromkeys(rows, 1) if versions is None else versions
+            found = [
+                *(Record.known(ROW, key, data=codec.encode(row)) for key, row in rows.items()),
+                *(Record.known(DELETED, key) for key in deleted),
+                *(Record.known(VERSION, key, number=at) for key, at in known.items()),
+                Record.known(TALLY, "events", number=1),
+            ]
+            if into is not None:
+                plan, share = make_plan(projection.name, ()), iter([records_to_arrow(found)])
+                passed = await asyncio.to_thread(
+                    lambda *given: list(copy_out(*given)), into, plan, number, share
+                )
+                found = [
+                    Record.known(one["kind"], one["key"], number=one["number"])
+                    for batch in passed
+                    for one in batch.to_pylist()
+                ]
+            records += found
+        made = read_result(
+            make_plan(projection.name, ()), pa.Table.from_batches([records_to_arrow(records)])
+        )
+        count = await way.count(into, made)
+        await way.load(into, made, offsets)
+        return count
+
+    return run
 
 
 async def stored(read_models: ReadModels, projection: Any, generation: int) -> dict[str, Any]:
@@ -48,49 +95,46 @@ async def versions_of(read_models: ReadModels, generation: int) -> dict[str, int
 
 
 async def test_a_fresh_generation_is_filled_with_rows_versions_and_offsets(
-    ledger: Any, read_models: ReadModels, rows: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    ledger: Any, read_models: ReadModels, rows: dict[str, Any], load: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     monkeypatch.setattr(loading, "_CHUNK_ROWS", 10)
-    codec = RowCodec(ledger.accounts)
-    target = read_models.target(ledger.accounts, 2)
-    async with read_models.begin() as connection:
-        await load_fresh(connection, target, codec, folded(codec, rows), {("t", 0): 25})
+    half = dict(list(rows.items())[:12])
+    rest = {key: row for key, row in rows.items() if key not in half}
+    assert await load([half, rest], {("t", 0): 25}) == len(rows)
     assert await stored(read_models, ledger.accounts, 2) == rows
     assert await versions_of(read_models, 2) == dict.fromkeys(rows, 1)
     assert await read_models.offsets("accounts", 2) == {("t", 0): 25}
 
 
-async def test_loading_is_part_of_the_callers_transaction(
-    ledger: Any, read_models: ReadModels, rows: dict[str, Any]
-) -> None:
-    codec = RowCodec(ledger.accounts)
-    target = read_models.target(ledger.accounts, 2)
+async def test_rows_versions_and_offsets_come_together_or_not_at_all(
+    ledger: Any, read_models: ReadModels, rows: dict[str, Any], load: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    async def fail(*_of: object) -> None:
+        raise RuntimeError("something else")
 
-    async def load_and_fail() -> None:
-        async with read_models.begin() as connection:
-            await load_fresh(connection, target, codec, folded(codec, rows), {("t", 0): 25})
-            raise RuntimeError("something else")
-
+    monkeypatch.setattr(loading, "write_offsets", fail)
     with pytest.raises(RuntimeError, match="something else"):
-        await load_and_fail()
+        await load([rows], {("t", 0): 25})
     assert await stored(read_models, ledger.accounts, 2) == {}
     assert await versions_of(read_models, 2) == {}
     assert await read_models.offsets("accounts", 2) == {}
 
 
 async def test_a_copy_is_read_back_as_records_and_changes_are_written_onto_it(
-    ledger: Any, read_models: ReadModels, rows: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    ledger: Any, read_models: ReadModels, rows: dict[str, Any], load: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     monkeypatch.setattr(loading, "_CHUNK_ROWS", 10)
-    codec = RowCodec(ledger.accounts)
-    live = read_models.target(ledger.accounts, 1)
-    shadow = read_models.target(ledger.accounts, 2)
-    async with read_models.begin() as connection:
-        await load_fresh(connection, live, codec, folded(codec, rows), {("t", 0): 25})
-    mine = Shadow(projection=ledger.accounts, generation=2, owner="the test")
+    codec: RowCodec[Any] = RowCodec(ledger.accounts)
+    await load([rows], {("t", 0): 25})
+    await read_models.switch(ledger.accounts, 2, "the test")
+    assert await read_models.begin_shadow(ledger.accounts, "the next") == 3
+    mine = Shadow(projection=ledger.accounts, generation=3, owner="the next")
     assert await Building(read_models, ledger.accounts).copy_live(mine) == {("t", 0): 25}
     async with read_models.snapshot() as connection:
-        base = await read_base(connection, shadow, codec)
+        base = await read_base(connection, read_models.target(ledger.accounts, 3), codec)
     known = {
         kind: [one for one in base.to_pylist() if one["kind"] == kind] for kind in (BASE, VERSION)
     }
@@ -100,12 +144,47 @@ async def test_a_copy_is_read_back_as_records_and_changes_are_written_onto_it(
         "a03": rows["a03"].model_copy(update={"balance": -7}),
         "b00": rows["a00"].model_copy(update={"account_id": "b00"}),
     }
-    result = folded(codec, changed, deleted=["a04", "a05"], versions={"a03": 2, "a04": 2, "b00": 1})
-    async with read_models.begin() as connection:
-        await load_onto(connection, shadow, codec, result, {("t", 1): 4})
+    await load(
+        [changed], {("t", 1): 4}, deleted=("a04", "a05"),
+        versions={"a03": 2, "a04": 2, "b00": 1}, onto=True, generation=3, owner="the next",
+    )  # fmt: skip
     wanted = rows | changed
     del wanted["a04"], wanted["a05"]
-    assert await stored(read_models, ledger.accounts, 2) == wanted
-    assert await stored(read_models, ledger.accounts, 1) == rows
-    assert (await versions_of(read_models, 2))["a03"] == 2
-    assert await read_models.offsets("accounts", 2) == {("t", 0): 25, ("t", 1): 4}
+    assert await stored(read_models, ledger.accounts, 3) == wanted
+    assert await stored(read_models, ledger.accounts, 2) == rows
+    assert (await versions_of(read_models, 3))["a03"] == 2
+    assert await read_models.offsets("accounts", 3) == {("t", 0): 25, ("t", 1): 4}
+
+
+async def test_an_aggregate_in_two_queues_is_named(
+    read_models: ReadModels, rows: dict[str, Any], load: Any
+) -> None:
+    some = {"a03": rows["a03"]}
+    with pytest.raises(ProjectionError, match="events of aggregate a03 stand in more than one"):
+        await load([rows, some], {("t", 0): 25})
+    assert await read_models.offsets("accounts", 2) == {}
+
+
+async def test_a_shadow_that_is_no_longer_ones_own_is_not_loaded(
+    read_models: ReadModels, rows: dict[str, Any], load: Any
+) -> None:
+    with pytest.raises(ProjectionError, match="is no longer the shadow that somebody else builds"):
+        await load([rows], {("t", 0): 25}, owner="somebody else")
+    assert await read_models.offsets("accounts", 2) == {}
+
+
+async def test_what_tasks_have_copied_must_be_in_the_database(
+    ledger: Any, postgres_database: str
+) -> None:
+    await upgrade(postgres_database)
+    models = ReadModels(postgres_database)
+    await models.ensure(ledger.accounts)
+    shadow = Shadow(projection=ledger.accounts, generation=2, owner="me")
+    await models.begin_shadow(ledger.accounts, "me")
+    way = Loading(read_models=models, shadow=shadow, onto=False, connections_max=4)
+    told = Folded(
+        rows=pa.chunked_array([], pa.binary()), deleted=[], versions={}, counts=Counter(shares=2)
+    )
+    with pytest.raises(ProjectionError, match="2 tasks have copied rows and 0 of them"):
+        await way.count(await way.prepare(), told)
+    await models.aclose()

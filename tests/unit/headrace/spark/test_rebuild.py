@@ -17,6 +17,7 @@ from headrace.rebuilding import building as building_module
 from headrace.rebuilding.mending import Wanted
 from headrace.spark import rebuild as rebuild_module
 from headrace.spark import session
+from headrace.spark.loading import Loading
 from headrace.spark.rebuild import rebuild
 from headrace_mq.errors import ConnectionLost
 from headrace_mq.protocol.bodies import QueueRange
@@ -150,7 +151,7 @@ async def test_a_failure_anywhere_drops_the_shadow(
     async def fail(*_of: object) -> None:
         raise OSError("the database is gone")
 
-    monkeypatch.setattr(rebuild_module, "load_fresh", fail)
+    monkeypatch.setattr(Loading, "load", fail)
     with pytest.raises(OSError, match="the database is gone"):
         await rebuild(ledger.path, "accounts", broker=BROKER, read_models_url=live.url, spark=spark)
     assert await live.read_models.state("accounts") == before
@@ -164,7 +165,7 @@ async def test_a_failure_that_keeps_the_shadow_from_being_dropped_does_not_hide_
     async def fail(*_of: object) -> None:
         raise OSError("the database is gone")
 
-    monkeypatch.setattr(rebuild_module, "load_fresh", fail)
+    monkeypatch.setattr(Loading, "load", fail)
     monkeypatch.setattr(ReadModels, "abandon_shadow", fail)
     with pytest.raises(OSError, match="the database is gone"):
         await rebuild(ledger.path, "accounts", broker=BROKER, read_models_url=live.url, spark=spark)

@@ -1,0 +1,146 @@
+"""Rows that tasks copy themselves: past the driver, each once, and nothing is left of who was killed."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from sqlalchemy import inspect
+
+from headrace._projecting.read_models import ReadModels
+from headrace.spark import fold
+from headrace.spark.rebuild import rebuild
+from headrace.stores.schema import upgrade
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+# Results of more than a mebibyte are refused; a task may fail once.
+DRIVER = """
+import asyncio, sys
+from headrace.spark.rebuild import rebuild
+from headrace.spark.session import cluster_session
+
+spark = cluster_session("local[2,2]", settings={
+    "spark.driver.maxResultSize": "1m", "spark.driver.memory": "600m",
+    "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+})
+for url in sys.argv[2:]:
+    try:
+        work = rebuild("entries_app:app", "entries", broker=sys.argv[1], read_models_url=url, spark=spark)
+        print(asyncio.run(work).to_json(), flush=True)
+    except Exception as error:
+        print("maxResultSize" in str(error), flush=True)
+spark.stop()
+"""
+
+# Ends in the middle of the job, with a share of rows that no fold has made.
+KILLED = """
+import asyncio, os, signal, sys
+from types import SimpleNamespace
+from headrace._projecting.staging import copy_share, note_share
+from headrace.spark import rebuild as module
+from headrace.stores.engines import create_engine
+
+async def copy(copying):
+    async with create_engine(copying.url).begin() as connection:
+        await copy_share(connection, copying.table, [("wrong", 1)], [("version", "wrong", 1)])
+        assert await note_share(connection, copying.table, copying.owner, 0, 1)
+
+def run_fold(*given, copying, **named):
+    asyncio.run(copy(copying))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+module.run_fold = run_fold
+session = SimpleNamespace(addTag=id, removeTag=id)
+asyncio.run(module.rebuild("ledger_app:app", "partners", broker=sys.argv[1],
+                           read_models_url=sys.argv[2], spark=session))
+"""
+
+
+@pytest.fixture
+def entries(ledger: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The application's module, whose small batches are for workers alone."""
+    monkeypatch.setattr(fold, "_BATCH_RECORDS", fold._BATCH_RECORDS)
+    import entries_app
+
+    yield entries_app
+    sys.modules.pop("entries_app")
+
+
+async def run(program: str, environment: dict[str, str], *arguments: str) -> tuple[int, str]:
+    """Returns how a process ended and what it printed."""
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, *arguments,
+        env=environment, stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        printed, _ = await child.communicate()
+    finally:
+        if child.returncode is None:
+            child.kill()
+            await child.wait()
+    assert child.returncode is not None
+    return child.returncode, printed.decode()
+
+
+async def tables_of(url: str) -> set[str]:
+    models = ReadModels(url)
+    try:
+        async with models.begin() as connection:
+            names = await connection.run_sync(lambda sync: inspect(sync).get_table_names())
+    finally:
+        await models.aclose()
+    return {name for name in names if "__" in name}
+
+
+async def test_a_row_per_event_goes_past_the_driver_and_a_task_that_failed_doubles_none(
+    rows_of: Any, broker: Any, ledger: Any, entries: Any, make_stream: Any, publish: Any,
+    catch_up_live: Any, postgres_database: str, sqlite_url: str, child_environment: dict[str, str],
+) -> None:  # fmt: skip
+    streams = [
+        make_stream(f"a{number}", version, ledger.Noted(text=f"{number} {version} " + "x" * 900))
+        for version in range(1, 16)
+        for number in range(160)
+    ]
+    # Last of all keys, so that its task has copied others before it fails.
+    await publish([*streams, make_stream("z", 1, ledger.Noted(text="again"))])
+    await catch_up_live(postgres_database, entries.entries)
+    live = await rows_of(postgres_database, entries.entries)
+    assert len(live) == len(streams) + 1
+    ended, printed = await run(
+        DRIVER, child_environment, broker.address, postgres_database, sqlite_url
+    )
+    assert ended == 0
+    told, refused = printed.splitlines()
+    report = json.loads(told)
+    assert (report["switched"], report["mismatches"]) == (True, 0)
+    assert report["rows"] == report["compared"] == report["events"] == len(live)
+    assert await rows_of(postgres_database, entries.entries) == live
+    assert await tables_of(postgres_database) == {"entries__1", "entries__2"}
+    # Where rows do come to the driver, the same ones are too many for it.
+    assert refused == "True"
+
+
+async def test_what_a_killed_driver_had_copied_is_dropped_by_the_next_rebuild(
+    rows_of: Any, spark: Any, broker: Any, ledger: Any, make_history: Any, publish: Any,
+    catch_up_live: Any, postgres_database: str, child_environment: dict[str, str],
+) -> None:  # fmt: skip
+    await upgrade(postgres_database)
+    await publish(make_history(9, 3))
+    await catch_up_live(postgres_database, ledger.partners)
+    live = await rows_of(postgres_database, ledger.partners)
+    ended, _ = await run(KILLED, child_environment, broker.address, postgres_database)
+    assert ended == -9
+    assert await rows_of(postgres_database, ledger.partners) == live
+    staging = {f"partners__2__{kind}" for kind in ("rows", "others", "shares")}
+    assert await tables_of(postgres_database) == {"partners__1", "partners__2"} | staging
+    report = await rebuild(
+        "ledger_app:app", "partners", broker=broker.address, read_models_url=postgres_database,
+        spark=spark,
+    )  # fmt: skip
+    assert (report.switched, report.mismatches, report.rows) == (True, 0, len(live))
+    assert await rows_of(postgres_database, ledger.partners) == live
+    assert await tables_of(postgres_database) == {"partners__1", report.table}
