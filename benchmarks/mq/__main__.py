@@ -9,9 +9,9 @@ How fast the queue is, beside what this machine can do at best in the same run.
     W3    reading a backlog of 200,000 messages, decoded and committed
     W4    end-to-end latency at 500 messages a second
     W5    producing and consuming at once
-    W6    reading a backlog of which one message of a hundred is wanted, by a header or by its tag:
-          picked out by the broker, or by the reader; one in each batch of 100, or all in one of
-          100 batches
+    W6    reading a backlog of which one message of a hundred is wanted, by a header with a hundred
+          values, by two of an order whose id and price are others each time, or by its tag: picked
+          out by the broker, or by the reader; one in each batch of 100, or all in one of 100 batches
     transactional  `send` beside `send_in_transaction`, both from 1,000 tasks
     idle  1,000 connections that do nothing
 
@@ -108,7 +108,7 @@ def selections(count: int) -> list[Case]:
              "at_broker": at_broker},
             backlog=count,
         )
-        for by in ("price", "tag")
+        for by in ("price", "order", "tag")
         for clustered in (False, True)
         for at_broker in (True, False)
     ]  # fmt: skip

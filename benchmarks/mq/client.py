@@ -41,10 +41,11 @@ def messages(topic: str, count: int, *, keyed: bool, offset: int = 0) -> list[Me
     ]
 
 
-def of_a_hundred(topic: str, batch: int, *, clustered: bool) -> list[Message]:
+def of_a_hundred(topic: str, batch: int, *, clustered: bool, by: str) -> list[Message]:
     """A batch of 100 messages of one queue, of which one has a price of 99 and the tag "rare".
 
-    Clustered: all of them, in one batch of 100.
+    Clustered: all of them, in one batch of 100. By order: with headers as orders have them, of which
+    almost none comes twice.
     """
     rare = [batch % 100 == 99 if clustered else n == 99 for n in range(100)]
     return [
@@ -53,10 +54,19 @@ def of_a_hundred(topic: str, batch: int, *, clustered: bool) -> list[Message]:
             body=BODY,
             key=f"key-{batch}",
             tag="rare" if wanted else "usual",
-            headers={"price": "99" if wanted else str(n % 99)},
+            headers=order(batch * 100 + n, wanted=wanted)
+            if by == "order"
+            else {"price": "99" if wanted else str(n % 99)},
         )
         for n, wanted in enumerate(rare)
     ]
+
+
+def order(number: int, *, wanted: bool) -> dict[str, str]:
+    """The headers of an order: its id, a region, and one of 990,000 prices; wanted ones are dear."""
+    cents = number * 7_919 % 990_000 + 990_000 * wanted
+    region = "EU" if wanted else ("EU", "US", "ASIA", "LATAM", "AFRICA")[number % 5]
+    return {"order": f"order-{number:x}", "region": region, "price": f"{cents / 100:.2f}"}
 
 
 async def send_many(stack: AsyncExitStack, address: str, asked: Mapping[str, Any]) -> Run:
@@ -169,7 +179,7 @@ async def send_rare(stack: AsyncExitStack, address: str, asked: Mapping[str, Any
     async def run() -> Said:
         began = time.perf_counter()
         for batch in range(asked["count"] // 100):
-            part = of_a_hundred(asked["topic"], batch, clustered=asked["clustered"])
+            part = of_a_hundred(asked["topic"], batch, clustered=asked["clustered"], by=asked["by"])
             await producer.send_many(part)
         return {"count": asked["count"], "seconds": time.perf_counter() - began}
 
@@ -179,6 +189,12 @@ async def send_rare(stack: AsyncExitStack, address: str, asked: Mapping[str, Any
 # What is wanted, as a condition and as whoever reads everything asks each record.
 WANTED: Mapping[str, tuple[str, Callable[[Record], bool]]] = {
     "price": ("price >= 99", lambda record: float(record.headers["price"]) >= 99),
+    "order": (
+        "price >= 9900 AND region IN ('EU', 'US')",
+        lambda record: (
+            float(record.headers["price"]) >= 9_900 and record.headers["region"] in {"EU", "US"}
+        ),
+    ),
     "tag": ("_tag = 'rare'", lambda record: record.tag == "rare"),
 }
 

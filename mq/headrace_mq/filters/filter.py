@@ -5,9 +5,10 @@ Sits between: consumers and brokers, and the parser. Pure.
 """
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
+from itertools import chain
 from typing import Any, TypeVar
 
-from headrace_mq.filters.conditions import Messages
+from headrace_mq.filters.conditions import Answers, Messages
 from headrace_mq.filters.grammar import names, parse
 from headrace_mq.filters.tokens import InvalidFilter
 
@@ -17,6 +18,10 @@ __all__ = ["Filter", "InvalidFilter", "filters_of"]
 # prices and regions are what most topics have; texts that never come again are not worth keeping.
 _KNOWN_MAX = 1_024
 _KNOWN_CHARACTERS_MAX = 64
+# To keep an answer costs as much as it saves for so many messages: where more than one of so many
+# is new, nothing is looked up and nothing kept.
+_LEARNING_MESSAGES = 8
+_CREDIT_MAX = _KNOWN_MAX * _LEARNING_MESSAGES
 
 # To search a column for so many texts is quicker than to compute a hash of each of its entries.
 _SEARCHED_MAX = 3
@@ -46,7 +51,7 @@ class Filter:
     """
 
     __slots__ = (
-        "_ask", "_refused", "_selected", "asks_for_keys", "asks_for_tags", "headers", "tags", "text",
+        "_ask", "_credit", "_refused", "_selected", "asks_for_keys", "asks_for_tags", "headers", "tags", "text",
         "words",
     )  # fmt: skip
 
@@ -59,6 +64,7 @@ class Filter:
         # What was asked before: the same few values come again in every batch.
         self._refused: set[Hashable] = set()
         self._selected: set[Hashable] = set()
+        self._credit = _CREDIT_MAX
 
     def selects(self, headers: Mapping[str, str], key: str = "", tag: str = "") -> bool:
         """Whether one message is selected: unknown is not."""
@@ -99,11 +105,11 @@ class Filter:
             columns.append(keys or [""] * count)
         if self.asks_for_tags:
             columns.append(tags or [""] * count)
+        self._credit = min(self._credit + count, _CREDIT_MAX)
+        if self._credit < 0 or not columns:
+            return [place for place, one in enumerate(self._said(count, columns)) if one is True]
         rows: Sequence[Hashable]
-        if len(columns) == 1:
-            rows = columns[0]
-        else:
-            rows = list(zip(*columns, strict=True)) if columns else [()] * count
+        rows = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
         refused = self._refused
         # Most columns of a rare selection end here.
         if refused.issuperset(rows):
@@ -111,36 +117,37 @@ class Filter:
         places = [place for place, row in enumerate(rows) if row not in refused]
         unknown = {rows[place] for place in places} - self._selected
         if unknown:
-            refused = unknown - self._selected_of(unknown)
+            refused = self._refused_of(list(unknown), is_single=len(columns) == 1)
             places = [place for place in places if rows[place] not in refused]
         return places
 
-    def _selected_of(self, rows: Collection[Hashable]) -> set[Hashable]:
+    def _said(self, count: int, columns: Sequence[Column]) -> Answers:
+        """Asks the condition about columns of headers, keys and tags."""
+        left = list(columns)
+        tags = left.pop() if self.asks_for_tags else ()
+        keys = left.pop() if self.asks_for_keys else ()
+        return self._ask(Messages(count, dict(zip(self.headers, left, strict=True)), keys, tags))
+
+    def _refused_of(self, rows: list[Any], *, is_single: bool) -> set[Hashable]:
         """Asks the condition about rows that it does not know, and keeps what it says."""
-        ordered = list(rows)
-        single = len(self.headers) + self.asks_for_keys + self.asks_for_tags == 1
-        columns: list[Any] = [ordered] if single else list(zip(*ordered, strict=True))
-        tags = columns.pop() if self.asks_for_tags else ()
-        keys = columns.pop() if self.asks_for_keys else ()
-        headers = dict(zip(self.headers, columns, strict=True))
-        said = self._ask(Messages(len(ordered), headers, keys, tags))
-        selected = {row for row, one in zip(ordered, said, strict=True) if one is True}
-        if len(ordered) <= _KNOWN_MAX:
-            if len(self._refused) + len(self._selected) + len(ordered) > _KNOWN_MAX:
-                self._refused.clear()
-                self._selected.clear()
-            for row in ordered:
-                if _characters(row) <= _KNOWN_CHARACTERS_MAX:
-                    (self._selected if row in selected else self._refused).add(row)
-        return selected
+        self._credit -= _LEARNING_MESSAGES * len(rows)
+        columns: list[Any] = [rows] if is_single else list(zip(*rows, strict=True))
+        said = self._said(len(rows), columns)
+        refused = {row for row, one in zip(rows, said, strict=True) if one is not True}
+        if len(rows) <= _KNOWN_MAX:
+            if len(self._refused) + len(self._selected) + len(rows) > _KNOWN_MAX:
+                self._refused = set()
+                self._selected = set()
+            # All of them or none: to look at each by itself takes longer than to ask again.
+            texts = chain.from_iterable(columns)
+            if max(map(len, filter(None, texts)), default=0) <= _KNOWN_CHARACTERS_MAX:
+                self._refused |= refused
+                self._selected.update(row for row in rows if row not in refused)
+        return refused
 
 
 def _entries(column: Sequence[T], places: Sequence[int]) -> list[T]:
     return [column[place] for place in places] if column else []
-
-
-def _characters(row: Hashable) -> int:
-    return sum(len(one or "") for one in (row if isinstance(row, tuple) else (row,)))
 
 
 def _places_of(texts: Collection[str], column: Sequence[str]) -> list[int]:

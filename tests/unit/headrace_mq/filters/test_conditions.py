@@ -11,22 +11,23 @@ ANSWERS = [True, False, None]
 
 
 def said(answers: list[bool | None]) -> Condition:
-    return Condition(lambda _: answers)
+    return Condition(lambda messages: [answers[int(at or 0)] for at in messages.headers["at"]])
 
 
-NOBODY = Messages(0, {})
+NINE = Messages(9, {"at": list("012345678")}, ["k"] * 9, ["t"] * 9)
+THREE = Messages(3, {"at": list("012")})
 
 
 def test_and_or_and_not_are_those_of_sql() -> None:
     left = [one for one in ANSWERS for _ in ANSWERS]
     right = ANSWERS * 3
-    assert conditions.both(said(left), said(right)).ask(NOBODY) == [
+    assert conditions.both(said(left), said(right)).ask(NINE) == [
         True, False, None, False, False, False, None, False, None,
     ]  # fmt: skip
-    assert conditions.either(said(left), said(right)).ask(NOBODY) == [
+    assert conditions.either(said(left), said(right)).ask(NINE) == [
         True, True, True, True, False, None, True, None, None,
     ]  # fmt: skip
-    assert conditions.opposite(said(ANSWERS)).ask(NOBODY) == [False, True, None]
+    assert conditions.opposite(said(ANSWERS)).ask(THREE) == [False, True, None]
 
 
 @pytest.mark.parametrize(
@@ -47,6 +48,40 @@ def test_whole_numbers_are_exact(whole: int) -> None:
     assert conditions.number(str(whole)) == whole
 
 
+def test_only_whom_the_first_leaves_is_asked_the_second() -> None:
+    asked: list[Messages] = []
+
+    def second(messages: Messages) -> list[bool | None]:
+        asked.append(messages)
+        return [True] * messages.size
+
+    messages = Messages(3, {"h": ["a", "b", None]}, ["x", "y", "z"], ["r", "s", "t"])
+    condition = conditions.both(
+        conditions.compare("=", conditions.header("h"), conditions.written("string", "b")),
+        Condition(second),
+    )
+    assert condition.ask(messages) == [False, True, None]
+    assert asked == [Messages(2, {"h": ["b", None]}, ["y", "z"], ["s", "t"])]
+    assert condition.ask(Messages(1, {"h": ["c"]})) == [False]
+    assert len(asked) == 1
+
+
+TEXTS = st.one_of(
+    st.integers().map(str),
+    st.decimals(allow_nan=False, allow_infinity=False).map(str),
+    st.text("0123456789.+-e", max_size=5),
+    st.sampled_from(["", "1_0", " 1", "²", "nan", "1" * 41, "x"]),
+)
+
+
+@given(st.lists(TEXTS, max_size=5))
+def test_numbers_of_a_column_are_those_of_its_texts(texts: list[str]) -> None:
+    alone = [conditions.number(text) for text in texts]
+    together = conditions.numbers(texts)
+    assert together == alone
+    assert list(map(type, together)) == list(map(type, alone))
+
+
 def test_each_distinct_text_is_decided_once() -> None:
     seen: list[str] = []
 
@@ -58,3 +93,11 @@ def test_each_distinct_text_is_decided_once() -> None:
     messages = Messages(4, {"h": ["a", "b", None, "a"]})
     assert condition.ask(messages) == [True, False, None, True]
     assert sorted(seen) == ["a", "b"]
+
+
+def test_a_column_of_different_texts_is_decided_in_its_order() -> None:
+    condition = conditions.like(conditions.header("h"), "b".__eq__)
+    assert condition.ask(Messages(3, {"h": ["c", "b", "a"]})) == [False, True, False]
+    above = conditions.compare(">", conditions.header("h"), conditions.written("number", 2))
+    assert above.ask(Messages(4, {"h": ["1", "2.5", "x", "3"]})) == [False, True, None, True]
+    assert above.ask(Messages(3, {"h": ["1", None, "3"]})) == [False, None, True]

@@ -142,6 +142,27 @@ def test_what_is_kept_of_a_condition_is_bounded() -> None:
     assert max(map(len, known)) <= 64  # type: ignore[arg-type]  # all of them are texts
 
 
+def test_values_that_are_always_new_are_judged_alike() -> None:
+    wanted = Filter("n > 5 AND region = 'EU'")
+    for first in range(0, 60_000, 300):
+        headers = [
+            {"n": str(n % 7 + n), "region": "EU" if n % 3 else "US"}
+            for n in range(first, first + 300)
+        ]
+        expected = [
+            place
+            for place, one in enumerate(headers)
+            if int(one["n"]) > 5 and one["region"] == "EU"
+        ]
+        assert wanted.places(300, headers, [], []) == expected
+    # And when they begin to come again they are looked up again.
+    headers = [{"n": str(n % 9), "region": "EU"} for n in range(300)]
+    for _ in range(100):
+        places = wanted.places(300, headers, [], [])
+        assert places == [n for n in range(300) if n % 9 > 5]
+    assert ("6", "EU") in wanted._selected
+
+
 @pytest.mark.parametrize("others", ["'b'", "'b', 'c'", "'b', 'c', 'd', 'e'"])
 def test_tags_are_found_whether_a_condition_names_few_or_many(others: str) -> None:
     wanted = Filter(f"_tag IN ('a', {others}) AND n = 1")
