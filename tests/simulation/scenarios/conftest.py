@@ -1,22 +1,37 @@
 """What a deployment has besides plain groups: each seed adds one of several ways to use the queue."""
 
 import asyncio
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from headrace_mq.client.consumer import Consumer
 from headrace_mq.client.origins import retry_topic
+from headrace_mq.client.priorities import Priorities, prioritized
+from headrace_mq.client.producer import Producer
 from headrace_mq.client.retrying_consumer import RetryingConsumer
 from headrace_mq.errors import Closed, MessageQueueError
 from headrace_mq.message import Message, QueueRef, Record
-from headrace_mq.settings import ConsumerSettings, RetrySettings
-from headrace_mq.testing.history import Acknowledged, Cancelled, Delivered, Done, Failed, Sent
+from headrace_mq.settings import ConsumerSettings, ProducerSettings, RetrySettings
+from headrace_mq.testing.history import (
+    Acknowledged,
+    Broken,
+    Cancelled,
+    Delivered,
+    Done,
+    Failed,
+    Sent,
+)
 
 ADDRESS, TOPIC = "broker:9876", "t"
-SCENARIOS = ("parallel", "broadcast", "scheduled", "retries")
+SCENARIOS = (
+    "parallel", "broadcast", "scheduled", "retries",
+    "priorities", "broadcast", "scheduled", "retries",
+)  # fmt: skip
 # A group of its own that all faults may befall, and the checks of every group hold for.
 GROUPS = {"parallel": "parallel-1", "retries": "retries-1"}
 RETRY = RetrySettings(retries_max=2, levels=("1s",))
@@ -29,6 +44,17 @@ class Failing(Exception):
     """A handler's failure."""
 
 
+class Arranged(Consumer):
+    """Shows somebody what each poll brings."""
+
+    watch: Callable[[Sequence[Record]], None]
+
+    async def poll(self) -> list[Record]:
+        records = await super().poll()
+        self.watch(records)
+        return records
+
+
 class Scenario:
     """Put before a world: seed n has, besides plain groups, scenario n modulo their number."""
 
@@ -37,7 +63,15 @@ class Scenario:
         self.scenario = SCENARIOS[seed % len(SCENARIOS)]
         self.heard: dict[str, set[tuple[QueueRef, int]]] = {}
         self.listeners: dict[str, Any] = {}
-        if self.scenario != "scheduled":
+        # Of priorities; one is none.
+        self.levels = 1
+        if self.scenario == "priorities":
+            self.levels = 2 + seed // len(SCENARIOS) % 2
+            # Both ways of handing out, and a queue for each level.
+            self.options = self.options._replace(
+                groups=("poll-1", "run-1"), queues=max(self.options.queues, self.levels)
+            )
+        elif self.scenario != "scheduled":
             # Instead of a second plain group, so that a run takes no longer.
             special = [GROUPS[self.scenario]] if self.scenario in GROUPS else []
             self.options = self.options._replace(groups=(self.options.groups[0], *special))
@@ -63,6 +97,13 @@ class Scenario:
     # --- parallel, and retries ----------------------------------------------------------------
 
     def _consumer(self, group: str, settings: ConsumerSettings) -> Any:
+        if self.levels > 1:
+            chosen = replace(settings, priorities=self.levels, priority_turns=3)
+            consumer = Arranged(
+                ADDRESS, group=group, topics=[TOPIC], settings=chosen, clock=self.clock
+            )
+            consumer.watch = self._look_at_levels
+            return consumer
         known = {
             name: getattr(settings, name)
             for name in ("in_flight_max", "commit_interval_ms", "fetch_wait_ms")
@@ -96,6 +137,33 @@ class Scenario:
     def _fails(self, record: Record) -> bool:
         poisoned = int(record.body.rpartition(b"/")[2]) % POISON_EVERY == 0
         return poisoned or self.chosen.random() < 0.2
+
+    # --- priorities -----------------------------------------------------------------------------
+
+    def _producer(self, settings: ProducerSettings) -> Any:
+        if self.levels == 1:
+            return super()._producer(settings)
+        selector = Priorities(self.levels).select
+        return Producer(ADDRESS, settings, clock=self.clock, selector=selector)
+
+    async def _send_prioritized(self, producer: Any, name: str, number: int) -> None:
+        level = self.chosen.randrange(self.levels)
+        key = f"key-{self.chosen.randrange(self.options.keys)}"
+        body = f"{name}/{key}/{level}/{number}".encode()
+        message = prioritized(Message(topic=TOPIC, key=key, body=body), level)
+        # Order is that of a key and a level: a higher one may overtake.
+        await self._hand_over(producer, name, message, f"{key} of level {level}")
+
+    def _look_at_levels(self, records: Sequence[Record]) -> None:
+        levels = [record.queue.queue_id % self.levels for record in records]
+        if levels not in (sorted(levels), sorted(levels, reverse=True)):
+            self.broken.append(Broken("out of level", f"one poll brought the levels {levels}"))
+
+    def _look_at_places(self) -> None:
+        for (queue, offset), body in sorted(self.log.items()):
+            level = int(body.split(b"/")[2])
+            if queue.queue_id % self.levels != level:
+                self.broken.append(Broken("wrong level", f"{queue} {offset} holds {body!r}"))
 
     # --- broadcast ------------------------------------------------------------------------------
 
@@ -153,6 +221,9 @@ class Scenario:
     # --- scheduled ------------------------------------------------------------------------------
 
     async def _send(self, producer: Any, name: str, number: int) -> None:
+        if self.scenario == "priorities":
+            await self._send_prioritized(producer, name, number)
+            return
         if self.scenario != "scheduled" or self.chosen.random() < 0.6:
             await super()._send(producer, name, number)
             return
@@ -204,6 +275,8 @@ class Scenario:
 
     async def _read_log(self) -> None:
         await super()._read_log()
+        if self.scenario == "priorities":
+            self._look_at_places()
         if self.scenario == "retries":
             group = GROUPS["retries"]
             async with self._admin() as admin:

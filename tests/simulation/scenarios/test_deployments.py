@@ -20,9 +20,11 @@ from headrace_mq.broker.scheduler import Scheduler
 from headrace_mq.client.failures import Settled
 from headrace_mq.client.lane import Lane
 from headrace_mq.client.local_offsets import LocalOffsets
+from headrace_mq.client.priorities import Priorities, Urgency
 from headrace_mq.client.process_queue import ProcessQueue
 from headrace_mq.client.retrying import Retrying
 from headrace_mq.message import QueueRef
+from headrace_mq.protocol.keys import queue_for_key
 from headrace_mq.store.queues import Queues
 from headrace_mq.testing.simulated_disk import MountedFiles
 
@@ -31,6 +33,8 @@ SEEDS = 200
 SEEDS_PER_TEST = 10
 # A planted defect is found within so many seeds.
 SEEDS_PER_DEFECT = 60
+# Every so many seeds there is one with priorities; this is the first.
+SCENARIOS, FIRST_OF_PRIORITIES = 8, 4
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -168,5 +172,44 @@ def test_a_planted_defect_is_found(
     monkeypatch.setattr(world, "faults", (fault,))
     for seed in range(SEEDS_PER_DEFECT):
         if promises & {promise for promise, _ in world(seed).run()}:
+            return
+    pytest.fail(f"{SEEDS_PER_DEFECT} seeds did not find it")
+
+
+def by_key_alone(priorities: Priorities, message: Any, queues: int) -> int:
+    return queue_for_key(message.key, queues)
+
+
+def as_they_come(urgency: Urgency, items: Iterable[Any], queue_of: Any) -> list[Any]:
+    return list(items)
+
+
+def without_the_lowest(urgency: Urgency, items: Iterable[Any], queue_of: Any) -> list[Any]:
+    return [item for item in items if urgency._level_of(queue_of(item))]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("owner", "name", "defect", "promise"),
+    [
+        (Priorities, "select", by_key_alone, "wrong level"),
+        (Urgency, "arrange", as_they_come, "out of level"),
+        (Urgency, "arrange", without_the_lowest, "stuck"),
+    ],
+    ids=[
+        "a producer that knows no levels",
+        "a consumer that knows no levels",
+        "a consumer that leaves the lowest level alone",
+    ],
+)
+def test_a_planted_defect_of_priorities_is_found(
+    world: Any, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, defect: Any, promise: str
+) -> None:
+    monkeypatch.setattr(owner, name, defect)
+    monkeypatch.setattr(world, "faults", ("come",))
+    for seed in range(FIRST_OF_PRIORITIES, SEEDS_PER_DEFECT, SCENARIOS):
+        life = world(seed)
+        assert life.scenario == "priorities"
+        if promise in {found for found, _ in life.run()}:
             return
     pytest.fail(f"{SEEDS_PER_DEFECT} seeds did not find it")
