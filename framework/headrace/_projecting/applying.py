@@ -7,6 +7,7 @@ One batch of events into one generation of a projection, in one database transac
 
 On PostgreSQL a runner that wrote the last batch too reads nothing of that again: one statement
 writes rows, versions and offsets, and finds the offsets where the batch begins, or all is undone.
+Where a row is of one aggregate's events, it locks as well, and is the whole transaction.
 
 Rows and offsets move together or not at all: exactly once. Whoever comes with a batch that does not
 begin at the stored offset (a stale owner of the queue, a message delivered twice) changes nothing.
@@ -19,7 +20,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from pydantic import BaseModel
 from sqlalchemy import Connection, update
@@ -31,24 +32,19 @@ from headrace._projecting.contents import (
     Switched,
     Target,
     begin_read,
-    delete_rows,
     find_rows,
     find_versions,
     lock,
-    place_of,
+    replace_offsets,
     store_offsets,
     store_rows,
     store_versions,
 )
-from headrace._projecting.folding import find_touches, fold
+from headrace._projecting.folding import find_touches, fold, fold_facts
 from headrace._projecting.gate import Gap, Verdict, VersionGate
 from headrace._projecting.handlers import call_handlers
 from headrace._projecting.projection import Projection
 from headrace._projecting.recall import Recall
-from headrace._projecting.statements import (
-    write_together,
-)
-from headrace._projecting.tables import values_of
 from headrace.errors import ProjectionError, SerializationError, UnknownMessageType
 from headrace.serialization import Serializer
 from headrace.stores.tables import projection_letters
@@ -103,6 +99,16 @@ class Applied:
 
 class _Overtaken(Exception):
     """Nothing is written: the stored offsets are not those that this runner left."""
+
+
+class _Folded(NamedTuple, Generic[R]):
+    """What a batch comes to: streams that count, how many wait per aggregate, and what is new."""
+
+    streams: Sequence[EventStream]
+    held: Mapping[str, int]
+    versions: dict[str, int]
+    rows: dict[str, R | None]
+    changes: dict[str, R | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,17 +174,34 @@ async def apply_through(
     *,
     missing: MissingReader,
     recall: Recall[R] | None = None,
+    alone: Transact | None = None,
 ) -> Applied | Moved | Switched:
     """Like `apply_batch`, in transactions that `transact` begins and commits.
 
     The last of them writes the batch; the ones before it found gaps and wrote nothing. The batch
     is durable on return. What `recall` knows is not read again.
+
+    Args:
+        transact: as there is.
+        target: the generation.
+        batch: what to apply.
+        missing: reads the streams that a gap lacks from the event store.
+        recall: what this runner wrote last.
+        alone: on PostgreSQL, runs work whose every statement is a transaction of its own: one that
+            needs no more than `recall` knows takes one round trip instead of four.
+
+    Raises:
+        ProjectionError, OtherFields: as `apply_batch`.
     """
     while True:
+        outcome: Applied | Moved | Switched | _Lacking | None = None
         try:
-            outcome: Applied | Moved | Switched | _Lacking = await transact(
-                partial(_apply, target=target, batch=batch, recall=recall)
-            )
+            if alone is not None and recall is not None:
+                outcome = await alone(
+                    partial(_apply_alone, target=target, batch=batch, recall=recall)
+                )
+            if outcome is None:
+                outcome = await transact(partial(_apply, target=target, batch=batch, recall=recall))
         except Exception:
             # Whatever went wrong, what it recalled may have been wrong already: the next one reads.
             if recall is None or not recall.doubt():
@@ -200,32 +223,85 @@ def _apply(
         return left
     versions, parked = _recall_versions(connection, target, batch.streams, recall)
     parked.discard(batch.taken_up or "")
-    held = Counter(each.aggregate_id for each in batch.streams if each.aggregate_id in parked)
-    gate = VersionGate(versions)
-    streams: list[EventStream] = []
-    for place, stream in enumerate(batch.streams):
-        if stream.aggregate_id in held:
-            continue
-        verdict = _offer(gate, stream)
-        if isinstance(verdict, Gap):
-            return _Lacking(place=place, gap=verdict)
-        if verdict is Verdict.PASS:
-            streams.append(stream)
-    touches = find_touches(target.projection, streams)
-    rows = _recall_rows(connection, target, {touch.key for touch in touches}, recall)
-    changes = fold(target.projection, rows, touches)
-    _store(connection, target, changes, gate.moved, batch.end, left)
-    call_handlers(connection, target.projection, streams)
-    hold(connection, target, held)
+    folded = _fold(connection, target, batch.streams, versions, parked, recall)
+    if isinstance(folded, _Lacking):
+        return folded
+    _store(connection, target, folded, batch.end, left)
+    call_handlers(connection, target.projection, folded.streams)
+    hold(connection, target, folded.held)
     if recall is not None:
         for aggregate_id in parked:
             versions.pop(aggregate_id, None)
         recall.write(
             batch.end,
-            versions | gate.moved,
-            rows | changes if _writes_alone(target.projection) else {},
+            versions | folded.versions,
+            folded.rows | folded.changes if _writes_alone(target.projection) else {},
         )
-    return Applied(rows=len(changes))
+    return Applied(rows=len(folded.changes))
+
+
+def _apply_alone(
+    connection: Connection, *, target: Target[R], batch: Batch, recall: Recall[R]
+) -> "Applied | _Lacking | None":
+    """Applies a batch by one statement, a transaction of its own; None: it needs a longer one.
+
+    What is not known is read before it, without the lock: of aggregates that are not parked, only
+    batches change versions and rows, and one that was quicker is found out by the statement.
+    """
+    left = recall.offsets_left(target.generation, batch.begin)
+    if left is None or batch.taken_up is not None or not _writes_alone(target.projection):
+        return None
+    versions, parked = _recall_versions(connection, target, batch.streams, recall)
+    if parked:
+        return None
+    recall.trust()
+    folded = _fold(connection, target, batch.streams, versions, parked, recall)
+    if isinstance(folded, _Lacking):
+        return folded
+    _store(connection, target, folded, batch.end, left)
+    recall.write(batch.end, versions | folded.versions, folded.rows | folded.changes)
+    return Applied(rows=len(folded.changes))
+
+
+def _fold(
+    connection: Connection,
+    target: Target[R],
+    streams: Sequence[EventStream],
+    versions: Mapping[str, int],
+    parked: Collection[str],
+    recall: Recall[R] | None,
+) -> "_Folded[R] | _Lacking":
+    projection = target.projection
+    held: Counter[str] = Counter()
+    offers = []
+    for place, stream in enumerate(streams):
+        assert stream.version is not None, "rejections are left out of batches"
+        if stream.aggregate_id in parked:
+            held[stream.aggregate_id] += 1
+        else:
+            offers.append((stream.aggregate_id, stream.version, ((place, stream),)))
+    gate = VersionGate(versions)
+    passed: list[tuple[int, EventStream]] = []
+    looked_at, gap = gate.admit(offers, passed)
+    if gap is not None:
+        ((place, _),) = offers[looked_at][2]
+        return _Lacking(place=place, gap=gap)
+    admitted = [stream for _, stream in passed]
+    if projection.keyed_by_aggregate:
+        rules_for = projection.rules_for
+        facts = [
+            fact
+            for stream in admitted
+            if any(rules_for(type(event)) for event in stream.events)
+            for fact in stream.contexts()
+        ]
+        rows = _recall_rows(connection, target, {each.aggregate_id for _, each in facts}, recall)
+        changes = fold_facts(projection, rows, facts)
+    else:
+        touches = find_touches(projection, admitted)
+        rows = _recall_rows(connection, target, {touch.key for touch in touches}, recall)
+        changes = fold(projection, rows, touches)
+    return _Folded(admitted, held, gate.moved, rows, changes)
 
 
 def _begin_recalling(
@@ -251,21 +327,16 @@ def _begin_recalling(
 def _store(
     connection: Connection,
     target: Target[R],
-    changes: Mapping[str, R | None],
-    versions: Mapping[str, int],
+    folded: "_Folded[R]",
     end: Mapping[QueueId, int],
     left: Mapping[QueueId, int] | None,
 ) -> None:
     if left is None:
-        store_rows(connection, target, changes)
-        store_versions(connection, target, versions)
+        store_rows(connection, target, folded.changes)
+        store_versions(connection, target, folded.versions)
         store_offsets(connection, target, end)
-        return
-    moves = [(*queue, offset, end.get(queue, offset)) for queue, offset in left.items()]
-    rows = [values_of(row) for row in changes.values() if row is not None]
-    if not write_together(connection, target.table, place_of(target), rows, versions, moves):
+    elif not replace_offsets(connection, target, folded.changes, folded.versions, left, end):
         raise _Overtaken
-    delete_rows(connection, target, changes)
 
 
 def _recall_versions(

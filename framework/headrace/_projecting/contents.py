@@ -20,12 +20,14 @@ from headrace._projecting.generations import lock_state_now
 from headrace._projecting.projection import Projection
 from headrace._projecting.statements import (
     PARKED,
+    Together,
     delete_by,
     listed,
     offsets_of,
     rows_among,
     upsert,
     versions_among,
+    write_together,
 )
 from headrace._projecting.tables import values_of
 from headrace.errors import ProjectionError
@@ -45,6 +47,7 @@ __all__ = [
     "lock",
     "place_of",
     "read_offsets",
+    "replace_offsets",
     "store_offsets",
     "store_rows",
     "store_versions",
@@ -227,6 +230,28 @@ def delete_rows(connection: Connection, target: Target[R], changes: Mapping[str,
     gone = [{"gone": key} for key, row in changes.items() if row is None]
     if gone:
         connection.execute(delete_by(target.table, target.projection.key), gone)
+
+
+def replace_offsets(
+    connection: Connection,
+    target: Target[R],
+    changes: Mapping[str, R | None],
+    versions: Mapping[str, int],
+    left: Mapping[QueueId, int],
+    end: Mapping[QueueId, int],
+) -> bool:
+    """Writes a batch by one statement where its generation is in use and stands at `left`.
+
+    PostgreSQL only. Where not, it returns False, and the transaction has to be rolled back.
+    """
+    together = Together(
+        place={**place_of(target), "fingerprint": target.projection.shape.fingerprint},
+        rows=[values_of(row) for row in changes.values() if row is not None],
+        gone=[key for key, row in changes.items() if row is None],
+        versions=versions,
+        moves=[(*queue, offset, end.get(queue, offset)) for queue, offset in left.items()],
+    )
+    return write_together(connection, target.table, target.projection.key, together)
 
 
 def place_of(target: Target[Any]) -> dict[str, Any]:

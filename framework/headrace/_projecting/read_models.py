@@ -110,6 +110,15 @@ class ReadModels:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._write_thread, _run, self._writer, work)
 
+    async def run_alone(self, work: Callable[[Connection], T]) -> T:
+        """Runs work whose every statement is a transaction of its own; returns its result.
+
+        Raises:
+            SchemaOutOfDate: the database's schema is behind; says what to run.
+        """
+        async with self._read() as connection:
+            return await connection.run_sync(work)
+
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[AsyncConnection]:
         """A connection whose reads all see one moment; it does not hold up writers."""

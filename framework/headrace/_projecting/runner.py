@@ -10,6 +10,8 @@ one finds other offsets stored than it began with, writes nothing and goes where
                                     times, then its aggregate is parked (see `letters`) and
                                     everything else goes on
     paused                          nothing is applied until it is resumed, here or elsewhere
+    offsets fall back               found within `switch_check_ms`, and folded again: a database
+                                    that takes another's place may lack its last batches
     anything else                   tried again as often, then FAILED: the projection stands
                                     still and says so; also when too much is parked already
 
@@ -113,6 +115,8 @@ class ProjectionRunner(Generic[R]):
         self._backoff = Backoff(ms_min=settings.retry_ms_min, ms_max=settings.retry_ms_max)
         self._intake = Intake()
         self._recall: Recall[R] = Recall()
+        by_one_statement = read_models.engine.dialect.name == "postgresql"
+        self._alone = read_models.run_alone if by_one_statement else None
         self._following = Following(
             transport,
             group=group if shadow is None else f"{group}.{shadow}",
@@ -200,15 +204,21 @@ class ProjectionRunner(Generic[R]):
     async def _follow(self, subscription: Subscription) -> None:
         self._report(RunnerState.RUNNING)
         now = asyncio.get_running_loop().time
+        looked = now()
         while True:
             messages = await self._following.poll(
-                subscription, idle=self._was_switched, every_ms=self._switch_check_ms
+                subscription, idle=self._is_elsewhere, every_ms=self._switch_check_ms
             )
             if not messages:
                 await self._follow_switch(subscription)
                 continue
             begun = now()
             await self._take(subscription, messages)
+            # A queue of which nothing comes is behind as well, while another has the runner busy.
+            if begun >= looked + self._switch_check_ms / 1_000:
+                looked = begun
+                if await self._is_elsewhere():
+                    await self._follow_switch(subscription)
             if is_small(len(messages), self._settings.projection_batch_max):
                 took_s = now() - begun
                 await asyncio.sleep(interval_s(took_s, self._batch_interval_ms) - took_s)
@@ -234,18 +244,22 @@ class ProjectionRunner(Generic[R]):
             self._positions = {queue: offsets.get(queue) for queue in self._positions}
         return offsets
 
-    async def _was_switched(self) -> bool:
+    async def _is_elsewhere(self) -> bool:
         if self._shadow is not None:
             return False
         if not self._generation:  # the subscription has not asked for offsets yet
             return False
         try:
             state = await self._read_models.state(self._projection.name)
-            return state.generation != self._generation or state.paused_at is not None
+            if state.generation != self._generation or state.paused_at is not None:
+                return True
+            stored = await self._read_models.offsets(self._projection.name, self._generation)
         except Exception as error:
             if is_outage(error):
                 return False
             raise
+        # A crash of the database, or a copy of it that takes its place, takes batches back.
+        return any(stored.get(queue, 0) < offset for queue, offset in self.progress().items())
 
     async def _take(self, subscription: Subscription, messages: list[Incoming]) -> None:
         # As of now: while batches are applied, queues may go and come back with other positions.
@@ -304,6 +318,7 @@ class ProjectionRunner(Generic[R]):
                 batch,
                 missing=self._read_missing,
                 recall=self._recall,
+                alone=self._alone,
             )
 
         async def apply() -> Applied | Moved | Switched | _Poisoned:
@@ -392,6 +407,7 @@ class ProjectionRunner(Generic[R]):
             generation=self._generation,
             before=before,
         )
+        self._positions = {queue: offsets.get(queue) for queue in self._positions}
         for queue in list(self._positions):
             self._seek(subscription, queue, offsets.get(queue, 0))
 

@@ -72,6 +72,7 @@ class RowShape(Generic[R]):
         model: the row model.
         fields: its fields in order.
         one_form: of each field the types whose values fit it and have one form only.
+        fingerprint: the same for the same columns in the same order; 64 hexadecimal digits.
 
     Raises:
         DefinitionError: a field or the model cannot be kept in a table; the sentence names it.
@@ -84,6 +85,8 @@ class RowShape(Generic[R]):
             for name, info in model.model_fields.items()
         )
         _check_model(owner, model)
+        text = "\n".join(f"{f.name} {f.kind.value} {f.optional}" for f in self.fields)
+        self.fingerprint = hashlib.sha256(text.encode()).hexdigest()
         self._owner = owner
         self._types = tuple((field.name, _accepted(field)) for field in self.fields)
         self._floats = _names(self.fields, ColumnKind.FLOAT)
@@ -93,12 +96,6 @@ class RowShape(Generic[R]):
         self.one_form = {name: types - odd for name, types in self._types}
         # No value of the right type has another form.
         self._as_it_is = not (self._floats or self._zoned or self._decimals)
-
-    @property
-    def fingerprint(self) -> str:
-        """The same for the same columns in the same order; 64 hexadecimal digits."""
-        text = "\n".join(f"{f.name} {f.kind.value} {f.optional}" for f in self.fields)
-        return hashlib.sha256(text.encode()).hexdigest()
 
     def load(self, values: Mapping[str, Any]) -> R:
         """Makes a row of stored values."""

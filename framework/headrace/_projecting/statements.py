@@ -8,9 +8,11 @@ SQLAlchemy Core. Must never know a projection or an event.
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast
 
 from sqlalchemy import (
+    CTE,
     Column,
     ColumnElement,
     CompoundSelect,
@@ -23,6 +25,7 @@ from sqlalchemy import (
     Text,
     any_,
     bindparam,
+    case,
     delete,
     func,
     literal,
@@ -31,11 +34,18 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import DBAPIError
 
-from headrace.stores.tables import projection_letters, projection_offsets, projection_versions
+from headrace.stores.tables import (
+    projection_letters,
+    projection_offsets,
+    projection_versions,
+    projections,
+)
 
 __all__ = [
     "PARKED",
+    "Together",
     "copy_into",
     "delete_by",
     "listed",
@@ -51,6 +61,8 @@ S = TypeVar("S", bound=Executable)
 
 # Stands for the version of an aggregate that is parked.
 PARKED: Final = -1
+# What PostgreSQL says of the one expression that may divide by zero.
+_DIVISION_BY_ZERO: Final = "22012"
 # The name of the one argument of a lookup among many values.
 _AMONG: Final = "among"
 
@@ -94,39 +106,64 @@ def copy_into(connection: Connection, table: Table, records: Iterable[tuple[Any,
     )
 
 
-def write_together(
-    connection: Connection,
-    table: Table,
-    place: Mapping[str, Any],
-    rows: Sequence[Mapping[str, Any]],
-    versions: Mapping[str, int],
-    moves: Sequence[tuple[str, int, int, int]],
-) -> bool:
-    """Writes a batch's rows, versions and offsets by one statement: one round trip instead of three.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Together:
+    """What a batch writes by one statement.
 
-    PostgreSQL only.
+    Attributes:
+        place: `name`, `generation` and `fingerprint`: of the projection's row, which must be so.
+        rows: new values, or in place of those with the same key.
+        gone: the keys of rows to delete.
+        versions: by aggregate id, each beyond what is stored.
+        moves: of all stored offsets the topic, the queue, what it must be now, and the next one.
+    """
+
+    place: Mapping[str, Any]
+    rows: Sequence[Mapping[str, Any]]
+    gone: Sequence[str]
+    versions: Mapping[str, int]
+    moves: Sequence[tuple[str, int, int, int]]
+
+
+def write_together(connection: Connection, table: Table, key: str, together: Together) -> bool:
+    """Writes a batch's rows, versions and offsets by one statement: one round trip instead of four.
+
+    PostgreSQL only. The statement locks the projection's row, and fails as a whole where the
+    generation is not in use, stored offsets are others, or a version is stored already. So it may be
+    a transaction of its own, where every row is of one aggregate: what another transaction has
+    written since the statement began, and it cannot see, is found out by the version. Rows of other
+    keys need the lock before it.
 
     Args:
-        connection: in a transaction that can write.
+        connection: where False is the answer, its transaction is at an end.
         table: what the rows go into.
-        place: the `name` and `generation` of the projection's table.
-        rows: new values, or in place of those with the same key.
-        versions: by aggregate id.
-        moves: of all stored offsets the topic, the queue, what it must be now, and the next one.
+        key: its primary key.
+        together: what to write.
 
     Returns:
-        False if the stored offsets are others: the caller has to roll back.
+        False if nothing was written.
     """
+    moves = together.moves
     values: dict[str, Any] = {
-        **{f"place_{name}": value for name, value in place.items()},
-        **{f"row_{each.name}": [row[each.name] for row in rows] for each in table.columns},
-        "version_aggregate_id": list(versions),
-        "version_version": list(versions.values()),
+        **{f"place_{name}": value for name, value in together.place.items()},
+        **{f"row_{each.name}": [row[each.name] for row in together.rows] for each in table.columns},
+        "version_aggregate_id": list(together.versions),
+        "version_version": list(together.versions.values()),
+        "version_count": len(together.versions),
+        "move_count": sum(begin != end for _, _, begin, end in moves),
     }
     for number, part in enumerate(("topic", "queue_id", "begin", "end")):
         values[f"move_{part}"] = [move[number] for move in moves]
-    moved = sum(begin != end for _, _, begin, end in moves)
-    return connection.execute(_together(table), values).rowcount == moved
+    gone = key if together.gone else None
+    if gone is not None:
+        values["gone"] = list(together.gone)
+    try:
+        connection.execute(_together(table, gone), values)
+    except DBAPIError as error:
+        if getattr(error.orig, "sqlstate", None) != _DIVISION_BY_ZERO:
+            raise
+        return False
+    return True
 
 
 def delete_by(table: Table, key: str) -> Executable:
@@ -194,81 +231,124 @@ def _upsert(table: Table, dialect: Dialect) -> Executable:
 def _upsert_lists(table: Table) -> Executable:
     def build() -> Executable:
         rows = select(*(_unnested(each, each.name) for each in table.columns))
-        chosen = postgresql.insert(table).from_select(table.columns.keys(), rows)
-        written: Executable = _in_place(chosen, table)
+        written: Executable = _into(table, rows)
         return written
 
     return _once(table, "upsert lists", build)
 
 
-def _together(table: Table) -> Executable:
-    def build() -> Executable:
-        name: ColumnElement[str] = bindparam("place_name")
-        generation: ColumnElement[int] = bindparam("place_generation")
-        rows = select(*(_unnested(each, f"row_{each.name}") for each in table.columns))
-        v, o = projection_versions.c, projection_offsets.c
-        versions = select(
-            name.label(v.name.name),
-            generation.label(v.generation.name),
-            _unnested(v.aggregate_id, "version_aggregate_id"),
-            _unnested(v.version, "version_version"),
-        )
-        moves = select(
-            _unnested(o.topic, "move_topic").label("topic"),
-            _unnested(o.queue_id, "move_queue_id").label("queue_id"),
-            _unnested(o.next_offset, "move_begin").label("begin"),
-            _unnested(o.next_offset, "move_end").label("end"),
-        ).cte("moves")
-        stored = projection_offsets.alias("stored")
-        known = select(literal(1)).where(
-            moves.c.topic == stored.c.topic,
-            moves.c.queue_id == stored.c.queue_id,
-            moves.c.begin == stored.c.next_offset,
-        )
-        others = select(literal(1)).where(
-            stored.c.name == name,
-            stored.c.generation == generation,
-            ~known.correlate(stored).exists(),
-        )
-        upserts = [
-            _in_place(postgresql.insert(each).from_select(each.columns.keys(), chosen), each).cte(
-                f"written_{number}"
-            )
-            for number, (each, chosen) in enumerate(
-                [(table, rows), (projection_versions, versions)]
-            )
-        ]
-        return (
-            update(projection_offsets)
-            .values(next_offset=moves.c.end)
-            .where(
-                o.name == name,
-                o.generation == generation,
-                o.topic == moves.c.topic,
-                o.queue_id == moves.c.queue_id,
-                o.next_offset == moves.c.begin,
-                moves.c.begin != moves.c.end,
-                ~others.exists(),
-            )
-            .add_cte(*upserts)
-        )
+def _together(table: Table, gone: str | None) -> Executable:
+    return _once(table, f"together {gone}", lambda: _build_together(table, gone))
 
-    return _once(table, "together", build)
+
+def _build_together(table: Table, gone: str | None) -> Executable:
+    """One expression that divides by zero, and so undoes the parts before it, unless all is well.
+
+    Each part asks for the lock first: whoever else writes the projection takes it before all else.
+    """
+    p, v = projections.c, projection_versions.c
+    name: ColumnElement[str] = bindparam("place_name")
+    generation: ColumnElement[int] = bindparam("place_generation")
+    is_live = (
+        (p.generation == generation)
+        & (p.fingerprint == bindparam("place_fingerprint"))
+        & p.paused_at.is_(None)
+    )
+    locked = (
+        select(p.name)
+        .where(p.name == name, is_live | (p.rebuild_generation == generation))
+        .with_for_update()
+        .cte("locked")
+    )
+    is_locked = _count(locked) == 1
+    rows = select(*(_unnested(each, f"row_{each.name}") for each in table.columns))
+    versions = select(
+        name.label(v.name.name),
+        generation.label(v.generation.name),
+        _unnested(v.aggregate_id, "version_aggregate_id"),
+        _unnested(v.version, "version_version"),
+    )
+    parts = [_into(table, rows.where(is_locked)).cte("written")]
+    if gone is not None:
+        among = any_(bindparam("gone", type_=postgresql.ARRAY(Text)))
+        parts.append(delete(table).where(table.c[gone] == among, is_locked).cte("deleted"))
+    newer: Any = _into(projection_versions, versions.where(is_locked), only_newer=True)
+    advanced = newer.returning(v.version).cte("advanced")
+    moved, none_differs = _moves(name, generation, is_locked)
+    is_well = (
+        is_locked
+        & (_count(moved) == bindparam("move_count"))
+        & (_count(advanced) == bindparam("version_count"))
+        & none_differs
+    )
+    asserted = literal(1) / case((is_well, 1), else_=0)
+    chosen: Executable = select(asserted).add_cte(locked, *parts, advanced, moved)
+    return chosen
+
+
+def _moves(
+    name: ColumnElement[str], generation: ColumnElement[int], is_locked: ColumnElement[bool]
+) -> tuple[CTE, ColumnElement[bool]]:
+    """Returns the part that moves offsets, and whether all that are stored are those to move."""
+    o = projection_offsets.c
+    moves = select(
+        _unnested(o.topic, "move_topic").label("topic"),
+        _unnested(o.queue_id, "move_queue_id").label("queue_id"),
+        _unnested(o.next_offset, "move_begin").label("begin"),
+        _unnested(o.next_offset, "move_end").label("end"),
+    ).cte("moves")
+    stored = projection_offsets.alias("stored")
+    known = select(literal(1)).where(
+        moves.c.topic == stored.c.topic,
+        moves.c.queue_id == stored.c.queue_id,
+        moves.c.begin == stored.c.next_offset,
+    )
+    others = select(literal(1)).where(
+        stored.c.name == name,
+        stored.c.generation == generation,
+        ~known.correlate(stored).exists(),
+    )
+    moved = (
+        update(projection_offsets)
+        .values(next_offset=moves.c.end)
+        .where(
+            o.name == name,
+            o.generation == generation,
+            o.topic == moves.c.topic,
+            o.queue_id == moves.c.queue_id,
+            o.next_offset == moves.c.begin,
+            moves.c.begin != moves.c.end,
+            is_locked,
+        )
+        .returning(o.queue_id)
+        .cte("moved")
+    )
+    return moved, ~others.exists()
+
+
+def _count(part: CTE) -> ColumnElement[int]:
+    return select(func.count()).select_from(part).scalar_subquery()
+
+
+def _into(table: Table, rows: Select[Any], *, only_newer: bool = False) -> Any:
+    statement = postgresql.insert(table).from_select(table.columns.keys(), rows)
+    return _in_place(statement, table, only_newer=only_newer)
 
 
 def _unnested(column: Column[Any], name: str) -> ColumnElement[Any]:
     return func.unnest(bindparam(name, type_=_list_of(column)))
 
 
-def _in_place(statement: Any, table: Table) -> Any:
+def _in_place(statement: Any, table: Table, *, only_newer: bool = False) -> Any:
     key = list(table.primary_key.columns)
     others = {
         column.name: statement.excluded[column.name]
         for column in table.columns
         if not column.primary_key
     }
+    newer = table.c.version < statement.excluded.version if only_newer else None
     return (
-        statement.on_conflict_do_update(index_elements=key, set_=others)
+        statement.on_conflict_do_update(index_elements=key, set_=others, where=newer)
         if others
         else statement.on_conflict_do_nothing(index_elements=key)
     )

@@ -1,16 +1,20 @@
 """One batch in one transaction: rows, versions and offsets together, or nothing."""
 
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from sqlalchemy import delete, select, update
+from sqlalchemy import delete, insert, select, text, update
 
 from headrace._projecting import applying
 from headrace._projecting.applying import Applied, Batch, apply_batch, apply_through, decode_batch
 from headrace._projecting.contents import Moved, Switched, read_offsets
+from headrace._projecting.generations import lock_state
 from headrace._projecting.recall import Recall
 from headrace.errors import ProjectionError
-from headrace.stores.tables import projection_versions, projections
+from headrace.stores.tables import projection_letters, projection_versions, projections
 from headrace.transports.base import Incoming
 
 Q0, Q1 = ("t", 0), ("t", 1)
@@ -54,7 +58,12 @@ def follow(models: Any, store: Any) -> Any:
         end = (begin or 0) + len(streams)
         batch = Batch(streams=streams, begin={queue: begin}, end={queue: end})
         return await apply_through(
-            models.transact, models.target(projection, 1), batch, missing=missing, recall=recall
+            models.transact,
+            models.target(projection, 1),
+            batch,
+            missing=missing,
+            recall=recall,
+            alone=models.run_alone if models.engine.dialect.name == "postgresql" else None,
         )
 
     return run
@@ -245,7 +254,7 @@ async def test_a_transaction_that_did_not_end_well_is_not_recalled(
 
     with monkeypatch.context() as patched:
         patched.setattr(applying, "store_offsets", fail)
-        patched.setattr(applying, "write_together", fail)
+        patched.setattr(applying, "replace_offsets", fail)
         with pytest.raises(OSError, match="away"):
             await follow(recall, totals, 1, domain.stream("a", 2))
     assert await rows(models, totals) == {"a": (1, 1)}
@@ -259,12 +268,12 @@ async def test_a_row_that_a_fold_changed_before_another_failed_is_read_again(
     recall: Recall[Any] = Recall()
     await follow(recall, totals, None, domain.stream("a", 1))
 
-    def spoil(projection: Any, rows: Any, touches: Any) -> Any:
+    def spoil(projection: Any, rows: Any, facts: Any) -> Any:
         rows["a"].total = 1_000
         raise ProjectionError("a fold failed")
 
     with monkeypatch.context() as patched:
-        patched.setattr(applying, "fold", spoil)
+        patched.setattr(applying, "fold_facts", spoil)
         with pytest.raises(ProjectionError, match="a fold failed"):
             await follow(recall, totals, 1, domain.stream("a", 2))
     await follow(recall, totals, 1, domain.stream("a", 2))
@@ -296,6 +305,102 @@ async def test_a_row_that_goes_is_deleted_by_a_runner_that_recalls_it(
     assert await rows(models, totals) == {"b": (3, 2)}
     assert await models.offsets("totals", 1) == {Q0: 4}
     assert await versions(models) == {"a": 2, "b": 2}
+
+
+@pytest.fixture
+async def held(models: Any, totals: Any) -> AsyncIterator[Any]:
+    """Another transaction, which takes the projection's lock and is not committed."""
+    async with models.engine.connect() as connection:
+
+        async def hold() -> Any:
+            await lock_state(connection, totals.name)
+            return connection
+
+        yield hold
+
+
+async def wait_for_waiter(models: Any, task: asyncio.Task[Any]) -> None:
+    """Returns when a statement waits for a lock."""
+    waits = text(
+        "SELECT count(*) FROM pg_stat_activity"
+        " WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    )
+    async with models.engine.connect() as connection:
+        while not (await connection.execute(waits)).scalar_one():
+            await connection.rollback()
+            assert not task.done(), task
+
+
+# On SQLite there is one writer at a time.
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+async def test_what_is_written_while_the_one_statement_waits_is_found_out(
+    models: Any, totals: Any, follow: Any, domain: Any, held: Any
+) -> None:
+    recall: Recall[Any] = Recall()
+    await follow(recall, totals, None, domain.stream("a", 1), domain.stream("b", 1))
+    # As after more queues were given to the topic: nothing that the statement can see was changed.
+    target = models.target(totals, 1)
+    late = Batch(
+        streams=[domain.stream("a", 2), domain.stream("a", 3)], begin={Q1: None}, end={Q1: 2}
+    )
+    other = await held()
+    task = asyncio.create_task(follow(recall, totals, 2, domain.stream("a", 2)))
+    await wait_for_waiter(models, task)
+    await apply_batch(other, target, late, missing=fail_to_fold)
+    await other.commit()
+    assert await task == Applied(rows=0)
+    assert await rows(models, totals) == {"a": (6, 3), "b": (1, 1)}
+    assert await versions(models) == {"a": 3, "b": 1}
+    assert await models.offsets("totals", 1) == {Q0: 3, Q1: 2}
+
+
+# On SQLite there is one writer at a time.
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+async def test_a_switch_while_the_one_statement_waits_is_found_out(
+    models: Any, totals: Any, follow: Any, domain: Any, held: Any
+) -> None:
+    recall: Recall[Any] = Recall()
+    await follow(recall, totals, None, domain.stream("a", 1))
+    other = await held()
+    task = asyncio.create_task(follow(recall, totals, 1, domain.stream("a", 2)))
+    await wait_for_waiter(models, task)
+    await other.execute(update(projections).values(generation=2))
+    await other.commit()
+    assert await task == Switched(generation=2)
+    assert await versions(models) == {"a": 1}
+
+
+async def test_a_pause_ends_what_one_statement_would_write(
+    models: Any, totals: Any, follow: Any, domain: Any
+) -> None:
+    recall: Recall[Any] = Recall()
+    await follow(recall, totals, None, domain.stream("a", 1))
+    await models.pause(totals.name)
+    assert await follow(recall, totals, 1, domain.stream("a", 2)) == Switched(generation=1)
+    await models.resume(totals.name)
+    assert await follow(recall, totals, 1, domain.stream("a", 2)) == Applied(rows=1)
+    assert await rows(models, totals) == {"a": (3, 2)}
+
+
+async def test_a_batch_with_a_parked_aggregate_is_counted_behind_its_letter(
+    models: Any, totals: Any, follow: Any, domain: Any
+) -> None:
+    recall: Recall[Any] = Recall()
+    await follow(recall, totals, None, domain.stream("a", 1), domain.stream("b", 1))
+    async with models.begin() as connection:
+        await connection.execute(
+            insert(projection_letters).values(
+                name="totals", generation=1, aggregate_id="c", topic="t", queue_id=0,
+                message_offset=1, parked_at=datetime(2026, 1, 1, tzinfo=UTC), held=1, retries=0,
+                error="no",
+            )
+        )  # fmt: skip
+    outcome = await follow(recall, totals, 2, domain.stream("c", 2), domain.stream("a", 2))
+    assert outcome == Applied(rows=1)
+    await follow(recall, totals, 4, domain.stream("a", 3), domain.stream("c", 3))
+    async with models.begin() as connection:
+        assert (await connection.execute(select(projection_letters.c.held))).scalars().all() == [3]
+    assert await rows(models, totals) == {"a": (6, 3), "b": (1, 1)}
 
 
 def fail_to_fold(*_: Any) -> Any:
