@@ -7,7 +7,7 @@ How fast events become rows, beside what this machine can do and what a peer doe
     live     a backlog folded by the live runner into PostgreSQL and SQLite: 10,000 keys, 1 key, and
              3 and 6 projections in one process
     lag      1,000 events a second, paced: from sending to the end of the transaction, and its parts:
-             the queue until the message is in the process, waiting for a batch, applying it
+             the queue until the batch that takes the message, applying it
     rebuild  without Spark; `bare` is the least work that gives the same rows; 3 projections in one
              pass, and apart from each other
     peer     the projection runner of `eventsourcing`, in PostgreSQL (extra `peers`), which folds anew
@@ -45,9 +45,8 @@ TOPIC = "bench.events"
 QUEUES = 4
 SENT_TOGETHER = 1_000
 LAG_PER_SECOND = 1_000
-# All of it; from sending to arriving in the process; from there to the batch that takes it; from
-# there to the end of the batch's transaction.
-LAG_PARTS = ("", "queue_", "waiting_", "applying_")
+# All of it; from sending to the batch that takes it; from there to the end of its transaction.
+LAG_PARTS = ("", "queue_", "applying_")
 # It flushes the disk for each event and is stopped after so long.
 PEER_SECONDS_MAX = 10
 

@@ -95,13 +95,13 @@ async def reach(runner: ProjectionRunner[Balance], targets: Mapping[QueueId, int
 
 
 class _Timed:
-    """A transport whose subscriptions note when a message has come, is polled, and acknowledged."""
+    """A transport whose subscriptions note when a message is polled, and acknowledged."""
 
     def __init__(self, transport: QueueTransport) -> None:
         self._transport = transport
-        # Of each message: from sending to its arrival here, from there to the poll that takes it,
-        # from there to the end of its transaction.
-        self.parts: list[tuple[float, float, float]] = []
+        # Of each message: from sending to the poll that takes it, from there to the end of its
+        # transaction.
+        self.parts: list[tuple[float, float]] = []
 
     async def subscribe(
         self, group: str, topics: Sequence[str], *, offsets: OffsetLoader | None = None
@@ -111,42 +111,26 @@ class _Timed:
 
 
 class _TimedSubscription:
-    """Polls all the time, so that it knows when a message has come, whenever it is taken."""
+    """Polls when it is polled, as what a runner waits for may depend on that."""
 
-    def __init__(self, subscription: Subscription, parts: list[tuple[float, float, float]]) -> None:
+    def __init__(self, subscription: Subscription, parts: list[tuple[float, float]]) -> None:
         self._subscription = subscription
         self._parts = parts
-        self._come: list[tuple[float, list[Incoming]]] = []
-        self._some = asyncio.Event()
-        self._taken: dict[tuple[QueueId, int], tuple[float, float]] = {}
-        self._polling = asyncio.create_task(self._poll_for_ever())
+        self._taken: dict[tuple[QueueId, int], float] = {}
         self.seek = subscription.seek
-
-    async def _poll_for_ever(self) -> None:
-        while True:
-            messages = await self._subscription.poll()
-            self._come.append((time.monotonic(), messages))
-            self._some.set()
+        self.aclose = subscription.aclose
 
     async def poll(self) -> list[Incoming]:
-        await self._some.wait()
-        self._some.clear()
-        come, self._come = self._come, []
+        messages = await self._subscription.poll()
         now = time.monotonic()
-        for at, messages in come:
-            self._taken.update(((each.queue, each.offset), (at, now)) for each in messages)
-        return [each for _, messages in come for each in messages]
+        self._taken.update(((each.queue, each.offset), now) for each in messages)
+        return messages
 
     def ack(self, message: Incoming) -> None:
-        at, taken = self._taken.pop((message.queue, message.offset))
+        taken = self._taken.pop((message.queue, message.offset))
         sent = float(message.headers["sent"])
-        self._parts.append((at - sent, taken - at, time.monotonic() - taken))
+        self._parts.append((taken - sent, time.monotonic() - taken))
         self._subscription.ack(message)
-
-    async def aclose(self) -> None:
-        self._polling.cancel()
-        await asyncio.gather(self._polling, return_exceptions=True)
-        await self._subscription.aclose()
 
 
 async def lag(asked: Mapping[str, Any]) -> Said:
@@ -173,8 +157,7 @@ async def lag(asked: Mapping[str, Any]) -> Said:
     for part, seconds in {
         "": [sum(each) for each in measured],
         "queue_": [each[0] for each in measured],
-        "waiting_": [each[1] for each in measured],
-        "applying_": [each[2] for each in measured],
+        "applying_": [each[1] for each in measured],
     }.items():
         cuts = statistics.quantiles(seconds, n=100)
         said |= {f"{part}p50_ms": cuts[49] * 1e3, f"{part}p99_ms": cuts[98] * 1e3}

@@ -343,6 +343,10 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
     # How long a fetch that finds nothing stays at the broker, and how much one may bring.
     fetch_wait_ms: int = 15_000
     fetch_bytes_max: int = MIB
+    # After an answer of few records nothing is asked for until `poll` is called again, or for so long:
+    # one answer then brings what came meanwhile, where each record would cost a round trip. For
+    # applications that do not poll all the time. 0: asks on at once.
+    fetch_gather_ms: int = 0
     # Records taken from the broker and not yet acknowledged, per queue (RocketMQ: 1,000), and the
     # bytes of their bodies (RocketMQ: 100 MiB); a fetch may exceed both by what it brings.
     in_flight_max: int = 1_000
@@ -392,6 +396,7 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
             "request_timeout_ms",
         ):  # fmt: skip
             _require(getattr(self, name) >= 1, f"{name} must be at least 1")
+        _require(self.fetch_gather_ms >= 0, "fetch_gather_ms must be 0 or more")
         _require(
             1 <= self.priorities <= PRIORITIES_MAX, f"priorities must be 1 to {PRIORITIES_MAX}"
         )

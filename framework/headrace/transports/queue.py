@@ -12,6 +12,7 @@ from functools import partial
 from typing import Final
 
 import structlog
+from msgspec.structs import replace
 
 from headrace.errors import HeadraceError
 from headrace.transports.base import (
@@ -43,6 +44,10 @@ __all__ = ["QueueTransport"]
 
 log = structlog.get_logger(__name__)
 
+# A subscriber that keeps its own offsets works in transactions, and small ones pause in between: it
+# takes what came meanwhile by one fetch. Longer than such a pause; where a transaction takes longer
+# still, the next fetch is made beside it.
+_GATHER_MS: Final = 50
 # Asked for to see when one message was stored; a batch that is larger comes whole.
 _LOOK_BYTES: Final = 65_536
 
@@ -130,12 +135,15 @@ class QueueTransport:
         self, group: str, topics: Sequence[str], *, offsets: OffsetLoader | None = None
     ) -> Subscription:
         """Joins a consumer group of the broker."""
-        load = None if offsets is None else _queue_offsets(offsets)
+        load, settings = None, self._consumer_settings
+        if offsets is not None:
+            load = _queue_offsets(offsets)
+            settings = replace(settings, fetch_gather_ms=settings.fetch_gather_ms or _GATHER_MS)
         consumer = Consumer(
             self._address,
             group=group,
             topics=topics,
-            settings=self._consumer_settings,
+            settings=settings,
             load_offsets=load,
         )
         await consumer.start()

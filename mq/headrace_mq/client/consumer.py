@@ -116,7 +116,7 @@ class Consumer(AsyncBlock):
             reconnect_ms=(self._settings.reconnect_ms_min, self._settings.reconnect_ms_max),
             vanished_ms=self._settings.vanished_ms_max,
             on_push=self._pushed,
-            on_ready=self._ready,
+            on_ready=self._pull_soon,
             on_down=self._down,
         )
         self._shares = Shares(limits_of(self._settings), urgency_of(self._settings))
@@ -255,6 +255,7 @@ class Consumer(AsyncBlock):
                 with the next poll; this one when it is sought past the place.
             Exception: whatever `load_offsets` raised; it is called again.
         """
+        self._pull_soon(wanted=True)
         return await self._delivering.poll()
 
     async def poll_columns(self) -> list[RecordColumns]:
@@ -262,6 +263,7 @@ class Consumer(AsyncBlock):
 
         Each `RecordColumns` is a run of neighbours of one queue. Raises what `poll` raises.
         """
+        self._pull_soon(wanted=True)
         return await self._delivering.poll_columns()
 
     def ack(self, record: Record) -> None:
@@ -386,15 +388,12 @@ class Consumer(AsyncBlock):
         if frame.code == RequestCode.PUSHED_GROUP_CHANGE:
             self._membership.changed(decode(GroupChanged, frame.body))
 
-    def _ready(self) -> None:
-        self._pull_soon()
-
     def _down(self) -> None:
         self._membership.lost()
 
-    def _pull_soon(self) -> None:
+    def _pull_soon(self, *, wanted: bool = False) -> None:
         if self._pulling is not None:
-            self._pulling.pull_soon()
+            (self._pulling.want if wanted else self._pulling.pull_soon)()
 
     def _room(self) -> None:
         self._pull_soon()

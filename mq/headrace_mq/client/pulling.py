@@ -19,6 +19,7 @@ import structlog
 from headrace_mq._net.link import Answer, Link
 from headrace_mq._runtime.clock import Clock
 from headrace_mq.client.columns import RecordColumns, decode_record_columns, from_records
+from headrace_mq.client.gathering import Gathering
 from headrace_mq.client.shares import Share, Shares
 from headrace_mq.errors import (
     ConnectionLost,
@@ -110,6 +111,7 @@ class Pulling:
         self._on_error = on_error
         self._loop = asyncio.get_running_loop()
         self._current: set[int] = set()
+        self._gathering = Gathering(settings.fetch_gather_ms)
         self._parked = 0
         self._next_fetch = 0
         self._scheduled = False
@@ -121,9 +123,14 @@ class Pulling:
             self._scheduled = True
             self._loop.call_soon(self._pull)
 
+    def want(self) -> None:
+        """The application waits for records: makes the fetches that were put off until it does."""
+        self._gathering.end()
+
     def stop(self) -> None:
         """Asks for nothing more, and ignores what is still under way."""
         self._stopped = True
+        self._gathering.end()
 
     def _pull(self) -> None:
         self._scheduled = False
@@ -191,7 +198,7 @@ class Pulling:
             pause_ms = EMPTY_PAUSE_MS
         if pause_ms:
             self._loop.call_later(pause_ms / 1_000, self._release, number, shares)
-        else:
+        elif not self._gathering.hold(taken.records, partial(self._release, number, shares)):
             self._release(number, shares)
 
     def _release(self, number: int, shares: Sequence[Share]) -> None:

@@ -89,6 +89,17 @@ async def test_a_batch_that_begins_below_the_asked_offset_is_trimmed(
     assert await watched.offsets() == [3, 4]
 
 
+async def test_a_fetch_that_was_put_off_is_made_when_it_is_wanted(
+    watch: Any, broker: Any, link: Link, clock: Any
+) -> None:
+    broker.append(A, [b"a"])
+    (watched := watch(link, clock, fetch_gather_ms=3_600_000)).start(A)
+    await watched.poll()
+    watched.pulling.want()
+    broker.append(A, [b"b"])
+    assert await watched.offsets() == [1]
+
+
 async def test_a_new_queue_does_not_wait_for_the_parked_fetch(broker: Any, watched: Any) -> None:
     broker.held = {FETCH}
     watched.start(A)
@@ -182,7 +193,6 @@ async def test_a_full_queue_left_out_of_the_replacement_is_asked_for_when_its_fe
     watched.start(A)
     first = await broker.next(FETCH)
     share = watched.shares.get(A)
-    assert share is not None
     share.window.take([0], [1])
     share.full = True
     watched.start(B)

@@ -1,0 +1,58 @@
+import asyncio
+
+import pytest
+
+from headrace_mq.client.gathering import FEW_RECORDS, Gathering
+
+# Longer than the test may last.
+LONG_MS = 3_600_000
+
+
+@pytest.fixture
+def fetched() -> list[str]:
+    return []
+
+
+async def test_a_fetch_after_few_records_waits_until_the_application_polls(
+    fetched: list[str],
+) -> None:
+    gathering = Gathering(LONG_MS)
+    assert gathering.hold(1, lambda: fetched.append("a"))
+    assert gathering.hold(FEW_RECORDS - 1, lambda: fetched.append("b"))
+    assert fetched == []
+    gathering.end()
+    assert fetched == ["a", "b"]
+    gathering.end()
+    assert fetched == ["a", "b"]
+
+
+async def test_it_waits_for_its_time_at_most_and_is_then_made_once(fetched: list[str]) -> None:
+    made = asyncio.Event()
+    gathering = Gathering(1)
+    assert gathering.hold(1, lambda: (fetched.append("a"), made.set())[0])
+    await made.wait()
+    gathering.end()
+    assert fetched == ["a"]
+
+
+@pytest.mark.parametrize("records", [0, FEW_RECORDS])
+async def test_an_answer_of_many_records_or_none_is_followed_at_once(records: int) -> None:
+    assert not Gathering(LONG_MS).hold(records, pytest.fail)
+
+
+async def test_without_a_time_nothing_waits() -> None:
+    assert not Gathering(0).hold(1, pytest.fail)
+
+
+async def test_a_fetch_may_put_off_the_next_one(fetched: list[str]) -> None:
+    gathering = Gathering(LONG_MS)
+
+    def fetch() -> None:
+        fetched.append("a")
+        assert gathering.hold(1, lambda: fetched.append("b"))
+
+    assert gathering.hold(1, fetch)
+    gathering.end()
+    assert fetched == ["a"]
+    gathering.end()
+    assert fetched == ["a", "b"]
