@@ -27,7 +27,7 @@ async def check(
         app: the application's import path.
         projection_names: which of its projections.
         read_models_url: where the projections' tables are.
-        choices: as `rebuild_together` takes them, without `verify` and `switch`.
+        choices: as `Choices` tells them, without `verify` and `switch`.
 
     Returns:
         By name, in the order asked for: what was found, or what `rebuild` would have raised.

@@ -10,8 +10,9 @@ Sits between: the command line and the parts of this package. Must never know Sp
 """
 
 import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal, Required, TypedDict, Unpack
 
@@ -19,7 +20,7 @@ from headrace._eventing.publisher import event_topic
 from headrace._projecting.projection import Projection
 from headrace._projecting.read_models import ReadModels
 from headrace._runtime.clock import Clock, SystemClock
-from headrace.app import load_app
+from headrace.app import App, load_app
 from headrace.rebuilding.building import Building, open_missing_reader, open_read_models
 from headrace.rebuilding.decoding import Decoder, Undecodable, context_read
 from headrace.rebuilding.gathering import KEPT_MAX
@@ -50,7 +51,21 @@ _PIECE_MAX: Final = 100
 
 
 class Choices(TypedDict, total=False):
-    """What a rebuild can be asked for; `rebuild_together` tells what each means."""
+    """What a rebuild can be asked for.
+
+    Attributes:
+        broker: `host:port`.
+        read_models_url: where the projections' tables are.
+        event_store_url: fills gaps of the event topic; without it a gap is an error.
+        start: "zero" folds the whole topic; "offsets" folds what came since onto a copy of the live
+            rows, as they are.
+        verify: compare row for row with the live generation, at equal offsets, before switching.
+        switch: make the result live if nothing speaks against it.
+        take_over: begin even if another rebuild seems to be running; its result is gone on with.
+        live_wait_ms: how long to wait for a live generation that is behind.
+        messages_max: messages per transaction.
+        clock: measures the phases.
+    """
 
     broker: Required[str]
     read_models_url: Required[str]
@@ -62,6 +77,22 @@ class Choices(TypedDict, total=False):
     live_wait_ms: int
     messages_max: int
     clock: Clock | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Chosen:
+    """The same, with what holds where nothing was asked for."""
+
+    broker: str
+    read_models_url: str
+    event_store_url: str | None = None
+    start: Literal["zero", "offsets"] = "zero"
+    verify: bool = True
+    switch: bool = True
+    take_over: bool = False
+    live_wait_ms: int = _LIVE_WAIT_MS
+    messages_max: int = _MESSAGES_MAX
+    clock: Clock | None = None
 
 
 async def rebuild(
@@ -79,7 +110,7 @@ async def rebuild(
         projection_name: which of its projections.
         wanted: fold these rows alone, from zero, among live rows that stay as they are.
         report: called at the start of each phase.
-        choices: as `rebuild_together` takes them.
+        choices: as `Choices` tells them.
 
     Returns:
         What was done. Not switched, though asked to: `reason` says why, and the rebuilt table is
@@ -91,7 +122,7 @@ async def rebuild(
             anybody reads was changed.
     """
     if wanted is not None:
-        return await _mend(app, projection_name, wanted, report=report, **choices)
+        return await _mend(app, projection_name, wanted, report, _Chosen(**choices))
     told = None if report is None else lambda _, phase, ahead: report(phase, ahead)
     outcomes = await rebuild_together(app, [projection_name], report=told, **choices)
     outcome = outcomes[projection_name]
@@ -100,21 +131,12 @@ async def rebuild(
     return outcome
 
 
-async def rebuild_together(  # noqa: PLR0913 - one argument per choice of the command line
+async def rebuild_together(
     app: str,
     projection_names: Sequence[str],
     *,
-    broker: str,
-    read_models_url: str,
-    event_store_url: str | None = None,
-    start: Literal["zero", "offsets"] = "zero",
-    verify: bool = True,
-    switch: bool = True,
-    take_over: bool = False,
-    live_wait_ms: int = _LIVE_WAIT_MS,
-    messages_max: int = _MESSAGES_MAX,
     report: Callable[[str, str, int], None] | None = None,
-    clock: Clock | None = None,
+    **choices: Unpack[Choices],
 ) -> dict[str, RebuildReport | Exception]:
     """Rebuilds several projections in one pass: each message is read and decoded once for all.
 
@@ -124,18 +146,8 @@ async def rebuild_together(  # noqa: PLR0913 - one argument per choice of the co
     Args:
         app: the application's import path, such as `samples.bank:app`.
         projection_names: which of its projections.
-        broker: `host:port`.
-        read_models_url: where the projections' tables are.
-        event_store_url: fills gaps of the event topic; without it a gap is an error.
-        start: "zero" folds the whole topic; "offsets" folds what came since onto a copy of the live
-            rows, as they are.
-        verify: compare row for row with the live generation, at equal offsets, before switching.
-        switch: make the result live if nothing speaks against it.
-        take_over: begin even if another rebuild seems to be running; its result is gone on with.
-        live_wait_ms: how long to wait for a live generation that is behind.
-        messages_max: messages per transaction.
         report: called with the projection's name at the start of each of its phases.
-        clock: measures the phases.
+        choices: as `Choices` tells them.
 
     Returns:
         By name, in the order asked for: what was done, or what `rebuild` would have raised.
@@ -143,34 +155,29 @@ async def rebuild_together(  # noqa: PLR0913 - one argument per choice of the co
     Raises:
         ProjectionNotFound: the application has no projection of a name; nothing was begun.
     """
-    application = load_app(app)
+    application, chosen = load_app(app), _Chosen(**choices)
     projections = [application.projection(name) for name in dict.fromkeys(projection_names)]
-    serializer = application.serializer
-    portion_max = min(messages_max, _PORTION_MAX)
-    topic = EventTopic(broker, event_topic(application.name), messages_max=portion_max)
-    store_url = None if event_store_url == "memory://" else event_store_url
     outcomes: dict[str, RebuildReport | Exception] = {}
-    async with open_missing_reader(store_url, serializer) as missing, AsyncExitStack() as opened:
-        means = Means(
-            feed=topic.read, serializer=serializer, missing=missing, live_wait_ms=live_wait_ms
-        )
+    async with _open(application, chosen) as (topic, means), AsyncExitStack() as opened:
         parts: list[Part] = []
         for projection in projections:
             told = None if report is None else partial(report, projection.name)
-            phases = Phases(clock or SystemClock(), told)
+            phases = Phases(chosen.clock or SystemClock(), told)
             try:
                 read_models = await opened.enter_async_context(
-                    open_read_models(read_models_url, projection)
+                    open_read_models(chosen.read_models_url, projection)
                 )
-                begin = partial(_begin, take_over=take_over, copying=start == "offsets")
+                begin = partial(
+                    _begin, take_over=chosen.take_over, copying=chosen.start == "offsets"
+                )
                 parts.append(await begin(read_models, projection, means, phases))
             except Exception as error:  # noqa: BLE001 - whatever it is, the others go on
                 outcomes[projection.name] = error
         with _rarely_collecting():
-            await _replay(topic, _going_on(parts), serializer, messages_max)
+            await _replay(topic, _going_on(parts), application.serializer, chosen.messages_max)
         for part in _going_on(parts):
             async with part.attempt():
-                await part.bring_live(verify=verify, switch=switch)
+                await part.bring_live(verify=chosen.verify, switch=chosen.switch)
     for part in parts:
         outcome = part.failure or part.report
         assert outcome is not None, "a part ends with one of them"
@@ -178,51 +185,58 @@ async def rebuild_together(  # noqa: PLR0913 - one argument per choice of the co
     return {projection.name: outcomes[projection.name] for projection in projections}
 
 
-async def _mend(  # noqa: PLR0913 - one argument per choice
+async def _mend(
     app: str,
     projection_name: str,
     wanted: Wanted,
-    *,
-    broker: str,
-    read_models_url: str,
-    event_store_url: str | None = None,
-    start: Literal["zero", "offsets"] = "zero",
-    verify: bool = True,
-    switch: bool = True,
-    take_over: bool = False,
-    live_wait_ms: int = _LIVE_WAIT_MS,
-    messages_max: int = _MESSAGES_MAX,
-    report: Progress | None = None,
-    clock: Clock | None = None,
+    report: Progress | None,
+    chosen: _Chosen,
 ) -> RebuildReport:
     """Folds some rows anew; rows in memory are written at once, whatever `messages_max` is."""
-    assert start == "zero", "rows that are folded anew begin with their first event"
+    assert chosen.start == "zero", "rows that are folded anew begin with their first event"
     application = load_app(app)
-    projection, serializer = application.projection(projection_name), application.serializer
-    portion_max = min(messages_max, _PORTION_MAX)
-    topic = EventTopic(broker, event_topic(application.name), messages_max=portion_max)
-    store_url = None if event_store_url == "memory://" else event_store_url
+    projection = application.projection(projection_name)
     async with (
-        open_missing_reader(store_url, serializer) as missing,
-        open_read_models(read_models_url, projection) as read_models,
+        _open(application, chosen) as (topic, means),
+        open_read_models(chosen.read_models_url, projection) as read_models,
     ):
         target = read_models.target(projection, 0)
 
         async def fold(keys: frozenset[str], ends: Mapping[QueueId, int]) -> Refolded:
             with _rarely_collecting():
-                return await refold(topic, target, serializer, missing, keys=keys, ends=ends)
+                return await refold(
+                    topic, target, application.serializer, means.missing, keys=keys, ends=ends
+                )
 
         mending = Mending(
             projection=projection,
             read_models=read_models,
             topic=topic,
-            means=Means(
-                feed=topic.read, serializer=serializer, missing=missing, live_wait_ms=live_wait_ms
-            ),
+            means=means,
             refold=fold,
-            phases=Phases(clock or SystemClock(), report),
+            phases=Phases(chosen.clock or SystemClock(), report),
         )
-        return await mending.run(wanted, verify=verify, switch=switch, take_over=take_over)
+        return await mending.run(
+            wanted, verify=chosen.verify, switch=chosen.switch, take_over=chosen.take_over
+        )
+
+
+@asynccontextmanager
+async def _open(application: App, chosen: _Chosen) -> AsyncIterator[tuple[EventTopic, Means]]:
+    serializer, portion_max = application.serializer, min(chosen.messages_max, _PORTION_MAX)
+    topic = EventTopic(chosen.broker, event_topic(application.name), messages_max=portion_max)
+    # What another process has in memory cannot be read here.
+    store_url = None if chosen.event_store_url == "memory://" else chosen.event_store_url
+    async with open_missing_reader(store_url, serializer) as missing:
+        yield (
+            topic,
+            Means(
+                feed=topic.read,
+                serializer=serializer,
+                missing=missing,
+                live_wait_ms=chosen.live_wait_ms,
+            ),
+        )
 
 
 async def _begin(
