@@ -3,8 +3,8 @@ How fast the queue is, beside what this machine can do at best in the same run.
 
     python -m benchmarks.mq [W1 W2 W3 W4 W5 W6 transactional idle] [--flush always|interval] [--runs 3] [--scale 1]
 
-    W1    one producer process: `send_many` in hundreds and thousands, `send` from 1,000 tasks, one
-          message awaited at a time
+    W1    one producer process: `send_many` in hundreds and thousands, 8 calls at a time and 32,
+          `send` from 1,000 tasks, one message awaited at a time
     W2    four producer processes: batches, and 100 tasks awaiting in each
     W3    reading a backlog of 200,000 messages, decoded and committed
     W4    end-to-end latency at 500 messages a second
@@ -58,7 +58,9 @@ class Case(NamedTuple):
 
 
 def many(size: int, tasks: int, count: int, *, keyed: bool = True) -> dict[str, Any]:
-    return {"size": size, "tasks": tasks, "count": count, "keyed": keyed}
+    # As many as the tasks send when each calls equally often: a reader waits for all of them.
+    rounds = max(1, count // (size * tasks))
+    return {"size": size, "tasks": tasks, "count": rounds * size * tasks, "keyed": keyed}
 
 
 def awaited(tasks: int, count: int) -> dict[str, Any]:
@@ -69,11 +71,13 @@ def cases(scale: float) -> list[Case]:
     def n(count: int) -> int:
         return int(count * scale)
 
-    both = {"group": "bench", "count": n(400_000), "stay": True, "queues": QUEUES}
+    few, more = many(100, 8, n(400_000)), many(100, 32, n(400_000))
+    both = {"group": "bench", "stay": True, "queues": QUEUES}
     paced = {"group": "bench", "count": n(2_000), "timed": True, "queues": QUEUES}
     backlog = {"group": "bench", "count": n(BACKLOG)}
     return [
-        Case("W1", "send_many of 100", "send_many", many(100, 8, n(400_000))),
+        Case("W1", "send_many of 100", "send_many", few),
+        Case("W1", "send_many of 100, 32 at a time", "send_many", more),
         Case(
             "W1", "send_many of 100, no keys", "send_many", many(100, 8, n(400_000), keyed=False)
         ),
@@ -81,13 +85,16 @@ def cases(scale: float) -> list[Case]:
         Case("W1", "send from 1,000 tasks", "send", awaited(1_000, n(200_000))),
         Case("W1", "send, one at a time", "send", awaited(1, n(3_000))),
         Case("W2", "4 x send_many of 100", "send_many", many(100, 8, n(200_000)), 4),
+        Case("W2", "4 x send_many of 100, 32 at a time", "send_many", many(100, 32, n(200_000)), 4),
         Case("W2", "4 x send from 100 tasks", "send", awaited(100, n(50_000)), 4),
         Case("W3", "backlog as columns", "read_columns", backlog, backlog=n(BACKLOG)),
         Case("W3", "backlog as records", "consume", backlog, backlog=n(BACKLOG)),
         Case("W4", "end to end at 500/s", "pace", {"count": n(2_000), "per_second": 500},
              beside=("follow", paced)),
-        Case("W5", "producing and consuming", "send_many", many(100, 8, n(400_000)),
-             beside=("follow", both)),
+        Case("W5", "producing and consuming", "send_many", few,
+             beside=("follow", {**both, "count": few["count"]})),
+        Case("W5", "producing and consuming, 32 at a time", "send_many", more,
+             beside=("follow", {**both, "count": more["count"]})),
         *selections(n(RARE_BACKLOG)),
         Case("transactional", "plain, 1,000 tasks", "send", awaited(1_000, n(100_000))),
         Case("transactional", "in transactions, 1,000 tasks", "transact", awaited(1_000, n(100_000))),
