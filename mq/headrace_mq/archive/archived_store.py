@@ -22,7 +22,7 @@ from headrace_mq.settings import StoreSettings
 from headrace_mq.store.batch_reader import Batch
 from headrace_mq.store.commit_log import COMPACT
 from headrace_mq.store.finding import FOUND_BYTES_MAX, FOUND_MAX, Cursor, Found, Wanted
-from headrace_mq.store.flusher import Group
+from headrace_mq.store.group import Group
 from headrace_mq.store.log_walk import LogWalk
 from headrace_mq.store.message_store import RETENTIONS, MessageStore
 

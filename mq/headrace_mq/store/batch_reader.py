@@ -109,7 +109,7 @@ class BatchReader:
     def _fetch(
         self, queue: QueueRef, log: CommitLog, entries: list[Entry], *, wait: bool
     ) -> tuple[list[Batch | str], Run | None]:
-        cached = [self._tail.get(log.name, entry.position) for entry in entries]
+        cached = self._tail.find(log.name, entries)
         missing = [number for number, batch in enumerate(cached) if batch is None]
         self._hits += len(entries) - len(missing)
         if not missing:

@@ -16,23 +16,16 @@ import asyncio
 import errno
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import structlog
 
 from headrace_mq.errors import MessageQueueError, StoreFull, StoreReadOnly
-from headrace_mq.message import QueueRef
 from headrace_mq.store.commit_log import CommitLog
-from headrace_mq.store.index_page import Entry
-from headrace_mq.store.segment import (
-    MARK_BYTES,
-    Segment,
-    SegmentPlan,
-    encode_mark,
-)
-from headrace_mq.store.sequences import Undo
+from headrace_mq.store.group import Group, Staged
+from headrace_mq.store.segment import MARK_BYTES, Segment, encode_mark
 
-__all__ = ["STAGED_BYTES_MAX", "Durable", "Flusher", "Group", "Staged"]
+__all__ = ["STAGED_BYTES_MAX", "Durable", "Flusher"]
 
 _log = structlog.get_logger(__name__)
 
@@ -54,32 +47,6 @@ ALONE_PROBE_CYCLES = 64
 _NEWEST = 1 / 8
 
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-
-
-class Staged(NamedTuple):
-    """One batch that waits to be written; `undo` takes its sequence back."""
-
-    queue: QueueRef
-    entry: Entry
-    batch: bytes
-    undo: Undo | None
-
-
-class Group:
-    """Batches of one log that are written with one call and synced together."""
-
-    __slots__ = ("end", "failure", "limit", "log", "plan", "segment", "staged", "start", "synced")
-
-    def __init__(self, log: CommitLog, limit: int, plan: SegmentPlan | None) -> None:
-        self.log = log
-        self.start = log.tail
-        self.end = log.tail + MARK_BYTES
-        self.limit = limit
-        self.plan = plan
-        self.staged: list[Staged] = []
-        self.synced = 0
-        self.segment: Segment | None = None
-        self.failure: MessageQueueError | None = None
 
 
 class Durable(asyncio.Future[None]):
@@ -176,12 +143,11 @@ class Flusher:
         self._open_groups[log.name] = group
         return group
 
-    def stage(self, group: Group, staged: Staged) -> None:
+    def stage(self, group: Group, staged: Staged, batch: bytes) -> None:
         """Adds a batch to the group that `group_for` returned for it."""
-        length = staged.entry.length
-        group.staged.append(staged)
-        group.log.tail = group.end = group.end + length
-        self.staged_bytes += length
+        group.add(staged, batch)
+        group.log.tail = group.end
+        self.staged_bytes += len(batch)
         if not self._scheduled and not self._running:
             self._schedule()
 
@@ -427,9 +393,10 @@ def _segment_for(group: Group, active: Segment | None) -> Segment:
 
 
 def _write(group: Group, segment: Segment) -> None:
+    group.close_block()
     mark = encode_mark((group.start, group.synced))
     try:
-        segment.write(group.start, [mark, *[batch for _, _, batch, _ in group.staged]])
+        segment.write(group.start, [mark, *group.blocks])
     except OSError as error:
         if error.errno not in _NO_SPACE:
             raise

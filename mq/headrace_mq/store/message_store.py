@@ -31,7 +31,8 @@ from headrace_mq.store.clean_end import CleanEnd, QueueEnd, read_either, write_b
 from headrace_mq.store.commit_log import COMPACT, CommitLog, SegmentInfo
 from headrace_mq.store.compaction import Compaction
 from headrace_mq.store.finding import Finder
-from headrace_mq.store.flusher import STAGED_BYTES_MAX, Durable, Flusher, Group, Staged
+from headrace_mq.store.flusher import STAGED_BYTES_MAX, Durable, Flusher
+from headrace_mq.store.group import Group, Staged
 from headrace_mq.store.incoming import checked_header
 from headrace_mq.store.index_page import Entry
 from headrace_mq.store.index_writer import IndexWriter
@@ -245,7 +246,7 @@ class MessageStore:
         undo = queues.stage(queue, header)
         # Named tuples built as tuples: half the time of calling them.
         entry = _new(Entry, (position, length, base, header.count, now_ms))
-        flusher.stage(group, _new(Staged, (header.queue, entry, bytes(batch), undo)))
+        flusher.stage(group, _new(Staged, (header.queue, entry, undo)), bytes(batch))
         return _new(Appended, (base, False))
 
     def repeated(self, batch: bytearray | memoryview, header: BatchHeader) -> Appended | None:
@@ -436,11 +437,7 @@ class MessageStore:
             visible |= dict.fromkeys(self._queues.commit(group))
             # What is not synced yet may keep a block waiting that was cut before.
             due = index.grown(group.end) or due or group.log.synced < group.end
-            self._cache.put(
-                group.log.name,
-                {entry[0]: batch for _, entry, batch, _ in group.staged},
-                group.end - group.start - MARK_BYTES,
-            )
+            self._cache.put(group.log.name, group.start + MARK_BYTES, group.blocks)
         if due:
             self._writer.step()
         if self.on_visible is not None:

@@ -13,7 +13,7 @@ from headrace_mq.errors import InvalidArgument
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import BATCH_RECORDS_MAX, BatchHeader
 from headrace_mq.store.commit_log import CommitLog
-from headrace_mq.store.flusher import Group, Staged
+from headrace_mq.store.group import Group, Staged
 from headrace_mq.store.index_page import Entry
 from headrace_mq.store.log_index import rows_of
 from headrace_mq.store.queue_index import QueueIndex, Row
@@ -106,7 +106,7 @@ class Queues:
         """Makes a group's batches visible; returns their queues in the order of the log."""
         touched: dict[QueueRef, QueueIndex] = {}
         note_sent = group.log.index.note_sent
-        for ref, entry, _, undo in group.staged:
+        for ref, entry, undo in group.staged:
             index = touched.get(ref)
             if index is None:
                 index = touched[ref] = self._queues[ref].index

@@ -18,9 +18,8 @@ from headrace_mq.store.flusher import (
     SYNC_INLINE_AGAIN_US,
     SYNC_INLINE_US_MAX,
     Flusher,
-    Group,
-    Staged,
 )
+from headrace_mq.store.group import Group, Staged
 from headrace_mq.store.index_page import Entry
 from headrace_mq.store.segment import MARK_BYTES, SEGMENT_HEADER_BYTES, Place
 
@@ -42,6 +41,7 @@ class Desk:
         }
         for log in self.logs.values():
             log.open()
+        self.staged: dict[tuple[str, int], bytes] = {}
         self.committed: list[list[bytes]] = []
         self.withdrawn: list[bytes] = []
         self.flusher = Flusher(
@@ -51,15 +51,21 @@ class Desk:
         )
 
     def _commit(self, groups: Sequence[Group]) -> None:
-        self.committed.append([staged.batch for group in groups for staged in group.staged])
+        self.committed.append([batch for group in groups for batch in self._batches(group)])
+        for group in groups:
+            assert b"".join(group.blocks) == b"".join(self._batches(group))
 
     def _withdraw(self, groups: Sequence[Group]) -> None:
-        self.withdrawn += [s.batch for group in groups for s in reversed(group.staged)]
+        self.withdrawn += [b for group in groups for b in reversed(self._batches(group))]
+
+    def _batches(self, group: Group) -> list[bytes]:
+        return [self.staged[group.log.name, one.entry.position] for one in group.staged]
 
     def stage(self, data: bytes, log: str = "forever") -> Place:
         group = self.flusher.group_for(self.logs[log], len(data), 0)
         place = Place(group.end, len(data))
-        self.flusher.stage(group, Staged(QUEUE, Entry(*place, 0, 1, 0), data, None))
+        self.staged[log, place.position] = data
+        self.flusher.stage(group, Staged(QUEUE, Entry(*place, 0, 1, 0), None), data)
         return place
 
     def read(self, place: Place, log: str = "forever") -> bytes:

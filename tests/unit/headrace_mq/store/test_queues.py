@@ -10,7 +10,7 @@ from headrace_mq.errors import InvalidArgument, SequenceGap
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import BATCH_RECORDS_MAX, BatchHeader, assign, read_header
 from headrace_mq.store.commit_log import CommitLog
-from headrace_mq.store.flusher import Group, Staged
+from headrace_mq.store.group import Group, Staged
 from headrace_mq.store.index_page import Entry
 from headrace_mq.store.queues import Queues
 
@@ -46,7 +46,7 @@ def staged(queues: Queues, group: Group, header: BatchHeader) -> int:
     base = queue.index.tail
     undo = queues.stage(queue, header)
     entry = Entry(group.end, header.length, base, header.count, 0)
-    group.staged.append(Staged(header.queue, entry, b"", undo))
+    group.staged.append(Staged(header.queue, entry, undo))
     group.end += header.length
     return base
 
