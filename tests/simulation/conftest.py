@@ -320,16 +320,11 @@ class World:
         )
 
     async def _produce(self, name: str) -> None:
-        settings = ProducerSettings(
-            send_timeout_ms=self.options.send_timeout_ms,
-            batch_messages_max=self.options.batch_messages_max,
-        )
-        producer = self._producer(settings)
         while True:
+            producer = self._producer()
             with suppress(MessageQueueError):
                 await producer.start()
                 break
-            producer = self._producer(settings)
         async with asyncio.TaskGroup() as sends:
             for number in range(self.options.messages):
                 sends.create_task(self._send(producer, name, number))
@@ -337,22 +332,17 @@ class World:
                     await self.sim.elapse(self.chosen.uniform(0, 3 * self.options.sending_s))
         await producer.aclose()
 
-    def _producer(self, settings: ProducerSettings) -> Producer:
-        return Producer(ADDRESS, settings, clock=self.clock)
+    def _producer(self, selector: Any = None) -> Producer:
+        named = ("send_timeout_ms", "batch_messages_max")
+        settings = ProducerSettings(**{name: getattr(self.options, name) for name in named})
+        return Producer(ADDRESS, settings, clock=self.clock, selector=selector)
 
     async def _send(self, producer: Producer, name: str, number: int) -> None:
         key = f"key-{self.chosen.randrange(self.options.keys)}"
         body = f"{name}/{key}/{number}".encode()
-        await self._hand_over(producer, name, Message(topic=TOPIC, key=key, body=body), key)
-
-    async def _hand_over(
-        self, producer: Producer, name: str, message: Message, ordered: str
-    ) -> None:
-        """Sends a message that keeps its order among those that are `ordered` alike."""
-        body = message.body
-        self.note(Sent(self.now_ms(), body, ordered, name))
+        self.note(Sent(self.now_ms(), body, key, name))
         try:
-            result = await producer.send(message)
+            result = await producer.send(Message(topic=TOPIC, key=key, body=body))
         except MessageQueueError as error:
             # Not sent again: whether it was stored is unknown, and twice would be our own doing.
             self.sim.trace(f"{name} gave up {body!r}: {type(error).__name__}")

@@ -12,11 +12,10 @@ from msgspec.structs import replace
 from headrace_mq.client.consumer import Consumer
 from headrace_mq.client.origins import retry_topic
 from headrace_mq.client.priorities import Priorities, prioritized
-from headrace_mq.client.producer import Producer
 from headrace_mq.client.retrying_consumer import RetryingConsumer
 from headrace_mq.errors import Closed, MessageQueueError
 from headrace_mq.message import Message, QueueRef, Record
-from headrace_mq.settings import ConsumerSettings, ProducerSettings, RetrySettings
+from headrace_mq.settings import ConsumerSettings, RetrySettings
 from headrace_mq.testing.history import (
     Acknowledged,
     Broken,
@@ -140,11 +139,8 @@ class Scenario:
 
     # --- priorities -----------------------------------------------------------------------------
 
-    def _producer(self, settings: ProducerSettings) -> Any:
-        if self.levels == 1:
-            return super()._producer(settings)
-        selector = Priorities(self.levels).select
-        return Producer(ADDRESS, settings, clock=self.clock, selector=selector)
+    def _producer(self, selector: Any = None) -> Any:
+        return super()._producer(Priorities(self.levels).select if self.levels > 1 else selector)
 
     async def _send_prioritized(self, producer: Any, name: str, number: int) -> None:
         level = self.chosen.randrange(self.levels)
@@ -152,7 +148,13 @@ class Scenario:
         body = f"{name}/{key}/{level}/{number}".encode()
         message = prioritized(Message(topic=TOPIC, key=key, body=body), level)
         # Order is that of a key and a level: a higher one may overtake.
-        await self._hand_over(producer, name, message, f"{key} of level {level}")
+        self.note(Sent(self.now_ms(), body, f"{key} of level {level}", name))
+        try:
+            result = await producer.send(message)
+        except MessageQueueError as error:
+            self.sim.trace(f"{name} gave up {body!r}: {type(error).__name__}")
+        else:
+            self.note(Acknowledged(self.now_ms(), body, result.queue, result.offset))
 
     def _look_at_levels(self, records: Sequence[Record]) -> None:
         levels = [record.queue.queue_id % self.levels for record in records]
