@@ -75,11 +75,18 @@ def divide_work(
 
     Raises:
         typer.Exit: the supervisor is done.
+        typer.BadParameter: what a supervisor is to do is said, and none is wanted.
     """
     if supervised_by is not None:
         end_with_parent(supervised_by)
     elif supervise:
         raise typer.Exit(_supervise(data, stuck_after_ms, reports))
+    elif stuck_after_ms is not None:
+        raise typer.BadParameter("only --supervise asks; add it", param_hint="--stuck-after")
+    elif reports is not None:
+        raise typer.BadParameter(
+            "only --supervise writes any; add it", param_hint="--crash-reports"
+        )
 
 
 def _supervise(data: Path, stuck_after_ms: int | None, reports: Path | None) -> int:

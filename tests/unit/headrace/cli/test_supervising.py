@@ -171,6 +171,16 @@ def test_too_short_a_time_is_a_mistake(tmp_path: Path) -> None:
     assert (done.exit_code, "stuck_after_ms must be at least 1" in done.output) == (2, True)
 
 
+@pytest.mark.parametrize("option", [("--stuck-after", "5s"), ("--crash-reports", "reports")])
+def test_what_a_supervisor_is_to_do_without_one_is_a_mistake(
+    tmp_path: Path, option: tuple[str, str]
+) -> None:
+    arguments = ["broker", "--data", str(tmp_path / "data"), *option]
+    done = CliRunner().invoke(_command_line(), arguments, env={"TERM": "dumb"})
+    assert (done.exit_code, "only --supervise" in done.output) == (2, True)
+    assert not (tmp_path / "data").exists()
+
+
 def test_the_broker_gets_the_same_options_and_the_last_word_on_its_port(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
