@@ -38,6 +38,14 @@ from headrace.spark.fold import (
     route_slices,
 )
 from headrace.spark.native import NativeFold, finish_rows
+from headrace.spark.parts import (
+    FETCHED,
+    FETCHED_ARROW_SCHEMA,
+    PIECE_SCHEMA,
+    Spool,
+    fetch_parts,
+    in_pieces,
+)
 from headrace.spark.plan import FoldPlan
 from headrace.spark.reading import EVENT, read_typed
 from headrace.spark.slices import fold_slices
@@ -56,6 +64,9 @@ __all__ = [
 # Enough of the aggregates with holes to see what they have in common.
 _NAMED_MAX: Final = 5
 
+# Messages of which the result is one part on its way here: tens of mebibytes, and few jobs.
+_MESSAGES_PER_PART: Final = 50_000
+
 # The line of a Python traceback that names the exception.
 _RAISED: Final = re.compile(r"[A-Za-z_][\w.]*: ")
 
@@ -70,8 +81,8 @@ class Folded:
         rows: values of each new row, as `RowCodec` encodes them.
         deleted: keys of rows that are no more.
         versions: the new last version of each aggregate.
-        counts: `events`, `duplicates`, `gaps` and `filled`; `shares` that tasks copied elsewhere, of
-            which nothing is here.
+        counts: `events`, `duplicates`, `gaps` and `filled`; `shares` that tasks copied elsewhere.
+            Of what was copied or spooled nothing is here.
         queues: what was measured of each queue, as in `RebuildReport`.
     """
 
@@ -95,7 +106,7 @@ def run_fold(
     base: pa.Table | None,
     native: NativeFold | None = None,
     finished: Finished | None = None,
-    copying: Copying | None = None,
+    into: Copying | Spool | None = None,
 ) -> Folded:
     """Runs the job and brings its result here, or what it counted; blocks.
 
@@ -106,7 +117,8 @@ def run_fold(
         base: rows and versions from before the plan's slices, as records; None to start from zero.
         native: the projection as SQL, used from zero where Spark refuses sums that are too large.
         finished: is told of each queue that was read, except where the projection is run as SQL.
-        copying: where tasks copy rows, versions and deleted keys, which then do not come here.
+        into: where tasks copy rows, versions and deleted keys, which then do not come here; or
+            where they are kept on this process's disk, while a part of them is in memory.
 
     Raises:
         ProjectionError: a fold failed, versions are missing, or an executor could not do its part;
@@ -114,9 +126,16 @@ def run_fold(
     """
     if not plan.slices:
         return Folded(rows=pa.chunked_array([], pa.binary()), deleted=[], versions={})
+    spool = into if isinstance(into, Spool) else None
+    parts = sum(piece.records for piece in plan.slices) // _MESSAGES_PER_PART + 1
+    last = _Last(
+        plan=plan,
+        copying=into if isinstance(into, Copying) else None,
+        pieces=spool is not None and parts > 1,
+    )
     try:
         if native is not None and base is None and _refuses_overflow(spark):
-            frame = _native_frame(spark, plan, native, copying)
+            frame = _native_frame(spark, plan, native, last)
         else:
             frame = _frame(
                 spark,
@@ -124,14 +143,51 @@ def run_fold(
                 keyed_by_aggregate=keyed_by_aggregate,
                 base=base,
                 finished=finished,
-                copying=copying,
+                last=last,
             )
-        records = frame.select("kind", "key", "number", "data").toArrow()
+        if last.pieces:
+            found = fetch_parts(frame, parts)
+        else:
+            found = iter(frame.select(*FETCHED).toArrow().to_batches())
+        records = pa.Table.from_batches(
+            found if spool is None else map(spool.add, found), schema=FETCHED_ARROW_SCHEMA
+        )
     except PySparkException as error:
         raise ProjectionError(
             f"projection {plan.projection}: the Spark job failed: {reason_of(error)}"
         ) from error
     return read_result(plan, records)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Last:
+    """What becomes of the records that the last fold of a job yields, in the same process.
+
+    Attributes:
+        plan: of the job.
+        copying: where tasks copy them, if they do.
+        pieces: whether they are made into pieces.
+    """
+
+    plan: FoldPlan
+    copying: Copying | None
+    pieces: bool
+
+    @property
+    def schema(self) -> str:
+        return PIECE_SCHEMA if self.pieces else RECORD_SCHEMA
+
+    def run(self, batches: Batches) -> Batches:
+        """Passes on what a task yields; runs on executors."""
+        if self.copying is None and not self.pieces:
+            return batches
+        context = TaskContext.get()
+        assert context is not None, "runs in a task"
+        # The same for each attempt: which keys are in a partition depends on nothing but the keys.
+        task = context.partitionId()
+        if self.copying is not None:
+            return copy_out(self.copying, self.plan, task, batches)
+        return in_pieces(task, batches)
 
 
 def _frame(
@@ -141,23 +197,23 @@ def _frame(
     keyed_by_aggregate: bool,
     base: pa.Table | None,
     finished: Finished | None,
-    copying: Copying | None,
+    last: _Last,
 ) -> DataFrame:
     count = len(plan.slices)
     places = spark.range(0, count, 1, count)
     if base is None:
         if keyed_by_aggregate:
-            return map_records(places, fold_slices, plan, finished, copying)
+            return map_records(places, fold_slices, plan, finished, last)
         routed = map_records(places, route_slices, plan, finished)
-        return map_records(by_key(routed), fold_keys, plan, copying=copying)
+        return map_records(by_key(routed), fold_keys, plan, last=last)
     streams = map_records(places, read_slices, plan, finished)
     known = spark.createDataFrame(base, RECORD_SCHEMA)
     if keyed_by_aggregate:
-        return map_records(by_key(streams.union(known)), fold_aggregates, plan, copying=copying)
+        return map_records(by_key(streams.union(known)), fold_aggregates, plan, last=last)
     versions = known.where(known["kind"] == VERSION)
     routed = map_records(by_key(streams.union(versions)), route_aggregates, plan)
     rows = known.where(known["kind"] == BASE)
-    return map_records(by_key(routed.union(rows)), fold_keys, plan, copying=copying)
+    return map_records(by_key(routed.union(rows)), fold_keys, plan, last=last)
 
 
 def _refuses_overflow(spark: SparkSession) -> bool:
@@ -166,7 +222,7 @@ def _refuses_overflow(spark: SparkSession) -> bool:
 
 
 def _native_frame(
-    spark: SparkSession, plan: FoldPlan, native: NativeFold, copying: Copying | None
+    spark: SparkSession, plan: FoldPlan, native: NativeFold, last: _Last
 ) -> DataFrame:
     def read(batches: Batches) -> Batches:
         with rarely_collecting():
@@ -174,7 +230,7 @@ def _native_frame(
 
     def finish(batches: Batches) -> Batches:
         with rarely_collecting():
-            yield from _copied(finish_rows(plan, native, batches), plan, copying)
+            yield from last.run(finish_rows(plan, native, batches))
 
     count = len(plan.slices)
     events = spark.range(0, count, 1, count).mapInArrow(read, native.reading.schema)
@@ -200,7 +256,7 @@ def _native_frame(
         .groupBy("kind", "key", "told_by")
         .agg(expr("max(number) as number"), *map(_named, native.aggregates.items()))
     )
-    return groups.mapInArrow(finish, RECORD_SCHEMA)
+    return groups.mapInArrow(finish, last.schema)
 
 
 def _named(aggregate: tuple[str, str]) -> Column:
@@ -213,7 +269,7 @@ def map_records(
     step: Step,
     plan: FoldPlan,
     finished: Finished | None = None,
-    copying: Copying | None = None,
+    last: _Last | None = None,
 ) -> DataFrame:
     """Runs one of `fold`'s functions on the partitions of a frame.
 
@@ -222,26 +278,18 @@ def map_records(
         step: the function.
         plan: its first argument.
         finished: is told of queues that were read.
-        copying: where tasks copy what it yields, if this is the last one.
+        last: what becomes of what it yields, if this is the last one.
     """
 
     # A function of its own travels by value, with the plan; the step it calls by name.
     def run(batches: Batches) -> Batches:
         with rarely_collecting():
-            made = _copied(step(plan, batches), plan, copying)
-            yield from made if finished is None else finished.watch(made)
+            made = step(plan, batches)
+            if finished is not None:
+                made = finished.watch(made)
+            yield from made if last is None else last.run(made)
 
-    return frame.mapInArrow(run, RECORD_SCHEMA)
-
-
-def _copied(batches: Batches, plan: FoldPlan, copying: Copying | None) -> Batches:
-    """Copies what a task yields in the same process, before Spark has it."""
-    if copying is None:
-        return batches
-    context = TaskContext.get()
-    assert context is not None, "runs in a task"
-    # The same for each attempt: which keys are in a partition depends on nothing but the keys.
-    return copy_out(copying, plan, context.partitionId(), batches)
+    return frame.mapInArrow(run, RECORD_SCHEMA if last is None else last.schema)
 
 
 def by_key(frame: DataFrame) -> DataFrame:

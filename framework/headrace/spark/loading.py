@@ -2,17 +2,17 @@
 A rebuild's result on its way into a shadow, and what it begins with out of it.
 
     PostgreSQL  prepare ─▶ the job's tasks copy, each its share ─▶ load: an index, and one transaction
-    SQLite      the job ─▶ rows in this process ─▶ load: one transaction
+    SQLite      the job ─▶ a spool on this process's disk ─▶ load: one transaction
 
 That transaction has rows, versions and offsets. On PostgreSQL the rows are there already, in a table
 that becomes the shadow's; nothing but counts comes through this process. Sits between: the job and the
 database of read models. Must never know Spark sessions or events.
 """
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import pyarrow as pa
 from sqlalchemy import ColumnElement, Table, and_, insert, select
@@ -39,17 +39,24 @@ from headrace.errors import ProjectionError
 from headrace.rebuilding.building import Building
 from headrace.rebuilding.switch import Shadow
 from headrace.spark.copying import SHARES, Copying
-from headrace.spark.fold import BASE, RECORD_ARROW_SCHEMA, VERSION, Record, records_to_arrow
+from headrace.spark.fold import (
+    BASE,
+    DELETED,
+    RECORD_ARROW_SCHEMA,
+    ROW,
+    VERSION,
+    Record,
+    records_to_arrow,
+)
 from headrace.spark.job import Folded, in_two_queues
+from headrace.spark.parts import Spool
 from headrace.spark.rows import RowCodec
 from headrace.stores.tables import projection_versions
 from headrace.transports.base import QueueId
 
 __all__ = ["Loading", "read_base"]
 
-T = TypeVar("T")
-
-# Rows handed to the database at once: large enough that its round trips vanish.
+# Rows read from the database at once: large enough that its round trips vanish.
 _CHUNK_ROWS: Final = 10_000
 
 
@@ -69,14 +76,67 @@ class Loading:
     onto: bool
     connections_max: int
 
-    async def prepare(self) -> Copying | None:
-        """Makes ready what the job's tasks copy into; None: they are to bring their rows here.
+    @asynccontextmanager
+    async def prepared(self) -> AsyncIterator[Copying | Spool]:
+        """Yields what the job's tasks copy into; or what keeps their rows here while it is open.
 
         Raises:
             ProjectionError: the shadow is no longer this rebuild's.
         """
-        if self.read_models.engine.dialect.name != "postgresql":
-            return None
+        if self.read_models.engine.dialect.name == "postgresql":
+            yield await self._prepare_copying()
+            return
+        with closing(Spool()) as spool:
+            yield spool
+
+    async def count(self, into: Copying | Spool, folded: Folded) -> int:
+        """Returns how many rows the job has made.
+
+        Raises:
+            ProjectionError: less was copied than tasks say; or the shadow is no longer this
+                rebuild's.
+        """
+        if isinstance(into, Spool):
+            return into.rows
+        async with self.read_models.begin() as connection:
+            await Building.check_owner(connection, self.shadow)
+            filled = await find_filled(connection, into.table)
+        if filled.shares != folded.counts[SHARES]:
+            raise ProjectionError(
+                f"projection {self.shadow.projection.name}: {folded.counts[SHARES]} tasks have"
+                f" copied rows and {filled.shares} of them are in the database, which must have"
+                " been restarted meanwhile; run the rebuild again"
+            )
+        return filled.rows
+
+    async def load(self, into: Copying | Spool, offsets: Mapping[QueueId, int]) -> None:
+        """Makes the result the shadow's, with its versions and offsets, in one transaction.
+
+        Raises:
+            ProjectionError: an aggregate stands in two queues; or the shadow is no longer this
+                rebuild's.
+        """
+        if isinstance(into, Copying):
+            await self._take(offsets)
+            return
+        codec: RowCodec[Any] = RowCodec(self.shadow.projection)
+        load = _load_onto if self.onto else _load_fresh
+        try:
+            async with self.read_models.begin() as connection:
+                await Building.check_owner(connection, self.shadow)
+                await load(connection, self._target, codec, into)
+                await write_offsets(connection, self._target, offsets)
+        except IntegrityError as error:
+            twice = into.find_twice()
+            if twice is None:
+                raise
+            raise in_two_queues(self.shadow.projection.name, twice) from error
+
+    @property
+    def _target(self) -> Target[Any]:
+        return self.read_models.target(self.shadow.projection, self.shadow.generation)
+
+    async def _prepare_copying(self) -> Copying:
         table, owner = self._target.table, self.shadow.owner
         async with self.read_models.begin() as connection:
             await Building.check_owner(connection, self.shadow)
@@ -87,48 +147,6 @@ class Loading:
             owner=owner,
             connections_max=self.connections_max,
         )
-
-    async def count(self, copying: Copying | None, folded: Folded) -> int:
-        """Returns how many rows the job has made.
-
-        Raises:
-            ProjectionError: less was copied than tasks say; or the shadow is no longer this
-                rebuild's.
-        """
-        if copying is None:
-            return len(folded.rows)
-        async with self.read_models.begin() as connection:
-            await Building.check_owner(connection, self.shadow)
-            filled = await find_filled(connection, copying.table)
-        if filled.shares != folded.counts[SHARES]:
-            raise ProjectionError(
-                f"projection {self.shadow.projection.name}: {folded.counts[SHARES]} tasks have"
-                f" copied rows and {filled.shares} of them are in the database, which must have"
-                " been restarted meanwhile; run the rebuild again"
-            )
-        return filled.rows
-
-    async def load(
-        self, copying: Copying | None, folded: Folded, offsets: Mapping[QueueId, int]
-    ) -> None:
-        """Makes the result the shadow's, with its versions and offsets, in one transaction.
-
-        Raises:
-            ProjectionError: an aggregate stands in two queues; or the shadow is no longer this
-                rebuild's.
-        """
-        if copying is not None:
-            await self._take(offsets)
-            return
-        codec: RowCodec[Any] = RowCodec(self.shadow.projection)
-        load = _load_onto if self.onto else _load_fresh
-        async with self.read_models.begin() as connection:
-            await Building.check_owner(connection, self.shadow)
-            await load(connection, self._target, codec, folded, offsets)
-
-    @property
-    def _target(self) -> Target[Any]:
-        return self.read_models.target(self.shadow.projection, self.shadow.generation)
 
     async def _take(self, offsets: Mapping[QueueId, int]) -> None:
         target, table = self._target, self._target.table
@@ -178,38 +196,32 @@ async def read_base(
 
 
 async def _load_fresh(
-    connection: AsyncConnection,
-    target: Target[Any],
-    codec: RowCodec[Any],
-    folded: Folded,
-    offsets: Mapping[QueueId, int],
+    connection: AsyncConnection, target: Target[Any], codec: RowCodec[Any], spool: Spool
 ) -> None:
-    for encoded in folded.row_chunks(_CHUNK_ROWS):
-        rows = [dict(zip(codec.columns, codec.values(row), strict=True)) for row in encoded]
+    for found in spool.read(ROW):
+        rows = [dict(zip(codec.columns, codec.values(row), strict=True)) for row in found["data"]]
         await connection.execute(insert(target.table), rows)
     place = place_of(target)
-    for versions in _chunks(folded.versions.items()):
-        values = [{**place, "aggregate_id": key, "version": version} for key, version in versions]
-        await connection.execute(insert(projection_versions), values)
-    await write_offsets(connection, target, offsets)
+    for found in spool.read(VERSION):
+        versions = [
+            {**place, "aggregate_id": key, "version": version}
+            for key, version in zip(found["key"], found["number"], strict=True)
+        ]
+        await connection.execute(insert(projection_versions), versions)
 
 
 async def _load_onto(
-    connection: AsyncConnection,
-    target: Target[Any],
-    codec: RowCodec[Any],
-    folded: Folded,
-    offsets: Mapping[QueueId, int],
+    connection: AsyncConnection, target: Target[Any], codec: RowCodec[Any], spool: Spool
 ) -> None:
     key = target.projection.key
-    for encoded in folded.row_chunks(_CHUNK_ROWS):
-        rows = [codec.row(row) for row in encoded]
+    for found in spool.read(ROW):
+        rows = [codec.row(row) for row in found["data"]]
         await write_rows(connection, target, {getattr(row, key): row for row in rows})
-    for keys in _chunks(folded.deleted):
-        await write_rows(connection, target, dict.fromkeys(keys))
-    for versions in _chunks(folded.versions.items()):
-        await write_versions(connection, target, dict(versions))
-    await write_offsets(connection, target, offsets)
+    for found in spool.read(DELETED):
+        await write_rows(connection, target, dict.fromkeys(found["key"]))
+    for found in spool.read(VERSION):
+        versions = dict(zip(found["key"], found["number"], strict=True))
+        await write_versions(connection, target, versions)
 
 
 async def _pages(
@@ -231,9 +243,3 @@ async def _pages(
 
 def _of(table: Table, target: Target[Any]) -> ColumnElement[bool]:
     return and_(table.c.name == target.projection.name, table.c.generation == target.generation)
-
-
-def _chunks(values: Iterable[T]) -> Iterator[list[T]]:
-    remaining = iter(values)
-    while chunk := list(islice(remaining, _CHUNK_ROWS)):
-        yield chunk

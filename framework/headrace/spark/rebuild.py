@@ -41,6 +41,7 @@ from headrace.spark.finished import Finished
 from headrace.spark.job import Folded, run_fold
 from headrace.spark.loading import Loading, read_base
 from headrace.spark.native import NativeFold, plan_native
+from headrace.spark.parts import Spool
 from headrace.spark.plan import FoldPlan, module_folder
 from headrace.spark.rows import RowCodec
 from headrace.spark.session import opened_session
@@ -230,12 +231,12 @@ class _Work:
         self.phases.begin("fold", ahead)
         native = self.native if ahead >= _NATIVE_MESSAGES_MIN else None
         plan = replace(self.plan, slices=tuple(slices))
-        copying = await loading.prepare()
-        folded = await self._fold(plan, shadow.owner, base=base, native=native, copying=copying)
-        rows = await loading.count(copying, folded)
         end = {(piece.queue.topic, piece.queue.queue_id): piece.end for piece in slices}
-        self.phases.begin("load", rows)
-        await loading.load(copying, folded, end)
+        async with loading.prepared() as into:
+            folded = await self._fold(plan, shadow.owner, base=base, native=native, into=into)
+            rows = await loading.count(into, folded)
+            self.phases.begin("load", rows)
+            await loading.load(into, end)
         self.phases.begin("switch")
         outcome = await bring_live(
             self.read_models, shadow, self.means, verify=verify, switch=switch
@@ -291,7 +292,7 @@ class _Work:
         *,
         base: pa.Table | None,
         native: NativeFold | None,
-        copying: Copying | None = None,
+        into: Copying | Spool | None = None,
     ) -> Folded:
         ahead = {_queue_name(piece.queue): piece.records for piece in plan.slices}
         finished = Finished(self.session, ahead)
@@ -303,7 +304,7 @@ class _Work:
             base=base,
             native=native,
             finished=finished,
-            copying=copying,
+            into=into,
         )
         telling = asyncio.create_task(self._tell(finished))
         try:

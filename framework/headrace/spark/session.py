@@ -32,7 +32,7 @@ CONNECT_MISSING = (
 
 _PY_FILES = "spark.submit.pyFiles"
 
-# Rows for SQLite come to the driver in one piece; beyond this Spark fails clearly instead of swapping.
+# Rows for SQLite come to the driver in parts; beyond this for one Spark fails instead of swapping.
 RESULT_BYTES_MAX = "2g"
 
 

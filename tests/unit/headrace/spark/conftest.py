@@ -14,7 +14,8 @@ from headrace.serialization import JsonSerializer
 from headrace.spark import fold as fold_module
 from headrace.spark import rebuild as rebuild_module
 from headrace.spark.archive import ArchiveFile
-from headrace.spark.fold import records_to_arrow
+from headrace.spark.fold import RECORD_ARROW_SCHEMA, RECORD_SCHEMA
+from headrace.spark.parts import PIECE_ARROW_SCHEMA
 from headrace.spark.plan import FoldPlan
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns, assign, encode_batch, read_header
@@ -83,17 +84,26 @@ class FakeFrame:
         self._partitions = list(partitions)
 
     def mapInArrow(self, run: Any, schema: str) -> "FakeFrame":  # noqa: N802 - PySpark's spelling
-        empty = [records_to_arrow([])]
+        empty = RECORD_ARROW_SCHEMA if schema == RECORD_SCHEMA else PIECE_ARROW_SCHEMA
         return FakeFrame(
             [
                 # Small batches, so that a key's records come in several.
-                pa.Table.from_batches(list(run(iter(part.to_batches(max_chunksize=2)))) or empty)
+                pa.Table.from_batches(run(iter(part.to_batches(max_chunksize=2))), schema=empty)
                 for part in self._partitions
             ]
         )
 
-    def repartition(self, key: str) -> "FakeFrame":
+    def repartition(self, by: str | int, *keys: str) -> "FakeFrame":
         whole = pa.concat_tables(self._partitions)
+        if isinstance(by, int):
+            assert keys
+            return FakeFrame(
+                [
+                    whole.take(pa.array(range(place, len(whole), by), pa.int64()))
+                    for place in range(by)
+                ]
+            )
+        key = by
         owners = [zlib.crc32(value.encode()) % 3 for value in whole[key].to_pylist()]
         return FakeFrame(
             [
@@ -134,6 +144,10 @@ class FakeFrame:
 
     def select(self, *names: str) -> "FakeFrame":
         return FakeFrame([part.select(list(names)) for part in self._partitions])
+
+    def toLocalIterator(self) -> Iterator[dict[str, Any]]:  # noqa: N802 - PySpark's spelling
+        for part in self._partitions:
+            yield from part.to_pylist()
 
     def toArrow(self) -> pa.Table:  # noqa: N802 - PySpark's spelling
         return pa.concat_tables(self._partitions)

@@ -1,6 +1,7 @@
 """The steps in their order, run by a Spark that is made of tables."""
 
 import random
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,8 +16,9 @@ from headrace._projecting.folding import fold_streams
 from headrace.errors import ProjectionError
 from headrace.spark import job
 from headrace.spark.copying import LEFT_OUT, Copying
-from headrace.spark.fold import BASE, MISSING, TALLY, VERSION, Record, records_to_arrow
+from headrace.spark.fold import BASE, MISSING, ROW, TALLY, VERSION, Record, records_to_arrow
 from headrace.spark.job import Folded, read_result, run_fold
+from headrace.spark.parts import Spool
 from headrace.spark.rows import RowCodec
 
 
@@ -81,6 +83,38 @@ def test_the_job_makes_what_a_plain_loop_makes(
         assert folded.counts["events"] == sum(len(one.events) for one in tail)
 
 
+@pytest.mark.parametrize("name", ["accounts", "partners"])
+@pytest.mark.parametrize("per_part", [2, 50_000])
+def test_a_spool_gets_in_parts_what_otherwise_comes_at_once(
+    ledger: Any, topic: Any, make_plan: Any, spark: Any, monkeypatch: pytest.MonkeyPatch,
+    name: str, per_part: int,
+) -> None:  # fmt: skip
+    tasks = iter(range(9))
+    context = SimpleNamespace(get=lambda: SimpleNamespace(partitionId=lambda: next(tasks)))
+    monkeypatch.setattr(job, "TaskContext", context)
+    monkeypatch.setattr(job, "_MESSAGES_PER_PART", per_part)
+    topic.publish(
+        *(ledger.stream(f"a{n}", 1, ledger.Booked(partner=f"p{n}", amount=n + 1)) for n in range(9))
+    )
+    plan = make_plan(name, topic.slices())
+    alone = ledger.app.projections[name].keyed_by_aggregate
+    whole = run_fold(spark, plan, base=None, keyed_by_aggregate=alone)
+    with closing(Spool()) as spool:
+        told = run_fold(spark, plan, base=None, keyed_by_aggregate=alone, into=spool)
+        rows = [row for found in spool.read(ROW) for row in found["data"]]
+        versions = {
+            key: number
+            for found in spool.read(VERSION)
+            for key, number in zip(found["key"], found["number"], strict=True)
+        }
+        assert spool.rows == 9
+    assert sorted(rows) == sorted(whole.rows.to_pylist())
+    assert versions == whole.versions
+    assert (len(told.rows), told.versions, told.counts) == (0, {}, whole.counts)
+    measured = {queue: found["messages"] for queue, found in told.queues.items()}
+    assert measured == {queue: found["messages"] for queue, found in whole.queues.items()}
+
+
 def test_without_anything_to_read_spark_is_not_asked(make_plan: Any) -> None:
     folded = run_fold(
         object(),  # type: ignore[arg-type]  # would fail if it were used
@@ -141,7 +175,7 @@ def test_the_last_fold_of_a_job_copies_what_it_yields_as_its_tasks_share(
     copying = Copying(url="postgresql://db/read", table="accounts__2", owner="me")
     base = pa.Table.from_batches([records_to_arrow([])]) if from_offsets else None
     folded = run_fold(
-        spark, make_plan(name, topic.slices()), base=base, copying=copying,
+        spark, make_plan(name, topic.slices()), base=base, into=copying,
         keyed_by_aggregate=ledger.app.projections[name].keyed_by_aggregate,
     )  # fmt: skip
     assert {each for each, _ in given} == {copying}

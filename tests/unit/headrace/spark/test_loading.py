@@ -18,6 +18,7 @@ from headrace.spark.copying import copy_out
 from headrace.spark.fold import BASE, DELETED, ROW, TALLY, VERSION, Record, records_to_arrow
 from headrace.spark.job import Folded, read_result
 from headrace.spark.loading import Loading, read_base
+from headrace.spark.parts import FETCHED, Spool
 from headrace.spark.rows import RowCodec
 from headrace.stores.schema import upgrade
 from headrace.stores.tables import projection_versions
@@ -49,32 +50,39 @@ def load(read_models: ReadModels, ledger: Any, make_plan: Any) -> Any:
         codec: RowCodec[Any] = RowCodec(projection)
         shadow = Shadow(projection=projection, generation=generation, owner=owner)
         way = Loading(read_models=read_models, shadow=shadow, onto=onto, connections_max=4)
-        into = await way.prepare()
         records: list[Record] = []
-        for number, rows in enumerate(shares):
-            known = dict.fromkeys(rows, 1) if versions is None else versions
-            found = [
-                *(Record.known(ROW, key, data=codec.encode(row)) for key, row in rows.items()),
-                *(Record.known(DELETED, key) for key in deleted),
-                *(Record.known(VERSION, key, number=at) for key, at in known.items()),
-                Record.known(TALLY, "events", number=1),
-            ]
-            if into is not None:
-                plan, share = make_plan(projection.name, ()), iter([records_to_arrow(found)])
-                passed = await asyncio.to_thread(
-                    lambda *given: list(copy_out(*given)), into, plan, number, share
+        async with way.prepared() as into:
+            for number, rows in enumerate(shares):
+                known = dict.fromkeys(rows, 1) if versions is None else versions
+                found = records_to_arrow(
+                    [
+                        *(
+                            Record.known(ROW, key, data=codec.encode(row))
+                            for key, row in rows.items()
+                        ),
+                        *(Record.known(DELETED, key) for key in deleted),
+                        *(Record.known(VERSION, key, number=at) for key, at in known.items()),
+                        Record.known(TALLY, "events", number=1),
+                    ]
                 )
-                found = [
+                if isinstance(into, Spool):
+                    passed = [into.add(found.select(list(FETCHED)))]
+                else:
+                    passed = await asyncio.to_thread(
+                        lambda *given: list(copy_out(*given)),
+                        into, make_plan(projection.name, ()), number, iter([found]),
+                    )  # fmt: skip
+                records += [
                     Record.known(one["kind"], one["key"], number=one["number"])
                     for batch in passed
                     for one in batch.to_pylist()
                 ]
-            records += found
-        made = read_result(
-            make_plan(projection.name, ()), pa.Table.from_batches([records_to_arrow(records)])
-        )
-        count = await way.count(into, made)
-        await way.load(into, made, offsets)
+            made = read_result(
+                make_plan(projection.name, ()), pa.Table.from_batches([records_to_arrow(records)])
+            )
+            assert (len(made.rows), made.deleted, made.versions) == (0, [], {})
+            count = await way.count(into, made)
+            await way.load(into, offsets)
         return count
 
     return run
@@ -186,5 +194,6 @@ async def test_what_tasks_have_copied_must_be_in_the_database(
         rows=pa.chunked_array([], pa.binary()), deleted=[], versions={}, counts=Counter(shares=2)
     )
     with pytest.raises(ProjectionError, match="2 tasks have copied rows and 0 of them"):
-        await way.count(await way.prepare(), told)
+        async with way.prepared() as into:
+            await way.count(into, told)
     await models.aclose()
