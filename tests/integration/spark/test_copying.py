@@ -55,8 +55,8 @@ async def copy(copying):
         await copy_share(connection, copying.table, [("wrong", 1)], [("version", "wrong", 1)])
         assert await note_share(connection, copying.table, copying.owner, 0, 1)
 
-def run_fold(*given, copying, **named):
-    asyncio.run(copy(copying))
+def run_fold(*given, into, **named):
+    asyncio.run(copy(into))
     os.kill(os.getpid(), signal.SIGKILL)
 
 module.run_fold = run_fold
