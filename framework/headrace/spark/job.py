@@ -8,7 +8,8 @@ with a session of any kind, Spark Connect included. Must never know a database.
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.functions import expr
 
 from headrace.errors import ProjectionError
+from headrace.spark.beginning import Beginning, read_shares
 from headrace.spark.copying import LEFT_OUT, Copying, copy_out
 from headrace.spark.finished import Finished
 from headrace.spark.fold import (
@@ -103,7 +105,7 @@ def run_fold(
     plan: FoldPlan,
     *,
     keyed_by_aggregate: bool,
-    base: pa.Table | None,
+    base: pa.Table | Beginning | None,
     native: NativeFold | None = None,
     finished: Finished | None = None,
     into: Copying | Spool | None = None,
@@ -114,7 +116,8 @@ def run_fold(
         spark: where it runs.
         plan: what to read and fold.
         keyed_by_aggregate: whether a row's events are all of one aggregate.
-        base: rows and versions from before the plan's slices, as records; None to start from zero.
+        base: rows and versions from before the plan's slices, as records or as what tasks read;
+            None to start from zero.
         native: the projection as SQL, used from zero where Spark refuses sums that are too large.
         finished: is told of each queue that was read, except where the projection is run as SQL.
         into: where tasks copy rows, versions and deleted keys, which then do not come here; or
@@ -195,7 +198,7 @@ def _frame(
     plan: FoldPlan,
     *,
     keyed_by_aggregate: bool,
-    base: pa.Table | None,
+    base: pa.Table | Beginning | None,
     finished: Finished | None,
     last: _Last,
 ) -> DataFrame:
@@ -207,13 +210,21 @@ def _frame(
         routed = map_records(places, route_slices, plan, finished)
         return map_records(by_key(routed), fold_keys, plan, last=last)
     streams = map_records(places, read_slices, plan, finished)
-    known = spark.createDataFrame(base, RECORD_SCHEMA)
+    rows, versions = (_known(spark, plan, base, kind) for kind in (BASE, VERSION))
     if keyed_by_aggregate:
-        return map_records(by_key(streams.union(known)), fold_aggregates, plan, last=last)
-    versions = known.where(known["kind"] == VERSION)
+        known = streams.union(rows).union(versions)
+        return map_records(by_key(known), fold_aggregates, plan, last=last)
     routed = map_records(by_key(streams.union(versions)), route_aggregates, plan)
-    rows = known.where(known["kind"] == BASE)
     return map_records(by_key(routed.union(rows)), fold_keys, plan, last=last)
+
+
+def _known(spark: SparkSession, plan: FoldPlan, base: pa.Table | Beginning, kind: str) -> DataFrame:
+    if isinstance(base, pa.Table):
+        records = base.filter(pc.equal(base["kind"], kind))
+        return spark.createDataFrame(records, RECORD_SCHEMA)
+    shares = replace(base, shares=base.of(kind))
+    count = len(shares.shares)
+    return map_records(spark.range(0, count, 1, count), partial(read_shares, shares), plan)
 
 
 def _refuses_overflow(spark: SparkSession) -> bool:

@@ -38,6 +38,7 @@ from headrace._projecting.staging import (
 from headrace.errors import ProjectionError
 from headrace.rebuilding.building import Building
 from headrace.rebuilding.switch import Shadow
+from headrace.spark.beginning import Beginning, plan_beginning
 from headrace.spark.copying import SHARES, Copying
 from headrace.spark.fold import (
     BASE,
@@ -88,6 +89,15 @@ class Loading:
             return
         with closing(Spool()) as spool:
             yield spool
+
+    async def base(self) -> pa.Table | Beginning:
+        """Returns the rows and versions that the shadow has a copy of; or how tasks read them."""
+        async with self.read_models.snapshot() as connection:
+            if self.read_models.engine.dialect.name == "postgresql":
+                return await plan_beginning(
+                    connection, self._target, self.read_models.url, self.connections_max
+                )
+            return await read_base(connection, self._target, RowCodec(self.shadow.projection))
 
     async def count(self, into: Copying | Spool, folded: Folded) -> int:
         """Returns how many rows the job has made.

@@ -36,10 +36,12 @@ from headrace.rebuilding.report import RebuildReport
 from headrace.rebuilding.switch import Means, Outcome, Shadow, bring_live
 from headrace.rebuilding.topic import EventTopic
 from headrace.spark.archive import archived_in, files_of, held_with
-from headrace.spark.copying import CONNECTIONS_MAX, Copying
+from headrace.spark.beginning import Beginning
+from headrace.spark.connection import CONNECTIONS_MAX
+from headrace.spark.copying import Copying
 from headrace.spark.finished import Finished
 from headrace.spark.job import Folded, run_fold
-from headrace.spark.loading import Loading, read_base
+from headrace.spark.loading import Loading
 from headrace.spark.native import NativeFold, plan_native
 from headrace.spark.parts import Spool
 from headrace.spark.plan import FoldPlan, module_folder
@@ -218,14 +220,12 @@ class _Work:
     async def build(
         self, shadow: Shadow, loading: Loading, *, verify: bool, switch: bool
     ) -> RebuildReport:
-        codec = RowCodec(self.projection)
         base = None
         begin: dict[QueueId, int] = {}
         if loading.onto:
             self.phases.begin("base")
             begin = await self.building.copy_live(shadow)
-            async with self.read_models.snapshot() as connection:
-                base = await read_base(connection, self._target(shadow), codec)
+            base = await loading.base()
         slices = await self._capture(begin)
         ahead = sum(piece.records for piece in slices)
         self.phases.begin("fold", ahead)
@@ -290,7 +290,7 @@ class _Work:
         plan: FoldPlan,
         tag: str,
         *,
-        base: pa.Table | None,
+        base: pa.Table | Beginning | None,
         native: NativeFold | None,
         into: Copying | Spool | None = None,
     ) -> Folded:

@@ -1,6 +1,7 @@
 """What Spark makes of declared folds is what the live folds make of them, row for row."""
 
 import random
+from contextlib import closing
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
@@ -10,9 +11,12 @@ from pyspark.errors import PySparkException
 
 from headrace._domain.stream import EventStream
 from headrace._projecting.folding import fold_streams
+from headrace.spark import job
 from headrace.spark.events import read_events
+from headrace.spark.fold import ROW, VERSION
 from headrace.spark.job import run_fold
 from headrace.spark.native import plan_native
+from headrace.spark.parts import Spool
 from headrace.spark.plan import FoldPlan, module_folder
 from headrace.spark.rows import RowCodec
 from headrace_mq.client.producer import Producer
@@ -103,7 +107,9 @@ async def publish(declared: Any, address: str, streams: list[EventStream]) -> No
             )
 
 
-def fold(spark: Any, declared: Any, address: str, name: str, *, native: bool) -> Any:
+def fold(
+    spark: Any, declared: Any, address: str, name: str, *, native: bool, into: Any = None
+) -> Any:
     projection = declared.app.projections[name]
     plan = FoldPlan(
         app=APP,
@@ -119,6 +125,7 @@ def fold(spark: Any, declared: Any, address: str, name: str, *, native: bool) ->
         keyed_by_aggregate=projection.keyed_by_aggregate,
         base=None,
         native=plan_native(declared.app.serializer, projection) if native else None,
+        into=into,
     )
 
 
@@ -155,6 +162,20 @@ async def test_every_declared_fold_makes_the_rows_that_python_makes(
             {key: repr(row) for key, row in wanted.items()}
         )
         assert len(rows) >= 2
+
+
+async def test_rows_that_are_made_as_sql_come_in_parts(
+    spark: Any, broker: Any, declared: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await publish(declared, broker.address, make_history(declared, 7))
+    whole = fold(spark, declared, broker.address, "daily", native=True)
+    monkeypatch.setattr(job, "_MESSAGES_PER_PART", 40)
+    with closing(Spool()) as spool:
+        told = fold(spark, declared, broker.address, "daily", native=True, into=spool)
+        rows = [row for found in spool.read(ROW) for row in found["data"]]
+        assert sum(len(found["key"]) for found in spool.read(VERSION)) == len(whole.versions)
+    assert sorted(rows) == sorted(whole.rows.to_pylist())
+    assert (len(told.rows), told.versions, told.counts) == (0, {}, whole.counts)
 
 
 async def test_events_are_typed_frames_and_what_is_not_read_is_reported(

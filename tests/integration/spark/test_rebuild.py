@@ -91,7 +91,7 @@ async def test_from_zero_equals_live_and_is_switched(
 
 @pytest.mark.parametrize(
     ("read_models_url", "name"),
-    [("postgresql", "accounts"), ("sqlite", "partners")],
+    [("postgresql", "accounts"), ("postgresql", "partners"), ("sqlite", "partners")],
     indirect=["read_models_url"],
 )
 async def test_from_offsets_equals_live_after_a_tail(

@@ -9,14 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from sqlalchemy import make_url
 
 from headrace._projecting.folding import fold_streams
 from headrace._projecting.read_models import ReadModels
 from headrace._projecting.staging import Filled, create_staging, find_filled
 from headrace.errors import ProjectionError
-from headrace.spark import copying as copying_module
-from headrace.spark.copying import LEFT_OUT, SHARES, Copying, copy_out, place_in
+from headrace.spark.copying import LEFT_OUT, SHARES, Copying, copy_out
 from headrace.spark.fold import (
     DELETED,
     MISSING,
@@ -159,18 +157,3 @@ async def test_a_refusal_of_the_database_names_the_table(
         await copy(replace(copying, table="accounts__9"), make_plan("accounts", ()), 0, batches())
     with pytest.raises(ProjectionError, match=r"into accounts__2 failed on .*check constraint"):
         await copy(replace(copying, owner="the last"), make_plan("accounts", ()), 0, batches())
-
-
-async def test_a_task_waits_for_a_connection_and_not_for_ever(
-    copying: Copying, make_plan: Any, batches: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(copying_module, "_TURN_MS_MAX", -1)
-    with pytest.raises(ProjectionError, match=r"became free for .* allow more of them"):
-        await copy(replace(copying, connections_max=0), make_plan("accounts", ()), 0, batches())
-
-
-def test_a_place_is_told_without_credentials() -> None:
-    assert place_in("postgresql://me:secret@db.example:6432/read") == "db.example:6432"
-    assert place_in("postgresql://me:secret@db/read") == "db:5432"
-    socket_url = make_url("postgresql://me@/read").update_query_dict({"host": "/run/pg"})
-    assert place_in(socket_url.render_as_string()) == "/run/pg"

@@ -14,6 +14,7 @@ from headrace.errors import ProjectionError
 from headrace.rebuilding.building import Building
 from headrace.rebuilding.switch import Shadow
 from headrace.spark import loading
+from headrace.spark.beginning import Beginning
 from headrace.spark.copying import copy_out
 from headrace.spark.fold import BASE, DELETED, ROW, TALLY, VERSION, Record, records_to_arrow
 from headrace.spark.job import Folded, read_result
@@ -162,6 +163,21 @@ async def test_a_copy_is_read_back_as_records_and_changes_are_written_onto_it(
     assert await stored(read_models, ledger.accounts, 2) == rows
     assert (await versions_of(read_models, 3))["a03"] == 2
     assert await read_models.offsets("accounts", 3) == {("t", 0): 25, ("t", 1): 4}
+
+
+async def test_tasks_read_what_the_shadow_has_a_copy_of_where_they_reach_the_database(
+    ledger: Any, read_models: ReadModels, rows: dict[str, Any], load: Any
+) -> None:
+    await load([rows], {("t", 0): 25})
+    shadow = Shadow(projection=ledger.accounts, generation=2, owner="the test")
+    way = Loading(read_models=read_models, shadow=shadow, onto=True, connections_max=4)
+    base = await way.base()
+    if read_models.engine.dialect.name == "postgresql":
+        assert isinstance(base, Beginning)
+        assert (base.url, base.connections_max) == (read_models.url, 4)
+    else:
+        assert isinstance(base, pa.Table)
+        assert base.num_rows == 2 * len(rows)
 
 
 async def test_an_aggregate_in_two_queues_is_named(
