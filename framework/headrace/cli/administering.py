@@ -30,6 +30,9 @@ __all__ = [
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON value, for programs.")]
 
+# A broker that has just been started gets this time to listen; whoever waits at a terminal for one
+# that is not there should not wait longer.
+_CONNECT_MS = 3_000
 # Characters of a line that is not for a terminal; longer than any row.
 _PIPE_WIDTH = 10_000
 
@@ -43,7 +46,7 @@ def ask(broker: str, question: "Callable[[AdminClient], Awaitable[T]]") -> T:
     quiet()
 
     async def talk() -> T:
-        async with AdminClient(broker) as admin:
+        async with AdminClient(broker, connect_ms=_CONNECT_MS) as admin:
             return await question(admin)
 
     return asyncio.run(talk())

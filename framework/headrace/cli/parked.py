@@ -109,25 +109,20 @@ class Desk:
         typer.echo(f"{aggregate} goes on without it", err=self._as_json)
 
     def _with_letters(self, work: Callable[[Parked], Awaitable[T]]) -> T:
-        from headrace._projecting.read_models import ReadModels
         from headrace.app import load_app
+        from headrace.cli.existing import existing_events, existing_read_models
         from headrace.cli.logs import configure_logs
-        from headrace.stores.opening import open_event_store
 
         # Away from the standard output, which a program may read.
         configure_logs("console")
         app = load_app(self._app_path)
 
         async def run() -> T:
-            models = ReadModels(self._read_models)
-            try:
-                store = await open_event_store(self._event_store, app.serializer)
-                try:
-                    return await work(self._find(app, models, store))
-                finally:
-                    await store.aclose()
-            finally:
-                await models.aclose()
+            async with (
+                existing_read_models(self._read_models) as models,
+                existing_events(self._event_store, app.serializer) as store,
+            ):
+                return await work(self._find(app, models, store))
 
         return asyncio.run(run())
 

@@ -56,8 +56,8 @@ def reset(
     Where the table should stay until its successor is complete, use `rebuild`.
     """
     from headrace._eventing.publisher import event_topic
-    from headrace._projecting.read_models import ReadModels
     from headrace.app import load_app
+    from headrace.cli.existing import existing_read_models
     from headrace.rebuilding.owner import new_owner
     from headrace.rebuilding.topic import EventTopic, versions_before
 
@@ -67,16 +67,13 @@ def reset(
     offsets = {(topic, number): offset for number, offset in map(_place, at or [])}
 
     async def run() -> int:
-        models = ReadModels(read_models)
-        try:
+        async with existing_read_models(read_models) as models:
             await models.ensure(projection)
             versions = {}
             if offsets:
                 source = EventTopic(broker, topic, messages_max=10_000)
                 versions = await versions_before(source, offsets, app.serializer)
             return await models.reset(projection, new_owner(), offsets=offsets, versions=versions)
-        finally:
-            await models.aclose()
 
     generation = asyncio.run(run())
     typer.echo(f"projection {name} begins anew as generation {generation}")
@@ -95,19 +92,16 @@ def _each(
     read_models: str,
     work: "Callable[[ReadModels, str], Awaitable[T]]",
 ) -> None:
-    from headrace._projecting.read_models import ReadModels
     from headrace.app import load_app
+    from headrace.cli.existing import existing_read_models
 
     app = load_app(app_path)
     projections = [app.projection(name) for name in names]
 
     async def run() -> None:
-        models = ReadModels(read_models)
-        try:
+        async with existing_read_models(read_models) as models:
             for projection in projections:
                 await models.ensure(projection)
                 await work(models, projection.name)
-        finally:
-            await models.aclose()
 
     asyncio.run(run())

@@ -163,14 +163,13 @@ def prune_ended(
     A running application does it by itself after `process_ended_ms`.
     """
     from headrace._projecting.pruning import PRUNED_MAX, count_ended, prune
-    from headrace._projecting.read_models import ReadModels
     from headrace.cli.administering import milliseconds
+    from headrace.cli.existing import existing_read_models
 
     moment = datetime.fromtimestamp(milliseconds(before, "--before") / 1_000, UTC)
 
     async def run() -> int:
-        models = ReadModels(read_models)
-        try:
+        async with existing_read_models(read_models) as models:
             if dry_run:
                 return await models.transact(partial(count_ended, process=name, before=moment))
             pruned, last = 0, PRUNED_MAX
@@ -178,8 +177,6 @@ def prune_ended(
                 last = await models.transact(partial(prune, process=name, before=moment))
                 pruned += last
             return pruned
-        finally:
-            await models.aclose()
 
     count = asyncio.run(run())
     typer.echo(f"{count} ended instances of {name} {'would be' if dry_run else 'were'} pruned")
@@ -187,16 +184,11 @@ def prune_ended(
 
 def _look(read_models: str, work: "Callable[[Processes], Awaitable[T]]") -> T:
     from headrace._projecting.processes import Processes
-    from headrace._projecting.read_models import ReadModels
-    from headrace.stores.schema import check
+    from headrace.cli.existing import existing_read_models
 
     async def run() -> T:
-        await check(read_models)  # looking must not create a database
-        models = ReadModels(read_models)
-        try:
+        async with existing_read_models(read_models) as models:
             return await work(Processes(models))
-        finally:
-            await models.aclose()
 
     return asyncio.run(run())
 
@@ -209,27 +201,22 @@ def _repair(
     work: "Callable[[StuckInstances, Processes], Awaitable[T]]",
 ) -> T:
     from headrace._projecting.processes import Processes
-    from headrace._projecting.read_models import ReadModels
     from headrace._projecting.stuck import StuckInstances
     from headrace.app import load_app
+    from headrace.cli.existing import existing_events, existing_read_models
     from headrace.cli.logs import configure_logs
-    from headrace.stores.opening import open_event_store
 
     configure_logs("console")
     app = load_app(app_path)
     process, serializer = app.process(name), app.serializer
 
     async def run() -> T:
-        models = ReadModels(read_models)
-        try:
-            store = await open_event_store(event_store, serializer)
-            try:
-                parked = StuckInstances(process, models, store, serializer)
-                return await work(parked, Processes(models))
-            finally:
-                await store.aclose()
-        finally:
-            await models.aclose()
+        async with (
+            existing_read_models(read_models) as models,
+            existing_events(event_store, serializer) as store,
+        ):
+            parked = StuckInstances(process, models, store, serializer)
+            return await work(parked, Processes(models))
 
     return asyncio.run(run())
 

@@ -106,14 +106,13 @@ def list_projections(
     from rich.console import Console
     from rich.table import Table
 
-    from headrace._projecting.read_models import ReadModels
     from headrace.app import load_app
+    from headrace.cli.existing import existing_read_models
 
     app = load_app(app_path)
 
     async def ask() -> list[dict[str, Any]]:
-        models = ReadModels(read_models)
-        try:
+        async with existing_read_models(read_models) as models:
             rows = []
             for name, projection in sorted(app.projections.items()):
                 await models.ensure(projection)
@@ -128,8 +127,6 @@ def list_projections(
                     }
                 )
             return rows
-        finally:
-            await models.aclose()
 
     found = asyncio.run(ask())
     if json:
@@ -428,17 +425,14 @@ def rollback(
     name: Name, *, app_path: AppPath, read_models: ReadModelsUrl = "sqlite:///var/read.db"
 ) -> None:
     """Put the table from before the last switch back in place."""
-    from headrace._projecting.read_models import ReadModels
     from headrace.app import load_app
+    from headrace.cli.existing import existing_read_models
 
     projection = load_app(app_path).projection(name)
 
     async def ask() -> int:
-        models = ReadModels(read_models)
-        try:
+        async with existing_read_models(read_models) as models:
             await models.rollback(projection)
             return await models.generation(name)
-        finally:
-            await models.aclose()
 
     typer.echo(f"projection {name} is back at generation {asyncio.run(ask())}")

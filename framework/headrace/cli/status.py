@@ -48,22 +48,19 @@ async def _measure(
     app_path: str, names: list[str], broker: str, read_models: str
 ) -> "list[ProjectionLag]":
     from headrace._projecting.lag import Lags
-    from headrace._projecting.read_models import ReadModels
     from headrace.app import load_app
+    from headrace.cli.existing import existing_read_models
     from headrace.transports.opening import open_transport
 
     app = load_app(app_path)
     wanted = {name: app.projection(name) for name in names or app.projections}
-    models = ReadModels(read_models)
-    try:
+    async with existing_read_models(read_models) as models:
         for projection in wanted.values():
             await models.ensure(projection)
         async with open_transport(broker) as transport:
             return await Lags(
                 app_name=app.name, projections=wanted, read_models=models, transport=transport
             ).measure()
-    finally:
-        await models.aclose()
 
 
 def _show(lags: "list[ProjectionLag]") -> None:

@@ -100,22 +100,16 @@ def _read(
     app_path: str, url: str, read: Callable[["EventStore"], Awaitable[list[_Placed]]]
 ) -> tuple["Serializer", list[_Placed]]:
     from headrace.app import load_app
+    from headrace.cli.existing import existing_events
     from headrace.cli.logs import configure_logs
-    from headrace.stores.opening import open_event_store
-    from headrace.stores.schema import check
 
     # Its lines would stand between those of the report.
     configure_logs("console", level="critical")
     serializer = load_app(app_path).serializer
 
     async def open_and_read() -> list[_Placed]:
-        # Looking must not create a database.
-        await check(url)
-        store = await open_event_store(url, serializer)
-        try:
+        async with existing_events(url, serializer) as store:
             return await read(store)
-        finally:
-            await store.aclose()
 
     return serializer, asyncio.run(open_and_read())
 

@@ -29,15 +29,19 @@ class Asking(AsyncBlock):
     Args:
         address: the broker's `host:port`.
         timeout_ms: bound of connecting and of each call.
+        connect_ms: bound of connecting, where it is another one.
     """
 
-    def __init__(self, address: str, *, timeout_ms: int = 10_000) -> None:
+    def __init__(
+        self, address: str, *, timeout_ms: int = 10_000, connect_ms: int | None = None
+    ) -> None:
         self._timeout_ms = timeout_ms
+        self._connect_ms = timeout_ms if connect_ms is None else connect_ms
         self._link = Link(address, client_id=str(uuid.uuid4()), reconnect_ms=RECONNECT_MS)
 
     async def start(self) -> None:
         """Connects; raises ConnectionLost, saying what to check, when no broker answers."""
-        await self._link.start(self._timeout_ms)
+        await self._link.start(self._connect_ms)
 
     async def aclose(self) -> None:
         """Closes the connection."""

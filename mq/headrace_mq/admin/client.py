@@ -34,6 +34,7 @@ class AdminClient(
     Args:
         address: the broker's `host:port`.
         timeout_ms: bound of connecting and of each call.
+        connect_ms: bound of connecting, where it is another one.
     """
 
     async def scheduled(self) -> ScheduleDescription:

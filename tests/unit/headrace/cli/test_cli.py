@@ -118,6 +118,9 @@ def test_a_broker_that_is_not_there_is_one_sentence() -> None:
     "arguments",
     [
         ["process", "list", "--read-models"],
+        ["projection", "list", "--app=samples.bank:app", "--read-models"],
+        ["projection", "status", "--app=samples.bank:app", "--read-models"],
+        ["stream", "show", "ann", "--app=samples.bank:app", "--event-store"],
         ["db", "check", "--url"],
     ],
 )

@@ -1,5 +1,6 @@
 """What an operator reads about letters, and the exit status, whoever has parked."""
 
+import asyncio
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -9,6 +10,7 @@ import pytest
 
 from headrace._projecting.letters import Letter
 from headrace.cli.parked import Desk
+from headrace.stores.schema import upgrade
 
 LETTER = Letter(
     aggregate_id="ink",
@@ -41,6 +43,8 @@ class Parked:
 @pytest.fixture
 def make_desk(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Makes a desk over letters, beside databases that nobody looks at."""
+    url = f"sqlite:///{tmp_path / 'shop.db'}"
+    asyncio.run(upgrade(url))
     monkeypatch.setattr("headrace.cli.logs.configure_logs", lambda _form: None)
 
     def make(parked: Parked, *, as_json: bool = False) -> Desk:
@@ -48,8 +52,8 @@ def make_desk(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
             "processor",
             "mail",
             app_path="samples.bank:app",
-            event_store="memory://",
-            read_models=f"sqlite:///{tmp_path / 'read.db'}",
+            event_store=url,
+            read_models=url,
             find=lambda _app, _models, _store: parked,
             as_json=as_json,
         )

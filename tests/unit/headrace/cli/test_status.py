@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import headrace.cli
+from headrace.stores.schema import upgrade
 from headrace.transports.base import Outgoing
 from headrace.transports.opening import open_transport
 
@@ -75,7 +76,8 @@ def ask(tmp_path: Path, shop: str) -> Callable[..., tuple[int, str]]:
     return run
 
 
-def test_the_lag_is_told_although_nobody_works(ask: Any) -> None:
+def test_the_lag_is_told_although_nobody_works(ask: Any, tmp_path: Path) -> None:
+    asyncio.run(upgrade(f"sqlite:///{tmp_path / 'read.db'}"))
     status, said = ask("--json")
     lag = json.loads(said)
     assert (status, lag["messages"], lag["age_ms"] > 0) == (0, 2, True)

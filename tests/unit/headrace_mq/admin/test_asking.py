@@ -21,3 +21,6 @@ async def test_without_a_broker_it_says_what_to_check(free_port: Callable[[], in
     address = f"127.0.0.1:{free_port()}"
     with pytest.raises(ConnectionLost, match=f"no broker answers at {address}"):
         await Asking(address, timeout_ms=30).start()
+    # Ten minutes are of the answers: the test would not end.
+    with pytest.raises(ConnectionLost, match="no broker answers"):
+        await Asking(address, timeout_ms=600_000, connect_ms=30).start()
