@@ -343,8 +343,8 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
     # How long a fetch that finds nothing stays at the broker, and how much one may bring.
     fetch_wait_ms: int = 15_000
     fetch_bytes_max: int = MIB
-    # After an answer of few records nothing is asked for until `poll` is called again, or for so long:
-    # one answer then brings what came meanwhile, where each record would cost a round trip. For
+    # After an answer of few records nothing is asked for until a `poll` finds nothing here, or for so
+    # long: one answer then brings what came meanwhile, where each record would cost a round trip. For
     # applications that do not poll all the time. 0: asks on at once.
     fetch_gather_ms: int = 0
     # Records taken from the broker and not yet acknowledged, per queue (RocketMQ: 1,000), and the

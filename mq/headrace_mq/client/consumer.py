@@ -200,7 +200,7 @@ class Consumer(AsyncBlock):
             on_records=self._delivering.wake,
             on_error=self._delivering.fail,
         )
-        self._delivering.open()
+        self._delivering.open(self._pulling.want)
         if self._local is not None:
             self._local.open()
         try:
@@ -255,7 +255,6 @@ class Consumer(AsyncBlock):
                 with the next poll; this one when it is sought past the place.
             Exception: whatever `load_offsets` raised; it is called again.
         """
-        self._pull_soon(wanted=True)
         return await self._delivering.poll()
 
     async def poll_columns(self) -> list[RecordColumns]:
@@ -263,7 +262,6 @@ class Consumer(AsyncBlock):
 
         Each `RecordColumns` is a run of neighbours of one queue. Raises what `poll` raises.
         """
-        self._pull_soon(wanted=True)
         return await self._delivering.poll_columns()
 
     def ack(self, record: Record) -> None:
@@ -391,9 +389,9 @@ class Consumer(AsyncBlock):
     def _down(self) -> None:
         self._membership.lost()
 
-    def _pull_soon(self, *, wanted: bool = False) -> None:
+    def _pull_soon(self) -> None:
         if self._pulling is not None:
-            (self._pulling.want if wanted else self._pulling.pull_soon)()
+            self._pulling.pull_soon()
 
     def _room(self) -> None:
         self._pull_soon()

@@ -53,9 +53,15 @@ class Delivering:
         self._news = asyncio.Event()
         self._known = asyncio.Event()
         self._open = False
+        self._on_wait: Callable[[], None]
 
-    def open(self) -> None:
-        """Records may be polled from now on."""
+    def open(self, on_wait: Callable[[], None]) -> None:
+        """Records may be polled from now on.
+
+        Args:
+            on_wait: called when the application waits for records, because there are none.
+        """
+        self._on_wait = on_wait
         self._open = True
 
     def close(self) -> None:
@@ -104,6 +110,7 @@ class Delivering:
             if delivered := deliver():
                 return delivered
             self._news.clear()
+            self._on_wait()
             await self._news.wait()
 
     def ack(self, queue: QueueRef, offset: int) -> None:

@@ -1,9 +1,11 @@
 """
-Fetches that wait until the application polls, so that one answer brings what comes meanwhile.
+Fetches that wait until the application does, so that one answer brings what comes meanwhile.
 
-    answer of few records ──▶ held ──▶ the application polls, or it has waited long enough ──▶ the next fetch
+    answer of few records ──▶ held ──▶ a poll finds nothing, or it was held long enough ──▶ the next fetch
 
 An application that works for a while between two polls would else have a round trip for each record.
+A poll that finds something makes no fetch: what that brought while the application works would wait
+for the poll after it, and every record from then on as long.
 Sits between: `pulling`, which fetches, and `Consumer.poll`. Must never know what is fetched.
 """
 

@@ -80,7 +80,7 @@ class PullConsumer(AsyncBlock):
             on_error=self._delivering.fail,
         )
         await self._link.start(self._settings.request_timeout_ms)
-        self._delivering.open()
+        self._delivering.open(self._pulling.want)
 
     async def aclose(self) -> None:
         """Stops reading and closes the connection; commits nothing by itself."""

@@ -39,6 +39,7 @@ class Opened:
 
     def __init__(self) -> None:
         self.rooms = 0
+        self.waits = 0
         self.shares = Shares(WindowLimits(1, MANY, MANY))
         self.shares.assign([A])
         self.shares.start(A, 0, known=False, committed=-1)
@@ -48,7 +49,7 @@ class Opened:
         self.delivering = Delivering(
             self.shares, self.locks, on_room=self._room, on_stale=self._suspend
         )
-        self.delivering.open()
+        self.delivering.open(self._wait)
 
     def _suspend(self) -> None:
         self.shares.suspend()
@@ -56,6 +57,9 @@ class Opened:
 
     def _room(self) -> None:
         self.rooms += 1
+
+    def _wait(self) -> None:
+        self.waits += 1
 
     def buffer(self, *offsets: int) -> None:
         share = self.shares.get(A)
@@ -77,6 +81,18 @@ async def test_poll_waits_for_records(opened: Opened) -> None:
     assert not polling.done()
     opened.buffer(0)
     assert await polling == [record(0)]
+
+
+async def test_who_finds_records_does_not_wait_and_who_waits_is_told_of(opened: Opened) -> None:
+    opened.buffer(0)
+    assert await opened.delivering.poll() == [record(0)]
+    assert opened.waits == 0
+    polling = asyncio.create_task(opened.delivering.poll())
+    while not opened.waits:
+        await asyncio.sleep(0)
+    opened.buffer(1)
+    assert await polling == [record(1)]
+    assert opened.waits == 1
 
 
 async def test_an_error_is_raised_once_and_before_records(opened: Opened) -> None:

@@ -1,8 +1,14 @@
 import asyncio
+from collections.abc import Callable
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from headrace_mq.client.consumer import Consumer
 from headrace_mq.client.gathering import FEW_RECORDS, Gathering
+from headrace_mq.message import QueueRef
+from headrace_mq.protocol.codes import RequestCode
 
 # Longer than the test may last.
 LONG_MS = 3_600_000
@@ -56,3 +62,26 @@ async def test_a_fetch_may_put_off_the_next_one(fetched: list[str]) -> None:
     assert fetched == ["a"]
     gathering.end()
     assert fetched == ["a", "b"]
+
+
+async def test_what_a_fetch_brought_early_is_polled_alone_and_the_next_poll_finds_all_that_came_since(
+    broker: Any, make: Callable[..., Consumer], until: Callable[[Callable[[], object]], Any]
+) -> None:
+    broker.topics["t"] = 1
+    queue = QueueRef("t", 0)
+    broker.append(queue, [b"many"] * FEW_RECORDS)
+    async with make(fetch_gather_ms=LONG_MS) as consumer:
+        polled = await consumer.poll()
+        assert len(polled) == FEW_RECORDS
+        # So many are followed by a fetch at once, whose answer waits here for the next poll.
+        broker.append(queue, [b"b"])
+        beyond = replace(polled[0], offset=FEW_RECORDS)
+        await until(lambda: consumer.holds(beyond))
+        broker.append(queue, [b"c"])
+        assert [record.body for record in await consumer.poll()] == [b"b"]
+        # An answer, behind which a fetch of that poll would have been answered too.
+        consumer.ack(polled[0])
+        await consumer.commit()
+        assert broker.count(RequestCode.FETCH) == 2
+        broker.append(queue, [b"d"])
+        assert [record.body for record in await consumer.poll()] == [b"c", b"d"]
