@@ -34,7 +34,7 @@ from headrace._projecting.contents import Moved, OtherFields, Switched, Target
 from headrace._projecting.intake import Intake
 from headrace._projecting.letters import Full, is_parked, park
 from headrace._projecting.outages import blames_event, is_outage
-from headrace._projecting.pacing import BATCH_INTERVAL_MS, interval_s, is_small
+from headrace._projecting.pacing import BATCH_INTERVAL_MS, is_small, pause_s
 from headrace._projecting.projection import Projection
 from headrace._projecting.read_models import ReadModels
 from headrace._projecting.recall import Recall
@@ -220,8 +220,7 @@ class ProjectionRunner(Generic[R]):
                 if await self._is_elsewhere():
                     await self._follow_switch(subscription)
             if is_small(len(messages), self._settings.projection_batch_max):
-                took_s = now() - begun
-                await asyncio.sleep(interval_s(took_s, self._batch_interval_ms) - took_s)
+                await asyncio.sleep(pause_s(now() - begun, self._batch_interval_ms))
 
     async def _load_offsets(self, queues: Sequence[QueueId]) -> Mapping[QueueId, int]:
         offsets = await self._backoff.persist(
