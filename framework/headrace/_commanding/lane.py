@@ -50,8 +50,10 @@ from headrace.transports.base import Place
 
 __all__ = ["Lane", "LaneParts"]
 
-# Commands run in a row before other aggregates get their turn on the event loop.
-RUNS_PER_TURN = 32
+# Commands run in a row before other aggregates get their turn on the event loop: a millisecond or two
+# where handlers do not wait. What they decide is one transaction, and half as many at a time cost an
+# eighth more of the processor on SQLite than it saves to begin one earlier.
+RUNS_PER_TURN = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,6 @@
-"""The mailbox alone: order, one run at a time, rewinds."""
+"""The mailbox alone: order, one run at a time, rewinds; and at work: one append for what waits."""
 
+import asyncio
 from dataclasses import dataclass
 
 import pytest
@@ -150,3 +151,16 @@ def test_whatever_happens_commands_are_settled_once_each_in_the_order_of_offers(
         assert mailbox.decided == len(decided)
         assert len(mailbox) == len(offered) - len(settled)
     assert settled == offered[: len(settled)]
+
+
+async def test_what_waits_in_one_mailbox_is_appended_together(world, bank):
+    commands = [bank.Open(account_id="a-1")]
+    commands += [bank.Deposit(account_id="a-1", amount=1) for _ in range(63)]
+    calls = [asyncio.create_task(world.bus.execute(command)) for command in commands]
+    await world.settle()
+    world.start()
+    results = await asyncio.gather(*calls)
+    assert [result.version for result in results] == list(range(1, 65))
+    assert [len(batch) for batch in world.store.appends] == [64]
+    await world.stop()
+    await world.check("a-1")
