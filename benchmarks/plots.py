@@ -18,7 +18,9 @@ def bars(path: Path, title: str, unit: str, values: Mapping[str, float]) -> None
     figure, axes = plt.subplots(figsize=(8, 0.5 + 0.4 * len(values)), layout="constrained")
     colours = ["tab:blue" if name.startswith(OURS) else "tab:gray" for name in values]
     drawn = axes.barh(list(values), list(values.values()), color=colours)
-    axes.bar_label(drawn, fmt="{:,.4g}" if max(values.values()) < 1_000 else "{:,.0f}", padding=3)
+    axes.bar_label(
+        drawn, fmt="{:,.4g}" if max(values.values(), default=0) < 1_000 else "{:,.0f}", padding=3
+    )
     axes.invert_yaxis()
     axes.margins(x=0.15)
     axes.set_title(title)

@@ -12,7 +12,7 @@ Commands beside other frameworks: the same accounts and deposits, in turns, on t
 
 Every contender has a process, and a store with nothing else in it, of its own; all of them are
 started before the first run and take turns. One line of JSON per load and contender, medians of
-the runs. `--page` writes tables and plots as well. `make peers` installs the others.
+the runs. A load that takes one too long has a line that says so. `--page` writes tables and plots as well. `make peers` installs the others.
 """
 
 import argparse
@@ -20,7 +20,9 @@ import asyncio
 import json
 import statistics
 import sys
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from dataclasses import asdict
 from typing import Any
 
 from benchmarks.commands.contender import ONLY_ON, SYSTEMS
@@ -30,12 +32,20 @@ from benchmarks.commands.page import write
 from benchmarks.lines import Lines
 from benchmarks.machine import limits
 from benchmarks.mq.processes import Child, start
+from benchmarks.peers.contender import reason
 from benchmarks.places import made_folder
 
 PARTS = ("commands", "projections")
 IN_FLIGHT = (1, 8, 64)
 # Of a run, before the first one that counts.
 WARM_UP = 0.5
+# A run of half a second that takes so long is not waited for three times more, and one that takes
+# the second is ended: its cell says so.
+SLOW_S, RUN_S_MAX = 5.0, 40.0
+# Opening the accounts.
+STARTING_S_MAX = 120.0
+# It stores more slowly than it is to fold, and of what it stores it folds no more than this.
+PEER_EVENTS = 40_000
 
 
 class Contenders:
@@ -54,22 +64,28 @@ class Contenders:
             child = await start("benchmarks.commands.contender", system, self._store, str(accounts))
             stack.push_async_callback(child.leave)
             self._children[system] = child
-            await self._heard(system, "nothing yet")
+            await self._heard(system, STARTING_S_MAX)
 
     async def measure(self, load: Load, seconds: float, runs: int) -> None:
         """Lets them take turns at a load and tells a line for each."""
         found: dict[str, list[dict[str, Any]]] = {}
+        slow: set[str] = set()
         for run in range(runs + 1):
-            for system in list(self._children):
+            for system in [one for one in self._children if one not in slow]:
                 asked = {
                     "in_flight": load.in_flight,
                     "aggregates": load.aggregates,
                     "seconds": seconds if run else seconds * WARM_UP,
                 }
                 self._children[system].say(json.dumps(asked))
-                said = await self._heard(system, f"{load.in_flight} of {load.aggregates}")
+                text = await self._heard(system, RUN_S_MAX, **asdict(load))
+                said = json.loads(text) if text else None
                 if said and run:
-                    found.setdefault(system, []).append(json.loads(said))
+                    found.setdefault(system, []).append(said)
+                elif said and said["seconds"] > SLOW_S:
+                    slow.add(system)
+                    seconds_taken = f"{said['count']} in {said['seconds']:.0f} s"
+                    self._empty(system, seconds_taken, **asdict(load))
         for system, said_of in found.items():
             rates = [said["count"] / said["seconds"] for said in said_of]
             self._lines.say({
@@ -83,15 +99,18 @@ class Contenders:
                 },
             })  # fmt: skip
 
-    async def _heard(self, system: str, what: str) -> str:
+    def _empty(self, system: str, why: str, **load: int) -> None:
+        self._lines.say({
+            "benchmark": "commands", "system": system, "store": self._store, **load, "failed": why,
+        })  # fmt: skip
+
+    async def _heard(self, system: str, limit_s: float, **load: int) -> str:
+        """What a process says in its time; one that does not is ended."""
         try:
-            return await self._children[system].hear()
+            return await asyncio.wait_for(self._children[system].hear(), limit_s)
         except (OSError, TimeoutError, SystemExit) as failure:
-            del self._children[system]
-            self._lines.say({
-                "benchmark": "commands", "system": system, "store": self._store,
-                "failed": f"{what}: {type(failure).__name__}: {failure}"[:200],
-            })  # fmt: skip
+            self._empty(system, reason(failure, limit_s), **load)
+            await self._children.pop(system).end()
             return ""
 
 
@@ -108,11 +127,15 @@ async def commands(asked: argparse.Namespace, lines: Lines) -> None:
 
 async def projections(asked: argparse.Namespace, lines: Lines) -> None:
     """Lets the benchmark of the read side say its lines here."""
+    events = ["--events", str(asked.events), "--rebuild-events"]
+    await projected(asked, lines, ["live", "rebuild", *events, str(asked.rebuild_events)])
+    await projected(asked, lines, ["peer", *events, str(PEER_EVENTS)])
+
+
+async def projected(asked: argparse.Namespace, lines: Lines, wanted: Sequence[str]) -> None:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "benchmarks.projections", "live", "rebuild", "peer",
-        "--only", "postgresql", "--runs", str(asked.runs),
-        "--events", str(asked.events), "--rebuild-events", str(asked.rebuild_events),
-        stdout=asyncio.subprocess.PIPE,
+        sys.executable, "-m", "benchmarks.projections", *wanted,
+        "--only", "postgresql", "--runs", str(asked.runs), stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
     assert process.stdout is not None
     async for text in process.stdout:

@@ -5,13 +5,15 @@ Growth: more queues, more consumers, a longer backlog, larger messages.
                                 [--alone] [--backlog 10000000] [--page docs/benchmarks]
 
     body       messages of 10 bytes to 1 MiB, sent together, each acknowledged after a flush
-    queues     a topic of 1 to 1,000 queues: sending 100 messages with keys at a time, taking all
-    consumers  1 to 64 members of a group, in one process, take what one process sends to 64 queues
+    queues     a topic of 1 to 1,000 queues: sending 100 messages with keys at a time, taking all;
+               partitions of Kafka, streams of Redis and a column of PostgreSQL, up to 100
+    consumers  1 to 64 members of a group, in one process, take what one process sends to 64 queues;
+               of the same three, up to 16
     backlog    10,000 messages to ten million wait: sending more, taking the oldest, and what the
-               server holds in memory; other systems up to a million, or as many as they take in soon
+               server holds in memory; other systems up to a million
 
-Other systems take part in `body` and `backlog`, unless ours is to be `--alone`. One line of JSON per
-system and step, medians of the runs with the least and the most. What fails is told and left out.
+Other systems take part unless ours is to be `--alone`. One line of JSON per system and step, medians of
+the runs with the least and the most. A step that fails, or takes too long, has a line that says so.
 """
 
 import argparse
@@ -19,27 +21,28 @@ import asyncio
 import statistics
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import structlog
 import uvloop
 
+from benchmarks.growth.members import members
 from benchmarks.growth.page import write
 from benchmarks.lines import Lines
 from benchmarks.machine import limits
 from benchmarks.peers.cases import HOLDERS, SYSTEMS
-from benchmarks.peers.contender import client, server
+from benchmarks.peers.contender import TooSlow, client, reason, server
 from benchmarks.peers.processes import family, held_bytes
 from benchmarks.peers.ratios import OURS
-from benchmarks.peers.system import QUEUES, Serving
+from benchmarks.peers.system import QUEUES, Driver, Serving, system
 from benchmarks.places import made_folder
-from headrace_mq.client.consumer import Consumer
-from headrace_mq.settings import ConsumerSettings
 
 OUR_SYSTEM = f"{OURS}:always"
+# Who has queues and groups like ours: partitions, streams, a column of a table.
+SHARERS = [OUR_SYSTEM, "kafka:always", "redis_streams:always", "postgresql_table:always"]
 BODIES = (10, 100, 1024, 10 * 1024, 100 * 1024, 2**20)
 # Of one `send_many`, so that eight of them under way are no more than a few MiB.
 TOGETHER_MAX, TOGETHER_BYTES_MAX = 100, 2**18
@@ -48,18 +51,23 @@ CONSUMERS = (1, 4, 16, 64)
 SHARED_QUEUES = 64
 SHARED_MESSAGES = 200_000
 BACKLOGS = (10_000, 100_000, 1_000_000, 10_000_000)
-# Others are slow: what they do not take in so soon, and so many, is not waited for.
-OTHERS_FILL_S_MAX, OTHERS_BACKLOG_MAX = 20, 1_000_000
-OUR_FILL_S_MAX = 60
-# Sent and taken beside a backlog, few enough that it stays what it is.
-SOME_MIN, SOME_MAX = 10_000, 200_000
+# A step is of some seconds, filling aside. What takes so long has no figure, and its cell says so.
+STEP_S_MAX, FILLING_S_MAX = 150, 90
+# As far as others go.
+OTHERS_QUEUES_MAX, OTHERS_CONSUMERS_MAX, OTHERS_BACKLOG_MAX = 100, 16, 1_000_000
+# Sent and taken beside a backlog, few enough that it stays what it is, and for no longer.
+SOME_MIN, SOME_MAX, SOME_S_MAX = 10_000, 200_000, 1.0
 SMALL = 100
 
 Found = dict[str, Any]
 
 
 class Steps:
-    """One axis for one system: says a line for each step."""
+    """One axis for one system: says a line for each step.
+
+    Attributes:
+        has_failed: whether a step has no figure, so that harder ones need not be tried.
+    """
 
     def __init__(self, axis: str, one: str, lines: Lines, runs: int) -> None:
         self._axis = axis
@@ -67,6 +75,7 @@ class Steps:
         self._one = one
         self._lines = lines
         self._runs = runs
+        self.has_failed = False
 
     @asynccontextmanager
     async def server(self, folder: Path | None, queues: int) -> AsyncIterator[Serving]:
@@ -76,8 +85,18 @@ class Steps:
                 async with server(self._one, queues, Path(place)) as serving:
                     yield serving
         except (Exception, SystemExit) as failure:  # noqa: BLE001 - told, and the others go on
-            said = f"{type(failure).__name__}: {failure}".splitlines()[0][:200]
-            self._say(failed=said)
+            self.has_failed = True
+            self._say(failed=reason(failure))
+
+    @asynccontextmanager
+    async def step(self, at: int) -> AsyncIterator[None]:
+        """One step in its time; a failure ends the axis for this system, and its cell says why."""
+        try:
+            async with asyncio.timeout(STEP_S_MAX):
+                yield
+        except (Exception, SystemExit) as failure:  # noqa: BLE001 - told, and the others go on
+            self.has_failed = True
+            self._say(at=at, failed=reason(failure, STEP_S_MAX))
 
     async def rates(self, task: str, address: str, asked: Found, field: str) -> Found:
         """The rate of a client's task: the median, the least, the most."""
@@ -111,115 +130,111 @@ async def body(asked: argparse.Namespace, lines: Lines) -> None:
         steps = Steps("body", one, lines, asked.runs)
         async with steps.server(asked.directory, QUEUES) as serving:
             for size in BODIES:
+                if steps.has_failed:
+                    break
                 together = max(1, min(TOGETHER_MAX, TOGETHER_BYTES_MAX // size))
                 wanted = {
                     "seconds": asked.seconds, "body": size, "queues": QUEUES,
                     "size": together, "tasks": 8,
                 }  # fmt: skip
-                found = await steps.rates("send_many", serving.address, wanted, "sent_per_second")
-                bytes_per_second = size * found["sent_per_second"]
-                steps.told(size, **found, sent_bytes_per_second=bytes_per_second)
+                async with steps.step(size):
+                    found = await steps.rates(
+                        "send_many", serving.address, wanted, "sent_per_second"
+                    )
+                    bytes_per_second = size * found["sent_per_second"]
+                    steps.told(size, **found, sent_bytes_per_second=bytes_per_second)
 
 
 async def queues(asked: argparse.Namespace, lines: Lines) -> None:
-    steps = Steps("queues", OUR_SYSTEM, lines, asked.runs)
-    for count in QUEUE_COUNTS:
-        async with steps.server(asked.directory, count) as serving:
-            wanted = {
-                "seconds": asked.seconds, "body": SMALL, "queues": count, "size": 100, "tasks": 8,
-            }  # fmt: skip
-            sent = await steps.rates("send_many", serving.address, wanted, "sent_per_second")
-            taken = await steps.rates("drain", serving.address, wanted, "taken_per_second")
-            held = held_bytes(family(serving.pids))
-            steps.told(count, **sent, **taken, server_bytes=held)
+    for one in [OUR_SYSTEM] if asked.alone else SHARERS:
+        steps = Steps("queues", one, lines, asked.runs)
+        for count in QUEUE_COUNTS:
+            if one != OUR_SYSTEM and count > OTHERS_QUEUES_MAX:
+                break
+            async with steps.server(asked.directory, count) as serving, steps.step(count):
+                wanted = {
+                    "seconds": asked.seconds, "body": SMALL, "queues": count, "size": 100,
+                    "tasks": 8,
+                }  # fmt: skip
+                sent = await steps.rates("send_many", serving.address, wanted, "sent_per_second")
+                taken = await steps.rates("drain", serving.address, wanted, "taken_per_second")
+                held = held_bytes(family(serving.pids))
+                steps.told(count, **sent, **taken, server_bytes=held)
+            if steps.has_failed:
+                break
 
 
 async def consumers(asked: argparse.Namespace, lines: Lines) -> None:
-    steps = Steps("consumers", OUR_SYSTEM, lines, asked.runs)
-    for members in CONSUMERS:
-        async with steps.server(asked.directory, SHARED_QUEUES) as serving:
-            wanted = {
-                "count": SHARED_MESSAGES, "body": SMALL, "queues": SHARED_QUEUES,
-                "seconds": OUR_FILL_S_MAX,
-            }  # fmt: skip
-            async with (
-                client(steps.name, "fill", serving.address, wanted) as filling,
-                group(serving.address, members) as take,
-            ):
-                rates = []
-                for _ in range(asked.runs + 1):
-                    began = time.perf_counter()
-                    await asyncio.gather(filling.run(), take(SHARED_MESSAGES))
-                    rates.append(SHARED_MESSAGES / (time.perf_counter() - began))
-            held = held_bytes(family(serving.pids))
-            steps.told(members, **spread("taken_per_second", rates[1:]), server_bytes=held)
+    for one in [OUR_SYSTEM] if asked.alone else SHARERS:
+        steps = Steps("consumers", one, lines, asked.runs)
+        for count in CONSUMERS:
+            if one != OUR_SYSTEM and count > OTHERS_CONSUMERS_MAX:
+                break
+            async with steps.server(asked.directory, SHARED_QUEUES) as serving, steps.step(count):
+                rates = await shared(steps.name, serving.address, count, asked)
+                held = held_bytes(family(serving.pids))
+                steps.told(count, **spread("taken_per_second", rates), server_bytes=held)
+            if steps.has_failed:
+                break
 
 
-@asynccontextmanager
-async def group(address: str, members: int) -> AsyncIterator[Callable[[int], Any]]:
-    """Members that share the queues evenly; they take so many messages together."""
-    settings = ConsumerSettings(in_flight_max=50_000)
-    async with AsyncExitStack() as stack:
-        consumers = [
-            await stack.enter_async_context(
-                Consumer(address, group="growth", topics=["bench"], settings=settings)
-            )
-            for _ in range(members)
-        ]
-        async with asyncio.timeout(OUR_FILL_S_MAX):
-            while any(len(one.assignment) != SHARED_QUEUES // members for one in consumers):  # noqa: ASYNC110 - it has no event
-                await asyncio.sleep(0.01)
-        left = 0  # of what is to be taken
-        is_done = asyncio.Event()
+async def shared(name: str, address: str, count: int, asked: argparse.Namespace) -> list[float]:
+    """The rates at which so many members take what one process sends, from its first message on."""
+    wanted = {
+        "count": SHARED_MESSAGES, "body": SMALL, "queues": SHARED_QUEUES, "seconds": asked.seconds,
+    }  # fmt: skip
 
-        async def keep_taking(consumer: Consumer) -> None:
-            nonlocal left
-            while True:
-                records = await consumer.poll()
-                consumer.ack_all(records)
-                left -= len(records)
-                if left <= 0:
-                    is_done.set()
+    def make() -> Driver:
+        return system(name).Driver(address, SHARED_QUEUES)
 
-        async def take(count: int) -> None:
-            nonlocal left
-            left += count
-            is_done.clear()
-            await is_done.wait()
-            await asyncio.gather(*(one.commit() for one in consumers))
-
-        taking = [asyncio.create_task(keep_taking(one)) for one in consumers]
-        try:
-            yield take
-        finally:
-            for task in taking:
-                task.cancel()
-            await asyncio.gather(*taking, return_exceptions=True)
+    rates: list[float] = []
+    async with (
+        client(name, "fill", address, wanted) as filling,
+        members(make, count, SHARED_QUEUES) as taking,
+    ):
+        # The first one warms up.
+        for _ in range(asked.runs + 1):
+            before, began = taking.taken, time.perf_counter()
+            sent = (await filling.run())["count"]
+            await taking.until(before + sent)
+            rates.append(sent / (time.perf_counter() - began))
+    return rates[1:]
 
 
 async def backlog(asked: argparse.Namespace, lines: Lines) -> None:
     for one in [OUR_SYSTEM] if asked.alone else HOLDERS:
         steps = Steps("backlog", one, lines, asked.runs)
         most = asked.backlog if steps.name == OURS else min(asked.backlog, OTHERS_BACKLOG_MAX)
-        limit_s = OUR_FILL_S_MAX if steps.name == OURS else OTHERS_FILL_S_MAX
         async with steps.server(asked.directory, QUEUES) as serving:
             waiting = 0
             for wanted in BACKLOGS:
-                if wanted > most:
+                if wanted > most or steps.has_failed:
                     break
-                common = {"body": SMALL, "queues": QUEUES, "seconds": limit_s}
-                missing = {**common, "count": wanted - waiting}
-                async with client(steps.name, "fill", serving.address, missing) as filling:
-                    filled = (await filling.run())["count"]
-                waiting += filled
-                if waiting < wanted:
-                    break
-                held = held_bytes(family(serving.pids))
-                some = {**common, "count": max(SOME_MIN, min(SOME_MAX, wanted // 10))}
-                sent = await steps.rates("fill", serving.address, some, "sent_per_second")
-                # It sends as many as it takes, so that the backlog stays as it is.
-                taken = await steps.rates("drain", serving.address, some, "taken_per_second")
-                steps.told(wanted, **sent, **taken, server_bytes=held)
+                async with steps.step(wanted):
+                    waiting += await filled(steps.name, serving.address, wanted - waiting)
+                    held = held_bytes(family(serving.pids))
+                    some = {
+                        "body": SMALL, "queues": QUEUES, "seconds": SOME_S_MAX,
+                        "count": max(SOME_MIN, min(SOME_MAX, wanted // 10)),
+                    }  # fmt: skip
+                    sent = await steps.rates("fill", serving.address, some, "sent_per_second")
+                    # It sends as many as it takes, so that the backlog stays as it is.
+                    taken = await steps.rates("drain", serving.address, some, "taken_per_second")
+                    steps.told(wanted, **sent, **taken, server_bytes=held)
+
+
+async def filled(name: str, address: str, count: int) -> int:
+    """Leaves so many messages more.
+
+    Raises:
+        TooSlow: it took in less in its time.
+    """
+    asked = {"body": SMALL, "queues": QUEUES, "count": count, "seconds": FILLING_S_MAX}
+    async with client(name, "pour", address, asked) as filling:
+        said: int = (await filling.run())["count"]
+    if said < count:
+        raise TooSlow(f"took in {said:,} of {count:,} in {FILLING_S_MAX} s")
+    return said
 
 
 AXES = {axis.__name__: axis for axis in (body, queues, consumers, backlog)}

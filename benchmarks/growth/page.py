@@ -19,9 +19,12 @@ __all__ = ["text", "write"]
 HEAD = """# Growth
 
 Written by `make bench-peers`: what becomes of rates and memory as there is more of something. Messages have 100
-bytes where their size is not what grows; a rate is the median of the runs, with the least and the most. In "body"
-each is acknowledged after a flush by every system; "backlog" is filled in the mode in which a system takes it in
-soonest. An empty cell was not reached in its time.
+bytes where their size is not what grows; a rate is the median of the runs, with the least and the most. Each message
+is acknowledged after a flush by every system, but with a longer backlog, which each system takes in as it does so
+soonest. Queues are partitions of Kafka, streams of Redis, and in PostgreSQL a column's value, which costs nothing
+and orders nothing; NATS and RabbitMQ have no group of consumers that shares out queues. An empty cell was not asked
+for: others go to 100 queues, 16 consumers and a million messages. Where a system was asked and has no figure, the
+cell says why.
 """
 
 
@@ -75,15 +78,16 @@ def text(lines: Sequence[Line]) -> str:
         if axis != before:
             parts.append(f"## {AXES[axis].title}\n")
             before = axis
-        steps = sorted({line["at"] for line in found})
+        told = [*found, *_failures(lines, axis)]
+        steps = sorted({line["at"] for line in told})
         head = [QUANTITIES[quantity].capitalize().replace("Mib", "MiB"), *map(AXES[axis].step, steps)]  # fmt: skip
-        systems = dict.fromkeys(name(line) for line in found)
-        rows = [_row(system, steps, quantity, found) for system in systems]
+        systems = dict.fromkeys(name(line) for line in told)
+        rows = [_row(system, steps, quantity, told) for system in systems]
         parts += [
             (table(head, rows) + _sentence(quantity, found, AXES[axis])).rstrip("\n") + "\n",
             f"![{AXES[axis].title}: {QUANTITIES[quantity]}]({_plot(axis, quantity)})\n",
         ]
-    failures = [line for line in lines if "failed" in line]
+    failures = [line for line in lines if "failed" in line and "at" not in line]
     if failures:
         parts += ["## What failed\n"]
         parts += [f"- {line['axis']}: {name(line)}: {line['failed']}" for line in failures]
@@ -102,6 +106,13 @@ def _tables(lines: Sequence[Line]) -> list[tuple[str, str, list[Line]]]:
     ]
 
 
+def _failures(lines: Sequence[Line], axis: str) -> list[Line]:
+    """The steps of an axis that have no figures."""
+    return [
+        line for line in lines if line.get("axis") == axis and "at" in line and "failed" in line
+    ]
+
+
 def _plot(axis: str, quantity: str) -> str:
     return f"growth-{axis}-{quantity.removesuffix('_per_second').replace('_', '-')}.png"
 
@@ -113,6 +124,8 @@ def _row(system: str, steps: Sequence[int], quantity: str, found: Sequence[Line]
 
 
 def _cell(line: Line, quantity: str) -> str:
+    if "failed" in line:
+        return str(line["failed"]).replace("|", "/")
     if "bytes" in quantity:
         return number(line[quantity] / 2**20)
     least, most = line[f"{quantity}_min"], line[f"{quantity}_max"]

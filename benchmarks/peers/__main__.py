@@ -31,7 +31,7 @@ from typing import Any
 from benchmarks.lines import Lines
 from benchmarks.machine import limits
 from benchmarks.peers.cases import HOLDERS, SYSTEMS, Case, chosen
-from benchmarks.peers.contender import Contender, client, contender, server
+from benchmarks.peers.contender import Contender, client, contender, reason, server
 from benchmarks.peers.page import write
 from benchmarks.peers.processes import family, held_bytes
 from benchmarks.peers.system import QUEUES, system
@@ -92,17 +92,16 @@ class Turns:
 
 def failed(one: str, case: Case, failure: BaseException) -> Failed:
     name, _, mode = one.partition(":")
-    said = f"{type(failure).__name__}: {failure}".splitlines()[0][:200]
     return {
         "benchmark": "peers", "workload": case.workload, "case": case.name,
-        "system": name, "mode": mode, "failed": said,
+        "system": name, "mode": mode, "failed": reason(failure),
     }  # fmt: skip
 
 
 async def hold(one: str, count: int, common: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """What a server holds in memory with a backlog."""
     name, _, mode = one.partition(":")
-    case = Case("backlog", "memory", "fill", {})
+    case = Case("backlog", "memory", "pour", {})
     try:
         async with server(one, common["queues"], folder) as serving:
             empty = held_bytes(family(serving.pids))

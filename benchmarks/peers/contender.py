@@ -8,8 +8,8 @@ import asyncio
 import json
 import os
 import statistics
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,23 @@ from benchmarks.peers.cases import Case
 from benchmarks.peers.processes import family, held_bytes
 from benchmarks.peers.system import Serving, system
 
-__all__ = ["Contender", "client", "contender", "server"]
+__all__ = ["RUN_S_MAX", "Contender", "TooSlow", "client", "contender", "reason", "server"]
+
+# A run is of a second or two. What takes so long has no figure there, and the page says so.
+RUN_S_MAX = 20
+
+
+class TooSlow(Exception):
+    """A system did not do its work in its time; says how far it came."""
+
+
+def reason(failure: BaseException, limit_s: float = RUN_S_MAX) -> str:
+    """Why there is no figure, in one line."""
+    if isinstance(failure, TimeoutError):
+        return f"took longer than {limit_s:g} s"
+    if isinstance(failure, TooSlow):
+        return str(failure)
+    return f"{type(failure).__name__}: {failure}".splitlines()[0][:200]
 
 
 @dataclass(slots=True)
@@ -42,10 +58,11 @@ class Contender:
         """Lets all clients do their task once."""
         # What others have left to be written is not this one's to wait for.
         await asyncio.to_thread(os.sync)
-        servers = family(self.server.pids)
-        before = self._cpu(servers)
-        said = await asyncio.gather(*(client.run() for client in self.clients))
-        used = [late - early for early, late in zip(before, self._cpu(servers), strict=True)]
+        servers, clients = family(self.server.pids), [client.pid for client in self.clients]
+        before = spent(servers), spent(clients)
+        async with asyncio.timeout(RUN_S_MAX):
+            said = await asyncio.gather(*(client.run() for client in self.clients))
+        used = growth(before[0], spent(servers)), growth(before[1], spent(clients))
         count = sum(result["count"] for result in said)
         rate = count / max(result["seconds"] for result in said)
         run = {**said[0], "per_second": rate}
@@ -53,12 +70,6 @@ class Contender:
             names = ("server_cpu_us", "client_cpu_us")
             run |= {name: 1e6 * seconds / count for name, seconds in zip(names, used, strict=True)}
         self.runs.append(run)
-
-    def _cpu(self, servers: Sequence[int]) -> tuple[float, float]:
-        return (
-            sum(map(cpu_seconds, servers)),
-            sum(cpu_seconds(client.pid) for client in self.clients),
-        )
 
     def result(self, case: Case) -> dict[str, Any]:
         """One line of the result."""
@@ -88,6 +99,21 @@ class Contender:
             "settings": self.server.settings,
             "promise": system(self.name).MODES[self.mode],
         }
+
+
+def spent(pids: Iterable[int]) -> dict[int, float]:
+    """The processor time of each process that lives, in seconds."""
+    found = {}
+    for pid in pids:
+        # A server's own workers come and go.
+        with suppress(FileNotFoundError, ProcessLookupError):
+            found[pid] = cpu_seconds(pid)
+    return found
+
+
+def growth(early: Mapping[int, float], late: Mapping[int, float]) -> float:
+    """What processes have taken that were there at both times."""
+    return sum(seconds - early[pid] for pid, seconds in late.items() if pid in early)
 
 
 @asynccontextmanager

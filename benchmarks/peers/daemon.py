@@ -15,6 +15,8 @@ INSTALLED = Path(__file__).parents[2] / "var" / "peers"
 
 # A server that does not listen after so long has failed; RabbitMQ takes ten seconds.
 PATIENCE_S = 60
+# One that has not put its things away after so long is ended without: nobody needs them.
+LEAVING_S_MAX = 20
 
 
 def program(path: str) -> Path:
@@ -68,7 +70,11 @@ async def daemon(
     finally:
         if process.returncode is None:
             process.send_signal(signal.SIGTERM)
-        await process.wait()
+        try:
+            await asyncio.wait_for(process.wait(), LEAVING_S_MAX)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
 
 
 async def _listening(process: asyncio.subprocess.Process, port: int, said: Path) -> None:

@@ -73,7 +73,7 @@ def text(lines: Sequence[Line]) -> str:
     for number, (title, case) in enumerate(_cases(lines)):
         parts += [
             f"## {title}\n",
-            table(COLUMNS, [_row(line, case) for line in case])
+            table(COLUMNS, [*(_row(line, case) for line in case), *_empty(title, results)])
             + "".join(f"{sentence}\n\n" for sentence in sentences(case)).removesuffix("\n"),
             f"![{title}](queues-{number}.png)\n",
         ]
@@ -106,6 +106,15 @@ def _row(line: Line, case: Sequence[Line]) -> list[str]:
         _microseconds(line, "server_cpu_us"),
         _microseconds(line, "client_cpu_us"),
         mib(line["server_bytes"]),
+    ]
+
+
+def _empty(title: str, results: Sequence[Line]) -> list[list[str]]:
+    """Rows of systems that have no figures in a case: they say why."""
+    return [
+        [name(line), line["failed"].replace("|", "/"), *[""] * (len(COLUMNS) - 2)]
+        for line in results
+        if "failed" in line and _title(line) == title
     ]
 
 

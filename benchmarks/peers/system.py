@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 from zlib import crc32
 
-__all__ = ["Driver", "Serving", "System", "queue_of", "system"]
+__all__ = ["Driver", "Pouring", "Serving", "Sharing", "System", "queue_of", "system"]
 
 # Queues of the one topic that everything goes through, unless the command line says otherwise.
 QUEUES = 4
@@ -63,6 +63,25 @@ class Driver(Protocol):
 
     async def done(self) -> None:
         """Acknowledges, durably where the system does so, what `take` has returned so far."""
+
+
+@runtime_checkable
+class Pouring(Protocol):
+    """A driver that can hand over messages without waiting for what becomes of each."""
+
+    async def pour(self, bodies: Sequence[bytes], keys: Sequence[str]) -> None:
+        """Hands messages over; returns when they are written to the connection."""
+
+    async def waiting(self) -> int:
+        """How many messages the server has that nobody took."""
+
+
+@runtime_checkable
+class Sharing(Protocol):
+    """A driver of a system that deals out queues to the members of a group."""
+
+    def held(self) -> int:
+        """How many queues it has."""
 
 
 class DriverFactory(Protocol):

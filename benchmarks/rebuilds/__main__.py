@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -33,6 +34,9 @@ from benchmarks.rebuilds.page import write
 from benchmarks.spark.__main__ import fill
 from benchmarks.spark.application import APP
 
+# A run of a way: starting Spark and preparing what it reads are in it.
+RUN_S_MAX = 180
+
 
 def export(address: str, folder: Path) -> float:
     """Exports the topic into files, and returns how many seconds that took."""
@@ -46,14 +50,35 @@ def export(address: str, folder: Path) -> float:
 
 
 async def run(way: str, asked: Mapping[str, Any]) -> list[Line]:
+    """What a way tells of one run, or why it tells nothing."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "benchmarks.rebuilds.contender", way, json.dumps(asked),
-        stdout=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
-    told, _ = await process.communicate()
+    failed: dict[str, Any] = {"benchmark": "rebuilds", "system": way}
+    try:
+        told, _ = await asyncio.wait_for(process.communicate(), RUN_S_MAX)
+    except TimeoutError:
+        # With what it has started: Java, and Python workers.
+        os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+        return [{**failed, "failed": f"took longer than {RUN_S_MAX} s"}]
     if process.returncode:
-        return [{"benchmark": "rebuilds", "system": way, "failed": True}]
+        return [{**failed, "failed": "its error stands in the output"}]
     return [json.loads(line) for line in told.splitlines()]
+
+
+async def turns(runs: int, task: Mapping[str, Any]) -> tuple[dict[str, list[Line]], list[Line]]:
+    """What each system tells of its runs, and why ways have failed; those are not tried again."""
+    found: dict[str, list[Line]] = {}
+    failed: dict[str, Line] = {}
+    for _, way in product(range(runs), WAYS):
+        for line in await run(way, task) if way not in failed else ():
+            if "failed" in line:
+                failed[way] = line
+            else:
+                found.setdefault(line["system"], []).append(line)
+    return found, list(failed.values())
 
 
 async def measure(asked: argparse.Namespace, lines: Lines) -> None:
@@ -67,22 +92,19 @@ async def measure(asked: argparse.Namespace, lines: Lines) -> None:
                 "accounts": asked.accounts,
                 "files": str(folder / "export" / "export-*" / "events" / "Deposited" / "*.parquet"),
             }  # fmt: skip
-            found: dict[str, list[Line]] = {}
-            for _, way in product(range(asked.runs), WAYS):
-                for line in await run(way, task):
-                    found.setdefault(line["system"], []).append(line)
+            found, failed = await turns(asked.runs, task)
     lines.say({
         "benchmark": "rebuilds", "exported_seconds": round(seconds, 2), "events": asked.events,
         "accounts": asked.accounts, "runs": asked.runs, "load": round(os.getloadavg()[2], 1),
     })  # fmt: skip
     for runs in found.values():
         lines.say(median(runs))
+    for line in failed:
+        lines.say(line)
 
 
 def median(runs: list[Line]) -> Line:
     """One line of several: medians, and the least and the most events per second."""
-    if any("failed" in line for line in runs):
-        return next(line for line in runs if "failed" in line)
     if len({line["digest"] for line in runs if line["system"] != "eventsourcing"}) > 1:
         raise SystemExit(f"{runs[0]['system']}: its table was not the same in all runs")
     rates = [line["per_second"] for line in runs]
@@ -110,10 +132,12 @@ def main() -> None:
     )
     asked = parser.parse_args()
     lines = Lines(asked.page and asked.page / "rebuilds.jsonl")
-    lines.say(limits())
-    uvloop.run(measure(asked, lines))
-    if asked.page:
-        write(asked.page, lines.said)
+    lines.say(limits(asked.directory))
+    try:
+        uvloop.run(measure(asked, lines))
+    finally:
+        if asked.page:
+            write(asked.page, lines.said)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ __all__ = ["text", "write"]
 OURS = "headrace"
 # In times of the peer's rate.
 PEER, TARGET = "eventsourcing", 10.0
+LOOP = "python loop"
 # One system at a time keeps no more processors busy.
 BUSY = 3.0
 HEAD = """# Rebuilds beside other ways
@@ -34,6 +35,9 @@ its own way, were compared and are the same.
   export` has written them, which is not in their time. What they store has no offset to go on from.
 - `eventsourcing` 9.5.6 reads as many events of its own from SQLite, through its recorder and its mapper, into
   the same loop.
+
+The target is met where the faster of ours folds ten times as many events a second as `eventsourcing`, and missed
+otherwise; then a sentence says why.
 """
 
 
@@ -52,7 +56,8 @@ def text(lines: Sequence[Line]) -> str:
     Raises:
         ValueError: two systems made different tables of the same events.
     """
-    machine, about, found = lines[0], lines[1], _measured(lines)
+    machine, found = lines[0], _measured(lines)
+    about = next((line for line in lines if "exported_seconds" in line), None)
     digests = {line["digest"] for line in found if line["system"] != PEER}
     if len(digests) > 1 or len({(line["rows"], line["folded"]) for line in found}) > 1:
         raise ValueError("the systems made different tables of the same events")
@@ -70,9 +75,9 @@ def text(lines: Sequence[Line]) -> str:
     parts = [
         HEAD,
         limits(machine) + "\n",
-        _setting(about),
+        _setting(about) if about else "It ended before anything was measured.\n",
         table(head, rows) + _verdict(found) + "![Events per second](rebuilds.png)\n",
-        *(f"{line['system']} failed; its error stands in the output.\n" for line in _failed(lines)),
+        *(f"{line['system']} has no figure: {line['failed']}.\n" for line in _failed(lines)),
     ]
     return "\n".join(parts)
 
@@ -103,12 +108,30 @@ def _verdict(found: Sequence[Line]) -> str:
         return ""
     ours = [line for line in found if line["system"].startswith(OURS)]
     peer = by_name[PEER]
-    ratio = max(line["per_second"] for line in ours) / peer["per_second"]
+    fastest = max(ours, key=lambda line: line["per_second"])
+    ratio = fastest["per_second"] / peer["per_second"]
     spared = peer["cpu_us"] / min(line["cpu_us"] for line in ours)
     return (
         f"The faster of ours is {times(ratio)} times as fast as {PEER}, and takes one part in"
         f" {times(spared)} of its processor time: the target of {TARGET:g} is"
-        f" {'met' if ratio >= TARGET else 'missed'}.\n\n"
+        f" {'met' if ratio >= TARGET else 'missed'}.{_why(fastest, peer, by_name.get(LOOP))}\n\n"
+    )
+
+
+def _why(ours: Line, peer: Line, loop: Line | None) -> str:
+    """What the run's own figures say of a target that was missed."""
+    if ours["per_second"] >= TARGET * peer["per_second"]:
+        return ""
+    left_us = 1e6 / (TARGET * peer["per_second"])
+    beside = (
+        f" A loop in Python that trusts what it reads and keeps no versions takes {loop['cpu_us']:.1f} us."
+        if loop
+        else ""
+    )
+    return (
+        f" Why: {TARGET:g} times would leave {left_us:.1f} us for an event, and {ours['system']} takes"
+        f" {ours['cpu_us']:.1f} us of the processors to read, decode, gate and fold one.{beside} The peer replays"
+        " nothing here: its log is read in pages and folded by the same loop."
     )
 
 

@@ -74,6 +74,9 @@ class Driver:
     async def leave(self) -> None:
         await self._membership.aclose()
 
+    def held(self) -> int:
+        return len(self._consumer.assignment)
+
     async def take(self) -> Sequence[bytes]:
         try:
             async with asyncio.timeout(TAKE_SECONDS_MAX):

@@ -161,6 +161,9 @@ class Driver:
     async def leave(self) -> None:
         await asyncio.to_thread(self._consumer.close)
 
+    def held(self) -> int:
+        return len(self._consumer.assignment())
+
     async def take(self) -> Sequence[bytes]:
         messages = await asyncio.to_thread(self._take)
         self._has_taken = bool(messages)

@@ -7,6 +7,10 @@ from pathlib import Path
 
 import aio_pika
 from aio_pika.abc import AbstractIncomingMessage
+from aiormq import spec
+from aiormq.abc import ChannelFrame
+from pamqp.body import ContentBody
+from pamqp.header import ContentHeader
 
 from benchmarks.peers.daemon import INSTALLED, daemon, free_port, program
 from benchmarks.peers.system import Serving, queue_of
@@ -58,6 +62,16 @@ async def _connect(port: int) -> aio_pika.abc.AbstractConnection:
     return await aio_pika.connect(f"amqp://guest:guest@127.0.0.1:{port}/")
 
 
+def _publication(queue: str, body: bytes, channel: int) -> bytes:
+    """The frames that publish a durable message."""
+    frames = [
+        spec.Basic.Publish(exchange="", routing_key=queue),
+        ContentHeader(properties=spec.Basic.Properties(delivery_mode=2), body_size=len(body)),
+        ContentBody(body),
+    ]
+    return ChannelFrame.marshall(channel, frames).payload
+
+
 class Driver:
     """Publications that wait for their confirmations together; consumers with a prefetch."""
 
@@ -73,6 +87,7 @@ class Driver:
         connection = await self._stack.enter_async_context(await _connect(self._port))
         self._connection = connection
         self._channel = await connection.channel(publisher_confirms=True)
+        self._unconfirmed = await connection.channel(publisher_confirms=False)
 
     async def aclose(self) -> None:
         await self._stack.aclose()
@@ -85,6 +100,29 @@ class Driver:
         await self._channel.default_exchange.publish(
             message, f"bench-{queue_of(key, self._queues)}"
         )
+
+    async def pour(self, bodies: Sequence[bytes], keys: Sequence[str]) -> None:
+        # Marshalling a message of its own for each would cost more than the server's part.
+        channel = await self._unconfirmed.get_underlay_channel()
+        made: dict[tuple[int, bytes], bytes] = {}
+        parts = []
+        for body, key in zip(bodies, keys, strict=True):
+            queue = queue_of(key, self._queues)
+            if (queue, body) not in made:
+                made[queue, body] = _publication(f"bench-{queue}", body, channel.number)
+            parts.append(made[queue, body])
+        drained = asyncio.get_running_loop().create_future()
+        await channel.write_queue.put(
+            ChannelFrame(payload=b"".join(parts), should_close=False, drain_future=drained)
+        )
+        await drained
+
+    async def waiting(self) -> int:
+        count = 0
+        for number in range(self._queues):
+            queue = await self._unconfirmed.declare_queue(f"bench-{number}", passive=True)
+            count += queue.declaration_result.message_count or 0
+        return count
 
     async def join(self) -> None:
         # A channel for each queue: "acknowledge all up to this one" counts by channel.

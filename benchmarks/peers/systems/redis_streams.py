@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from uuid import uuid4
 
 import redis.asyncio
 
@@ -13,7 +14,7 @@ MODES = {
     "always": "acknowledged after the append-only file was flushed (appendfsync always)",
     "everysec": "acknowledged from memory, flushed every second (appendfsync everysec)",
 }
-GROUP, MEMBER = "bench", "one"
+GROUP = "bench"
 # Messages asked for at once.
 COUNT = 1_000
 
@@ -48,6 +49,7 @@ class Driver:
         self._queues = queues
         self._streams = [f"bench-{number}" for number in range(queues)]
         self._taken: dict[bytes, list[bytes]] = {}
+        self._member = uuid4().hex
 
     async def open(self) -> None:
         self._client = redis.asyncio.Redis(host="127.0.0.1", port=self._port, max_connections=2_000)
@@ -73,7 +75,7 @@ class Driver:
 
     async def take(self) -> Sequence[bytes]:
         asked = dict.fromkeys(self._streams, ">")
-        found = await self._client.xreadgroup(GROUP, MEMBER, asked, count=COUNT, block=5_000)
+        found = await self._client.xreadgroup(GROUP, self._member, asked, count=COUNT, block=5_000)
         bodies = []
         for stream, messages in found or ():
             self._taken.setdefault(stream, []).extend(name for name, _ in messages)

@@ -84,3 +84,20 @@ def test_what_failed_is_told() -> None:
     broken = {"benchmark": "commands", "system": "a", "store": "sqlite", "failed": "it fell"}
     page = text([MACHINE, line("headrace, one process", 5), broken])
     assert page.rstrip().endswith("- a, sqlite: it fell")
+
+
+def test_a_load_that_took_too_long_says_so_in_its_cell() -> None:
+    slow = {
+        "benchmark": "commands", "system": "protean", "store": "sqlite", "aggregates": 50,
+        "in_flight": 64, "failed": "64 in 24 s",
+    }  # fmt: skip
+    page = text([MACHINE, line("protean", 70), line("headrace, one process", 900), slow])
+    assert "| protean | 70 (69, 71) | 64 in 24 s |  |  |" in page
+    assert "What failed" not in page
+
+
+def test_a_missed_target_is_explained_by_the_figures_of_the_run() -> None:
+    lines = [line("headrace, one process", 400), line("eventsourcing, default", 100, in_flight=1)]
+    said = section(text([MACHINE, *lines]), "SQLite")
+    assert "5 times would leave 2000 us for a command. Ours takes 90 us" in said
+    assert "Why" not in section(text([MACHINE, line("headrace", 500), lines[1]]), "SQLite")

@@ -56,3 +56,13 @@ def test_what_failed_is_told() -> None:
     broken = {"axis": "body", "system": "other", "mode": "always", "failed": "it fell"}
     page = text([MACHINE, step("queues", 1, sent_per_second=1), broken])
     assert page.rstrip().endswith("- body: other, always: it fell")
+
+
+def test_a_step_without_a_figure_says_why_in_its_cell() -> None:
+    broken = {"axis": "queues", "system": "other", "mode": "always", "at": 10, "failed": "too slow"}
+    lines = [step("queues", 1, system="other", sent_per_second=5), broken]
+    page = text([MACHINE, step("queues", 1, sent_per_second=9), *lines])
+    (rows,) = tables(page, "More queues")
+    assert rows[0] == "| Messages sent a second | 1 | 10 |"
+    assert rows[3] == "| other, always | 5 (5, 5) | too slow |"
+    assert "What failed" not in page

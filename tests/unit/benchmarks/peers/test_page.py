@@ -85,6 +85,12 @@ def test_what_failed_is_told_and_not_in_a_table() -> None:
     assert [row.split(", ")[0] for row in rows(page, "W1: send_many")] == ["| b"]
 
 
+def test_a_system_without_a_figure_says_why_in_its_row() -> None:
+    broken = {key: line("a", "always", 1)[key] for key in ("workload", "case", "system", "body")}
+    page = text([MACHINE, line("b", "always", 5), {**broken, "mode": "always", "failed": "fell"}])
+    assert "| a, always | fell |  |  |  |  |  |  |" in rows(page, "W1: send_many")
+
+
 def test_every_system_is_described_once() -> None:
     lines = [line("a", "always", 1, workload=workload) for workload in ("W1", "W2")]
     assert text([MACHINE, *lines]).count("- a, always (1): kept always; set so.") == 1

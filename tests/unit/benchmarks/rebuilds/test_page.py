@@ -38,10 +38,10 @@ def test_the_faster_of_ours_is_held_to_the_target(ours: int, verdict: str) -> No
 
 
 def test_without_the_peer_nothing_is_judged_and_what_failed_is_told() -> None:
-    failed = {"benchmark": "rebuilds", "system": "duckdb", "failed": True}
+    failed = {"benchmark": "rebuilds", "system": "duckdb", "failed": "took longer than 9 s"}
     page = text([MACHINE, ABOUT, line("headrace", 700), failed])
     assert "target of" not in page
-    assert "duckdb failed; its error stands in the output." in page
+    assert "duckdb has no figure: took longer than 9 s." in page
 
 
 @pytest.mark.parametrize("other", [{"digest": "abd"}, {"rows": 999}, {"folded": 1}])
@@ -53,3 +53,16 @@ def test_tables_that_are_not_the_same_have_no_page(other: dict[str, Any]) -> Non
 def test_a_machine_with_other_work_is_told_of() -> None:
     page = text([MACHINE, {**ABOUT, "load": 13.5}, line("headrace", 700)])
     assert "was 13.5: other work wanted the processors, so CPU says more than rates." in page
+
+
+def test_a_missed_target_is_explained_by_the_figures_of_the_run() -> None:
+    peer = line("eventsourcing", 20_000, digest="other")
+    lines = [MACHINE, ABOUT, line("headrace", 100_000, cpu_us=8.0), peer]
+    page = text([*lines, line("python loop", 90_000, cpu_us=6.5)])
+    assert "10 times would leave 5.0 us for an event, and headrace takes 8.0 us" in page
+    assert "keeps no versions takes 6.5 us." in page
+    assert "Why" not in text([MACHINE, ABOUT, line("headrace", 200_000), peer])
+
+
+def test_a_run_that_ended_early_has_a_page_as_well() -> None:
+    assert "It ended before anything was measured." in text([MACHINE])
