@@ -38,12 +38,12 @@ __all__ = ["Choices", "rebuild", "rebuild_together"]
 
 # How long a live generation that is behind may take to catch up before comparing is given up.
 _LIVE_WAIT_MS: Final = 60_000
-# Messages per transaction: what a kill makes to be done again, a few seconds' work, and so many that
-# most rows are touched by several of them and written once.
-_MESSAGES_MAX: Final = 200_000
+# Messages per transaction: what a kill makes to be done again, some seconds' work, and so many that
+# most rows are touched by several of them and written once: folding waits for each transaction.
+_MESSAGES_MAX: Final = 1_000_000
 # Instead of Python's 700 allocations, 10 and 10 collections.
 _GC_THRESHOLDS: Final = (50_000, 20, 100)
-# Messages that are read from the broker together; as many more are read while these are folded.
+# Messages that are read from the broker together.
 _PORTION_MAX: Final = 5_000
 # Messages that are decoded and then folded: so few that what was decoded is still in the processor's
 # cache when it is folded, and is forgotten there.

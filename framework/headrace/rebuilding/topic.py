@@ -120,7 +120,11 @@ class EventTopic:
     async def bodies(
         self, queue: QueueId, start: int, end: int, *, keys: frozenset[str] | None = None
     ) -> AsyncGenerator[Portion]:
-        """Yields what `read` yields, as columns; reads the next ones meanwhile.
+        """Yields what `read` yields, as columns.
+
+        The next ones are read when they are asked for, and not while these are folded: of two threads
+        that want the interpreter, the one that reads waits up to 5 ms for it after each of its system
+        calls, and was late. The broker sends them meanwhile, as far as the connection takes them.
 
         Args:
             queue: which queue.
@@ -140,8 +144,8 @@ class EventTopic:
         try:
             # Whoever is cancelled here must not leave the thread behind with the generator.
             while portion := await asyncio.shield(following):
-                following = read_on()
                 yield portion
+                following = read_on()
         except MessageQueueError as error:
             topic, queue_id = queue
             raise ProjectionError(f"reading {topic}/{queue_id}: {error}") from error

@@ -1,5 +1,6 @@
 """The event topic by offsets, from a real broker."""
 
+from collections.abc import Iterator
 from contextlib import aclosing
 from typing import Any
 
@@ -7,6 +8,8 @@ import pytest
 
 from headrace.errors import ProjectionError
 from headrace.rebuilding.topic import EventTopic, Portion, versions_before
+from headrace_mq.message import QueueRef
+from headrace_mq.protocol.batch import Columns, encode_batch, read_header
 
 
 async def test_ranges_and_messages_are_those_of_the_broker(event_broker: Any, ledger: Any) -> None:
@@ -102,6 +105,23 @@ async def test_reading_ends_with_whoever_stops_early(event_broker: Any, ledger: 
         if end:
             async with aclosing(topic.bodies(queue, 0, end)) as portions:
                 assert len((await anext(portions)).bodies) == 2
+
+
+async def test_the_next_messages_are_read_when_they_are_asked_for() -> None:
+    read: list[int] = []
+
+    def batches(_broker: str, queue: QueueRef, start: int, end: int) -> Iterator[Any]:
+        for offset in range(start, end, 2):
+            read.append(offset)
+            sent = Columns([], [], [], [b"x", b"y"], [])
+            header = read_header(encode_batch(queue, sent, born_first_ms=1))
+            yield header._replace(base_offset=offset), sent, 0, 2
+
+    topic = EventTopic("nobody:1", "ledger.events", messages_max=2, read=batches)
+    async with aclosing(topic.bodies(("ledger.events", 0), 0, 6)) as portions:
+        for seen in ([0], [0, 2], [0, 2, 4]):
+            assert (await anext(portions)).offsets == [seen[-1], seen[-1] + 1]
+            assert read == seen
 
 
 async def test_what_the_broker_cannot_give_is_a_sentence(event_broker: Any, ledger: Any) -> None:
