@@ -179,12 +179,21 @@ def eventsourcing(asked: Asked, folder: Path) -> None:
     measure(asked, "eventsourcing", work, lambda: stored(folder / "rows.db"))
 
 
+def new_database(folder: Path) -> str:
+    """Makes the framework's own tables, as whoever deploys an application does, and returns the URL."""
+    from headrace.stores.schema import upgrade
+
+    url = f"sqlite:///{folder / 'read.db'}"
+    asyncio.run(upgrade(url))
+    return url
+
+
 def replay(asked: Asked, folder: Path) -> None:
     """The rebuild without Spark: from the topic into SQLite, with versions and offsets, and a switch."""
     from benchmarks.spark.application import APP
     from headrace.rebuilding.replay import rebuild
 
-    url = f"sqlite:///{folder / 'read.db'}"
+    url = new_database(folder)
 
     def work() -> None:
         asyncio.run(
@@ -200,7 +209,7 @@ def spark(asked: Asked, folder: Path) -> None:
     from headrace.spark.rebuild import rebuild
     from headrace.spark.session import local_session
 
-    url = f"sqlite:///{folder / 'read.db'}"
+    url = new_database(folder)
     session = local_session("headrace-bench")
 
     def work() -> None:

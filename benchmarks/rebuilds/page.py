@@ -28,8 +28,9 @@ processor time of all its processes but the broker, for an event. The tables of 
 its own way, were compared and are the same.
 
 - `headrace` and `headrace with spark` read the topic from a broker, let each version of an aggregate pass once,
-  and write rows, versions and offsets into SQLite, where the table then goes live. Starting Spark is left out;
-  "at first" is the first rebuild of a session, whose Python workers have to load first.
+  and write rows, versions and offsets into SQLite, where the table then goes live. Starting Spark is left out,
+  and so is making the framework's own tables, as that of `eventsourcing`'s is; "at first" is the first rebuild of
+  a session, whose Python workers have to load first.
 - `python loop` reads the same topic, trusts it, and writes the rows alone into SQLite.
 - `duckdb` and `polars` read files of Parquet: columns, decoded and without duplicates, as `headrace events
   export` has written them, which is not in their time. What they store has no offset to go on from.
