@@ -14,14 +14,15 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.functions import expr
 
 from headrace.errors import ProjectionError
 from headrace.spark.beginning import Beginning, read_shares
-from headrace.spark.copying import LEFT_OUT, Copying, copy_out
+from headrace.spark.copying import LEFT_OUT, Copying
+from headrace.spark.disk import Stored, read_stored
+from headrace.spark.ending import Ending
 from headrace.spark.finished import Finished
 from headrace.spark.fold import (
     BASE,
@@ -40,14 +41,7 @@ from headrace.spark.fold import (
     route_slices,
 )
 from headrace.spark.native import NativeFold, finish_rows
-from headrace.spark.parts import (
-    FETCHED,
-    FETCHED_ARROW_SCHEMA,
-    PIECE_SCHEMA,
-    Spool,
-    fetch_parts,
-    in_pieces,
-)
+from headrace.spark.parts import FETCHED, FETCHED_ARROW_SCHEMA, Spool, fetch_parts
 from headrace.spark.plan import FoldPlan
 from headrace.spark.reading import EVENT, read_typed
 from headrace.spark.slices import fold_slices
@@ -65,9 +59,6 @@ __all__ = [
 
 # Enough of the aggregates with holes to see what they have in common.
 _NAMED_MAX: Final = 5
-
-# Messages of which the result is one part on its way here: tens of mebibytes, and few jobs.
-_MESSAGES_PER_PART: Final = 50_000
 
 # The line of a Python traceback that names the exception.
 _RAISED: Final = re.compile(r"[A-Za-z_][\w.]*: ")
@@ -105,7 +96,7 @@ def run_fold(
     plan: FoldPlan,
     *,
     keyed_by_aggregate: bool,
-    base: pa.Table | Beginning | None,
+    base: pa.Table | Beginning | Stored | None,
     native: NativeFold | None = None,
     finished: Finished | None = None,
     into: Copying | Spool | None = None,
@@ -130,11 +121,11 @@ def run_fold(
     if not plan.slices:
         return Folded(rows=pa.chunked_array([], pa.binary()), deleted=[], versions={})
     spool = into if isinstance(into, Spool) else None
-    parts = sum(piece.records for piece in plan.slices) // _MESSAGES_PER_PART + 1
-    last = _Last(
+    last = Ending(
         plan=plan,
         copying=into if isinstance(into, Copying) else None,
-        pieces=spool is not None and parts > 1,
+        folder=None if spool is None else spool.folder,
+        pieces=spool is not None and spool.folder is None,
     )
     try:
         if native is not None and base is None and _refuses_overflow(spark):
@@ -149,7 +140,7 @@ def run_fold(
                 last=last,
             )
         if last.pieces:
-            found = fetch_parts(frame, parts)
+            found = fetch_parts(frame)
         else:
             found = iter(frame.select(*FETCHED).toArrow().to_batches())
         records = pa.Table.from_batches(
@@ -162,45 +153,14 @@ def run_fold(
     return read_result(plan, records)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Last:
-    """What becomes of the records that the last fold of a job yields, in the same process.
-
-    Attributes:
-        plan: of the job.
-        copying: where tasks copy them, if they do.
-        pieces: whether they are made into pieces.
-    """
-
-    plan: FoldPlan
-    copying: Copying | None
-    pieces: bool
-
-    @property
-    def schema(self) -> str:
-        return PIECE_SCHEMA if self.pieces else RECORD_SCHEMA
-
-    def run(self, batches: Batches) -> Batches:
-        """Passes on what a task yields; runs on executors."""
-        if self.copying is None and not self.pieces:
-            return batches
-        context = TaskContext.get()
-        assert context is not None, "runs in a task"
-        # The same for each attempt: which keys are in a partition depends on nothing but the keys.
-        task = context.partitionId()
-        if self.copying is not None:
-            return copy_out(self.copying, self.plan, task, batches)
-        return in_pieces(task, batches)
-
-
 def _frame(
     spark: SparkSession,
     plan: FoldPlan,
     *,
     keyed_by_aggregate: bool,
-    base: pa.Table | Beginning | None,
+    base: pa.Table | Beginning | Stored | None,
     finished: Finished | None,
-    last: _Last,
+    last: Ending,
 ) -> DataFrame:
     count = len(plan.slices)
     places = spark.range(0, count, 1, count)
@@ -218,13 +178,21 @@ def _frame(
     return map_records(by_key(routed.union(rows)), fold_keys, plan, last=last)
 
 
-def _known(spark: SparkSession, plan: FoldPlan, base: pa.Table | Beginning, kind: str) -> DataFrame:
+def _known(
+    spark: SparkSession, plan: FoldPlan, base: pa.Table | Beginning | Stored, kind: str
+) -> DataFrame:
     if isinstance(base, pa.Table):
         records = base.filter(pc.equal(base["kind"], kind))
         return spark.createDataFrame(records, RECORD_SCHEMA)
-    shares = replace(base, shares=base.of(kind))
-    count = len(shares.shares)
-    return map_records(spark.range(0, count, 1, count), partial(read_shares, shares), plan)
+    step: Step
+    if isinstance(base, Stored):
+        stored = replace(base, shares=base.of(kind))
+        count, step = len(stored.shares), partial(read_stored, stored)
+    else:
+        shares = replace(base, shares=base.of(kind))
+        count, step = len(shares.shares), partial(read_shares, shares)
+    # There is no frame without a partition.
+    return map_records(spark.range(0, count, 1, max(count, 1)), step, plan)
 
 
 def _refuses_overflow(spark: SparkSession) -> bool:
@@ -233,7 +201,7 @@ def _refuses_overflow(spark: SparkSession) -> bool:
 
 
 def _native_frame(
-    spark: SparkSession, plan: FoldPlan, native: NativeFold, last: _Last
+    spark: SparkSession, plan: FoldPlan, native: NativeFold, last: Ending
 ) -> DataFrame:
     def read(batches: Batches) -> Batches:
         with rarely_collecting():
@@ -280,7 +248,7 @@ def map_records(
     step: Step,
     plan: FoldPlan,
     finished: Finished | None = None,
-    last: _Last | None = None,
+    last: Ending | None = None,
 ) -> DataFrame:
     """Runs one of `fold`'s functions on the partitions of a frame.
 

@@ -2,7 +2,7 @@
 A rebuild's result on its way into a shadow, and what it begins with out of it.
 
     PostgreSQL  prepare ─▶ the job's tasks copy, each its share ─▶ load: an index, and one transaction
-    SQLite      the job ─▶ a spool on this process's disk ─▶ load: one transaction
+    SQLite      the job ─▶ files on this machine's disk ─▶ load: one transaction
 
 That transaction has rows, versions and offsets. On PostgreSQL the rows are there already, in a table
 that becomes the shadow's; nothing but counts comes through this process. Sits between: the job and the
@@ -40,6 +40,7 @@ from headrace.rebuilding.building import Building
 from headrace.rebuilding.switch import Shadow
 from headrace.spark.beginning import Beginning, plan_beginning
 from headrace.spark.copying import SHARES, Copying
+from headrace.spark.disk import Stored, store
 from headrace.spark.fold import (
     BASE,
     DELETED,
@@ -70,12 +71,14 @@ class Loading:
         shadow: whose rows they are.
         onto: the shadow holds a copy of the live rows, and the result is what changed.
         connections_max: of all tasks together.
+        folder: that tasks see too, if there is one.
     """
 
     read_models: ReadModels
     shadow: Shadow
     onto: bool
     connections_max: int
+    folder: str | None = None
 
     @asynccontextmanager
     async def prepared(self) -> AsyncIterator[Copying | Spool]:
@@ -87,17 +90,22 @@ class Loading:
         if self.read_models.engine.dialect.name == "postgresql":
             yield await self._prepare_copying()
             return
-        with closing(Spool()) as spool:
+        with closing(Spool(self.folder)) as spool:
             yield spool
 
-    async def base(self) -> pa.Table | Beginning:
-        """Returns the rows and versions that the shadow has a copy of; or how tasks read them."""
+    async def base(self) -> pa.Table | Beginning | Stored:
+        """Returns how tasks read the rows and versions that the shadow has a copy of; or these."""
         async with self.read_models.snapshot() as connection:
             if self.read_models.engine.dialect.name == "postgresql":
                 return await plan_beginning(
                     connection, self._target, self.read_models.url, self.connections_max
                 )
-            return await read_base(connection, self._target, RowCodec(self.shadow.projection))
+            found = read_base(connection, self._target, RowCodec(self.shadow.projection))
+            if self.folder is not None:
+                return await store(self.folder, found)
+            return pa.Table.from_batches(
+                [batch async for _, batch in found], schema=RECORD_ARROW_SCHEMA
+            )
 
     async def count(self, into: Copying | Spool, folded: Folded) -> int:
         """Returns how many rows the job has made.
@@ -184,25 +192,25 @@ class Loading:
 
 async def read_base(
     connection: AsyncConnection, target: Target[Any], codec: RowCodec[Any]
-) -> pa.Table:
-    """Returns a generation's rows and versions as records for the job."""
-    batches: list[pa.RecordBatch] = []
+) -> AsyncIterator[tuple[str, pa.RecordBatch]]:
+    """Yields a generation's rows and then its versions, as records for the job with their kind."""
     columns = [target.table.c[name] for name in codec.columns]
     key = codec.columns.index(target.projection.key)
     async for rows in _pages(connection, columns, target.table.c[target.projection.key]):
-        batches.append(
+        yield (
+            BASE,
             records_to_arrow(
                 [Record.known(BASE, row[key], data=codec.encode_values(tuple(row))) for row in rows]
-            )
+            ),
         )
     known = projection_versions.c
     found = [known.aggregate_id, known.version]
     where = _of(projection_versions, target)
     async for rows in _pages(connection, found, known.aggregate_id, where):
-        batches.append(
-            records_to_arrow([Record.known(VERSION, row[0], number=row[1]) for row in rows])
+        yield (
+            VERSION,
+            records_to_arrow([Record.known(VERSION, row[0], number=row[1]) for row in rows]),
         )
-    return pa.Table.from_batches(batches, schema=RECORD_ARROW_SCHEMA)
 
 
 async def _load_fresh(

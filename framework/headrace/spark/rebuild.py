@@ -39,6 +39,7 @@ from headrace.spark.archive import archived_in, files_of, held_with
 from headrace.spark.beginning import Beginning
 from headrace.spark.connection import CONNECTIONS_MAX
 from headrace.spark.copying import Copying
+from headrace.spark.disk import Stored, shared_folder
 from headrace.spark.finished import Finished
 from headrace.spark.job import Folded, run_fold
 from headrace.spark.loading import Loading
@@ -143,14 +144,16 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
             return await work.mend(wanted, verify=verify, switch=switch, take_over=take_over)
         phases.begin("begin")
         shadow = await work.building.begin(take_over=take_over, copying=start == "offsets")
-        loading = Loading(
-            read_models=work.read_models,
-            shadow=shadow,
-            onto=start == "offsets",
-            connections_max=connections_max,
-        )
         async with work.building.given_up_on_failure(shadow):
-            return await work.build(shadow, loading, verify=verify, switch=switch)
+            with shared_folder(work.session) as folder:
+                loading = Loading(
+                    read_models=work.read_models,
+                    shadow=shadow,
+                    onto=start == "offsets",
+                    connections_max=connections_max,
+                    folder=folder,
+                )
+                return await work.build(shadow, loading, verify=verify, switch=switch)
 
 
 @asynccontextmanager
@@ -290,7 +293,7 @@ class _Work:
         plan: FoldPlan,
         tag: str,
         *,
-        base: pa.Table | Beginning | None,
+        base: pa.Table | Beginning | Stored | None,
         native: NativeFold | None,
         into: Copying | Spool | None = None,
     ) -> Folded:

@@ -3,6 +3,7 @@
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from headrace._domain.stream import EventStream
 from headrace.serialization import JsonSerializer
+from headrace.spark import disk
 from headrace.spark import fold as fold_module
 from headrace.spark import rebuild as rebuild_module
 from headrace.spark.archive import ArchiveFile
@@ -129,7 +131,7 @@ class FakeFrame:
         whole = pa.concat_tables(self._partitions)
         return FakeFrame([whole.group_by(whole.column_names).aggregate([])])
 
-    def persist(self) -> "FakeFrame":
+    def persist(self, *_level: object) -> "FakeFrame":
         return self
 
     def unpersist(self) -> None:
@@ -156,6 +158,8 @@ class FakeFrame:
 class FakeContext:
     """Accumulators of tasks that run in this process."""
 
+    master = "local[2]"
+
     def accumulator(self, value: Any, param: Any) -> Any:
         found = SimpleNamespace(value=value)
 
@@ -172,8 +176,9 @@ class FakeSpark:
     sparkContext = FakeContext()  # noqa: N815 - PySpark's spelling
 
     def range(self, start: int, end: int, step: int, partitions: int) -> FakeFrame:
-        assert (start, step, partitions) == (0, 1, end)
-        return FakeFrame([pa.table({"id": [place]}) for place in range(end)])
+        assert (start, step, partitions) == (0, 1, max(end, 1))
+        places = [[place] for place in range(end)] or [[]]
+        return FakeFrame([pa.table({"id": pa.array(some, pa.int64())}) for some in places])
 
     def createDataFrame(self, table: pa.Table, schema: str) -> FakeFrame:  # noqa: N802 - PySpark's spelling
         return FakeFrame([table])
@@ -219,7 +224,8 @@ def make_plan(ledger: SimpleNamespace) -> Callable[..., FoldPlan]:
 
 
 @pytest.fixture
-def spark() -> FakeSpark:
+def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSpark:
+    monkeypatch.setattr(disk.SparkFiles, "getRootDirectory", lambda: str(tmp_path))
     return FakeSpark()
 
 

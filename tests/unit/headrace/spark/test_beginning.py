@@ -75,9 +75,10 @@ async def test_each_row_and_version_of_the_generation_is_in_one_share(
     assert sum(1 for share in found if share) > 2
     async with models.snapshot() as connection:
         codec: RowCodec[Any] = RowCodec(ledger.accounts)
-        whole = await read_base(connection, models.target(ledger.accounts, 2), codec)
+        target = models.target(ledger.accounts, 2)
+        whole = [each async for _, each in read_base(connection, target, codec)]
     by_place = sorted((one for share in found for one in share), key=str)
-    assert by_place == sorted(whole.to_pylist(), key=str)
+    assert by_place == sorted(pa.Table.from_batches(whole).to_pylist(), key=str)
     assert len(by_place) == 2 * ROWS
 
 

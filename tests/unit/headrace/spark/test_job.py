@@ -1,7 +1,10 @@
 """The steps in their order, run by a Spark that is made of tables."""
 
+import asyncio
 import random
+from collections.abc import AsyncIterator
 from contextlib import closing
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,9 +17,20 @@ from pyspark.errors import PySparkException
 
 from headrace._projecting.folding import fold_streams
 from headrace.errors import ProjectionError
-from headrace.spark import job
+from headrace.spark import copying as copying_module
+from headrace.spark import ending, parts
 from headrace.spark.copying import LEFT_OUT, Copying
-from headrace.spark.fold import BASE, MISSING, ROW, TALLY, VERSION, Record, records_to_arrow
+from headrace.spark.disk import Stored, store
+from headrace.spark.fold import (
+    BASE,
+    MISSING,
+    RECORD_ARROW_SCHEMA,
+    ROW,
+    TALLY,
+    VERSION,
+    Record,
+    records_to_arrow,
+)
 from headrace.spark.job import Folded, read_result, run_fold
 from headrace.spark.parts import Spool
 from headrace.spark.rows import RowCodec
@@ -28,16 +42,22 @@ def rows_of(projection: Any, folded: Folded) -> dict[str, Any]:
     return {getattr(row, projection.key): row for row in rows}
 
 
+async def in_turn(batches: dict[str, pa.RecordBatch]) -> AsyncIterator[tuple[str, pa.RecordBatch]]:
+    for each in batches.items():
+        yield each
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
 @given(
     lengths=st.lists(st.integers(1, 5), min_size=1, max_size=5),
     seed=st.integers(0, 1 << 30),
     doubled=st.integers(0, 5),
     from_offsets=st.booleans(),
+    on_disk=st.booleans(),
 )
 def test_the_job_makes_what_a_plain_loop_makes(
-    ledger: Any, topic: Any, make_plan: Any, spark: Any,
-    lengths: list[int], seed: int, doubled: int, from_offsets: bool,
+    ledger: Any, topic: Any, make_plan: Any, spark: Any, tmp_path: Path,
+    lengths: list[int], seed: int, doubled: int, from_offsets: bool, on_disk: bool,
 ) -> None:  # fmt: skip
     chance = random.Random(seed)
     whole = [
@@ -62,12 +82,16 @@ def test_the_job_makes_what_a_plain_loop_makes(
         codec: RowCodec[Any] = RowCodec(projection)
         known = {key: row for key, row in fold_streams(projection, {}, before).items() if row}
         versions = {one.aggregate_id: one.version for one in before}
-        base = pa.Table.from_batches([
-            records_to_arrow([
-                *(Record.known(BASE, key, data=codec.encode(row)) for key, row in known.items()),
-                *(Record.known(VERSION, key, number=at) for key, at in versions.items()),
-            ])
-        ])  # fmt: skip
+        begin = {
+            BASE: [Record.known(BASE, key, data=codec.encode(row)) for key, row in known.items()],
+            VERSION: [Record.known(VERSION, key, number=at) for key, at in versions.items()],
+        }
+        batches = {kind: records_to_arrow(records) for kind, records in begin.items() if records}
+        base: pa.Table | Stored = (
+            asyncio.run(store(str(tmp_path), in_turn(batches)))
+            if on_disk
+            else pa.Table.from_batches(batches.values(), schema=RECORD_ARROW_SCHEMA)
+        )
         folded = run_fold(
             spark,
             make_plan(name, topic.slices()),
@@ -84,22 +108,22 @@ def test_the_job_makes_what_a_plain_loop_makes(
 
 
 @pytest.mark.parametrize("name", ["accounts", "partners"])
-@pytest.mark.parametrize("per_part", [2, 50_000])
-def test_a_spool_gets_in_parts_what_otherwise_comes_at_once(
+@pytest.mark.parametrize("part_bytes", [None, 200, 1 << 20])
+def test_a_spool_gets_in_files_or_in_parts_what_otherwise_comes_at_once(
     ledger: Any, topic: Any, make_plan: Any, spark: Any, monkeypatch: pytest.MonkeyPatch,
-    name: str, per_part: int,
+    name: str, part_bytes: int | None, tmp_path: Path,
 ) -> None:  # fmt: skip
     tasks = iter(range(9))
     context = SimpleNamespace(get=lambda: SimpleNamespace(partitionId=lambda: next(tasks)))
-    monkeypatch.setattr(job, "TaskContext", context)
-    monkeypatch.setattr(job, "_MESSAGES_PER_PART", per_part)
+    monkeypatch.setattr(ending, "TaskContext", context)
+    monkeypatch.setattr(parts, "_PART_BYTES", part_bytes)
     topic.publish(
         *(ledger.stream(f"a{n}", 1, ledger.Booked(partner=f"p{n}", amount=n + 1)) for n in range(9))
     )
     plan = make_plan(name, topic.slices())
     alone = ledger.app.projections[name].keyed_by_aggregate
     whole = run_fold(spark, plan, base=None, keyed_by_aggregate=alone)
-    with closing(Spool()) as spool:
+    with closing(Spool(str(tmp_path) if part_bytes is None else None)) as spool:
         told = run_fold(spark, plan, base=None, keyed_by_aggregate=alone, into=spool)
         rows = [row for found in spool.read(ROW) for row in found["data"]]
         versions = {
@@ -166,9 +190,9 @@ def test_the_last_fold_of_a_job_copies_what_it_yields_as_its_tasks_share(
         for batch in batches:
             yield batch.filter(pc.equal(batch["kind"], TALLY))
 
-    monkeypatch.setattr(job, "copy_out", copy_out)
+    monkeypatch.setattr(copying_module, "copy_out", copy_out)
     context = SimpleNamespace(get=lambda: SimpleNamespace(partitionId=lambda: next(tasks)))
-    monkeypatch.setattr(job, "TaskContext", context)
+    monkeypatch.setattr(ending, "TaskContext", context)
     topic.publish(
         *(ledger.stream(f"a{n}", 1, ledger.Booked(partner="p", amount=1)) for n in range(4))
     )

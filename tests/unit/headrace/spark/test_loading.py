@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from headrace.rebuilding.switch import Shadow
 from headrace.spark import loading
 from headrace.spark.beginning import Beginning
 from headrace.spark.copying import copy_out
+from headrace.spark.disk import Stored
 from headrace.spark.fold import BASE, DELETED, ROW, TALLY, VERSION, Record, records_to_arrow
 from headrace.spark.job import Folded, read_result
 from headrace.spark.loading import Loading, read_base
@@ -143,10 +145,12 @@ async def test_a_copy_is_read_back_as_records_and_changes_are_written_onto_it(
     mine = Shadow(projection=ledger.accounts, generation=3, owner="the next")
     assert await Building(read_models, ledger.accounts).copy_live(mine) == {("t", 0): 25}
     async with read_models.snapshot() as connection:
-        base = await read_base(connection, read_models.target(ledger.accounts, 3), codec)
-    known = {
-        kind: [one for one in base.to_pylist() if one["kind"] == kind] for kind in (BASE, VERSION)
-    }
+        target = read_models.target(ledger.accounts, 3)
+        known: dict[str, list[Any]] = {BASE: [], VERSION: []}
+        async for kind, batch in read_base(connection, target, codec):
+            assert batch.num_rows <= 10
+            assert set(batch["kind"].to_pylist()) == {kind}
+            known[kind] += batch.to_pylist()
     assert {one["key"]: codec.row(one["data"]) for one in known[BASE]} == rows
     assert {one["key"]: one["number"] for one in known[VERSION]} == dict.fromkeys(rows, 1)
     changed = {
@@ -165,16 +169,24 @@ async def test_a_copy_is_read_back_as_records_and_changes_are_written_onto_it(
     assert await read_models.offsets("accounts", 3) == {("t", 0): 25, ("t", 1): 4}
 
 
-async def test_tasks_read_what_the_shadow_has_a_copy_of_where_they_reach_the_database(
-    ledger: Any, read_models: ReadModels, rows: dict[str, Any], load: Any
-) -> None:
+@pytest.mark.parametrize("here", [True, False])
+async def test_tasks_read_what_the_shadow_has_a_copy_of_where_they_reach_the_database_or_the_disk(
+    ledger: Any, read_models: ReadModels, rows: dict[str, Any], load: Any, tmp_path: Path,
+    here: bool,
+) -> None:  # fmt: skip
     await load([rows], {("t", 0): 25})
     shadow = Shadow(projection=ledger.accounts, generation=2, owner="the test")
-    way = Loading(read_models=read_models, shadow=shadow, onto=True, connections_max=4)
+    way = Loading(
+        read_models=read_models, shadow=shadow, onto=True, connections_max=4,
+        folder=str(tmp_path) if here else None,
+    )  # fmt: skip
     base = await way.base()
     if read_models.engine.dialect.name == "postgresql":
         assert isinstance(base, Beginning)
         assert (base.url, base.connections_max) == (read_models.url, 4)
+    elif here:
+        assert isinstance(base, Stored)
+        assert [kind for kind, _ in base.shares] == [BASE, VERSION]
     else:
         assert isinstance(base, pa.Table)
         assert base.num_rows == 2 * len(rows)

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from headrace.spark import parts
 from headrace.spark.fold import DELETED, ROW, TALLY, VERSION, Record, records_to_arrow
-from headrace.spark.parts import FETCHED, FETCHED_ARROW_SCHEMA, Spool, in_pieces
+from headrace.spark.parts import FETCHED, FETCHED_ARROW_SCHEMA, Spool, in_files, in_pieces
 
 
 @pytest.fixture
@@ -56,6 +57,31 @@ def test_a_spool_keeps_what_is_loaded_and_gives_back_the_rest(spool: Spool) -> N
         assert list(spool.read(ROW)) == [{"data": [b"1"]}, {"data": [b"2", b"3"]}]
         assert list(spool.read(VERSION)) == [{"key": ["a"], "number": [9]}]
         assert list(spool.read(DELETED)) == []
+
+
+def test_what_a_task_writes_into_files_comes_out_of_the_spool_that_is_told_their_names(
+    tmp_path: Path,
+) -> None:
+    rows = [Record.known(ROW, f"a{n}", data=b"x" * 300_000) for n in range(10)]
+    counted = Record.known(TALLY, "events", number=3)
+    tasks = [
+        [records_to_arrow([*rows[:7], counted]), records_to_arrow([Record.known(DELETED, "b")])],
+        [records_to_arrow([*rows[7:], Record.known(VERSION, "a0", number=4)])],
+        [records_to_arrow([])],
+    ]
+    told = [batch for task in tasks for batch in in_files(str(tmp_path), iter(task))]
+    assert sum(batch.nbytes for batch in told) < 2_000
+    with closing(Spool(str(tmp_path))) as spool:
+        rest = [spool.add(batch.select(list(FETCHED))) for batch in told]
+        assert [one for batch in rest for one in batch.to_pylist()] == fetched(counted).to_pylist()
+        assert spool.rows == 10
+        for _ in range(2):
+            found = list(spool.read(ROW))
+            # However large the batches of a task are, what is read at once is not.
+            assert max(len(some["data"]) for some in found) <= 3
+            assert [data for some in found for data in some["data"]] == [row.data for row in rows]
+            assert list(spool.read(DELETED)) == [{"key": ["b"]}]
+            assert list(spool.read(VERSION)) == [{"key": ["a0"], "number": [4]}]
 
 
 @pytest.mark.parametrize("at_once", [1, 3, 500_000])
