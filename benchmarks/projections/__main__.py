@@ -7,7 +7,8 @@ How fast events become rows, beside what this machine can do and what a peer doe
     live     a backlog folded by the live runner into PostgreSQL and SQLite: 10,000 keys, 1 key, and
              3 and 6 projections in one process
     lag      1,000 events a second, paced: from sending to the end of the transaction, and its parts:
-             the queue until the batch that takes the message, applying it
+             the queue until the batch that takes the message, applying it; beside them how long
+             fdatasync took in the same seconds
     rebuild  without Spark; `bare` is the least work that gives the same rows; 3 projections in one
              pass, and apart from each other
     peer     the projection runner of `eventsourcing`, in PostgreSQL (extra `peers`), which folds anew
@@ -26,7 +27,8 @@ import statistics
 import sys
 import tempfile
 import time
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -46,7 +48,8 @@ QUEUES = 4
 SENT_TOGETHER = 1_000
 LAG_PER_SECOND = 1_000
 # All of it; from sending to the batch that takes it; from there to the end of its transaction.
-LAG_PARTS = ("", "queue_", "applying_")
+# The last is no part: 4 KiB written to the same disk in the same seconds.
+LAG_PARTS = ("", "queue_", "applying_", "fdatasync_")
 # It flushes the disk for each event and is stopped after so long.
 PEER_SECONDS_MAX = 10
 
@@ -85,7 +88,7 @@ def cases(asked: argparse.Namespace) -> list[Case]:
 async def start(module: str, *arguments: str) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         sys.executable, "-m", f"benchmarks.projections.{module}", *arguments,
-        stdout=asyncio.subprocess.PIPE,
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
 
 
@@ -131,6 +134,18 @@ async def pace(address: str, count: int, keys: int) -> None:
         await asyncio.gather(*waiting)
 
 
+@asynccontextmanager
+async def disk_watched(folder: Path) -> AsyncIterator[dict[str, Any]]:
+    """What fdatasync takes within the block, filled in when that ends."""
+    said: dict[str, Any] = {}
+    process = await start("disk", str(folder))
+    yield said
+    assert process.stdin is not None
+    process.stdin.close()
+    said |= json.loads(await hear(process))
+    await process.wait()
+
+
 async def measure(case: Case, where: str, pid: int | None, folder: Path) -> dict[str, Any]:
     """Runs a case once, on a new broker and a new database."""
     async with AsyncExitStack() as stack:
@@ -165,8 +180,11 @@ async def measure(case: Case, where: str, pid: int | None, folder: Path) -> dict
         process = await start("worker", case.task, json.dumps(task))
         if case.task == "lag":
             await hear(process)
-            await pace(address, case.events, case.keys)
-        said = json.loads(await hear(process))
+            async with disk_watched(directory) as disk:
+                await pace(address, case.events, case.keys)
+            said = json.loads(await hear(process)) | disk
+        else:
+            said = json.loads(await hear(process))
         said["server_cpu"] = cpu_seconds(pid) - before
         await process.wait()
         return said
