@@ -11,7 +11,7 @@ __all__ = ["BATCH_INTERVAL_MS", "is_small", "pause_s"]
 # A small batch begins at the earliest this long after the one before. What an event costs alone, a
 # transaction and its flush, then serves all that came meanwhile; below what a person notices, and an
 # event after a silence does not wait at all.
-BATCH_INTERVAL_MS: Final = 10
+BATCH_INTERVAL_MS: Final = 8
 # A batch of so many messages is not small: its transaction costs little beside them.
 _SMALL_MAX: Final = 250
 
