@@ -8,11 +8,13 @@ from collections.abc import Sequence
 
 from benchmarks.lines import Line
 
-__all__ = ["best", "is_durable", "is_time", "name", "order", "ratio", "sentences"]
+__all__ = ["best", "is_durable", "is_time", "name", "order", "ratio", "sentences", "why"]
 
 OURS = "headrace"
 # What ours must do at least, in times of the best of the others with the same promise.
 DURABLE_TARGET, OTHER_TARGET = 2.0, 1.5
+# Where it does so many times as much without a flush, it was the disk that it waited for.
+WAITS_FROM = 1.25
 # Workloads with such a target; of latencies there is one of its own.
 RATED = ("W1", "W2", "W3", "W5")
 
@@ -70,8 +72,33 @@ def sentences(case: Sequence[Line]) -> list[str]:
             continue
         target = DURABLE_TARGET if durable else OTHER_TARGET
         met = ratio(ours, other) >= target
-        found.append(f"{said}: the target of {target:g} is {'met' if met else 'missed'}.")
+        reasons = "" if met else why(case, ours, other)
+        found.append(f"{said}: the target of {target:g} is {'met' if met else 'missed'}.{reasons}")
     return found
+
+
+def why(case: Sequence[Line], ours: Line, other: Line) -> str:
+    """What the run's own figures say of a target that was missed, in sentences that begin with a blank."""
+    if not {"server_cpu_us", "client_cpu_us"} <= ours.keys() & other.keys():
+        return _spread(ours, other)
+    busy = [
+        line["per_second"] * (line["server_cpu_us"] + line["client_cpu_us"]) / 1e6
+        for line in (ours, other)
+    ]
+    said = (
+        f" Why: ours takes {ours['server_cpu_us']:.2f} us of the server and {ours['client_cpu_us']:.2f} of its clients "
+        f"for a message, which at this rate is {busy[0]:.1f} busy cores; the other {other['server_cpu_us']:.2f} and "
+        f"{other['client_cpu_us']:.2f}, {busy[1]:.1f} cores."
+    )
+    unflushed, _ = best(case, durable=False)
+    if is_durable(ours) and unflushed is not None:
+        said += (
+            f" Without a flush ours does {unflushed['per_second']:,} a second in the same run: what is missing "
+            "goes to the disk."
+            if unflushed["per_second"] > WAITS_FROM * ours["per_second"]
+            else f" Without a flush ours does {unflushed['per_second']:,} a second: it is not the disk."
+        )
+    return said
 
 
 def _latency(case: Sequence[Line], ours: Line, other: Line) -> str:
@@ -83,4 +110,38 @@ def _latency(case: Sequence[Line], ours: Line, other: Line) -> str:
         f"best of the others ({name(other)}); the slowest hundredth begins at {ours['p99_us'] / 1e3:.2f} ms, "
         f"and at {tail['p99_us'] / 1e3:.2f} of the best ({name(tail)}): the target, to be no worse in both, "
         f"is {'met' if met else 'missed'}."
+        + (
+            ""
+            if met or "server_cpu_us" not in ours.keys() & tail.keys()
+            else _awake(case, ours, other, tail)
+        )
+    )
+
+
+def _awake(case: Sequence[Line], ours: Line, other: Line, tail: Line) -> str:
+    """What so many lone messages cost, in whose processes."""
+    said = [
+        f"{name(line)} {line['server_cpu_us']:.0f} and {line['client_cpu_us']:.0f}"
+        for line in {name(line): line for line in (ours, other, tail)}.values()
+    ]
+    told = (
+        " Why: at this rate no message shares a wake-up, a system call or a flush with another; one takes so many us "
+        f"of the server and of its client: {'; '.join(said)}."
+    )
+    unflushed, _ = best(case, durable=False)
+    if unflushed is not None:
+        told += (
+            f" Without a flush ours has {unflushed['p50_us'] / 1e3:.2f} and {unflushed['p99_us'] / 1e3:.2f} ms: the "
+            "rest is the disk's."
+        )
+    return told
+
+
+def _spread(ours: Line, other: Line) -> str:
+    """How far apart the runs were, where processor time is not known by message."""
+    return (
+        f" Why: the runs gave {ours['per_second_min']:,} to {ours['per_second_max']:,} a second, and "
+        f"{other['per_second_min']:,} to {other['per_second_max']:,}: from "
+        f"{ours['per_second_min'] / other['per_second_max']:.2f} to "
+        f"{ours['per_second_max'] / other['per_second_min']:.2f} times, one run beside another."
     )

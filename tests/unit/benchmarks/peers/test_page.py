@@ -68,6 +68,9 @@ def test_targets_compare_each_systems_fastest_way_by_size() -> None:
     assert small == "| W1, 100 bytes | after a flush | 900 | 300 (a, always) | 3.00 x | 2 x | met |"
     assert large.startswith("| W1, 1 KiB |")
     assert large.endswith("| missed |")
+    page = text([MACHINE, *lines])
+    assert "- W1, 1 KiB, after a flush. Why: the runs gave 99 to 101 a second" in page
+    assert "- W1, 100 bytes" not in page
 
 
 def test_a_backlogs_memory_is_told_from_the_smallest() -> None:
@@ -75,7 +78,7 @@ def test_a_backlogs_memory_is_told_from_the_smallest() -> None:
     names = [row.split(", ")[0] for row in rows(page, "The memory of")]
     assert names == ["| a", "| **headrace", "| b"]
     assert "Ours holds 40 MiB and the smallest of the others, a, always, 30" in page
-    assert "no more than the smallest, is missed." in page
+    assert "no more than the smallest, is missed. Why: of ours 0 MiB are there with nothing" in page
 
 
 def test_what_failed_is_told_and_not_in_a_table() -> None:
