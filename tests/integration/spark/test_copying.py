@@ -155,8 +155,10 @@ def jobs_of(spark: Any) -> Callable[[], int]:
     def count() -> int:
         # What is told of jobs is told a moment later.
         context._jsc.sc().listenerBus().waitUntilEmpty()
-        before, seen[0] = seen[0], max(context.statusTracker().getJobIdsForGroup(), default=-1)
-        return seen[0] - before
+        # Those of streaming queries have a group.
+        ours = [job for job in context.statusTracker().getJobIdsForGroup() if job > seen[0]]
+        seen[0] = max(ours, default=seen[0])
+        return len(ours)
 
     count()
     return count

@@ -4,6 +4,7 @@ import random
 from contextlib import closing
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from pyspark.errors import PySparkException
 
 from headrace._domain.stream import EventStream
 from headrace._projecting.folding import fold_streams
-from headrace.spark import job
+from headrace.spark import parts
 from headrace.spark.events import read_events
 from headrace.spark.fold import ROW, VERSION
 from headrace.spark.job import run_fold
@@ -164,13 +165,15 @@ async def test_every_declared_fold_makes_the_rows_that_python_makes(
         assert len(rows) >= 2
 
 
-async def test_rows_that_are_made_as_sql_come_in_parts(
-    spark: Any, broker: Any, declared: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("here", [True, False])
+async def test_rows_that_are_made_as_sql_come_in_files_or_in_parts(
+    spark: Any, broker: Any, declared: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+    here: bool,
+) -> None:  # fmt: skip
     await publish(declared, broker.address, make_history(declared, 7))
     whole = fold(spark, declared, broker.address, "daily", native=True)
-    monkeypatch.setattr(job, "_MESSAGES_PER_PART", 40)
-    with closing(Spool()) as spool:
+    monkeypatch.setattr(parts, "_PART_BYTES", 2_000)
+    with closing(Spool(str(tmp_path) if here else None)) as spool:
         told = fold(spark, declared, broker.address, "daily", native=True, into=spool)
         rows = [row for found in spool.read(ROW) for row in found["data"]]
         assert sum(len(found["key"]) for found in spool.read(VERSION)) == len(whole.versions)
