@@ -27,8 +27,12 @@ from headrace.rebuilding.decoding import Decoder
 from headrace.rebuilding.memory import remember
 from headrace.rebuilding.topic import Portion
 from headrace.serialization import JsonSerializer
+from headrace_mq._net.link import Link
+from headrace_mq._runtime.clock import SystemClock
 from headrace_mq._runtime.files import SystemFiles
-from headrace_mq.message import QueueRef
+from headrace_mq.client.outbox import Outbox
+from headrace_mq.errors import Closed
+from headrace_mq.message import Message, QueueRef
 from headrace_mq.protocol.batch import (
     Columns,
     decode_columns,
@@ -37,7 +41,7 @@ from headrace_mq.protocol.batch import (
     read_header,
 )
 from headrace_mq.protocol.sieve import Sieve
-from headrace_mq.settings import StoreSettings
+from headrace_mq.settings import ProducerSettings, StoreSettings
 from headrace_mq.store.message_store import MessageStore
 from samples.bank import app
 from samples.bank.accounts import Deposit, OpenAccount
@@ -222,6 +226,19 @@ def test_a_command_in_one_process_stays_cheap(cost: Cost) -> None:
     # Least of three: how many commands meet in one turn of the loop is a matter of time.
     costs = [cost(lambda: asyncio.run(bank(300))) / 300 for _ in range(3)]
     assert min(costs) <= 320
+
+
+async def test_a_message_gets_its_place_cheaply(cost: Cost) -> None:
+    link = Link("127.0.0.1:1", client_id="c", reconnect_ms=(1, 1))
+    link.frame_bytes_max = 4 << 20
+    outbox = Outbox(
+        link, ProducerSettings(), SystemClock(), selector=None, want_route=lambda topic: None
+    )
+    outbox.open_route("events", 1)
+    messages = [Message(topic="events", body=b"x" * 50, key=f"k-{n}") for n in range(RECORDS)]
+    # The first time hashes the keys; from then on their lanes are known.
+    assert cost(lambda: [*map(outbox.place, messages)]) / RECORDS <= 6.5
+    outbox.abandon(Closed("the end"))
 
 
 async def test_making_an_append_durable_and_reading_it_at_the_tail_stay_cheap(

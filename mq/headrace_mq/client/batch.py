@@ -34,24 +34,26 @@ class Batch:
         attempts: how often it was sent.
         on_way: whether it was sent and the answer has not come.
         settled: whether it was stored or given up.
+        base_offset: where it is stored; -1 until then, and where the broker does not say.
+        duplicate: whether the broker had stored it before.
         waiter: what its senders wait for; made by the first of them.
     """
 
     __slots__ = (
-        "_base_offset",
         "_bodies",
         "_born_first_ms",
         "_deltas",
-        "_duplicate",
         "_error",
         "_headers",
         "_keys",
         "_reports",
         "_tags",
         "attempts",
+        "base_offset",
         "born_ms",
         "count",
         "deadline_ms",
+        "duplicate",
         "encoded",
         "fresh",
         "on_way",
@@ -82,8 +84,8 @@ class Batch:
         self.settled = False
         self.waiter: asyncio.Future[None] | None = None
         self._reports: list[tuple[int, asyncio.Future[SendResult]]] = []
-        self._base_offset = 0
-        self._duplicate = False
+        self.base_offset = -1
+        self.duplicate = False
         self._error: MessageQueueError | None = None
 
     def add(self, message: Message, size: int, born_ms: int) -> int:
@@ -129,8 +131,8 @@ class Batch:
 
     def stored(self, base_offset: int, *, duplicate: bool) -> None:
         """The broker has it."""
-        self._base_offset = base_offset
-        self._duplicate = duplicate
+        self.base_offset = base_offset
+        self.duplicate = duplicate
         self._settle()
 
     def failed(self, error: MessageQueueError) -> None:
@@ -151,9 +153,9 @@ class Batch:
         """
         if self._error is not None:
             self.check()
-        offset = self._base_offset + number if self._base_offset >= 0 else -1
+        offset = self.base_offset + number if self.base_offset >= 0 else -1
         # A named tuple built as a tuple: half the time of calling it.
-        return _new(SendResult, (self.queue, offset, self._duplicate))
+        return _new(SendResult, (self.queue, offset, self.duplicate))
 
     def report(self, number: int, result: asyncio.Future[SendResult]) -> None:
         """Settles a future with the result of the message of that number, once there is one."""
@@ -182,7 +184,7 @@ class Batch:
             born_ms, self.born_ms = self.born_ms, []
             if not self._bodies:
                 self._born_first_ms = born_ms[0]
-            self._take(Part.of(fresh), _deltas(self._born_first_ms, born_ms))
+            self._take(Part.measured(fresh, self.size), _deltas(self._born_first_ms, born_ms))
 
     def _take(self, part: Part, deltas: list[int]) -> None:
         number, count = len(self._bodies), len(part)

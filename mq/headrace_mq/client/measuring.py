@@ -5,7 +5,13 @@ Sits between: `outbox` and `producer`, which ask before a message gets its place
 `message` and of the broker's frames. Pure.
 """
 
-from headrace_mq.client.part import HEADER_OVERHEAD_BYTES, MESSAGE_OVERHEAD_BYTES, text_bytes
+from headrace_mq.client.part import (
+    HEADER_OVERHEAD_BYTES,
+    KEY_SURELY_SHORT,
+    MESSAGE_OVERHEAD_BYTES,
+    TAG_SURELY_SHORT,
+    text_bytes,
+)
 from headrace_mq.message import Message, check_message
 
 __all__ = ["FRAME_OVERHEAD_BYTES", "measure", "message_bytes_max"]
@@ -14,6 +20,8 @@ __all__ = ["FRAME_OVERHEAD_BYTES", "measure", "message_bytes_max"]
 FRAME_OVERHEAD_BYTES = 1 << 10
 # What a broker keeps free in a frame beside a batch, so that a FETCH answer can carry it.
 FRAME_RESERVE_BYTES_MAX = 32 << 10
+# More than any limit.
+UNKNOWN_BYTES = 1 << 63
 
 
 def message_bytes_max(frame_bytes_max: int) -> int:
@@ -23,12 +31,19 @@ def message_bytes_max(frame_bytes_max: int) -> int:
     return frame_bytes_max - reserve - frame_bytes_max // 200 - FRAME_OVERHEAD_BYTES
 
 
-def measure(message: Message, bytes_max: int) -> int:
+def measure(message: Message, bytes_max: int, *, routed: bool = False) -> int:
     """Checks a message and returns the most bytes it can take on the wire.
+
+    Args:
+        message: to be sent.
+        bytes_max: of the broker.
+        routed: its topic has a route, so it needs no check.
 
     Raises:
         ValueError, TypeError: it cannot be sent; the sentence says what to change.
     """
+    if routed and (size := _quick_size(message)) <= bytes_max:
+        return size
     headers = message.headers
     try:
         text = text_bytes([message.key, message.tag, *headers, *headers.values()])
@@ -42,3 +57,19 @@ def measure(message: Message, bytes_max: int) -> int:
             " to the content, or raise the broker's frame_bytes_max"
         )
     return size
+
+
+def _quick_size(message: Message) -> int:
+    """What `measure` says of most messages, at a third of its price; UNKNOWN_BYTES of the others."""
+    key, tag, body = message.key, message.tag, message.body
+    if (
+        type(body) is bytes
+        and type(key) is type(tag) is str
+        and key.isascii()
+        and tag.isascii()
+        and len(key) <= KEY_SURELY_SHORT
+        and len(tag) <= TAG_SURELY_SHORT
+        and not message.headers
+    ):
+        return len(body) + len(key) + len(tag) + MESSAGE_OVERHEAD_BYTES
+    return UNKNOWN_BYTES

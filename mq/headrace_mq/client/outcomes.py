@@ -1,5 +1,5 @@
 """
-What the broker says of each batch of a PRODUCE request.
+What the broker says of each batch of a PRODUCE request, or that it said nothing in time.
 
 Sits between: the answer, and `outbox`, which acts on it. Pure.
 """
@@ -7,10 +7,16 @@ Sits between: the answer, and `outbox`, which acts on it. Pure.
 from collections.abc import Sequence
 
 from headrace_mq._net.link import Answer
-from headrace_mq.errors import MalformedRequest, MessageQueueError, ResponseCode, error_for
+from headrace_mq.errors import (
+    MalformedRequest,
+    MessageQueueError,
+    ResponseCode,
+    SendTimeout,
+    error_for,
+)
 from headrace_mq.protocol.bodies import ProduceAnswer, Produced, decode
 
-__all__ = ["outcomes"]
+__all__ = ["outcomes", "too_late"]
 
 
 def outcomes(answer: Answer, count: int) -> Sequence[Produced | MessageQueueError]:
@@ -27,3 +33,13 @@ def outcomes(answer: Answer, count: int) -> Sequence[Produced | MessageQueueErro
         result if result.code == ResponseCode.OK else error_for(result.code, result.sentence)
         for result in results
     ]
+
+
+def too_late(address: str, timeout_ms: int, attempts: int) -> SendTimeout:
+    """What a message ends with whose time was up after so many attempts."""
+    if not attempts:
+        return SendTimeout(f"not sent within {timeout_ms} ms to {address}")
+    return SendTimeout(
+        f"unknown outcome: no acknowledgement from {address} within {timeout_ms} ms;"
+        " the message may be stored, and sending it again may store it twice"
+    )

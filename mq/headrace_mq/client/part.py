@@ -79,6 +79,20 @@ class Part:
             [message.headers for message in messages],
         )
 
+    @classmethod
+    def measured(cls, messages: Sequence[Message], size: int) -> "Part":
+        """Like `of`, for messages that were checked and whose size is known."""
+        part = cls.__new__(cls)
+        part.bodies = [message.body for message in messages]
+        keys = [message.key for message in messages]
+        tags = [message.tag for message in messages]
+        headers = [message.headers for message in messages]
+        part.keys = keys if any(keys) else ()
+        part.tags = tags if any(tags) else ()
+        part.headers = headers if any(headers) else ()
+        part.size = size
+        return part
+
     def __len__(self) -> int:
         return len(self.bodies)
 

@@ -21,7 +21,7 @@ from headrace_mq.client.part import Part
 from headrace_mq.client.results import SendResults
 from headrace_mq.client.routing import Selector
 from headrace_mq.client.scheduling import Scheduled, When, envelope
-from headrace_mq.client.settling import all_placed, cancellations, report, settled
+from headrace_mq.client.settling import all_placed, report, settled
 from headrace_mq.errors import Closed, MessageQueueError, RequestTimeout, TopicNotFound
 from headrace_mq.message import Message, QueueRef, SendResult
 from headrace_mq.protocol.batch import Columns, encode_batch
@@ -51,6 +51,7 @@ REPLY_TIMEOUT_MS = 10_000
 ROUTE_REFRESH_MS = 30_000
 
 _log = structlog.get_logger(__name__)
+_new = tuple.__new__
 
 
 class Producer(AsyncBlock):
@@ -87,8 +88,9 @@ class Producer(AsyncBlock):
             on_ready=self._ready,
         )
         self._outbox: Outbox | None = None
+        # The same from the end of `start` to the begin of `aclose`.
+        self._open: Outbox | None = None
         self._oneway: Oneway | None = None
-        self._closed = False
         self._receive_reply: Callable[[str, bytes], None] | None = None
         self._resolving: dict[str, asyncio.Task[None]] = {}
         self._refresher: asyncio.Task[None] | None = None
@@ -121,10 +123,11 @@ class Producer(AsyncBlock):
             self._outbox = None
             raise
         self._refresher = asyncio.create_task(self._refresh_routes(), name="producer routes")
+        self._open = self._outbox
 
     async def aclose(self) -> None:
         """Sends what was handed over, waiting the send timeout at most, then closes."""
-        outbox, refresher, self._closed = self._outbox, self._refresher, True
+        outbox, refresher, self._open = self._outbox, self._refresher, None
         if outbox is None or refresher is None:
             return
         try:
@@ -152,7 +155,7 @@ class Producer(AsyncBlock):
             BrokerError: the broker refused it; it is not stored.
             Closed: the producer is not open.
         """
-        outbox = self._open_outbox()
+        outbox = self._open or self._open_outbox()
         place = outbox.place(message)
         batch, number = place if isinstance(place, tuple) else await place
         waiter = batch.waiter
@@ -160,14 +163,20 @@ class Producer(AsyncBlock):
             await settled(batch, outbox.loop)
         else:
             # As `settled` does, without a coroutine of its own for each sender.
-            before = cancellations(outbox.loop)
+            # Asking for the running loop is a system call (of `getpid`), so it is handed down.
+            task = asyncio.current_task(outbox.loop)
+            before = 0 if task is None else task.cancelling()
             try:
                 await waiter
             except asyncio.CancelledError:
-                if cancellations(outbox.loop) > before:
+                if task is None or task.cancelling() > before:
                     raise
                 await settled(batch, outbox.loop)
-        return batch.result(number)
+        base_offset = batch.base_offset
+        if base_offset < 0:
+            return batch.result(number)
+        # `Batch.result` without the call, and a named tuple built as a tuple: half the time.
+        return _new(SendResult, (batch.queue, base_offset + number, batch.duplicate))
 
     def send_soon(self, message: Message) -> asyncio.Future[SendResult]:
         """Like `send`, for callers that do not wait now: the future ends as `send` would.
@@ -370,9 +379,9 @@ class Producer(AsyncBlock):
         return [batch.result(number) for batch, number in places]
 
     def _open_outbox(self) -> Outbox:
-        if self._outbox is None or self._refresher is None or self._closed:
+        if self._open is None:
             raise Closed("the producer is not open: start it first, and do not use it once closed")
-        return self._outbox
+        return self._open
 
     def _ready(self) -> None:
         if self._outbox is not None:

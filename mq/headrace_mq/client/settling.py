@@ -43,13 +43,6 @@ async def all_placed(placed: Sequence[Place | asyncio.Future[Place]]) -> list[Pl
     return [place if isinstance(place, tuple) else place.result() for place in placed]
 
 
-def cancellations(loop: asyncio.AbstractEventLoop) -> int:
-    """How often the running task was cancelled and has not said yet that it noticed."""
-    # Asking for the running loop is a system call (of `getpid`), so it is handed down.
-    task = asyncio.current_task(loop)
-    return 0 if task is None else task.cancelling()
-
-
 async def settled(batch: Batch, loop: asyncio.AbstractEventLoop) -> None:
     """Waits until the batch is stored or given up.
 

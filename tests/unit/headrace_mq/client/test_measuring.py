@@ -30,3 +30,21 @@ def test_a_message_over_the_limit_says_what_to_do() -> None:
 def test_what_cannot_be_sent_is_told(fields: dict[str, object], error: type[Exception]) -> None:
     with pytest.raises(error):
         measure(Message(**{"topic": "t", "body": b""} | fields), 1_000)  # type: ignore[arg-type]  # wrong on purpose
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{}, {"key": "k", "tag": "t"}, {"key": "ü"}, {"key": "k" * 300}, {"headers": {"n": "v"}}],
+)
+def test_a_message_with_a_route_measures_the_same(fields: dict[str, object]) -> None:
+    one = Message(**{"topic": "t", "body": b"body"} | fields)  # type: ignore[arg-type]  # mixed values
+    size = measure(one, 1_000)
+    assert measure(one, 1_000, routed=True) == size
+    with pytest.raises(ValueError, match="is over the broker's limit"):
+        measure(one, size - 1, routed=True)
+
+
+def test_a_route_lets_nothing_pass_that_cannot_be_sent() -> None:
+    for fields in ({"body": "text"}, {"key": b"k"}, {"tag": None}, {"headers": {"n": None}}):
+        with pytest.raises(TypeError):
+            measure(Message(**{"topic": "t", "body": b""} | fields), 1_000, routed=True)  # type: ignore[arg-type]  # wrong on purpose

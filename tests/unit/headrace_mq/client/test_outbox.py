@@ -8,6 +8,7 @@ from headrace_mq.client.batch import Place
 from headrace_mq.client.lane import FOLLOW_BYTES
 from headrace_mq.client.measuring import FRAME_OVERHEAD_BYTES, message_bytes_max
 from headrace_mq.client.outbox import ALONE_REQUESTS, DEPART_BYTES, Outbox
+from headrace_mq.client.routing import queue_for_key
 from headrace_mq.errors import (
     BrokerStopping,
     Closed,
@@ -420,3 +421,42 @@ async def test_nothing_is_written_to_a_socket_that_is_full(
         peer.transport.resume_reading()
     await until(lambda: link.is_ready)
     await outbox.drained()
+
+
+async def test_a_key_that_came_before_keeps_its_queue_and_every_check(
+    link: Link, clock: Any
+) -> None:
+    outbox = make(link, clock)
+    outbox._selector = None
+    outbox.open_route("t", 4)
+    first, again = put(outbox, queue=7), put(outbox, queue=7)
+    assert again == (first[0], 1)
+    assert first[0].queue == QueueRef("t", queue_for_key("7", 4))
+    for wrong in ({"body": "text"}, {"tag": None}, {"headers": {"n": None}}, {"key": []}):
+        with pytest.raises(TypeError):
+            outbox.place(message(queue=7, **wrong))
+    with pytest.raises(ValueError, match="is over the broker's limit"):
+        put(outbox, bytes(link.frame_bytes_max), queue=7)
+    for fields in ({"tag": "t"}, {"headers": {"n": "v"}}):
+        assert outbox.place(message(queue=7, **fields))[0] is first[0]
+    await outbox.drained()
+    # Queues were added: the rule may say another one now.
+    keys = range(20)
+    outbox.open_route("t", 5)
+    assert [put(outbox, queue=key)[0].queue for key in keys] == [
+        QueueRef("t", queue_for_key(str(key), 5)) for key in keys
+    ]
+    await outbox.drained()
+
+
+async def test_a_key_that_came_before_waits_in_line_like_all_others(
+    broker: Any, link: Link, clock: Any
+) -> None:
+    outbox = make(link, clock, buffer_bytes_max=100)
+    outbox._selector = None
+    outbox.open_route("t", 4)
+    put(outbox, bytes(50))
+    assert not isinstance(line_up(outbox, bytes(50)), tuple)
+    assert not isinstance(line_up(outbox), tuple)
+    await outbox.drained()
+    assert contents(broker.seen[-1])[-1][-1] == b"x"
