@@ -33,6 +33,8 @@ def reason(failure: BaseException, limit_s: float = RUN_S_MAX) -> str:
     """Why there is no figure, in one line."""
     if isinstance(failure, TimeoutError):
         return f"took longer than {limit_s:g} s"
+    if isinstance(failure, SystemExit):
+        return "its process ended; its error stands in the output"
     if isinstance(failure, TooSlow):
         return str(failure)
     return f"{type(failure).__name__}: {failure}".splitlines()[0][:200]

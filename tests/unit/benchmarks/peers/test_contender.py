@@ -23,8 +23,9 @@ def test_only_processes_that_were_there_at_both_times_count() -> None:
     [
         (TimeoutError(), "took longer than 20 s"),
         (TooSlow("took in 5 of 9 in 3 s"), "took in 5 of 9 in 3 s"),
+        (SystemExit("ended"), "its process ended; its error stands in the output"),
         (OSError("broken\nand more"), "OSError: broken"),
     ],
 )
-def test_why_there_is_no_figure_is_one_line(failure: Exception, said: str) -> None:
+def test_why_there_is_no_figure_is_one_line(failure: BaseException, said: str) -> None:
     assert reason(failure) == said
