@@ -66,8 +66,9 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     flush: Literal["always", "interval"] = "always"
     # RocketMQ's timer: what a power cut may take in "interval" mode.
     flush_interval_ms: int = 500
-    # Recent batches kept in memory for readers at the tail, over all queues.
-    tail_cache_bytes: int = 64 * MIB
+    # Recent batches kept in memory for readers at the tail, over all queues. Others come from what
+    # the system keeps of the file: more here made reading no faster, and the process as much larger.
+    tail_cache_bytes: int = 8 * MIB
     # Age of a segment's last message above which it may go (RocketMQ: 72 h); topics kept forever
     # have no limit of any kind.
     transient_age_ms: int = 72 * HOUR_MS
