@@ -13,7 +13,7 @@ Sits between: `grammar`, which puts conditions together, and `filter`, which ask
 
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -87,13 +87,11 @@ class Condition(NamedTuple):
 
     `tags` are the only ones that a selected message can have; None: any. `words` are texts of which
     each selected message has at least one among its headers, as a name or a value; None: unknown.
-    With `by_tags` every message with one of the tags is selected.
     """
 
     ask: Callable[[Messages], Answers]
     tags: frozenset[str] | None = None
     words: frozenset[str] | None = None
-    by_tags: bool = False
 
 
 class Value(NamedTuple):
@@ -211,9 +209,9 @@ def compare(sign: str, left: Value, right: Value) -> Condition:
     # As `other < one` where it says `one > other`: without a frame of Python for each text.
     judge = partial(_OPERATORS[_MIRRORED[sign]], other)
     equal = right.kind == "string" and sign == "="
-    tags = _known_tags([other]) if equal and left.is_tag else None
+    tags = frozenset([other]) if equal and left.is_tag else None
     words = frozenset([other]) if equal and left.name is not None else left.words
-    return Condition(_decided(left, _judged(right.kind, judge)), tags, words, tags is not None)
+    return Condition(_decided(left, _judged(right.kind, judge)), tags, words)
 
 
 def _compare_texts(decide: Callable[[Any, Any], bool], left: Value, right: Value) -> Condition:
@@ -235,16 +233,9 @@ def _compare_texts(decide: Callable[[Any, Any], bool], left: Value, right: Value
 def among(value: Value, kind: str, members: Sequence[Any]) -> Condition:
     """`value IN (…)`, where all members are written out and of one kind."""
     found = frozenset(members)
-    tags = _known_tags(found) if kind == "string" and value.is_tag else None
+    tags = found if kind == "string" and value.is_tag else None
     words = found if kind == "string" and value.name is not None else value.words
-    return Condition(
-        _decided(value, _judged(kind, found.__contains__)), tags, words, tags is not None
-    )
-
-
-def _known_tags(tags: Iterable[str]) -> frozenset[str]:
-    """Without the empty one, which is unknown."""
-    return frozenset(tags) - {""}
+    return Condition(_decided(value, _judged(kind, found.__contains__)), tags, words)
 
 
 def like(value: Value, matches: Callable[[str], bool]) -> Condition:
@@ -284,7 +275,7 @@ def both(one: Condition, other: Condition) -> Condition:
     words = min(filter(None, (one.words, other.words)), key=len, default=None)
     if one.tags is None or other.tags is None:
         return Condition(ask, other.tags if one.tags is None else one.tags, words)
-    return Condition(ask, one.tags & other.tags, words, one.by_tags and other.by_tags)
+    return Condition(ask, one.tags & other.tags, words)
 
 
 def either(one: Condition, other: Condition) -> Condition:
@@ -294,8 +285,7 @@ def either(one: Condition, other: Condition) -> Condition:
         pairs = zip(one.ask(messages), other.ask(messages), strict=True)
         return [True if a or b else (None if a is None or b is None else False) for a, b in pairs]
 
-    tags, words = _united(one.tags, other.tags), _united(one.words, other.words)
-    return Condition(ask, tags, words, one.by_tags and other.by_tags)
+    return Condition(ask, _united(one.tags, other.tags), _united(one.words, other.words))
 
 
 def _united(one: frozenset[str] | None, other: frozenset[str] | None) -> frozenset[str] | None:

@@ -44,7 +44,6 @@ class Filter:
         asks_for_keys: whether keys can make a difference.
         asks_for_tags: whether tags can.
         tags: the only tags that a selected message can have, or None for any.
-        by_tags: whether every message with one of these tags is selected.
         words: texts of which each selected message has at least one among its headers, or None.
 
     Raises:
@@ -52,14 +51,13 @@ class Filter:
     """
 
     __slots__ = (
-        "_ask", "_credit", "_refused", "_selected", "asks_for_keys", "asks_for_tags", "by_tags",
-        "headers", "tags", "text",
+        "_ask", "_credit", "_refused", "_selected", "asks_for_keys", "asks_for_tags", "headers", "tags", "text",
         "words",
     )  # fmt: skip
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self._ask, self.tags, self.words, self.by_tags = parse(text)
+        self._ask, self.tags, self.words = parse(text)
         self.headers, own = names(text)
         self.asks_for_keys = "_key" in own
         self.asks_for_tags = "_tag" in own

@@ -23,7 +23,7 @@ __all__ = ["Payload", "Taken", "array_head", "decode_payload", "taken"]
 _SINGLE_MAX = 3
 _NESTED = struct.Struct(">BIBI")
 _ARRAY_32 = 0xDD
-_NIL, _EMPTY, _ARRAY_OF_FOUR = b"\xc0", b"\x90", b"\x94"
+_NIL, _EMPTY, _ARRAY_OF_THREE = b"\xc0", b"\x90", b"\x93"
 _NO_HEADERS = msgspec.Raw(b"\x80")
 
 T = TypeVar("T")
@@ -39,8 +39,13 @@ class Payload(NamedTuple):
     born_deltas: msgspec.Raw
 
 
-# Key, tag, headers as they are encoded, and body of one message.
-Taken = tuple[str, str, msgspec.Raw, bytes]
+class Taken(NamedTuple):
+    """The fields of some messages, one list each; their headers as they are encoded."""
+
+    keys: list[str]
+    tags: list[str]
+    headers: list[msgspec.Raw]
+    bodies: list[bytes]
 
 
 class _Text(msgspec.Struct, array_like=True, gc=False):
@@ -59,9 +64,8 @@ class _Body(msgspec.Struct, array_like=True, gc=False):
 
 
 decode_payload = msgspec.msgpack.Decoder(Payload).decode
-_decode_one = msgspec.msgpack.Decoder(
-    tuple[_Text | None, _Text | None, _Headers | None, _Body]
-).decode
+_decode_one = msgspec.msgpack.Decoder(tuple[_Text | None, _Text | None, _Body]).decode
+_decode_one_headers = msgspec.msgpack.Decoder(_Headers).decode
 _check_headers = msgspec.msgpack.Decoder(dict[str, str]).decode
 _decode_texts = msgspec.msgpack.Decoder(list[str]).decode
 _decode_headers = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
@@ -70,7 +74,7 @@ _decode_bodies = msgspec.msgpack.Decoder(list[bytes]).decode
 
 def taken(
     payload: Payload, places: Sequence[int], count: int, headers: list[msgspec.Raw] | None = None
-) -> list[Taken]:
+) -> Taken:
     """The fields of the messages at these places of a batch of `count`.
 
     Args:
@@ -83,59 +87,38 @@ def taken(
         DataCorrupt: a column has another number of entries.
         msgspec.DecodeError: one does not decode.
     """
-    # What is known is not looked for: as if the column were empty.
-    sought = _EMPTY if headers is not None else bytes(payload.headers)
     keys, tags, bodies = bytes(payload.keys), bytes(payload.tags), bytes(payload.bodies)
+    if headers is None:
+        headers = _headers(bytes(payload.headers), places, count)
     head = array_head(count)
-    if len(places) < _SINGLE_MAX and (
-        bodies.startswith(head)
-        and (keys == _EMPTY or keys.startswith(head))
+    if len(places) >= _SINGLE_MAX or not (
+        (keys == _EMPTY or keys.startswith(head))
         and (tags == _EMPTY or tags.startswith(head))
-        and (sought == _EMPTY or sought.startswith(head))
+        and bodies.startswith(head)
     ):
-        found = [_one((keys, tags, sought, bodies), head, place, count) for place in places]
-    else:
-        found = list(zip(
+        return Taken(
             _at(places, count, _decode_texts(keys), ""),
             _at(places, count, _decode_texts(tags), ""),
-            _at(places, count, _decode_headers(sought), _NO_HEADERS),
+            headers,
             _at(places, count, _decode_bodies(bodies)),
-            strict=True,
-        ))  # fmt: skip
-    if headers is not None:
-        return [
-            (key, tag, entry, body)
-            for (key, tag, _, body), entry in zip(found, headers, strict=True)
-        ]
-    for _, _, entry, _ in found:
-        _check_headers(entry)
-    return found
-
-
-def _one(columns: tuple[bytes, bytes, bytes, bytes], head: bytes, place: int, count: int) -> Taken:
-    """The fields of one message of columns that are empty or begin with `head`."""
-    keys, tags, headers, bodies = columns
-    # The head of an array in which those before the place are one entry.
-    nested = _NESTED.pack(_ARRAY_32, 1 + count - place, _ARRAY_32, place)
-    key, tag, entry, body = _decode_one(
-        b"".join(
-            (
-                _ARRAY_OF_FOUR,
-                _NIL if keys == _EMPTY else keys.replace(head, nested, 1),
-                _NIL if tags == _EMPTY else tags.replace(head, nested, 1),
-                _NIL if headers == _EMPTY else headers.replace(head, nested, 1),
-                # The longest column is not copied once more.
-                nested,
-                memoryview(bodies)[len(head) :],
+        )
+    found = Taken([], [], headers, [])
+    for place in places:
+        nested = _nested(place, count)
+        key, tag, body = _decode_one(
+            b"".join(
+                (
+                    _ARRAY_OF_THREE,
+                    _NIL if keys == _EMPTY else keys.replace(head, nested, 1),
+                    _NIL if tags == _EMPTY else tags.replace(head, nested, 1),
+                    bodies.replace(head, nested, 1),
+                )
             )
         )
-    )
-    return (
-        key.entry if key else "",
-        tag.entry if tag else "",
-        entry.entry if entry else _NO_HEADERS,
-        body.entry,
-    )
+        found.keys.append(key.entry if key else "")
+        found.tags.append(tag.entry if tag else "")
+        found.bodies.append(body.entry)
+    return found
 
 
 def array_head(count: int) -> bytes:
@@ -143,6 +126,25 @@ def array_head(count: int) -> bytes:
     if count < 1 << 4:
         return bytes([0x90 | count])
     return b"\xdc" + count.to_bytes(2) if count < 1 << 16 else b"\xdd" + count.to_bytes(4)
+
+
+def _nested(place: int, count: int) -> bytes:
+    """The head of an array of `count` in which those before `place` are one entry."""
+    return _NESTED.pack(_ARRAY_32, 1 + count - place, _ARRAY_32, place)
+
+
+def _headers(column: bytes, places: Sequence[int], count: int) -> list[msgspec.Raw]:
+    head = array_head(count)
+    if len(places) >= _SINGLE_MAX or not column.startswith(head):
+        found = _at(places, count, _decode_headers(column), _NO_HEADERS)
+    else:
+        found = [
+            _decode_one_headers(column.replace(head, _nested(place, count), 1)).entry
+            for place in places
+        ]
+    for one in found:
+        _check_headers(one)
+    return found
 
 
 def _at(places: Sequence[int], count: int, column: list[T], missing: T | None = None) -> list[T]:

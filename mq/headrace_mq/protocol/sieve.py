@@ -12,6 +12,7 @@ Sits between: the broker's FETCH, which has batches, and `filters`. Pure.
 
 import re
 from collections.abc import Callable, Sequence
+from itertools import chain
 from operator import attrgetter, methodcaller
 from typing import Any, NamedTuple, TypeVar
 
@@ -34,7 +35,6 @@ from headrace_mq.protocol.bodies import Picked
 from headrace_mq.protocol.picks import Picks, picked
 from headrace_mq.protocol.pieces import Pieces
 from headrace_mq.protocol.places import Payload, decode_payload, taken
-from headrace_mq.protocol.tagged import TagSearch
 
 __all__ = ["Gathering", "Part", "Sieve", "selected_of"]
 
@@ -48,8 +48,6 @@ T = TypeVar("T")
 Bytes = bytes | memoryview
 _Column = Sequence[Any]
 _Headers = list[msgspec.Raw]
-# The fields of a picked message, in the order of `Picks`.
-Row = tuple[int, str, str, msgspec.Raw, bytes, int, int, int]
 
 _ALL_HEADERS: Any = list[dict[str, str]]
 _UNUSUAL = re.compile(r"""["\\\x00-\x1f]""")
@@ -59,10 +57,10 @@ _decode_deltas = msgspec.msgpack.Decoder(list[int]).decode
 
 
 class Part(NamedTuple):
-    """What is left of a batch: the whole, or a row of fields for each message that was picked."""
+    """What is left of a batch: the whole, or picks."""
 
     whole: Bytes | None
-    picks: list[Row]
+    picks: Picks | None
     records: int
     size: int
 
@@ -78,7 +76,7 @@ class Sieve:
     """
 
     __slots__ = (
-        "_decode_headers", "_fields", "_is_single", "_pieces", "_search", "_tag_bits", "_word", "_words",
+        "_decode_headers", "_fields", "_is_single", "_pieces", "_tag_bits", "_word", "_words",
         "wanted",
     )  # fmt: skip
 
@@ -92,7 +90,6 @@ class Sieve:
         self._fields, kind = _asked(wanted.headers)
         self._is_single = len(self._fields) == 1 and kind is not _ALL_HEADERS
         by_headers = wanted.headers and not (wanted.asks_for_keys or wanted.asks_for_tags)
-        self._search = TagSearch(wanted.tags) if wanted.by_tags and wanted.tags else None
         self._pieces = Pieces(wanted) if by_headers else None
         self._decode_headers: Callable[[bytes], list[Any]] = msgspec.msgpack.Decoder(kind).decode
 
@@ -117,37 +114,28 @@ class Sieve:
                 return None
             if picks and len(places) * _PICKED_SHARE_MIN <= header.count:
                 found = _picks(header, payload, places, headers)
-                size = sum(map(_size, found))
+                size = _size(found)
                 # So that an answer is never longer than the batches that it is made of.
                 if size < header.length:
                     return Part(None, found, len(places), size)
         except (MessageQueueError, msgspec.DecodeError, UnicodeDecodeError):
             pass
-        return Part(batch, [], record_count(batch), len(batch))
+        return Part(batch, None, record_count(batch), len(batch))
 
     def _sparse_part(self, batch: Bytes, *, picks: bool) -> Part | None:
         """The same of what a compaction left, which is little."""
         chosen = selected_of(decode_records(batch), self.wanted)
         if not chosen:
             return None
-        found = [
-            (r.offset, r.key, r.tag, msgspec.Raw(_encode(dict(r.headers))), r.body, r.born_at_ms,
-             r.stored_at_ms, r.producer_id)
-            for r in chosen
-        ]  # fmt: skip
-        size = sum(map(_size, found))
+        found = _picks_of(chosen)
+        size = _size(found)
         if picks and size < len(batch):
             return Part(None, found, len(chosen), size)
-        return Part(batch, [], len(chosen), len(batch))
+        return Part(batch, None, len(chosen), len(batch))
 
     def _chosen(self, count: int, payload: Payload) -> tuple[list[int], _Headers | None]:
         """The places of the selected messages, and their headers where they are known."""
         wanted = self.wanted
-        if self._search is not None:
-            # Nothing else is asked for.
-            found = self._search.places(bytes(payload.tags), count)
-            if found is not None:
-                return found, None
         columns: list[_Column] = []
         if wanted.headers:
             data = bytes(payload.headers)
@@ -186,7 +174,7 @@ class Gathering:
 
     def __init__(self, queue: QueueRef) -> None:
         self._queue = queue
-        self._open: list[Row] = []
+        self._open: Picks | None = None
         self.batches: list[Bytes] = []
         self.picked: list[Picked] = []
         self.count = self.size = 0
@@ -195,18 +183,23 @@ class Gathering:
         """Takes what is left of a batch behind all others."""
         self.count += part.records
         self.size += part.size
-        if part.whole is None:
-            self._open += part.picks
-        else:
+        if part.picks is None:
+            assert part.whole is not None, "a part is whole or picks"
             self.close()
             self.batches.append(part.whole)
+        else:
+            if self._open is None:
+                self._open = part.picks
+                return
+            columns: Any = zip(self._open, part.picks, strict=True)
+            for column, more in columns:
+                column.extend(more)
 
     def close(self) -> None:
         """Makes the last picks ready for the wire."""
-        if self._open:
-            columns: Any = zip(*self._open, strict=True)
-            self.picked.append(picked(self._queue, Picks(*columns)))
-            self._open = []
+        if self._open is not None:
+            self.picked.append(picked(self._queue, self._open))
+            self._open = None
 
 
 def selected_of(records: Sequence[Record], wanted: Filter) -> list[Record]:
@@ -243,18 +236,38 @@ def _of(count: int, column: list[T]) -> list[T]:
 
 def _picks(
     header: BatchHeader, payload: Payload, places: Sequence[int], known: _Headers | None
-) -> list[Row]:
-    """The fields of the messages at these places."""
-    count, base, born = header.count, header.base_offset, header.born_first_ms
-    stored, by = header.appended_at_ms, header.producer_id
-    deltas = _of(count, _decode_deltas(payload.born_deltas))
-    return [
-        (base + place, *fields, born + deltas[place] if deltas else born, stored, by)
-        for place, fields in zip(places, taken(payload, places, count, known), strict=True)
-    ]
+) -> Picks:
+    many = len(places)
+    deltas = _of(header.count, _decode_deltas(payload.born_deltas))
+    base, born = header.base_offset, header.born_first_ms
+    keys, tags, headers, bodies = taken(payload, places, header.count, known)
+    return Picks(
+        [base + place for place in places],
+        keys,
+        tags,
+        headers,
+        bodies,
+        [born + deltas[place] for place in places] if deltas else [born] * many,
+        [header.appended_at_ms] * many,
+        [header.producer_id] * many,
+    )
 
 
-def _size(row: Row) -> int:
-    """The bytes that a pick takes, at most; a character takes no more than four."""
-    _, key, tag, headers, body, _, _, _ = row
-    return _PICK_BYTES_MAX + 4 * (len(key) + len(tag)) + len(headers) + len(body)
+def _picks_of(records: Sequence[Record]) -> Picks:
+    return Picks(
+        [record.offset for record in records],
+        [record.key for record in records],
+        [record.tag for record in records],
+        [msgspec.Raw(_encode(dict(record.headers))) for record in records],
+        [record.body for record in records],
+        [record.born_at_ms for record in records],
+        [record.stored_at_ms for record in records],
+        [record.producer_id for record in records],
+    )
+
+
+def _size(picks: Picks) -> int:
+    """The bytes that picks take on the wire, at most; a character takes no more than four."""
+    size = len(picks.offsets) * _PICK_BYTES_MAX
+    size += sum(map(len, chain(picks.bodies, picks.headers)))
+    return size + 4 * sum(map(len, chain(picks.keys, picks.tags)))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace_mq.errors import DataCorrupt
-from headrace_mq.protocol.places import Payload, decode_payload, taken
+from headrace_mq.protocol.places import Payload, Taken, decode_payload, taken
 
 NO_HEADERS = msgspec.Raw(b"\x80")
 COUNTS = st.sampled_from([1, 2, 15, 16, 17, 300])
@@ -37,20 +37,23 @@ def test_the_entries_at_the_places_come_and_defaults_for_what_is_empty(
         [column[place] if column else missing for place in sorted(places)]
         for column, missing in zip(columns, defaults, strict=True)
     )
-    raws = [msgspec.Raw(msgspec.msgpack.encode(one)) for one in headers]
-    taken_bodies = [bodies[place] for place in sorted(places)]
-    assert found == [*zip(keys, tags, raws, taken_bodies, strict=True)]
+    assert found == Taken(
+        keys,
+        tags,
+        [msgspec.Raw(msgspec.msgpack.encode(one)) for one in headers],
+        [bodies[place] for place in sorted(places)],
+    )
     known = [NO_HEADERS] * len(places)
-    assert taken(payload([*columns, bodies, []]), sorted(places), count, known) == [
-        *zip(keys, tags, known, taken_bodies, strict=True)
-    ]
+    assert taken(payload([*columns, bodies, []]), sorted(places), count, known) == found._replace(
+        headers=known
+    )
 
 
 def test_arrays_in_a_longer_form_than_they_need_are_read_too() -> None:
     column = b"\xdd\x00\x00\x00\x02\xa1a\xa1b"
     rest = b"\xdc\x00\x00" + b"\x90" + b"\xdc\x00\x02\xc4\x01A\xc4\x01B" + b"\x90"
     found = taken(decode_payload(b"\x95" + column + rest), [1], 2)
-    assert found == [("b", "", NO_HEADERS, b"B")]
+    assert found == Taken(["b"], [""], [NO_HEADERS], [b"B"])
 
 
 @pytest.mark.parametrize("places", [[0], [0, 1, 2]])

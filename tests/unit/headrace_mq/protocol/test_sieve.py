@@ -119,7 +119,7 @@ def test_readers_that_know_no_picks_get_whole_batches() -> None:
     batch = stored([0] * 20 + [1])
     part = RARE.part_of(batch, picks=False)
     assert part is not None
-    assert (part.whole, part.picks, part.records) == (batch, [], 21)
+    assert (part.whole, part.picks, part.records) == (batch, None, 21)
     assert RARE.part_of(stored([0] * 20), picks=False) is None
 
 
