@@ -58,9 +58,9 @@ _PIECE_BYTES: Final = 1 << 20
 _PART_BYTES: Final = 16 << 20
 # Keys compared in memory at once.
 _KEYS_MAX: Final = 500_000
-# What a spool keeps, and which columns of it.
 # A record that names a file: its path, how many there are in it, and of which kind.
 _KEPT: Final = "kept"
+# What a spool keeps, and which columns of it.
 _SPOOLED: Final = {ROW: ["data"], DELETED: ["key"], VERSION: ["key", "number"]}
 
 
