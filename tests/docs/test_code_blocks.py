@@ -1,5 +1,6 @@
 """Every code block of every document runs, in order, in a folder of its own."""
 
+import asyncio
 import os
 import re
 import signal
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from headrace.stores.schema import upgrade
 
 # Commands that something else runs, because they build, need minutes, or run these very tests:
 # the command to where it is run.
@@ -47,6 +50,9 @@ class Scratch:
         for name in ("samples", "seeds"):
             (folder / name).symlink_to(root / name)
         (folder / "var").mkdir()
+        # Whoever reads of what an application does has one that ran before.
+        for database in ("events", "read"):
+            asyncio.run(upgrade(f"sqlite:///{folder}/var/{database}.db"))
         self._port, self._http_port = str(free_port()), str(free_port())
         self._environment = os.environ | {
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",

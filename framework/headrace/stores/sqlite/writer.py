@@ -142,9 +142,9 @@ class Writer:
 
 
 def _heads(rows: Collection[Row]) -> dict[str, int]:
-    """The versions that must be stored already, of aggregates that are not new."""
+    """The versions that must be stored already, of aggregates that are not new; none has one below 1."""
     firsts: dict[str, int] = {}
     for row in rows:
         if row.version is not None:
             firsts.setdefault(row.aggregate_id, row.version)
-    return {aggregate_id: first - 1 for aggregate_id, first in firsts.items() if first > 1}
+    return {aggregate_id: first - 1 for aggregate_id, first in firsts.items() if first != 1}
