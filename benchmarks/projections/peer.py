@@ -23,8 +23,9 @@ from eventsourcing.projection import Projection, ProjectionRunner
 from eventsourcing.utils import get_topic
 from psycopg.sql import SQL
 
-# Events per transaction of the writer.
-SAVED_TOGETHER = 1_000
+# Accounts per transaction of the writer: of many more its driver and the server wait for each other, both
+# with full buffers.
+SAVED_TOGETHER = 50
 
 
 class Account(Aggregate):
