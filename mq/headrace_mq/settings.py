@@ -67,7 +67,7 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     # RocketMQ's timer: what a power cut may take in "interval" mode.
     flush_interval_ms: int = 500
     # Recent batches kept in memory for readers at the tail, over all queues. Others come from what
-    # the system keeps of the file: more here made reading no faster, and the process as much larger.
+    # the system keeps of the file: 64 MiB here read a backlog a sixth faster at best, and nothing else.
     tail_cache_bytes: int = 8 * MIB
     # Age of a segment's last message above which it may go (RocketMQ: 72 h); topics kept forever
     # have no limit of any kind.
