@@ -172,7 +172,7 @@ def _projections(lines: Sequence[Line]) -> list[str]:
     head = ("Events folded into rows", "Ours a second (CPU for each)", "eventsourcing", "Ours is")
     told = (
         "Into PostgreSQL. `eventsourcing` folds anew as it catches up, an event in a transaction; its rate is "
-        "that of its first ten seconds with 200,000 events before it.\n"
+        "that of its first ten seconds with 40,000 events before it.\n"
     )
     return ["## Projections\n", told, table(head, rows) + "".join(said)] if rows else []
 
