@@ -24,8 +24,12 @@ from headrace_mq._runtime.clock import Clock, SystemClock
 from headrace_mq.client.bundling import BUNDLES_ON_WAY_MAX, Bundling
 from headrace_mq.client.checking import Checker, Checking, Decision
 from headrace_mq.client.endings import Endings
-from headrace_mq.client.measuring import measure, message_bytes_max
-from headrace_mq.client.part import KEY_SURELY_SHORT, MESSAGE_OVERHEAD_BYTES, TAG_SURELY_SHORT
+from headrace_mq.client.measuring import (
+    UNKNOWN_BYTES,
+    measure,
+    message_bytes_max,
+    quick_size,
+)
 from headrace_mq.client.producer import Producer
 from headrace_mq.client.routing import Route
 from headrace_mq.errors import Closed, MessageQueueError, TopicNotFound
@@ -299,22 +303,10 @@ class TransactionalProducer(AsyncBlock):
         # About the most bytes that it can take on the wire.
         size = _BATCH_BYTES_MAX * len(messages)
         for message in messages:
-            key, tag, body = message.key, message.tag, message.body
-            if (
-                message.topic in routes
-                and type(body) is bytes
-                and type(key) is type(tag) is str
-                and key.isascii()
-                and tag.isascii()
-                and len(key) <= KEY_SURELY_SHORT
-                and len(tag) <= TAG_SURELY_SHORT
-                and not message.headers
-            ):
-                # What `measure` says of most messages, at a third of its price.
-                size += len(body) + len(key) + len(tag) + MESSAGE_OVERHEAD_BYTES
-            else:
-                size += self._measure_one(message)
-                routed = routed and message.topic in routes
+            is_routed = message.topic in routes
+            quick = quick_size(message) if is_routed else UNKNOWN_BYTES
+            size += quick if quick < UNKNOWN_BYTES else self._measure_one(message)
+            routed = routed and is_routed
         if size > _SURELY_BYTES and size > (limit := message_bytes_max(self._link.frame_bytes_max)):
             raise ValueError(
                 f"a transaction of {size} bytes is over the broker's limit of {limit}; send"
