@@ -14,13 +14,13 @@ from headrace_mq.client.part import (
 )
 from headrace_mq.message import Message, check_message
 
-__all__ = ["FRAME_OVERHEAD_BYTES", "measure", "message_bytes_max"]
+__all__ = ["FRAME_OVERHEAD_BYTES", "UNKNOWN_BYTES", "measure", "message_bytes_max", "quick_size"]
 
 # Frame and batch headers and the topic's name, rounded up.
 FRAME_OVERHEAD_BYTES = 1 << 10
 # What a broker keeps free in a frame beside a batch, so that a FETCH answer can carry it.
 FRAME_RESERVE_BYTES_MAX = 32 << 10
-# More than any limit.
+# More than any limit: what `quick_size` does not know.
 UNKNOWN_BYTES = 1 << 63
 
 
