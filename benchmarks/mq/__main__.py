@@ -11,7 +11,8 @@ How fast the queue is, beside what this machine can do at best in the same run.
     W5    producing and consuming at once
     W6    reading a backlog of which one message of a hundred is wanted, by a header with a hundred
           values, by two of an order whose id and price are others each time, or by its tag: picked
-          out by the broker, or by the reader; one in each batch of 100, or all in one of 100 batches
+          out by the broker, or by the reader; in batches of 1,000 and of 100 messages, of which one
+          in each hundred is wanted, or all of one batch in a hundred batches
     transactional  `send` beside `send_in_transaction`, both from 1,000 tasks
     idle  1,000 connections that do nothing
 
@@ -108,15 +109,15 @@ def selections(count: int) -> list[Case]:
     return [
         Case(
             "W6",
-            f"1 of 100 by {by}, {'in clusters' if clustered else 'evenly'}, by the"
-            f" {'broker' if at_broker else 'reader'}",
+            f"1 of 100 by {by}, {'in clusters' if clustered else 'evenly'}, batches of {batch:,}, by"
+            f" the {'broker' if at_broker else 'reader'}",
             "select",
             {"group": "bench", "count": count, "by": by, "clustered": clustered,
-             "at_broker": at_broker},
+             "at_broker": at_broker, "batch": batch},
             backlog=count,
         )
         for by in ("price", "order", "tag")
-        for clustered in (False, True)
+        for batch, clustered in ((1_000, False), (100, False), (100, True))
         for at_broker in (True, False)
     ]  # fmt: skip
 

@@ -41,20 +41,20 @@ def messages(topic: str, count: int, *, keyed: bool, offset: int = 0) -> list[Me
     ]
 
 
-def of_a_hundred(topic: str, batch: int, *, clustered: bool, by: str) -> list[Message]:
-    """A batch of 100 messages of one queue, of which one has a price of 99 and the tag "rare".
+def of_a_hundred(topic: str, batch: int, size: int, *, clustered: bool, by: str) -> list[Message]:
+    """A batch of one queue, of which one message of 100 has a price of 99 and the tag "rare".
 
     Clustered: all of them, in one batch of 100. By order: with headers as orders have them, of which
     almost none comes twice.
     """
-    rare = [batch % 100 == 99 if clustered else n == 99 for n in range(100)]
+    rare = [batch % 100 == 99 if clustered else n % 100 == 99 for n in range(size)]
     return [
         Message(
             topic=topic,
             body=BODY,
             key=f"key-{batch}",
             tag="rare" if wanted else "usual",
-            headers=order(batch * 100 + n, wanted=wanted)
+            headers=order(batch * size + n, wanted=wanted)
             if by == "order"
             else {"price": "99" if wanted else str(n % 99)},
         )
@@ -173,13 +173,14 @@ async def consume(_: AsyncExitStack, address: str, asked: Mapping[str, Any]) -> 
 
 
 async def send_rare(stack: AsyncExitStack, address: str, asked: Mapping[str, Any]) -> Run:
-    """Sends `count` messages in batches of 100, of which one of a hundred is wanted."""
+    """Sends `count` messages in batches of `batch`, of which one of a hundred is wanted."""
     producer = await stack.enter_async_context(Producer(address))
+    how = {"clustered": asked["clustered"], "by": asked["by"]}
 
     async def run() -> Said:
         began = time.perf_counter()
-        for batch in range(asked["count"] // 100):
-            part = of_a_hundred(asked["topic"], batch, clustered=asked["clustered"], by=asked["by"])
+        for batch in range(asked["count"] // asked["batch"]):
+            part = of_a_hundred(asked["topic"], batch, asked["batch"], **how)
             await producer.send_many(part)
         return {"count": asked["count"], "seconds": time.perf_counter() - began}
 

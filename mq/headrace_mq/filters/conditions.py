@@ -17,6 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from headrace_mq.filters.bounds import Bounds, bounds_of, joined, met
+
 __all__ = [
     "Answers",
     "Condition",
@@ -87,11 +89,13 @@ class Condition(NamedTuple):
 
     `tags` are the only ones that a selected message can have; None: any. `words` are texts of which
     each selected message has at least one among its headers, as a name or a value; None: unknown.
+    `bounds` are of one header; None: it is not numbers that decide.
     """
 
     ask: Callable[[Messages], Answers]
     tags: frozenset[str] | None = None
     words: frozenset[str] | None = None
+    bounds: Bounds | None = None
 
 
 class Value(NamedTuple):
@@ -211,7 +215,8 @@ def compare(sign: str, left: Value, right: Value) -> Condition:
     equal = right.kind == "string" and sign == "="
     tags = frozenset([other]) if equal and left.is_tag else None
     words = frozenset([other]) if equal and left.name is not None else left.words
-    return Condition(_decided(left, _judged(right.kind, judge)), tags, words)
+    bounds = bounds_of(left.name, sign, other) if right.kind == "number" else None
+    return Condition(_decided(left, _judged(right.kind, judge)), tags, words, bounds)
 
 
 def _compare_texts(decide: Callable[[Any, Any], bool], left: Value, right: Value) -> Condition:
@@ -235,7 +240,12 @@ def among(value: Value, kind: str, members: Sequence[Any]) -> Condition:
     found = frozenset(members)
     tags = found if kind == "string" and value.is_tag else None
     words = found if kind == "string" and value.name is not None else value.words
-    return Condition(_decided(value, _judged(kind, found.__contains__)), tags, words)
+    bounds = None
+    if kind == "number":
+        bounds = met(
+            bounds_of(value.name, ">=", min(members)), bounds_of(value.name, "<=", max(members))
+        )
+    return Condition(_decided(value, _judged(kind, found.__contains__)), tags, words, bounds)
 
 
 def like(value: Value, matches: Callable[[str], bool]) -> Condition:
@@ -273,9 +283,10 @@ def both(one: Condition, other: Condition) -> Condition:
 
     # The fewer words, the sooner it is seen that none of them is there.
     words = min(filter(None, (one.words, other.words)), key=len, default=None)
+    bounds = met(one.bounds, other.bounds)
     if one.tags is None or other.tags is None:
-        return Condition(ask, other.tags if one.tags is None else one.tags, words)
-    return Condition(ask, one.tags & other.tags, words)
+        return Condition(ask, other.tags if one.tags is None else one.tags, words, bounds)
+    return Condition(ask, one.tags & other.tags, words, bounds)
 
 
 def either(one: Condition, other: Condition) -> Condition:
@@ -285,7 +296,12 @@ def either(one: Condition, other: Condition) -> Condition:
         pairs = zip(one.ask(messages), other.ask(messages), strict=True)
         return [True if a or b else (None if a is None or b is None else False) for a, b in pairs]
 
-    return Condition(ask, _united(one.tags, other.tags), _united(one.words, other.words))
+    return Condition(
+        ask,
+        _united(one.tags, other.tags),
+        _united(one.words, other.words),
+        joined(one.bounds, other.bounds),
+    )
 
 
 def _united(one: frozenset[str] | None, other: frozenset[str] | None) -> frozenset[str] | None:

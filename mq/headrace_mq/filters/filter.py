@@ -45,19 +45,20 @@ class Filter:
         asks_for_tags: whether tags can.
         tags: the only tags that a selected message can have, or None for any.
         words: texts of which each selected message has at least one among its headers, or None.
+        bounds: between which each selected message has a number in one of its headers, or None.
 
     Raises:
         InvalidFilter: the text cannot be understood, or is too long or too deep.
     """
 
     __slots__ = (
-        "_ask", "_credit", "_refused", "_selected", "asks_for_keys", "asks_for_tags", "headers", "tags", "text",
-        "words",
+        "_ask", "_credit", "_refused", "_selected", "asks_for_keys", "asks_for_tags", "bounds",
+        "headers", "tags", "text", "words",
     )  # fmt: skip
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self._ask, self.tags, self.words = parse(text)
+        self._ask, self.tags, self.words, self.bounds = parse(text)
         self.headers, own = names(text)
         self.asks_for_keys = "_key" in own
         self.asks_for_tags = "_tag" in own

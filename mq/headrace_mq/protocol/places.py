@@ -17,7 +17,7 @@ import msgspec
 
 from headrace_mq.errors import DataCorrupt
 
-__all__ = ["Payload", "Taken", "array_head", "decode_payload", "taken"]
+__all__ = ["Payload", "Taken", "array_head", "decode_payload", "headers_at", "taken"]
 
 # From so many places on all entries are decoded.
 _SINGLE_MAX = 3
@@ -89,7 +89,9 @@ def taken(
     """
     keys, tags, bodies = bytes(payload.keys), bytes(payload.tags), bytes(payload.bodies)
     if headers is None:
-        headers = _headers(bytes(payload.headers), places, count)
+        headers = headers_at(bytes(payload.headers), places, count)
+        for one in headers:
+            _check_headers(one)
     head = array_head(count)
     if len(places) >= _SINGLE_MAX or not (
         (keys == _EMPTY or keys.startswith(head))
@@ -133,18 +135,18 @@ def _nested(place: int, count: int) -> bytes:
     return _NESTED.pack(_ARRAY_32, 1 + count - place, _ARRAY_32, place)
 
 
-def _headers(column: bytes, places: Sequence[int], count: int) -> list[msgspec.Raw]:
+def headers_at(column: bytes, places: Sequence[int], count: int) -> list[msgspec.Raw]:
+    """The encoded headers of the messages at these places of `count`; raises what `taken` raises.
+
+    Whether they are headers, nobody has looked.
+    """
     head = array_head(count)
     if len(places) >= _SINGLE_MAX or not column.startswith(head):
-        found = _at(places, count, _decode_headers(column), _NO_HEADERS)
-    else:
-        found = [
-            _decode_one_headers(column.replace(head, _nested(place, count), 1)).entry
-            for place in places
-        ]
-    for one in found:
-        _check_headers(one)
-    return found
+        return _at(places, count, _decode_headers(column), _NO_HEADERS)
+    return [
+        _decode_one_headers(column.replace(head, _nested(place, count), 1)).entry
+        for place in places
+    ]
 
 
 def _at(places: Sequence[int], count: int, column: list[T], missing: T | None = None) -> list[T]:

@@ -32,6 +32,7 @@ from headrace_mq.protocol.batch import (
     unpacked,
 )
 from headrace_mq.protocol.bodies import Picked
+from headrace_mq.protocol.numbers import Numbers
 from headrace_mq.protocol.picks import Picks, picked
 from headrace_mq.protocol.pieces import Pieces
 from headrace_mq.protocol.places import Payload, decode_payload, taken
@@ -76,8 +77,8 @@ class Sieve:
     """
 
     __slots__ = (
-        "_decode_headers", "_fields", "_is_single", "_pieces", "_tag_bits", "_word", "_words",
-        "wanted",
+        "_decode_headers", "_fields", "_is_single", "_numbers", "_pieces", "_tag_bits", "_word",
+        "_words", "wanted",
     )  # fmt: skip
 
     def __init__(self, text: str) -> None:
@@ -91,6 +92,8 @@ class Sieve:
         self._is_single = len(self._fields) == 1 and kind is not _ALL_HEADERS
         by_headers = wanted.headers and not (wanted.asks_for_keys or wanted.asks_for_tags)
         self._pieces = Pieces(wanted) if by_headers else None
+        by_number = by_headers and wanted.bounds and not _UNUSUAL.search(wanted.bounds.name)
+        self._numbers = Numbers(wanted) if by_number else None
         self._decode_headers: Callable[[bytes], list[Any]] = msgspec.msgpack.Decoder(kind).decode
 
     def part_of(self, batch: Bytes, *, picks: bool) -> Part | None:
@@ -144,6 +147,8 @@ class Sieve:
             if self._words and not any(word in data for word in self._words):
                 return [], None
             chosen = None if self._pieces is None else self._pieces.chosen(data, count)
+            if chosen is None and self._numbers is not None:
+                chosen = self._numbers.chosen(data, count)
             if chosen is not None:
                 return chosen
             asked = _of(count, self._decode_headers(data))
