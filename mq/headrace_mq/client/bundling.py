@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import chain
 
 import structlog
 
@@ -37,24 +38,32 @@ _log = structlog.get_logger(__name__)
 
 
 class _Gathered:
-    """Transactions that are prepared together; each one's future gets (number, place)."""
+    """Transactions that are prepared together; each one's future gets (number, place).
 
-    __slots__ = ("messages", "size", "taken")
+    A list per field, with one entry for each of them.
+    """
+
+    __slots__ = ("futures", "messages", "names", "owned", "size")
 
     def __init__(self) -> None:
-        self.taken: list[tuple[str, Sequence[Message], asyncio.Future[tuple[int, int]]]] = []
+        self.names: list[str] = []
+        self.owned: list[Sequence[Message]] = []
+        self.futures: list[asyncio.Future[tuple[int, int]]] = []
         self.messages = 0
         self.size = 0
 
     def settle(self, number: int) -> None:
         """It is prepared under a number."""
-        for place, (_, _, prepared) in enumerate(self.taken):
-            if not prepared.done():
+        for place, prepared in enumerate(self.futures):
+            try:
                 prepared.set_result((number, place))
+            except asyncio.InvalidStateError:
+                # Its sender was cancelled; to ask each one first would cost more than the rest.
+                continue
 
     def fail(self, error: MessageQueueError) -> None:
         """Whether it is prepared is not known, or it is not."""
-        for *_, prepared in self.taken:
+        for prepared in self.futures:
             if not prepared.done():
                 # One error object raised by every sender would collect all their tracebacks.
                 prepared.set_exception(type(error)(*error.args))
@@ -111,11 +120,13 @@ class Bundling:
                 self._fill(gathered)
             gathered = self._gathered = _Gathered()
         prepared = self._new_future()
-        taken = gathered.taken
-        taken.append((transaction_id, messages, prepared))
+        futures = gathered.futures
+        futures.append(prepared)
+        gathered.names.append(transaction_id)
+        gathered.owned.append(messages)
         gathered.messages += len(messages)
         gathered.size += size + MESSAGE_OVERHEAD_BYTES
-        if len(taken) >= self._transactions_max:
+        if len(futures) >= self._transactions_max:
             # Within the tick: the broker works on it while the others of the tick prepare theirs.
             self._fill(gathered)
         elif not self._departing and len(self._on_way) < BUNDLES_ON_WAY_MAX:
@@ -173,13 +184,11 @@ class Bundling:
     def _encoded(self, gathered: _Gathered) -> bytes:
         now_ms = self._clock.now_ms()
         parts: list[BundlePart] = []
-        taken = gathered.taken
-        owners: Sequence[int] = range(len(taken))
-        if gathered.messages == len(taken):
-            messages = [message for _, (message,), _ in taken]
-        else:
-            messages = [message for _, mine, _ in taken for message in mine]
-            owners = [place for place, (_, mine, _) in enumerate(taken) for _ in mine]
+        owned = gathered.owned
+        messages = list(chain.from_iterable(owned))
+        owners: Sequence[int] = range(len(owned))
+        if len(messages) > len(owned):
+            owners = [place for place, mine in enumerate(owned) for _ in mine]
         topics = {message.topic for message in messages}
         for topic in sorted(topics):
             mine, mine_owners = messages, owners
@@ -187,7 +196,8 @@ class Bundling:
                 at = [place for place, message in enumerate(messages) if message.topic == topic]
                 mine = [messages[place] for place in at]
                 mine_owners = [owners[place] for place in at]
-            part = Part.of(mine)
+            # Each was measured when it was taken, and what they take together is nobody's question.
+            part = Part.measured(mine, 0)
             for queue_id, chosen in self.routes[topic].divide(part):
                 picked = part.pick(chosen)
                 columns = Columns(
@@ -201,7 +211,7 @@ class Bundling:
                     QueueRef(topic, queue_id), columns, born_first_ms=now_ms, codec=self._codec
                 )
                 parts.append(BundlePart(bytes(batch), list(map(mine_owners.__getitem__, chosen))))
-        return encode(Bundle(self._group, self._client_id, [name for name, _, _ in taken], parts))
+        return encode(Bundle(self._group, self._client_id, gathered.names, parts))
 
 
 def _unknown() -> SendTimeout:

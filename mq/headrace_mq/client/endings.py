@@ -5,7 +5,8 @@ Sits between: `transactions` and `checking`, whose callers wait, and the link to
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 
 from headrace_mq._net.link import Link
 from headrace_mq.errors import DecidedOtherwise, MessageQueueError, RequestTimeout
@@ -31,37 +32,66 @@ _WHAT = (
 )
 
 
-class _Request:
-    """Decisions that are sent together, and who waits for them."""
+class _Waiting:
+    """The decisions on one bundle, and a future for each, in their order."""
 
-    __slots__ = ("ends", "waiting")
+    __slots__ = ("commit", "committed", "roll_back", "rolled_back")
 
     def __init__(self) -> None:
-        self.ends: dict[int, BundleEnds] = {}
-        self.waiting: list[tuple[int, int, bool, asyncio.Future[None]]] = []
+        self.commit: list[int] = []
+        self.committed: list[asyncio.Future[None]] = []
+        self.roll_back: list[int] = []
+        self.rolled_back: list[asyncio.Future[None]] = []
+
+
+class _Request:
+    """Decisions that are sent together, by bundle, and who waits for them."""
+
+    __slots__ = ("bundles",)
+
+    def __init__(self) -> None:
+        self.bundles: dict[int, _Waiting] = {}
+
+    def ends(self) -> list[BundleEnds]:
+        """What was decided, for the broker."""
+        return [
+            BundleEnds(number, one.commit, one.roll_back) for number, one in self.bundles.items()
+        ]
 
     def settle(self, otherwise: dict[tuple[int, int], int]) -> None:
         """All are decided, some of them before and otherwise."""
-        if not otherwise:
-            for _, _, _, ended in self.waiting:
-                if not ended.done():
+        for number, one in self.bundles.items():
+            if otherwise:
+                _refuse(number, one.commit, one.committed, Outcome.COMMITTED, otherwise)
+                _refuse(number, one.roll_back, one.rolled_back, Outcome.ROLLED_BACK, otherwise)
+            for ended in chain(one.committed, one.rolled_back):
+                try:
                     ended.set_result(None)
-            return
-        for number, index, commit, ended in self.waiting:
-            if ended.done():
-                continue
-            before = otherwise.get((number, index))
-            if before is None or before == (Outcome.COMMITTED if commit else Outcome.ROLLED_BACK):
-                ended.set_result(None)
-            else:
-                ended.set_exception(_decided(before))
+                except asyncio.InvalidStateError:
+                    # It was refused, or who waited was cancelled.
+                    continue
 
     def fail(self, error: MessageQueueError) -> None:
         """Whether they are decided is not known, or they are not."""
-        for *_, ended in self.waiting:
-            if not ended.done():
-                # One error object raised by every sender would collect all their tracebacks.
-                ended.set_exception(type(error)(*error.args))
+        for one in self.bundles.values():
+            for ended in chain(one.committed, one.rolled_back):
+                if not ended.done():
+                    # One error object raised by every sender would collect all their tracebacks.
+                    ended.set_exception(type(error)(*error.args))
+
+
+def _refuse(
+    number: int,
+    places: Sequence[int],
+    waiting: Sequence[asyncio.Future[None]],
+    wanted: Outcome,
+    otherwise: Mapping[tuple[int, int], int],
+) -> None:
+    """Tells those whose transaction had been decided before, and not as they wanted."""
+    for place, ended in zip(places, waiting, strict=True):
+        before = otherwise.get((number, place), wanted)
+        if before != wanted and not ended.done():
+            ended.set_exception(_decided(before))
 
 
 class Endings:
@@ -95,12 +125,16 @@ class Endings:
         request = self._gathered
         if request is None:
             request = self._gathered = _Request()
-        ends = request.ends.get(number)
-        if ends is None:
-            ends = request.ends[number] = BundleEnds(number, [], [])
-        (ends.commit if commit else ends.roll_back).append(index)
+        bundle = request.bundles.get(number)
+        if bundle is None:
+            bundle = request.bundles[number] = _Waiting()
         ended = self._new_future()
-        request.waiting.append((number, index, commit, ended))
+        if commit:
+            bundle.commit.append(index)
+            bundle.committed.append(ended)
+        else:
+            bundle.roll_back.append(index)
+            bundle.rolled_back.append(ended)
         if not self._departing and len(self._on_way) < ENDINGS_ON_WAY_MAX:
             self._departing = True
             self._loop.call_soon(self._depart)
@@ -130,7 +164,7 @@ class Endings:
             answer = await self._link.ask(
                 TransactionsEnded,
                 RequestCode.END_TRANSACTIONS,
-                EndTransactions(self._group, list(request.ends.values())),
+                EndTransactions(self._group, request.ends()),
                 timeout_ms=self._timeout_ms,
             )
         except MessageQueueError as error:

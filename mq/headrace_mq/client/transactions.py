@@ -16,6 +16,7 @@ from contextlib import suppress
 from itertools import count
 from typing import Protocol
 
+import msgspec
 from msgspec.structs import replace
 
 from headrace_mq._net.link import Link
@@ -61,7 +62,7 @@ class _End(Protocol):
     async def __call__(self, transaction: "Transaction", *, commit: bool) -> None: ...
 
 
-class Transaction:
+class Transaction(msgspec.Struct, eq=False, frozen=True):
     """A prepared transaction, to be committed or rolled back once.
 
     Attributes:
@@ -69,12 +70,10 @@ class Transaction:
         number, index: its place at the broker.
     """
 
-    __slots__ = ("_end", "id", "index", "number")
-
-    def __init__(self, transaction_id: str, number: int, index: int, end: _End) -> None:
-        self.id = transaction_id
-        self.number, self.index = number, index
-        self._end = end
+    id: str
+    number: int
+    index: int
+    _end: _End
 
     async def commit(self) -> None:
         """Makes the messages visible; they are when it returns, durably. May be repeated.
@@ -240,7 +239,8 @@ class TransactionalProducer(AsyncBlock):
             number, index = await prepared
             decision = await local(Transaction(name, number, index, self._end))
             if decision is not _UNKNOWN:
-                await self._ends.end(number, index, commit=decision is _COMMIT)
+                # It is open, or nothing had been prepared; a property would cost as much as a call.
+                await self._endings.end(number, index, commit=decision is _COMMIT)  # type: ignore[union-attr]
         finally:
             self._running.discard(name)
         return decision

@@ -141,7 +141,7 @@ class BatchReader:
         if held is not None:
             self._held_bytes -= len(held)
             return held
-        if not wait:
+        if not wait and self._can_tell:
             try:
                 return run.segment.read_cached(run.position, run.length)
             except OSError as error:
