@@ -5,9 +5,9 @@ Our queue beside others: the same work, by each one's own client library, in alt
                                [--runs 3] [--seconds 0.5] [--bodies 100 1024] [--queues 4]
                                [--backlog 1000000] [--page docs/benchmarks]
 
-    W1    one client process: `send_many` of 100 with 8 under way, of 1,000, `send` from 1,000
-          tasks, and one message awaited at a time
-    W2    four client processes that each do `send_many` of 100
+    W1    one client process: `send_many` of 100 with 8 and with 32 under way, of 1,000, `send` from
+          1,000 tasks, and one message awaited at a time
+    W2    four client processes that each do `send_many` of 100, with 8 and with 32 under way
     W3    taking a backlog, acknowledged
     W4    end to end at 500 messages a second
     W5    producing and consuming at once, in one client process

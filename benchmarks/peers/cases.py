@@ -31,13 +31,15 @@ class Case(NamedTuple):
     bodies: Sequence[int] = BODIES
 
 
-MANY = {"size": 100, "tasks": 8}
+MANY, MORE = {"size": 100, "tasks": 8}, {"size": 100, "tasks": 32}
 CASES = [
     Case("W1", "send_many of 100", "send_many", MANY),
+    Case("W1", "send_many of 100, 32 at a time", "send_many", MORE),
     Case("W1", "send_many of 1,000", "send_many", {"size": 1_000, "tasks": 8}, bodies=(SMALL,)),
     Case("W1", "send from 1,000 tasks", "send", {"tasks": 1_000}, bodies=(SMALL,)),
     Case("W1", "send, one at a time", "send", {"tasks": 1}, bodies=(SMALL,)),
     Case("W2", "4 x send_many of 100", "send_many", MANY, 4),
+    Case("W2", "4 x send_many of 100, 32 at a time", "send_many", MORE, 4),
     Case("W3", "a backlog, acknowledged", "drain", {}),
     # Half of it would leave five messages in the slowest hundredth.
     Case("W4", "end to end at 500/s", "pace", {"per_second": 500, "seconds": 2}, bodies=(SMALL,)),

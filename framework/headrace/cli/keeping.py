@@ -54,7 +54,7 @@ FlushInterval = Annotated[
 TailCache = Annotated[
     int | None,
     typer.Option(
-        "--tail-cache", parser=size_bytes, metavar="SIZE", show_default="8MiB",
+        "--tail-cache", parser=size_bytes, metavar="SIZE", show_default="4MiB",
         help="Memory for the newest messages of all queues.",
     ),
 ]  # fmt: skip
