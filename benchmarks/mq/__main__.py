@@ -39,7 +39,7 @@ from headrace_mq.client.producer import Producer
 
 QUEUES = 4
 BACKLOG = 200_000
-RARE_BACKLOG = 500_000
+RARE_BACKLOG = 1_000_000
 IDLE_CONNECTIONS = 1_000
 IDLE_SECONDS = 5
 

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
+from typing import TypeVar
 
 import structlog
 
@@ -33,6 +34,7 @@ __all__ = ["BUNDLES_ON_WAY_MAX", "Bundling"]
 BUNDLES_ON_WAY_MAX = 2
 
 Send = Callable[[Message], asyncio.Future[SendResult]]
+T = TypeVar("T")
 
 _log = structlog.get_logger(__name__)
 
@@ -199,19 +201,31 @@ class Bundling:
             # Each was measured when it was taken, and what they take together is nobody's question.
             part = Part.measured(mine, 0)
             for queue_id, chosen in self.routes[topic].divide(part):
-                picked = part.pick(chosen)
-                columns = Columns(
-                    list(picked.keys),
-                    list(picked.tags),
-                    [dict(headers) for headers in picked.headers],
-                    list(picked.bodies),
-                    [],
-                )
                 batch = encode_batch(
-                    QueueRef(topic, queue_id), columns, born_first_ms=now_ms, codec=self._codec
+                    QueueRef(topic, queue_id),
+                    _columns(part, chosen),
+                    born_first_ms=now_ms,
+                    codec=self._codec,
                 )
                 parts.append(BundlePart(bytes(batch), list(map(mine_owners.__getitem__, chosen))))
         return encode(Bundle(self._group, self._client_id, gathered.names, parts))
+
+
+def _columns(part: Part, places: Sequence[int]) -> Columns:
+    """The messages at some places as a batch has them: a column of defaults only is empty."""
+    keys, tags = _entries(part.keys, places), _entries(part.tags, places)
+    headers = [dict(one) for one in _entries(part.headers, places)]
+    return Columns(
+        keys if any(keys) else [],
+        tags if any(tags) else [],
+        headers if any(headers) else [],
+        _entries(part.bodies, places),
+        [],
+    )
+
+
+def _entries(column: Sequence[T], places: Sequence[int]) -> list[T]:
+    return [column[place] for place in places] if column else []
 
 
 def _unknown() -> SendTimeout:

@@ -303,10 +303,11 @@ class TransactionalProducer(AsyncBlock):
         # About the most bytes that it can take on the wire.
         size = _BATCH_BYTES_MAX * len(messages)
         for message in messages:
-            is_routed = message.topic in routes
-            quick = quick_size(message) if is_routed else UNKNOWN_BYTES
-            size += quick if quick < UNKNOWN_BYTES else self._measure_one(message)
-            routed = routed and is_routed
+            if message.topic in routes and (quick := quick_size(message)) < UNKNOWN_BYTES:
+                size += quick
+            else:
+                size += self._measure_one(message)
+                routed = routed and message.topic in routes
         if size > _SURELY_BYTES and size > (limit := message_bytes_max(self._link.frame_bytes_max)):
             raise ValueError(
                 f"a transaction of {size} bytes is over the broker's limit of {limit}; send"
