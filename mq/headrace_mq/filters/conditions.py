@@ -89,13 +89,15 @@ class Condition(NamedTuple):
 
     `tags` are the only ones that a selected message can have; None: any. `words` are texts of which
     each selected message has at least one among its headers, as a name or a value; None: unknown.
-    `bounds` are of one header; None: it is not numbers that decide.
+    `bounds` are of one header; None: it is not numbers that decide. `tags_decide` says that all
+    messages with one of the tags are selected.
     """
 
     ask: Callable[[Messages], Answers]
     tags: frozenset[str] | None = None
     words: frozenset[str] | None = None
     bounds: Bounds | None = None
+    tags_decide: bool = False
 
 
 class Value(NamedTuple):
@@ -216,7 +218,9 @@ def compare(sign: str, left: Value, right: Value) -> Condition:
     tags = frozenset([other]) if equal and left.is_tag else None
     words = frozenset([other]) if equal and left.name is not None else left.words
     bounds = bounds_of(left.name, sign, other) if right.kind == "number" else None
-    return Condition(_decided(left, _judged(right.kind, judge)), tags, words, bounds)
+    # An empty tag is unknown.
+    decide = tags is not None and other != ""
+    return Condition(_decided(left, _judged(right.kind, judge)), tags, words, bounds, decide)
 
 
 def _compare_texts(decide: Callable[[Any, Any], bool], left: Value, right: Value) -> Condition:
@@ -245,7 +249,9 @@ def among(value: Value, kind: str, members: Sequence[Any]) -> Condition:
         bounds = met(
             bounds_of(value.name, ">=", min(members)), bounds_of(value.name, "<=", max(members))
         )
-    return Condition(_decided(value, _judged(kind, found.__contains__)), tags, words, bounds)
+    decide = tags is not None and "" not in found
+    ask = _decided(value, _judged(kind, found.__contains__))
+    return Condition(ask, tags, words, bounds, decide)
 
 
 def like(value: Value, matches: Callable[[str], bool]) -> Condition:

@@ -52,13 +52,13 @@ class Filter:
     """
 
     __slots__ = (
-        "_ask", "_credit", "_refused", "_selected", "asks_for_keys", "asks_for_tags", "bounds",
-        "headers", "tags", "text", "words",
+        "_ask", "_credit", "_refused", "_selected", "_tags_decide", "asks_for_keys",
+        "asks_for_tags", "bounds", "headers", "tags", "text", "words",
     )  # fmt: skip
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self._ask, self.tags, self.words, self.bounds = parse(text)
+        self._ask, self.tags, self.words, self.bounds, self._tags_decide = parse(text)
         self.headers, own = names(text)
         self.asks_for_keys = "_key" in own
         self.asks_for_tags = "_tag" in own
@@ -90,6 +90,8 @@ class Filter:
             return self._places_among(count, headers, keys, tags)
         # Only those with one of its tags are asked about.
         places = _places_of(self.tags, tags)
+        if self._tags_decide:
+            return places
         chosen = self._places_among(
             len(places),
             [_entries(column, places) for column in headers],

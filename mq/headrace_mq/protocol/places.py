@@ -23,7 +23,7 @@ __all__ = ["Payload", "Taken", "array_head", "decode_payload", "headers_at", "ta
 _SINGLE_MAX = 3
 _NESTED = struct.Struct(">BIBI")
 _ARRAY_32 = 0xDD
-_NIL, _EMPTY, _ARRAY_OF_THREE = b"\xc0", b"\x90", b"\x93"
+_NIL, _EMPTY, _ARRAY_OF_FOUR = b"\xc0", b"\x90", b"\x94"
 _NO_HEADERS = msgspec.Raw(b"\x80")
 
 T = TypeVar("T")
@@ -64,7 +64,9 @@ class _Body(msgspec.Struct, array_like=True, gc=False):
 
 
 decode_payload = msgspec.msgpack.Decoder(Payload).decode
-_decode_one = msgspec.msgpack.Decoder(tuple[_Text | None, _Text | None, _Body]).decode
+_decode_one = msgspec.msgpack.Decoder(
+    tuple[_Text | None, _Text | None, _Headers | None, _Body | None]
+).decode
 _decode_one_headers = msgspec.msgpack.Decoder(_Headers).decode
 _check_headers = msgspec.msgpack.Decoder(dict[str, str]).decode
 _decode_texts = msgspec.msgpack.Decoder(list[str]).decode
@@ -87,38 +89,58 @@ def taken(
         DataCorrupt: a column has another number of entries.
         msgspec.DecodeError: one does not decode.
     """
-    keys, tags, bodies = bytes(payload.keys), bytes(payload.tags), bytes(payload.bodies)
+    if len(places) < _SINGLE_MAX:
+        found = _single(payload, places, count, headers)
+        if found is not None:
+            return found
     if headers is None:
         headers = headers_at(bytes(payload.headers), places, count)
         for one in headers:
             _check_headers(one)
+    return Taken(
+        _at(places, count, _decode_texts(payload.keys), ""),
+        _at(places, count, _decode_texts(payload.tags), ""),
+        headers,
+        _at(places, count, _decode_bodies(payload.bodies)),
+    )
+
+
+def _single(
+    payload: Payload, places: Sequence[int], count: int, headers: list[msgspec.Raw] | None
+) -> Taken | None:
+    """The same of a few messages; None where a column begins in a way that it need not have."""
     head = array_head(count)
-    if len(places) >= _SINGLE_MAX or not (
-        (keys == _EMPTY or keys.startswith(head))
-        and (tags == _EMPTY or tags.startswith(head))
-        and bodies.startswith(head)
-    ):
-        return Taken(
-            _at(places, count, _decode_texts(keys), ""),
-            _at(places, count, _decode_texts(tags), ""),
-            headers,
-            _at(places, count, _decode_bodies(bodies)),
-        )
-    found = Taken([], [], headers, [])
+    at = len(head)
+    # All columns side by side, each without its head: one copy of them, and one look for a message.
+    columns: list[memoryview | None] = []
+    for column in payload[: 2 if headers is not None else 3]:
+        view = memoryview(column)
+        if view == _EMPTY:
+            columns.append(None)
+        elif view[:at] == head:
+            columns.append(view[at:])
+        else:
+            return None
+    if headers is not None:
+        columns.append(None)
+    view = memoryview(payload.bodies)
+    if view[:at] != head:
+        return None
+    columns.append(view[at:])
+    found = Taken([], [], [] if headers is None else headers, [])
     for place in places:
         nested = _nested(place, count)
-        key, tag, body = _decode_one(
-            b"".join(
-                (
-                    _ARRAY_OF_THREE,
-                    _NIL if keys == _EMPTY else keys.replace(head, nested, 1),
-                    _NIL if tags == _EMPTY else tags.replace(head, nested, 1),
-                    bodies.replace(head, nested, 1),
-                )
-            )
-        )
+        parts: list[bytes | memoryview] = [_ARRAY_OF_FOUR]
+        for rest in columns:
+            parts += (_NIL,) if rest is None else (nested, rest)
+        key, tag, header, body = _decode_one(b"".join(parts))
         found.keys.append(key.entry if key else "")
         found.tags.append(tag.entry if tag else "")
+        if headers is None:
+            entry = header.entry if header else _NO_HEADERS
+            _check_headers(entry)
+            found.headers.append(entry)
+        assert body is not None, "there are bodies"
         found.bodies.append(body.entry)
     return found
 
