@@ -189,7 +189,9 @@ class Pulling:
         elif not isinstance(answer, ConnectionLost):
             _log.warning("fetch refused", reason=str(answer))
             taken = _Taken(0, moved=False, trouble=True)
-        if taken.records:
+        # To look through filtered queues takes the broker longer than the application takes with
+        # what it found, so there it is asked again first.
+        if taken.records and not self._filters:
             self._on_records()
         pause_ms = 0
         if taken.trouble:
@@ -200,6 +202,8 @@ class Pulling:
             self._loop.call_later(pause_ms / 1_000, self._release, number, shares)
         elif not self._gathering.hold(taken.records, partial(self._release, number, shares)):
             self._release(number, shares)
+        if taken.records and self._filters:
+            self._on_records()
 
     def _release(self, number: int, shares: Sequence[Share]) -> None:
         for share in shares:
