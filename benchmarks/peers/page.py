@@ -158,7 +158,7 @@ def _targets(results: Sequence[Line]) -> str:
     )
     if missed:
         missed = [f"Missed, and why ([more]({PROFILE})):\n\n", *missed]
-    return told + table(head, rows) + "".join(missed).rstrip("\n")
+    return (told + table(head, rows) + "".join(missed)).rstrip("\n") + "\n"
 
 
 def _backlog(results: Sequence[Line]) -> list[str]:

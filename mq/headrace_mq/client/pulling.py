@@ -55,6 +55,9 @@ QUEUES_PER_FETCH_MAX = 1_024
 FETCHES_MAX = 8
 # Fetches under way together with those replaced, which end by themselves when their wait is over.
 FETCHES_PARKED_MAX = 64
+# With so many records in an answer the next one is on its way while they are handled: asking costs as
+# much as a consumer's work on a few dozen.
+ASKED_FIRST_RECORDS = 64
 # Pause after an answer without records that came at once: the broker has no room for waiting.
 EMPTY_PAUSE_MS = 100
 # Pause after an answer that says that something is wrong.
@@ -189,9 +192,10 @@ class Pulling:
         elif not isinstance(answer, ConnectionLost):
             _log.warning("fetch refused", reason=str(answer))
             taken = _Taken(0, moved=False, trouble=True)
-        # To look through filtered queues takes the broker longer than the application takes with
-        # what it found, so there it is asked again first.
-        if taken.records and not self._filters:
+        # Many records take the application a while, and a filter takes the broker one: then the
+        # broker is asked again first. A few records do not wait for that.
+        at_once = 0 < taken.records < ASKED_FIRST_RECORDS and not self._filters
+        if at_once:
             self._on_records()
         pause_ms = 0
         if taken.trouble:
@@ -202,7 +206,7 @@ class Pulling:
             self._loop.call_later(pause_ms / 1_000, self._release, number, shares)
         elif not self._gathering.hold(taken.records, partial(self._release, number, shares)):
             self._release(number, shares)
-        if taken.records and self._filters:
+        if taken.records and not at_once:
             self._on_records()
 
     def _release(self, number: int, shares: Sequence[Share]) -> None:
