@@ -14,5 +14,8 @@ def test_sizes_that_are_asked_for_hold_for_every_case() -> None:
 
 
 def test_a_word_and_a_workload_narrow_the_choice() -> None:
-    found = {(case.workload, case.name) for case, _ in chosen(["W1", "W2"], "of 100", None)}
-    assert found == {("W1", "send_many of 100"), ("W2", "4 x send_many of 100")}
+    found = {(case.workload, case.name) for case, _ in chosen(["W1", "W2"], "32 at", None)}
+    assert found == {
+        ("W1", "send_many of 100, 32 at a time"),
+        ("W2", "4 x send_many of 100, 32 at a time"),
+    }
