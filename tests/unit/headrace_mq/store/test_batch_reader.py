@@ -81,11 +81,12 @@ async def test_what_memory_holds_is_served_up_to_what_it_does_not(
 async def test_where_nobody_can_tell_what_memory_holds_reading_waits_and_says_so_once(
     store: MessageStore, make_batch: Any, files: Any
 ) -> None:
-    await put(store, make_batch(b"a"))
+    # So far apart that they are not read in one go.
+    await put(store, make_batch(b"a"), make_batch(b"x" * 10_000, queue=1), make_batch(b"b"))
     files.cannot_tell = OSError(errno.EOPNOTSUPP, "Operation not supported")
     with capture_logs() as logs:
         for _ in range(2):
-            assert bodies(store.read_now(A, 0, 1)) == [b"a"]
+            assert bodies(store.read_now(A, 0, 1 << 20)) == [b"a", b"b"]
     assert [entry["log_level"] for entry in logs] == ["warning"]
 
 
