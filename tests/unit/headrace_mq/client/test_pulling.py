@@ -14,7 +14,6 @@ from headrace_mq.errors import (
     MalformedRequest,
     QueueNotFound,
 )
-from headrace_mq.filters.filter import Filter
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import decode_placed, read_header
 from headrace_mq.protocol.bodies import (
@@ -99,36 +98,6 @@ async def test_a_fetch_that_was_put_off_is_made_when_it_is_wanted(
     watched.pulling.want()
     broker.append(A, [b"b"])
     assert await watched.offsets() == [1]
-
-
-@pytest.mark.parametrize(
-    ("records", "filters", "order"),
-    [
-        (pulling_module.ASKED_FIRST_RECORDS - 1, {}, ["handled", "asked"]),
-        (pulling_module.ASKED_FIRST_RECORDS, {}, ["asked", "handled"]),
-        (1, {"t": Filter("_key IS NULL")}, ["asked", "handled"]),
-    ],
-)
-async def test_what_takes_long_to_handle_or_to_find_is_asked_for_first(
-    broker: Any, watched: Any, until: Until, records: int, filters: Any, order: list[str]
-) -> None:
-    broker.held = {FETCH}
-    pulling, seen = watched.pulling, []
-    pulling._filters = filters
-    watched.start(A)
-    parked = await broker.next(FETCH)
-    fetch, loop = pulling._fetch, asyncio.get_running_loop()
-
-    def asking(shares: Any) -> None:
-        seen.append("asked")
-        fetch(shares)
-
-    pulling._fetch = asking
-    # An application that waits goes on in a later turn of the loop, as fetches do.
-    pulling._on_records = lambda: loop.call_soon(seen.append, "handled")
-    answer(parked, broker.append(A, [b"a"] * records))
-    await until(lambda: len(seen) >= 2)
-    assert seen == order
 
 
 async def test_a_new_queue_does_not_wait_for_the_parked_fetch(broker: Any, watched: Any) -> None:
