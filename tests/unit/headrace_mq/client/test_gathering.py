@@ -5,9 +5,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from headrace_mq._net.link import Link
 from headrace_mq.client.consumer import Consumer
 from headrace_mq.client.gathering import FEW_RECORDS, Gathering
+from headrace_mq.client.pulling import ASKED_FIRST_RECORDS
+from headrace_mq.filters.filter import Filter
 from headrace_mq.message import QueueRef
+from headrace_mq.protocol.bodies import FetchAnswer, encode_fetch_answer
 from headrace_mq.protocol.codes import RequestCode
 
 # Longer than the test may last.
@@ -85,3 +89,35 @@ async def test_what_a_fetch_brought_early_is_polled_alone_and_the_next_poll_find
         assert broker.count(RequestCode.FETCH) == 2
         broker.append(queue, [b"d"])
         assert [record.body for record in await consumer.poll()] == [b"c", b"d"]
+
+
+@pytest.mark.parametrize(
+    ("records", "filters", "order"),
+    [
+        (ASKED_FIRST_RECORDS - 1, {}, ["handled", "asked"]),
+        (ASKED_FIRST_RECORDS, {}, ["asked", "handled"]),
+        (1, {"t": Filter("_key IS NULL")}, ["asked", "handled"]),
+    ],
+)
+async def test_what_takes_long_to_handle_or_to_find_is_asked_for_first(
+    broker: Any, watch: Any, link: Link, clock: Any, until: Callable[[Callable[[], object]], Any],
+    records: int, filters: Any, order: list[str],
+) -> None:  # fmt: skip
+    broker.held, queue = {RequestCode.FETCH}, QueueRef("t", 0)
+    watched = watch(link, clock)
+    pulling, seen = watched.pulling, []
+    pulling._filters = filters
+    watched.start(queue)
+    parked = await broker.next(RequestCode.FETCH)
+    fetch, loop = pulling._fetch, asyncio.get_running_loop()
+
+    def asking(shares: Any) -> None:
+        seen.append("asked")
+        fetch(shares)
+
+    pulling._fetch = asking
+    # An application that waits goes on in a later turn of the loop, as fetches do.
+    pulling._on_records = lambda: loop.call_soon(seen.append, "handled")
+    parked.answer(encode_fetch_answer(FetchAnswer([], [])), broker.append(queue, [b"a"] * records))
+    await until(lambda: len(seen) >= 2)
+    assert seen == order
