@@ -4,10 +4,11 @@ How fast the queue is, beside what this machine can do at best in the same run.
     python -m benchmarks.mq [W1 W2 W3 W4 W5 W6 transactional idle] [--flush always|interval] [--runs 3] [--scale 1]
 
     W1    one producer process: `send_many` in hundreds and thousands, 8 calls at a time and 32,
-          `send` from 1,000 tasks, one message awaited at a time
+          `send` from 1,000 tasks, one message awaited at a time, without and with processes that
+          look for more before they sleep (`busy_poll_us`)
     W2    four producer processes: batches, and 100 tasks awaiting in each
     W3    reading a backlog of 200,000 messages, decoded and committed
-    W4    end-to-end latency at 500 messages a second
+    W4    end-to-end latency at 500 messages a second, without and with `busy_poll_us`
     W5    producing and consuming at once
     W6    reading a backlog of which one message of a hundred is wanted, by a header with a hundred
           values, by two of an order whose id and price are others each time, or by its tag: picked
@@ -42,6 +43,8 @@ BACKLOG = 200_000
 RARE_BACKLOG = 500_000
 # A broker that takes no more of a processor than this has nothing left to do.
 IDLE_SHARE_MAX, LOOK_SECONDS = 0.03, 0.5
+# Longer than an answer takes; longer than 500 messages a second are apart.
+SHORT_POLL_US, LONG_POLL_US = 500, 5_000
 IDLE_CONNECTIONS = 1_000
 IDLE_SECONDS = 5
 
@@ -58,6 +61,8 @@ class Case(NamedTuple):
     beside: tuple[str, Mapping[str, Any]] | None = None
     # Messages that are there before the first run.
     backlog: int = 0
+    # How long all processes look for more before they sleep.
+    busy_poll_us: int = 0
 
 
 def many(size: int, tasks: int, count: int, *, keyed: bool = True) -> dict[str, Any]:
@@ -87,6 +92,8 @@ def cases(scale: float) -> list[Case]:
         Case("W1", "send_many of 1,000", "send_many", many(1_000, 8, n(800_000))),
         Case("W1", "send from 1,000 tasks", "send", awaited(1_000, n(200_000))),
         Case("W1", "send, one at a time", "send", awaited(1, n(3_000))),
+        Case("W1", "send, one at a time, busy polling", "send", awaited(1, n(3_000)),
+             busy_poll_us=SHORT_POLL_US),
         Case("W2", "4 x send_many of 100", "send_many", many(100, 8, n(200_000)), 4),
         Case("W2", "4 x send_many of 100, 32 at a time", "send_many", many(100, 32, n(200_000)), 4),
         Case("W2", "4 x send from 100 tasks", "send", awaited(100, n(50_000)), 4),
@@ -94,6 +101,8 @@ def cases(scale: float) -> list[Case]:
         Case("W3", "backlog as records", "consume", backlog, backlog=n(BACKLOG)),
         Case("W4", "end to end at 500/s", "pace", {"count": n(2_000), "per_second": 500},
              beside=("follow", paced)),
+        Case("W4", "end to end at 500/s, busy polling", "pace", {"count": n(2_000), "per_second": 500},
+             beside=("follow", paced), busy_poll_us=LONG_POLL_US),
         Case("W5", "producing and consuming", "send_many", few,
              beside=("follow", {**both, "count": few["count"]})),
         Case("W5", "producing and consuming, 32 at a time", "send_many", more,
@@ -159,23 +168,24 @@ async def measure(case: Case, flush: str, folder: Path, runs: int) -> dict[str, 
     """Runs one case against a fresh broker."""
     async with AsyncExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory(dir=folder))
-        server, address = await stack.enter_async_context(broker(Path(directory), flush))
+        server, address = await stack.enter_async_context(
+            broker(Path(directory), flush, busy_poll_us=case.busy_poll_us)
+        )
         async with Producer(address) as producer:
             await producer.create_topic("bench", QUEUES)
         if case.backlog:
             await fill(server, address, case)
         before = resident_bytes(server.pid)
+        common = {"topic": "bench", "busy_poll_us": case.busy_poll_us}
         clients = [
-            await stack.enter_async_context(
-                client(case.task, address, {**case.asked, "topic": "bench"})
-            )
+            await stack.enter_async_context(client(case.task, address, {**case.asked, **common}))
             for _ in range(case.processes)
         ]
         consumers = []
         if case.beside is not None:
             task, asked = case.beside
             consumers.append(
-                await stack.enter_async_context(client(task, address, {**asked, "topic": "bench"}))
+                await stack.enter_async_context(client(task, address, {**asked, **common}))
             )
         said = await take_turns(server, clients, consumers, runs)
         if case.workload == "idle":

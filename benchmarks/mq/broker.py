@@ -1,7 +1,9 @@
 """
 The broker process of the benchmarks.
 
-    python -m benchmarks.mq.broker DIRECTORY always|interval [BYTES_MAX]
+    python -m benchmarks.mq.broker DIRECTORY always|interval [BYTES_MAX [BUSY_POLL_US]]
+
+BYTES_MAX 0 keeps everything.
 """
 
 import sys
@@ -19,16 +21,17 @@ SEGMENT_BYTES = 64 * 2**20
 
 
 def main() -> None:
-    directory, asked, *kept = sys.argv[1:]
+    directory, asked, *more = sys.argv[1:]
+    kept_bytes_max, busy_poll_us = (*map(int, more), 0, 0)[:2]
     flush: Literal["always", "interval"] = "interval" if asked == "interval" else "always"
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(30))
     store = StoreSettings(directory=Path(directory), flush=flush)
-    if kept:
+    if kept_bytes_max:
         store = structs.replace(
-            store, segment_bytes=SEGMENT_BYTES, transient_bytes_max=int(kept[0])
+            store, segment_bytes=SEGMENT_BYTES, transient_bytes_max=kept_bytes_max
         )
     run(
-        BrokerSettings(store=store, port=0),
+        BrokerSettings(store=store, port=0, busy_poll_us=busy_poll_us),
         ready=lambda address: print("ready", address, flush=True),
     )
 

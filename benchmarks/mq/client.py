@@ -22,7 +22,7 @@ from headrace_mq.client.consumer import Consumer
 from headrace_mq.client.producer import Producer
 from headrace_mq.client.transactions import Transaction, TransactionalProducer
 from headrace_mq.message import Message, QueueRef, Record
-from headrace_mq.settings import ConsumerSettings
+from headrace_mq.settings import ConsumerSettings, ProducerSettings
 
 # What a run returns: numbers and lists of numbers.
 Said = dict[str, Any]
@@ -69,6 +69,10 @@ def order(number: int, *, wanted: bool) -> dict[str, str]:
     return {"order": f"order-{number:x}", "region": region, "price": f"{cents / 100:.2f}"}
 
 
+def producing(asked: Mapping[str, Any]) -> ProducerSettings:
+    return ProducerSettings(busy_poll_us=asked.get("busy_poll_us", 0))
+
+
 async def send_many(stack: AsyncExitStack, address: str, asked: Mapping[str, Any]) -> Run:
     """`tasks` tasks that each send `size` messages at a time, until `count` are acknowledged."""
     producer = await stack.enter_async_context(Producer(address))
@@ -92,7 +96,7 @@ async def send_many(stack: AsyncExitStack, address: str, asked: Mapping[str, Any
 
 async def send(stack: AsyncExitStack, address: str, asked: Mapping[str, Any]) -> Run:
     """`tasks` tasks that each await one message at a time."""
-    producer = await stack.enter_async_context(Producer(address))
+    producer = await stack.enter_async_context(Producer(address, producing(asked)))
     tasks = asked["tasks"]
     each = asked["count"] // tasks
     ready = messages(asked["topic"], 5_000, keyed=asked["keyed"])
@@ -256,7 +260,9 @@ async def follow(stack: AsyncExitStack, address: str, asked: Mapping[str, Any]) 
 
     Bodies that begin with a time (8 bytes, monotonic ns) tell how long they were under way.
     """
-    settings = ConsumerSettings(in_flight_max=IN_FLIGHT_MAX)
+    settings = ConsumerSettings(
+        in_flight_max=IN_FLIGHT_MAX, busy_poll_us=asked.get("busy_poll_us", 0)
+    )
     consumer = await stack.enter_async_context(
         Consumer(address, group=asked["group"], topics=[asked["topic"]], settings=settings)
     )
@@ -284,7 +290,7 @@ async def follow(stack: AsyncExitStack, address: str, asked: Mapping[str, Any]) 
 
 async def pace(stack: AsyncExitStack, address: str, asked: Mapping[str, Any]) -> Run:
     """Sends `count` messages, `per_second` of them, each with the time it was sent at."""
-    producer = await stack.enter_async_context(Producer(address))
+    producer = await stack.enter_async_context(Producer(address, producing(asked)))
     topic, count, gap_s = asked["topic"], asked["count"], 1 / asked["per_second"]
     rest = bytes(92)
 

@@ -75,11 +75,11 @@ async def start(module: str, *arguments: str) -> Child:
 
 @asynccontextmanager
 async def broker(
-    directory: Path, flush: str, kept_bytes_max: int | None = None
+    directory: Path, flush: str, kept_bytes_max: int = 0, busy_poll_us: int = 0
 ) -> AsyncIterator[tuple[Child, str]]:
     """A broker process and its address; with a limit it deletes the oldest messages beyond."""
-    kept = [] if kept_bytes_max is None else [str(kept_bytes_max)]
-    child = await start("benchmarks.mq.broker", str(directory), flush, *kept)
+    more = str(kept_bytes_max), str(busy_poll_us)
+    child = await start("benchmarks.mq.broker", str(directory), flush, *more)
     try:
         yield child, (await child.hear()).removeprefix("ready ")
     finally:

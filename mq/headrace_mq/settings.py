@@ -37,6 +37,8 @@ DELAY_LEVELS: Mapping[str, int] = MappingProxyType(
     }
 )
 
+# Who waits longer than this between two messages gains nothing by staying awake.
+BUSY_POLL_US_MAX = 100_000
 # Half of what a client accepts as one answer: it may be exceeded by one batch.
 FETCH_BYTES_MAX = 32 * MIB
 
@@ -48,6 +50,10 @@ def _require(condition: bool, sentence: str) -> None:
 
 def _require_pauses(name: str, first_ms: int, longest_ms: int) -> None:
     _require(1 <= first_ms <= longest_ms, f"{name}_min must be at least 1 and not above {name}_max")
+
+
+def _require_busy_poll(busy_poll_us: int) -> None:
+    _require(0 <= busy_poll_us <= BUSY_POLL_US_MAX, f"busy_poll_us must be 0 to {BUSY_POLL_US_MAX}")
 
 
 def _require_vanished(vanished_ms: int) -> None:
@@ -198,6 +204,10 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     # A client that vanished without a word (power, cable) is noticed after half of this in silence,
     # or after all of it while it takes nothing of what waits for it.
     vanished_ms_max: int = 60_000
+    # How long the event loop looks again and again for the next bytes, in microseconds, instead of going
+    # to sleep, while they come no further apart than this: waking up takes longer than the work on a
+    # small message. It keeps a processor busy, so 0, never, unless there is one to spare.
+    busy_poll_us: int = 0
     # Answer bytes not yet read by a connection, above which no more is read from it.
     outgoing_bytes_max: int = 16 * MIB
     # Longest wait of a fetch that finds nothing (RocketMQ: 15 s).
@@ -260,6 +270,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         _require(self.scan_bytes_max >= 1, "scan_bytes_max must be at least 1")
         _require(self.frame_ms_max >= 1, "frame_ms_max must be at least 1")
         _require_vanished(self.vanished_ms_max)
+        _require_busy_poll(self.busy_poll_us)
         _require(self.lock_expiry_ms >= 100, "lock_expiry_ms must be at least 100")
         _require(self.scheduled_max >= 0, "scheduled_max must not be negative")
         _require(self.transaction_timeout_ms >= 1, "transaction_timeout_ms must be at least 1")
@@ -295,6 +306,10 @@ class ProducerSettings(msgspec.Struct, frozen=True, kw_only=True):
     # A broker that vanished without a word is noticed after half of this in silence, or after all
     # of it while it acknowledges nothing. Shorter also ends connections to one whose disk stalls.
     vanished_ms_max: int = 10_000
+    # How long the event loop looks again and again for the next bytes, in microseconds, instead of going
+    # to sleep, while they come no further apart than this: waking up takes longer than the work on a
+    # small message. It keeps a processor busy, so 0, never, unless there is one to spare.
+    busy_poll_us: int = 0
 
     def __post_init__(self) -> None:
         _require(self.send_timeout_ms >= 1, "send_timeout_ms must be at least 1")
@@ -303,6 +318,7 @@ class ProducerSettings(msgspec.Struct, frozen=True, kw_only=True):
         _require(self.buffer_bytes_max >= 1, "buffer_bytes_max must be at least 1")
         _require_pauses("reconnect_ms", self.reconnect_ms_min, self.reconnect_ms_max)
         _require_vanished(self.vanished_ms_max)
+        _require_busy_poll(self.busy_poll_us)
 
 
 class TransactionSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -391,12 +407,16 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
     # A broker that vanished without a word is noticed after half of this in silence, or after all
     # of it while it acknowledges nothing. Shorter also ends connections to one whose disk stalls.
     vanished_ms_max: int = 10_000
+    # How long the event loop looks again and again for the next bytes, in microseconds, instead of going
+    # to sleep, while they come no further apart than this: waking up takes longer than the work on a
+    # small message. It keeps a processor busy, so 0, never, unless there is one to spare.
+    busy_poll_us: int = 0
 
     def __post_init__(self) -> None:
         for name in (
-            "heartbeat_ms", "topics_refresh_ms", "fetch_wait_ms", "fetch_bytes_max",
-            "in_flight_max", "in_flight_bytes_max", "in_flight_span_max", "commit_interval_ms", "handlers_max", "handler_timeout_ms",
-            "request_timeout_ms",
+            "heartbeat_ms", "topics_refresh_ms", "fetch_wait_ms", "fetch_bytes_max", "in_flight_max",
+            "in_flight_bytes_max", "in_flight_span_max", "commit_interval_ms", "handlers_max",
+            "handler_timeout_ms", "request_timeout_ms",
         ):  # fmt: skip
             _require(getattr(self, name) >= 1, f"{name} must be at least 1")
         _require(self.fetch_gather_ms >= 0, "fetch_gather_ms must be 0 or more")
@@ -416,6 +436,7 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
         _require_pauses("retry_ms", self.retry_ms_min, self.retry_ms_max)
         _require_pauses("reconnect_ms", self.reconnect_ms_min, self.reconnect_ms_max)
         _require_vanished(self.vanished_ms_max)
+        _require_busy_poll(self.busy_poll_us)
 
 
 class RetrySettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -27,7 +27,7 @@ from headrace.rebuilding.decoding import Decoder
 from headrace.rebuilding.memory import remember
 from headrace.rebuilding.topic import Portion
 from headrace.serialization import JsonSerializer
-from headrace_mq._net.link import Link
+from headrace_mq._net.link import Link, LinkSettings
 from headrace_mq._runtime.clock import SystemClock
 from headrace_mq._runtime.files import SystemFiles
 from headrace_mq.client.outbox import Outbox
@@ -229,7 +229,7 @@ def test_a_command_in_one_process_stays_cheap(cost: Cost) -> None:
 
 
 async def test_a_message_gets_its_place_cheaply(cost: Cost) -> None:
-    link = Link("127.0.0.1:1", client_id="c", reconnect_ms=(1, 1))
+    link = Link("127.0.0.1:1", client_id="c", settings=LinkSettings((1, 1)))
     link.frame_bytes_max = 4 << 20
     outbox = Outbox(
         link, ProducerSettings(), SystemClock(), selector=None, want_route=lambda topic: None

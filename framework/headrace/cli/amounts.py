@@ -11,9 +11,10 @@ from typing import Final
 
 import typer
 
-__all__ = ["duration_ms", "percent", "size_bytes"]
+__all__ = ["duration_ms", "duration_us", "percent", "size_bytes"]
 
 _AMOUNT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z%]*)\s*")
+_US: Final = {"us": 1, "ms": 1_000}
 _MS: Final = {
     "ms": 1,
     "s": 1_000,
@@ -43,6 +44,15 @@ def duration_ms(text: str) -> int:
         typer.BadParameter: it is no such thing; the sentence shows what is.
     """
     return _amount(text, _MS, "a time such as 500ms, 90s, 15m, 72h or 7d")
+
+
+def duration_us(text: str) -> int:
+    """Returns microseconds: `300us`, `3ms`, or 0.
+
+    Raises:
+        typer.BadParameter: it is no such thing; the sentence shows what is.
+    """
+    return _amount(text, _US, "a time such as 300us or 3ms")
 
 
 def size_bytes(text: str) -> int:

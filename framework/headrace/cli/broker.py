@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from headrace.cli.administering import AsJson, ask, per_second, print_json, print_table, when
+from headrace.cli.amounts import duration_us
 from headrace.cli.archiving import ArchiveBacklog, ArchiveUrl, ArchiveWindow
 from headrace.cli.keeping import (
     CompactDirty,
@@ -71,6 +72,14 @@ commands = typer.Typer(invoke_without_command=True)
 Host = Annotated[str, typer.Option(envvar="HEADRACE_HOST", help="Address to listen on.")]
 Port = Annotated[int, typer.Option(envvar="HEADRACE_PORT", help="Port; 0 takes a free one.")]
 
+BusyPoll = Annotated[
+    int | None,
+    typer.Option(
+        "--busy-poll", parser=duration_us, metavar="TIME", show_default="0",
+        help="How long to look for more, instead of sleeping, while messages come that close.",
+    ),
+]  # fmt: skip
+
 
 @commands.callback()
 def broker(
@@ -82,6 +91,7 @@ def broker(
     ] = None,
     host: Host = "127.0.0.1",
     port: Port = 9876,
+    busy_poll: BusyPoll = None,
     flush: FlushMode = "always",
     flush_interval: FlushInterval = None,
     segment_size: SegmentSize = None,
@@ -124,7 +134,9 @@ def broker(
     bounds = (options["archive"], options["archive_window"], options["archive_backlog"])
     rates = default_rates(client=client_quota, topic=topic_quota)
     _serve(
-        {"directory": data, "flush": flush, **given}, bounds, {"host": host, "port": port, **rates}
+        {"directory": data, "flush": flush, **given},
+        bounds,
+        {"host": host, "port": port, **_given({"busy_poll_us": busy_poll}), **rates},
     )
 
 

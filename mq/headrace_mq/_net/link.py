@@ -13,48 +13,58 @@ the handshake, and of bodies only the error answer.
 import asyncio
 import random
 from collections.abc import Callable
-from typing import TypeVar, cast
+from typing import NamedTuple, Self, TypeVar
 
 import structlog
 
-from headrace_mq._net.vanishing import VANISHED_MS, notice_vanished
+from headrace_mq._net.busy_poll import BusyPoll, busy_poll_of
+from headrace_mq._net.client_connection import Answer, ClientConnection, guarded
+from headrace_mq._net.vanishing import VANISHED_MS
 from headrace_mq.errors import (
     BrokerError,
     Closed,
     ConnectionLost,
     MessageQueueError,
     RequestTimeout,
-    ResponseCode,
-    error_for,
 )
-from headrace_mq.protocol.bodies import Body, ErrorAnswer, Hello, HelloAnswer, decode, encode
+from headrace_mq.protocol.bodies import Body, Hello, HelloAnswer, decode, encode
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import (
-    FLAG_ONEWAY,
     PROTOCOL_VERSION,
     Frame,
-    FrameReader,
-    encode_frame_head,
 )
+from headrace_mq.settings import ConsumerSettings, ProducerSettings
 
-__all__ = ["Link", "hello_for", "parse_address", "unreachable"]
+__all__ = ["Link", "LinkSettings", "hello_for", "parse_address", "unreachable"]
 
 # Connecting and shaking hands; a broker that needs longer is as good as absent.
 CONNECT_TIMEOUT_MS = 5_000
-# The farewell on close: what was written is flushed, then the socket goes.
-CLOSE_TIMEOUT_MS = 1_000
-# Before the handshake a peer may be anything that listens on the port.
-ANSWER_BYTES_BEFORE_HELLO_MAX = 64 << 10
-# An answer carries at most what the client asked for and one batch; a broken peer may not fill
-# the memory.
-ANSWER_BYTES_MAX = 64 << 20
 # Requests of one link that wait for an answer before `request` waits too.
 PENDING_MAX = 16_384
 
-Answer = memoryview | MessageQueueError
 B = TypeVar("B", bound=Body)
 
 _log = structlog.get_logger(__name__)
+
+
+class LinkSettings(NamedTuple):
+    """How a link keeps its connection.
+
+    Attributes:
+        reconnect_ms: first and longest pause between two attempts, doubled in between.
+        vanished_ms: when a broker that acknowledges nothing is given up, in milliseconds.
+        busy_poll_us: how long its loop stays awake behind what arrives, in microseconds.
+    """
+
+    reconnect_ms: tuple[int, int]
+    vanished_ms: int = VANISHED_MS
+    busy_poll_us: int = 0
+
+    @classmethod
+    def of(cls, settings: ProducerSettings | ConsumerSettings) -> Self:
+        """Those of a client."""
+        pauses = (settings.reconnect_ms_min, settings.reconnect_ms_max)
+        return cls(pauses, settings.vanished_ms_max, settings.busy_poll_us)
 
 
 def parse_address(address: str) -> tuple[str, int]:
@@ -91,175 +101,16 @@ def _ignore(*_: object) -> None:
     return None
 
 
-def _guarded(receive: Callable[..., None], *arguments: object) -> None:
-    try:
-        receive(*arguments)
-    except Exception:  # noqa: BLE001 - a receiver's defect must not end the connection
-        _log.exception("a receiver of the connection's news failed")
-
-
-class _Connection(asyncio.Protocol):
-    """One TCP connection: frames out, answers and pushes in."""
-
-    def __init__(
-        self,
-        on_push: Callable[[Frame], None],
-        on_writable: Callable[[], None],
-        on_end: Callable[["_Connection"], None],
-        vanished_ms: int,
-    ) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._vanished_ms = vanished_ms
-        self._on_push = on_push
-        self._on_writable = on_writable
-        self._on_end = on_end
-        self._reader = FrameReader(ANSWER_BYTES_BEFORE_HELLO_MAX)
-        self._pending: dict[int, Callable[[Answer], None]] = {}
-        self._next_correlation = 1
-        self._outgoing: list[bytes | bytearray] = []
-        self._transport: asyncio.Transport | None = None
-        self.writable = True
-        self.hello: HelloAnswer | None = None
-        self.lost: asyncio.Future[str] = self._loop.create_future()
-        # Why the broker will close the connection, where it said so.
-        self._farewell = ""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
-        sock = transport.get_extra_info("socket")
-        if sock is not None:
-            notice_vanished(sock, self._vanished_ms)
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            for frame in self._reader.feed(data):
-                self._receive(frame)
-        except MessageQueueError as error:
-            self.end(f"the broker sent what is no frame: {error}")
-
-    def _receive(self, frame: Frame) -> None:
-        if not frame.is_answer:
-            _guarded(self._on_push, frame)
-            return
-        receive = self._pending.pop(frame.correlation, None)
-        if receive is None:
-            if frame.correlation == 0:
-                self._farewell = decode(ErrorAnswer, frame.body).sentence
-            return
-        if frame.code == ResponseCode.OK:
-            _guarded(receive, frame.body)
-        else:
-            sentence = decode(ErrorAnswer, frame.body).sentence
-            _guarded(receive, error_for(frame.code, sentence))
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._farewell:
-            self.end(f"the broker closed it: {self._farewell}")
-        else:
-            self.end(str(exc) if exc is not None else "the broker closed the connection")
-
-    def pause_writing(self) -> None:
-        self.writable = False
-
-    def resume_writing(self) -> None:
-        self.writable = True
-        _guarded(self._on_writable)
-
-    def submit(
-        self,
-        code: int,
-        *parts: bytes | bytearray,
-        receive: Callable[[Answer], None],
-        at_once: bool = False,
-    ) -> int:
-        """Queues a request for this tick's write; `receive` is called exactly once."""
-        correlation = self._next_correlation
-        self._next_correlation += 1
-        if self.lost.done():
-            raise ConnectionLost(f"the connection ended: {self.lost.result()}")
-        self._pending[correlation] = receive
-        head = encode_frame_head(code, correlation, sum(map(len, parts)))
-        if at_once:
-            self._outgoing += (head, *parts)
-            self.flush()
-        else:
-            self._queue(head, *parts)
-        return correlation
-
-    def tell(self, code: int, body: bytes | bytearray) -> None:
-        """Queues a request that wants no answer for this tick's write."""
-        correlation = self._next_correlation
-        self._next_correlation += 1
-        self._queue(encode_frame_head(code, correlation, len(body), FLAG_ONEWAY), body)
-
-    def _queue(self, *parts: bytes | bytearray) -> None:
-        if not self._outgoing:
-            self._loop.call_soon(self.flush)
-        self._outgoing.extend(parts)
-
-    async def request(self, code: int, *parts: bytes | bytearray) -> memoryview:
-        """Sends a request and waits for its answer's body."""
-        answer: asyncio.Future[memoryview] = self._loop.create_future()
-
-        def receive(outcome: Answer) -> None:
-            if answer.done():
-                return
-            if isinstance(outcome, MessageQueueError):
-                answer.set_exception(outcome)
-            else:
-                answer.set_result(outcome)
-
-        correlation = self.submit(code, *parts, receive=receive)
-        try:
-            return await answer
-        finally:
-            self._pending.pop(correlation, None)
-
-    def flush(self) -> None:
-        """Writes what was submitted in this tick."""
-        if self._outgoing and self._transport is not None and not self.lost.done():
-            outgoing, self._outgoing = self._outgoing, []
-            self._transport.write(b"".join(outgoing))
-
-    def ready(self, hello: HelloAnswer) -> None:
-        """Lifts the limits of the time before the handshake."""
-        self.hello = hello
-        self._reader.frame_bytes_max = ANSWER_BYTES_MAX
-
-    def end(self, reason: str) -> None:
-        """Ends the connection; every pending request fails with `ConnectionLost`."""
-        if self.lost.done():
-            return
-        self.lost.set_result(reason)
-        if self._transport is not None:
-            self._transport.abort()
-        # First, so that a receiver that reacts by sending again does not find this connection.
-        self._on_end(self)
-        pending, self._pending = self._pending, {}
-        for receive in pending.values():
-            lost = ConnectionLost(f"the connection ended before an answer came: {reason}")
-            _guarded(receive, lost)
-
-    async def close(self) -> None:
-        """Flushes what was written and closes."""
-        self.flush()
-        if self._transport is not None:
-            self._transport.close()
-        await asyncio.wait([self.lost], timeout=CLOSE_TIMEOUT_MS / 1_000)
-        self.end("closed")
-
-
 class Link:
     """A connection to one broker that reconnects until it is closed.
 
     Args:
         address: the broker's `host:port`.
         client_id: the name in the handshake, the same on every reconnection.
-        reconnect_ms: first and longest pause between two attempts, doubled in between.
+        settings: how it keeps its connection.
         on_push: takes every frame that the broker sends unasked.
         on_ready: called when the link can be written to: connected, or writable again.
         on_down: called when an established connection ended.
-        vanished_ms: when a broker that acknowledges nothing is given up, in milliseconds.
 
     Attributes:
         connections: how many it has had so far.
@@ -270,22 +121,21 @@ class Link:
         address: str,
         *,
         client_id: str,
-        reconnect_ms: tuple[int, int],
+        settings: LinkSettings,
         on_push: Callable[[Frame], None] = _ignore,
         on_ready: Callable[[], None] = _ignore,
         on_down: Callable[[], None] = _ignore,
-        vanished_ms: int = VANISHED_MS,
     ) -> None:
-        self._vanished_ms = vanished_ms
+        self._settings = settings
+        self._busy_poll: BusyPoll | None = None
         self._host, self._port = parse_address(address)
         self.address = address
         self.client_id = client_id
-        self._reconnect_ms = reconnect_ms
         self._on_push = on_push
         self._on_ready = on_ready
         self._on_down = on_down
-        self._connection: _Connection | None = None
-        self._next: asyncio.Future[_Connection] | None = None
+        self._connection: ClientConnection | None = None
+        self._next: asyncio.Future[ClientConnection] | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._last_error: Exception | None = None
         self._places = asyncio.Semaphore(PENDING_MAX)
@@ -302,7 +152,9 @@ class Link:
         """
         if self._keeper is not None:
             raise ValueError("a link is started once")
-        self._next = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        self._busy_poll = busy_poll_of(loop, self._settings.busy_poll_us)
+        self._next = loop.create_future()
         self._keeper = asyncio.create_task(self._keep_connected(), name=f"link {self.address}")
         try:
             await self._connected(timeout_ms)
@@ -391,7 +243,7 @@ class Link:
             raise self._too_late(timeout_ms) from error
 
     async def _persist(self, code: int, *parts: bytes) -> memoryview:
-        pause_ms, longest_ms = self._reconnect_ms
+        pause_ms, longest_ms = self._settings.reconnect_ms
         while True:
             try:
                 return await self._exchange(code, *parts)
@@ -407,7 +259,7 @@ class Link:
         connection = self._connection or await self._connected(None)
         return await connection.request(code, *parts)
 
-    async def _connected(self, timeout_ms: int | None) -> _Connection:
+    async def _connected(self, timeout_ms: int | None) -> ClientConnection:
         if self._next is None or self._keeper is None:
             raise Closed(f"the connection to {self.address} was closed")
         try:
@@ -430,7 +282,7 @@ class Link:
         return pause_ms * (0.5 + self._random.random() / 2) / 1_000
 
     async def _keep_connected(self) -> None:
-        first_ms, longest_ms = self._reconnect_ms
+        first_ms, longest_ms = self._settings.reconnect_ms
         pause_ms = first_ms
         while True:
             try:
@@ -448,10 +300,16 @@ class Link:
             await asyncio.sleep(self._jittered(pause_ms))
             pause_ms = min(2 * pause_ms, longest_ms)
 
-    async def _connect(self) -> _Connection:
+    async def _connect(self) -> ClientConnection:
         loop = asyncio.get_running_loop()
         _, connection = await loop.create_connection(
-            lambda: _Connection(self._on_push, self._on_ready, self._ended, self._vanished_ms),
+            lambda: ClientConnection(
+                self._on_push,
+                self._on_ready,
+                self._ended,
+                self._settings.vanished_ms,
+                self._busy_poll,
+            ),
             self._host,
             self._port,
         )
@@ -465,7 +323,7 @@ class Link:
             raise
         return connection
 
-    async def _serve(self, connection: _Connection) -> str:
+    async def _serve(self, connection: ClientConnection) -> str:
         assert connection.hello is not None
         assert self._next is not None
         if connection.lost.done():
@@ -475,14 +333,14 @@ class Link:
         self.frame_bytes_max = connection.hello.frame_bytes_max
         if not self._next.done():
             self._next.set_result(connection)
-        _guarded(self._on_ready)
+        guarded(self._on_ready)
         return await asyncio.shield(connection.lost)
 
-    def _ended(self, connection: _Connection) -> None:
+    def _ended(self, connection: ClientConnection) -> None:
         if self._connection is connection:
             self._connection = None
             self._next = asyncio.get_running_loop().create_future()
-            _guarded(self._on_down)
+            guarded(self._on_down)
 
     def _failed(self, error: Exception) -> None:
         self._last_error = error

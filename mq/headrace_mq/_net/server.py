@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol, cast
 
+from headrace_mq._net.busy_poll import BusyPoll, busy_poll_of
 from headrace_mq._net.vanishing import notice_vanished
 from headrace_mq.errors import (
     BrokerError,
@@ -58,6 +59,7 @@ class ServerLimits:
         frame_ms: how long one frame may take to arrive, in milliseconds; noticed after twice that
             at the latest.
         vanished_ms: when a client that acknowledges nothing is given up, in milliseconds.
+        busy_poll_us: how long the loop stays awake behind what arrives, in microseconds.
     """
 
     connections_max: int
@@ -66,6 +68,7 @@ class ServerLimits:
     hello_ms: int
     frame_ms: int
     vanished_ms: int
+    busy_poll_us: int
 
 
 class FrameHandler(Protocol):
@@ -267,6 +270,8 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Takes one read."""
+        if self._server.busy_poll is not None:
+            self._server.busy_poll.arrived()
         if not self._closing:
             self._chunks.append(data)
             self.received_bytes += len(data)
@@ -360,6 +365,7 @@ class FrameServer:
         # A dict as an ordered set.
         self.connections: dict[Connection, None] = {}
         self.loop: asyncio.AbstractEventLoop
+        self.busy_poll: BusyPoll | None = None
         self._listener: asyncio.Server | None = None
         self._arriving: dict[Connection, int] = {}
         self._looker: asyncio.TimerHandle | None = None
@@ -373,6 +379,7 @@ class FrameServer:
             MessageQueueError: the address cannot be bound.
         """
         self.loop = asyncio.get_running_loop()
+        self.busy_poll = busy_poll_of(self.loop, self.limits.busy_poll_us)
         try:
             self._listener = await self.loop.create_server(
                 lambda: Connection(self),

@@ -7,7 +7,7 @@ Sits between: the calls of `topics`, `offsets` and `groups`, each a part of `cli
 import uuid
 from typing import TypeVar
 
-from headrace_mq._net.link import Link
+from headrace_mq._net.link import Link, LinkSettings
 from headrace_mq._runtime.async_block import AsyncBlock
 from headrace_mq.protocol.bodies import Body
 from headrace_mq.protocol.codes import RequestCode
@@ -37,7 +37,7 @@ class Asking(AsyncBlock):
     ) -> None:
         self._timeout_ms = timeout_ms
         self._connect_ms = timeout_ms if connect_ms is None else connect_ms
-        self._link = Link(address, client_id=str(uuid.uuid4()), reconnect_ms=RECONNECT_MS)
+        self._link = Link(address, client_id=str(uuid.uuid4()), settings=LinkSettings(RECONNECT_MS))
 
     async def start(self) -> None:
         """Connects; raises ConnectionLost, saying what to check, when no broker answers."""

@@ -42,6 +42,7 @@ def connect(state: BrokerState) -> None:
         hello_ms=settings.member_expiry_ms,
         frame_ms=settings.frame_ms_max,
         vanished_ms=settings.vanished_ms_max,
+        busy_poll_us=settings.busy_poll_us,
     )
     state.server = FrameServer(limits, Dispatcher(state))
     state.long_poll = LongPoll(

@@ -16,13 +16,8 @@ from typing import TypeVar
 
 import structlog
 
-from headrace_mq._net.link import (
-    ANSWER_BYTES_BEFORE_HELLO_MAX,
-    ANSWER_BYTES_MAX,
-    hello_for,
-    parse_address,
-    unreachable,
-)
+from headrace_mq._net.client_connection import ANSWER_BYTES_BEFORE_HELLO_MAX, ANSWER_BYTES_MAX
+from headrace_mq._net.link import hello_for, parse_address, unreachable
 from headrace_mq.errors import (
     Closed,
     ConnectionLost,

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import structlog
 
-from headrace_mq._net.link import Link
+from headrace_mq._net.link import Link, LinkSettings
 from headrace_mq._runtime.async_block import AsyncBlock
 from headrace_mq._runtime.clock import Clock, SystemClock
 from headrace_mq.client.allocation.strategy import Strategy
@@ -113,8 +113,7 @@ class Consumer(AsyncBlock):
         self._link = Link(
             address,
             client_id=self._client_id,
-            reconnect_ms=(self._settings.reconnect_ms_min, self._settings.reconnect_ms_max),
-            vanished_ms=self._settings.vanished_ms_max,
+            settings=LinkSettings.of(self._settings),
             on_push=self._pushed,
             on_ready=self._pull_soon,
             on_down=self._down,

@@ -6,7 +6,7 @@ Sits between: the answer, and `outbox`, which acts on it. Pure.
 
 from collections.abc import Sequence
 
-from headrace_mq._net.link import Answer
+from headrace_mq._net.client_connection import Answer
 from headrace_mq.errors import (
     MalformedRequest,
     MessageQueueError,

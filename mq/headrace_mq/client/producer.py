@@ -12,7 +12,7 @@ from functools import partial
 
 import structlog
 
-from headrace_mq._net.link import Link
+from headrace_mq._net.link import Link, LinkSettings
 from headrace_mq._runtime.async_block import AsyncBlock
 from headrace_mq._runtime.clock import Clock, SystemClock
 from headrace_mq.client.oneway import Oneway
@@ -82,8 +82,7 @@ class Producer(AsyncBlock):
         self._link = Link(
             address,
             client_id=self._client_id,
-            reconnect_ms=(self._settings.reconnect_ms_min, self._settings.reconnect_ms_max),
-            vanished_ms=self._settings.vanished_ms_max,
+            settings=LinkSettings.of(self._settings),
             on_push=self._pushed,
             on_ready=self._ready,
         )

@@ -9,7 +9,7 @@ import asyncio
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 
-from headrace_mq._net.link import Link
+from headrace_mq._net.link import Link, LinkSettings
 from headrace_mq._runtime.async_block import AsyncBlock
 from headrace_mq._runtime.clock import Clock, SystemClock
 from headrace_mq.client.delivering import Delivering
@@ -56,8 +56,7 @@ class PullConsumer(AsyncBlock):
         self._link = Link(
             address,
             client_id=str(uuid.uuid4()),
-            reconnect_ms=(self._settings.reconnect_ms_min, self._settings.reconnect_ms_max),
-            vanished_ms=self._settings.vanished_ms_max,
+            settings=LinkSettings.of(self._settings),
             on_ready=self._pull_soon,
         )
         self._shares = Shares(limits_of(self._settings), urgency_of(self._settings))

@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 import structlog
 
-from headrace_mq._net.link import Answer, Link
+from headrace_mq._net.client_connection import Answer
+from headrace_mq._net.link import Link
 from headrace_mq._runtime.clock import Clock
 from headrace_mq.client.columns import RecordColumns, decode_record_columns, from_records
 from headrace_mq.client.gathering import Gathering

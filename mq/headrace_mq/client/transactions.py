@@ -19,7 +19,7 @@ from typing import Protocol
 import msgspec
 from msgspec.structs import replace
 
-from headrace_mq._net.link import Link
+from headrace_mq._net.link import Link, LinkSettings
 from headrace_mq._runtime.async_block import AsyncBlock
 from headrace_mq._runtime.clock import Clock, SystemClock
 from headrace_mq.client.bundling import BUNDLES_ON_WAY_MAX, Bundling
@@ -137,8 +137,7 @@ class TransactionalProducer(AsyncBlock):
         self._link = Link(
             address,
             client_id=str(uuid.uuid4()),
-            reconnect_ms=(self._settings.reconnect_ms_min, self._settings.reconnect_ms_max),
-            vanished_ms=self._settings.vanished_ms_max,
+            settings=LinkSettings.of(self._settings),
         )
         self._endings: Endings | None = None
         self._bundling: Bundling | None = None

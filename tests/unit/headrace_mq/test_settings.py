@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 
 from headrace_mq.settings import (
+    BUSY_POLL_US_MAX,
     FETCH_BYTES_MAX,
     BrokerSettings,
     ConsumerSettings,
@@ -45,6 +46,8 @@ def test_the_defaults_are_valid() -> None:
         (BrokerSettings, "member_expiry_ms", 999),
         (BrokerSettings, "lock_expiry_ms", 99),
         (BrokerSettings, "vanished_ms_max", 3_999),
+        (BrokerSettings, "busy_poll_us", -1),
+        (BrokerSettings, "busy_poll_us", BUSY_POLL_US_MAX + 1),
         (ProducerSettings, "send_timeout_ms", 0),
         (ProducerSettings, "batch_messages_max", 0),
         (ProducerSettings, "batch_bytes_max", 0),
@@ -52,6 +55,7 @@ def test_the_defaults_are_valid() -> None:
         (ProducerSettings, "reconnect_ms_min", 0),
         (ProducerSettings, "reconnect_ms_max", 49),
         (ProducerSettings, "vanished_ms_max", 3_999),
+        (ProducerSettings, "busy_poll_us", -1),
         (ConsumerSettings, "heartbeat_ms", 0),
         (ConsumerSettings, "topics_refresh_ms", 0),
         (ConsumerSettings, "fetch_wait_ms", 0),
@@ -69,6 +73,7 @@ def test_the_defaults_are_valid() -> None:
         (ConsumerSettings, "request_timeout_ms", 0),
         (ConsumerSettings, "reconnect_ms_min", 2_001),
         (ConsumerSettings, "vanished_ms_max", 3_999),
+        (ConsumerSettings, "busy_poll_us", BUSY_POLL_US_MAX + 1),
         (SuperviseSettings, "ask_every_ms", 0),
         (SuperviseSettings, "ask_every_ms", 30_001),
         (SuperviseSettings, "stuck_after_ms", 0),

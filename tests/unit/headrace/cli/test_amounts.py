@@ -5,7 +5,7 @@ import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.cli.amounts import duration_ms, percent, size_bytes
+from headrace.cli.amounts import duration_ms, duration_us, percent, size_bytes
 
 TIMES = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 SIZES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
@@ -26,6 +26,7 @@ def test_a_size_is_its_number_of_its_unit(number: int, unit: str) -> None:
 
 def test_fractions_count_where_they_come_out_whole() -> None:
     assert duration_ms("1.5h") == 5_400_000
+    assert duration_us("0.3ms") == 300
     assert size_bytes("0.5KiB") == 512
     assert percent("90%") == 90
     with pytest.raises(typer.BadParameter, match=r"'0.5ms' is no whole number of ms"):

@@ -72,6 +72,11 @@ def test_what_is_given_reaches_the_store(started: Any, tmp_path: Path) -> None:
     assert started(*words, "--flush", "interval").store == expected
 
 
+def test_a_busy_poll_is_given_in_microseconds(started: Any) -> None:
+    assert started("--busy-poll", "300us").busy_poll_us == 300
+    assert started("--busy-poll", "3ms").busy_poll_us == 3_000
+
+
 def test_the_help_tells_the_defaults_of_the_settings(command: Any, tmp_path: Path) -> None:
     defaults = StoreSettings(directory=tmp_path)
     options = {option.opts[0]: option for option in typer.main.get_command(command).params}
@@ -85,6 +90,8 @@ def test_the_help_tells_the_defaults_of_the_settings(command: Any, tmp_path: Pat
     [
         (["--transient-age", "72"], "has no unit"),
         (["--disk-refuse", "101%"], "disk_refuse_percent must be 1 to 100"),
+        (["--busy-poll", "1s"], "write a time such as 300us or 3ms"),
+        (["--busy-poll", "101ms"], "busy_poll_us must be 0 to 100000"),
         (["--segment-size", "1KiB"], "segment_bytes must be at least 64 KiB"),
     ],
 )

@@ -3,7 +3,8 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from headrace_mq._net.link import ANSWER_BYTES_BEFORE_HELLO_MAX, Link, parse_address
+from headrace_mq._net.client_connection import ANSWER_BYTES_BEFORE_HELLO_MAX
+from headrace_mq._net.link import Link, LinkSettings, parse_address
 from headrace_mq.errors import (
     BrokerStopping,
     Closed,
@@ -44,7 +45,6 @@ class Server(asyncio.Protocol):
         self._far.servers.remove(self)
 
     def data_received(self, data: bytes) -> None:
-        self._far.reads += 1
         for frame in self._reader.feed(data):
             if frame.code == RequestCode.HELLO:
                 self._far.hellos.append(decode(Hello, frame.body))
@@ -59,7 +59,6 @@ class Far:
         self.hellos: list[Hello] = []
         self.servers: list[Server] = []
         self.connections = 0
-        self.reads = 0
         self.refusals: list[tuple[int, str]] = []
         self.port = port
 
@@ -111,7 +110,7 @@ class Watched:
         self.link = Link(
             far.address,
             client_id="me",
-            reconnect_ms=(1, 5),
+            settings=LinkSettings((1, 5)),
             on_push=self.pushed.append,
             on_ready=self.ready.set,
             on_down=self.down.set,
@@ -152,36 +151,6 @@ async def test_it_shakes_hands_with_its_client_id(far: Far, link: Link) -> None:
     assert link.is_up
     assert [hello.client_id for hello in far.hellos] == ["me"]
     assert link.frame_bytes_max == 1 << 20
-
-
-async def test_answers_find_their_requests_in_any_order(far: Far, link: Link) -> None:
-    asked = [asyncio.create_task(link.request(PING, b"%d" % n, timeout_ms=5_000)) for n in range(3)]
-    got = [await far.frames.get() for _ in asked]
-    for server, frame in reversed(got):
-        server.transport.write(answer(frame, b"to " + frame.body))
-    assert [bytes(await task) for task in asked] == [b"to 0", b"to 1", b"to 2"]
-
-
-async def test_requests_of_one_tick_leave_in_one_write(far: Far, link: Link) -> None:
-    before = far.reads
-    for n in range(50):
-        link.submit(PING, b"%d" % n, receive=lambda outcome: None)
-    for n in range(50):
-        _, frame = await far.frames.get()
-        assert bytes(frame.body) == b"%d" % n
-    assert far.reads == before + 1
-
-
-async def test_what_leaves_at_once_takes_along_what_was_submitted_before(
-    far: Far, link: Link
-) -> None:
-    before = far.reads
-    link.submit(PING, b"before", receive=lambda outcome: None)
-    link.submit(PING, b"now", receive=lambda outcome: None, at_once=True)
-    # The loop has not turned: both are on their way already.
-    link.drop("nothing more is written")
-    assert [bytes((await far.frames.get())[1].body) for _ in range(2)] == [b"before", b"now"]
-    assert far.reads == before + 1
 
 
 async def test_an_error_answer_is_raised_as_its_exception(far: Far, link: Link) -> None:
@@ -267,7 +236,7 @@ async def test_a_request_without_a_connection_says_what_to_check(
 
 async def test_starting_without_a_broker_says_what_to_check(free_port: Callable[[], int]) -> None:
     address = f"127.0.0.1:{free_port()}"
-    link = Link(address, client_id="me", reconnect_ms=(1, 5))
+    link = Link(address, client_id="me", settings=LinkSettings((1, 5)))
     with pytest.raises(ConnectionLost, match=rf"no broker answers at {address} .*is running"):
         await link.start(30)
     with pytest.raises(Closed):
@@ -275,21 +244,21 @@ async def test_starting_without_a_broker_says_what_to_check(free_port: Callable[
 
 
 async def test_a_host_name_that_cannot_be_one_is_no_broker() -> None:
-    link = Link("a..b:1", client_id="me", reconnect_ms=(1, 5))
+    link = Link("a..b:1", client_id="me", settings=LinkSettings((1, 5)))
     with pytest.raises(ConnectionLost, match=r"no broker answers at a\.\.b:1"):
         await link.start(50)
 
 
 async def test_a_refused_version_is_told_at_once(far: Far) -> None:
     far.refusals = [(UnsupportedVersion.code, "update the client")]
-    link = Link(far.address, client_id="me", reconnect_ms=(1, 5))
+    link = Link(far.address, client_id="me", settings=LinkSettings((1, 5)))
     with pytest.raises(UnsupportedVersion, match="update the client"):
         await link.start(5_000)
 
 
 async def test_a_broker_that_is_stopping_is_tried_again(far: Far) -> None:
     far.refusals = [(BrokerStopping.code, "soon")] * 2
-    link = Link(far.address, client_id="me", reconnect_ms=(1, 5))
+    link = Link(far.address, client_id="me", settings=LinkSettings((1, 5)))
     await link.start(5_000)
     assert len(far.hellos) == 3
     await link.aclose()
@@ -325,7 +294,7 @@ async def test_pushes_reach_the_receiver_even_when_it_failed_before(
         watched.pushed.append(frame)
         raise LookupError("a defect of the receiver")
 
-    failing = Link(far.address, client_id="other", reconnect_ms=(1, 5), on_push=fail)
+    failing = Link(far.address, client_id="other", settings=LinkSettings((1, 5)), on_push=fail)
     await failing.start(5_000)
     far.servers[-1].transport.write(encode_frame(RequestCode.PUSHED_REPLY, 0, b"1") * 2)
     asked = asyncio.create_task(failing.request(PING, timeout_ms=5_000))
@@ -346,7 +315,7 @@ async def test_what_is_no_frame_ends_the_connection(far: Far, watched: Watched) 
 
 async def test_before_the_handshake_only_small_frames_are_accepted(far: Far) -> None:
     far.greet = lambda frame: answer(frame, bytes(ANSWER_BYTES_BEFORE_HELLO_MAX))  # type: ignore[method-assign]  # the far end misbehaves
-    link = Link(far.address, client_id="me", reconnect_ms=(1, 5))
+    link = Link(far.address, client_id="me", settings=LinkSettings((1, 5)))
     with pytest.raises(ConnectionLost, match="no broker answers"):
         await link.start(50)
 

@@ -26,6 +26,7 @@ def limits(**changed: int) -> ServerLimits:
         "hello_ms": 30_000,
         "frame_ms": 30_000,
         "vanished_ms": 60_000,
+        "busy_poll_us": 0,
     }
     return ServerLimits(**(values | changed))
 

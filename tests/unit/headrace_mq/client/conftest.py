@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace_mq._net.link import Link
+from headrace_mq._net.link import Link, LinkSettings
 from headrace_mq.client.consumer import Consumer
 from headrace_mq.errors import (
     BrokerError,
@@ -429,7 +429,7 @@ async def broker(free_port: Callable[[], int]) -> AsyncIterator[FakeBroker]:
 
 @pytest.fixture
 async def link(broker: FakeBroker) -> AsyncIterator[Link]:
-    link = Link(broker.address, client_id="me", reconnect_ms=(1, 5))
+    link = Link(broker.address, client_id="me", settings=LinkSettings((1, 5)))
     await link.start(5_000)
     yield link
     await link.aclose()

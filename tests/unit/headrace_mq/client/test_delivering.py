@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from headrace_mq._net.link import Link
+from headrace_mq._net.link import Link, LinkSettings
 from headrace_mq.client.columns import from_records
 from headrace_mq.client.delivering import Delivering
 from headrace_mq.client.locks import QueueLocks
@@ -44,7 +44,7 @@ class Opened:
         self.shares.assign([A])
         self.shares.start(A, 0, known=False, committed=-1)
         self.clock = HandClock()
-        link = Link("127.0.0.1:1", client_id="me", reconnect_ms=(1, 1))
+        link = Link("127.0.0.1:1", client_id="me", settings=LinkSettings((1, 1)))
         self.locks = QueueLocks(link, group="g", settings=ConsumerSettings(), clock=self.clock)
         self.delivering = Delivering(
             self.shares, self.locks, on_room=self._room, on_stale=self._suspend

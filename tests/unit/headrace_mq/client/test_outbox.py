@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from headrace_mq._net.link import Link
+from headrace_mq._net.link import Link, LinkSettings
 from headrace_mq.client.batch import Place
 from headrace_mq.client.lane import FOLLOW_BYTES
 from headrace_mq.client.measuring import FRAME_OVERHEAD_BYTES, message_bytes_max
@@ -138,7 +138,7 @@ async def test_a_large_batch_departs_at_once_and_behind_it_the_other_queues_gath
 
 async def test_requests_stay_below_the_frame_limit(broker: Any, clock: Any) -> None:
     broker.frame_bytes_max = 64 << 10
-    link = Link(broker.address, client_id="small", reconnect_ms=(1, 5))
+    link = Link(broker.address, client_id="small", settings=LinkSettings((1, 5)))
     await link.start(5_000)
     outbox = make(link, clock)
     outbox.open_route("t", 4)
