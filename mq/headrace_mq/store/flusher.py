@@ -6,10 +6,10 @@ When staged batches become durable, and who waits for it: group commit.
                        └── collects on ◀──────┴──▶ withdrawn   (disk full, or a sync failed)
 
 One cycle runs at a time: on the event loop while a sync is quick, in one thread when it is not.
-Measured: waking a thread twice costs more than a quick sync. A sync that is not quick stays on the
-loop too where a thread would gain nothing: where nothing is appended before it has ended. Sits
-between: `message_store` and the logs. Knows bytes and positions; what a batch means stays with its
-owner.
+Measured: a thread that has to be woken up twice, and that shares the interpreter with the loop, takes
+more than the loop could do meanwhile; what comes during a sync on the loop waits in the sockets, and
+goes together in the next group. Sits between: `message_store` and the logs. Knows bytes and
+positions; what a batch means stays with its owner.
 """
 
 import asyncio
@@ -32,17 +32,11 @@ _log = structlog.get_logger(__name__)
 # Bytes accepted and not yet written, over all logs: several seconds of a slow disk. More would
 # only grow the queue in front of a disk that does not keep up.
 STAGED_BYTES_MAX = 256 << 20
-# A sync on the loop stops everything else for its length, a thread costs up to a fifth of this in
-# wake-ups; going back needs a clear margin: beside others who append a thread is the better place.
-SYNC_INLINE_US_MAX = 500
-SYNC_INLINE_AGAIN_US = 250
-# The same where all who append wait for the sync anyway: who only reads is held up for that long.
-SYNC_ALONE_US_MAX = 1_500
-SYNC_ALONE_AGAIN_US = 1_200
-# So many cycles in the thread during which nothing was appended say that all wait for it.
-ALONE_CYCLES = 16
-# And one in so many goes to the thread, to see whether it is still so.
-ALONE_PROBE_CYCLES = 64
+# A sync on the loop stops everything else for its length. Of syncs of 0.3, 1.3 and 3.3 ms the loop did
+# the first two better in every way of sending, and the third as well as a thread. Going back needs a
+# clear margin.
+SYNC_INLINE_US_MAX = 2_000
+SYNC_INLINE_AGAIN_US = 1_500
 # Weight of the newest sync in the moving average: about the last eight count.
 _NEWEST = 1 / 8
 
@@ -118,9 +112,6 @@ class Flusher:
         self._collecting_done: Durable | None = None
         self._scheduled = False
         self._inline = True
-        self._in_thread = False
-        # Cycles in the thread in a row during which nothing was appended, then cycles on the loop.
-        self._lonely_cycles = 0
         self._sync_us = 0.0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="headrace-sync")
         self._timer: asyncio.TimerHandle | None = None
@@ -183,14 +174,14 @@ class Flusher:
         self._scheduled = False
         if self._running or not self._groups:
             return
-        self._in_thread = not self._goes_inline()
+        inline = self._goes_inline()
         groups, self._groups = self._groups, []
         self._running = groups
         self._open_groups.clear()
         self._running_done, self._collecting_done = self._collecting_done, None
         for group in groups:
             group.synced = group.start if self._always or group.plan else group.log.synced
-        if not self._in_thread:
+        if inline:
             self._end_cycle(_write_groups(groups, sync=self._always))
         else:
             cycle = self._running_loop().run_in_executor(
@@ -200,13 +191,11 @@ class Flusher:
 
     def _goes_inline(self) -> bool:
         """Whether what is collected is written on the loop."""
-        probe = self._lonely_cycles > ALONE_CYCLES + ALONE_PROBE_CYCLES
-        return self._inline and not probe and not any(group.plan for group in self._groups)
+        return self._inline and not any(group.plan for group in self._groups)
 
     def _end_cycle(self, sync_us: list[int]) -> None:
         groups, self._running = self._running, []
         done, self._running_done = self._running_done, None
-        self._note_company()
         for microseconds in sync_us:
             self._note_sync(microseconds)
         for group in groups:
@@ -276,21 +265,11 @@ class Flusher:
             waiting.settle(failure)
         self._withdrawn(lost[::-1])
 
-    def _note_company(self) -> None:
-        """Counts cycles during which nothing was appended, as far as that can be seen."""
-        if self._in_thread and self._groups:
-            self._lonely_cycles = 0
-        elif self._in_thread:
-            self._lonely_cycles = min(self._lonely_cycles + 1, ALONE_CYCLES)
-        elif self._sync_us > SYNC_INLINE_US_MAX:
-            self._lonely_cycles += 1
-
     def _note_sync(self, microseconds: int) -> None:
         self._sync_us += (microseconds - self._sync_us) * _NEWEST
-        alone = self._lonely_cycles >= ALONE_CYCLES
-        if self._sync_us > (SYNC_ALONE_US_MAX if alone else SYNC_INLINE_US_MAX):
+        if self._sync_us > SYNC_INLINE_US_MAX:
             self._inline = False
-        elif self._sync_us < (SYNC_ALONE_AGAIN_US if alone else SYNC_INLINE_AGAIN_US):
+        elif self._sync_us < SYNC_INLINE_AGAIN_US:
             self._inline = True
 
     def _start_timed_sync(self) -> None:

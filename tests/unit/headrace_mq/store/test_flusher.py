@@ -11,14 +11,7 @@ from structlog.testing import capture_logs
 from headrace_mq.errors import StoreFull, StoreReadOnly
 from headrace_mq.message import QueueRef
 from headrace_mq.store.commit_log import CommitLog
-from headrace_mq.store.flusher import (
-    ALONE_CYCLES,
-    ALONE_PROBE_CYCLES,
-    SYNC_ALONE_AGAIN_US,
-    SYNC_INLINE_AGAIN_US,
-    SYNC_INLINE_US_MAX,
-    Flusher,
-)
+from headrace_mq.store.flusher import SYNC_INLINE_AGAIN_US, SYNC_INLINE_US_MAX, Flusher
 from headrace_mq.store.group import Group, Staged
 from headrace_mq.store.index_page import Entry
 from headrace_mq.store.segment import MARK_BYTES, SEGMENT_HEADER_BYTES, Place
@@ -157,29 +150,6 @@ async def test_a_quick_sync_stays_on_the_loop_and_a_slow_one_goes_to_the_thread(
     while (where := await once(SYNC_INLINE_AGAIN_US // 2)) != "MainThread":
         assert where.startswith("headrace-sync")
     assert desk.flusher._sync_us < SYNC_INLINE_AGAIN_US
-
-
-async def test_a_sync_that_all_wait_for_stays_on_the_loop_until_somebody_appends_meanwhile(
-    desk: Desk,
-) -> None:
-    desk.files.sync_us = SYNC_ALONE_AGAIN_US - 1
-    for _ in range(3 * ALONE_CYCLES + ALONE_PROBE_CYCLES):
-        desk.stage(b"x")
-        await desk.flusher.durable()
-    threads = desk.files.threads[2 * ALONE_CYCLES :]
-    # All but the one that looks whether it is still so.
-    assert threads.count("MainThread") == len(threads) - 1
-    while desk.flusher._goes_inline():
-        desk.stage(b"x")
-        await desk.flusher.durable()
-    desk.files.gate.clear()
-    desk.stage(b"a")
-    await in_thread(desk)
-    desk.stage(b"b")
-    desk.files.gate.set()
-    await desk.flusher.durable()
-    assert desk.files.threads[-1].startswith("headrace-sync")
-    assert not desk.flusher._goes_inline()
 
 
 async def test_one_log_that_is_full_takes_nothing_of_the_other_one_back(desk: Desk) -> None:
