@@ -1,6 +1,7 @@
 """
 One connection of a client: requests out, answers and what the broker sends unasked in.
 
+Answers find their requests by number. Frames handed over in one tick of the loop leave in one write.
 Sits between: `link`, which makes one after the other, and the socket. Knows frames, and of bodies
 only the error answer.
 """

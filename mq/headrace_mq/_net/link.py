@@ -1,13 +1,12 @@
 """
 One client connection to a broker that comes back by itself.
 
-A `Link` connects, shakes hands, correlates answers with requests, and reconnects with backoff and
-jitter. Frames handed over in one tick of the loop leave in one write. Nothing is sent twice here:
+A `Link` connects, shakes hands, and reconnects with backoff and jitter. Nothing is sent twice here:
 a request that was under way when the connection ended fails with `ConnectionLost`, and only its
 sender knows whether it may be repeated (`ask` is for requests that may).
 
-Sits between: producers, consumers and the admin client, and the broker's socket. Knows frames and
-the handshake, and of bodies only the error answer.
+Sits between: producers, consumers and the admin client, and one `ClientConnection` after the other.
+Of bodies it knows the handshake.
 """
 
 import asyncio

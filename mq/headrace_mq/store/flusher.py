@@ -32,9 +32,9 @@ _log = structlog.get_logger(__name__)
 # Bytes accepted and not yet written, over all logs: several seconds of a slow disk. More would
 # only grow the queue in front of a disk that does not keep up.
 STAGED_BYTES_MAX = 256 << 20
-# A sync on the loop stops everything else for its length. Of syncs of 0.3, 1.3 and 3.3 ms the loop did
-# the first two better in every way of sending, and the third as well as a thread. Going back needs a
-# clear margin.
+# A sync on the loop stops everything else for its length. Where several producers send, the loop did
+# more than a thread with syncs of 0.3 and 1.3 ms, and as much with 3.3 ms. Going back needs a clear
+# margin.
 SYNC_INLINE_US_MAX = 2_000
 SYNC_INLINE_AGAIN_US = 1_500
 # Weight of the newest sync in the moving average: about the last eight count.
