@@ -129,6 +129,7 @@ class FaultyFiles(SystemFiles):
         fault: asked before each with its number and kind; raises what the disk shall answer.
         torn_bytes: how much of a write that fails is written all the same.
         longest_write: bytes that one write takes at most.
+        dead: whether the power is gone.
     """
 
     def __init__(self, fault: Callable[[int, str], None] | None = None) -> None:
@@ -136,6 +137,7 @@ class FaultyFiles(SystemFiles):
         self.fault = fault or (lambda step, kind: None)
         self.torn_bytes = 0
         self.longest_write = 1 << 40
+        self.dead = False
         self.serial = threading.RLock()
         self.threads: set[threading.Thread] = set()
         self.gone: set[threading.Thread] = set()
@@ -236,7 +238,6 @@ class PowerCutFiles(FaultyFiles):
         self.cut_at = 0
         self.syncs_left: int | None = None
         self.write_error: OSError | None = None
-        self.dead = False
         self.torn_bytes = 700
         self._durable: dict[int, bytes] = {}
         self._handles: dict[int, int] = {}

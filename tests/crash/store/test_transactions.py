@@ -30,6 +30,8 @@ from headrace_mq.store.message_store import MessageStore
 
 T, KEPT = QueueRef("t", 0), QueueRef("kept", 0)
 ROUNDS, LIVES = 5, 2
+# Between looks whether there is still a disk to wait for.
+PATIENCE_S = 0.02
 
 
 class Clock:
@@ -59,7 +61,7 @@ class Transactions:
 
     def __init__(self, directory: Path, files: Any, clock: Clock, epoch: int) -> None:
         stored = StoreSettings(directory=directory, segment_bytes=64 << 10)
-        self.clock = clock
+        self.clock, self.files = clock, files
         self.store = MessageStore(stored, epoch=epoch, clock=clock, files=files)
         self.store.open()
         topics = Topics(topics_file(directory, files), default_queues=1, auto_create=True)
@@ -95,7 +97,13 @@ class Transactions:
         return number
 
     async def end(self, number: int, commit: list[int], roll_back: list[int]) -> None:
-        await self.coordinator.end(EndTransactions("g", [BundleEnds(number, commit, roll_back)]))
+        """Decides; raises where the disk ends that, however long a commit waits for room on it."""
+        ends = EndTransactions("g", [BundleEnds(number, commit, roll_back)])
+        answer = self.coordinator.end(ends)
+        while not (await asyncio.wait([answer], timeout=PATIENCE_S))[0]:
+            if self.files.dead:
+                raise OSError("the producer gave up waiting for a disk without power")
+        answer.result()
 
     def bodies(self, queue: QueueRef) -> Counter[bytes]:
         found: Counter[bytes] = Counter()
@@ -180,8 +188,9 @@ async def test_a_power_cut_at_any_change_leaves_every_transaction_done_once_or_n
 ) -> None:
     faults: Counter[str] = Counter()
     step, cuts, happened = 0, 0, True
-    # In steps of seven every day, so that each part is cut somewhere; all of them when asked.
-    stride = 7 if rounds(0) == 0 else 1
+    # In steps of three every day, so that each part is cut somewhere: what a new segment takes is
+    # three steps, and a commit waits for it. All of them when asked.
+    stride = 3 if rounds(0) == 0 else 1
     while happened:
         step += stride
         found, happened = await cut(tmp_path / str(step), step, power_cut_files, faulty_files)
