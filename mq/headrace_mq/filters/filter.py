@@ -44,6 +44,7 @@ class Filter:
         asks_for_keys: whether keys can make a difference.
         asks_for_tags: whether tags can.
         tags: the only tags that a selected message can have, or None for any.
+        tags_decide: whether all that have one of them are selected.
         words: texts of which each selected message has at least one among its headers, or None.
         bounds: between which each selected message has a number in one of its headers, or None.
 
@@ -52,13 +53,13 @@ class Filter:
     """
 
     __slots__ = (
-        "_ask", "_credit", "_refused", "_selected", "_tags_decide", "asks_for_keys",
-        "asks_for_tags", "bounds", "headers", "tags", "text", "words",
+        "_ask", "_credit", "_refused", "_selected", "asks_for_keys", "asks_for_tags", "bounds",
+        "headers", "tags", "tags_decide", "text", "words",
     )  # fmt: skip
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self._ask, self.tags, self.words, self.bounds, self._tags_decide = parse(text)
+        self._ask, self.tags, self.words, self.bounds, self.tags_decide = parse(text)
         self.headers, own = names(text)
         self.asks_for_keys = "_key" in own
         self.asks_for_tags = "_tag" in own
@@ -90,7 +91,7 @@ class Filter:
             return self._places_among(count, headers, keys, tags)
         # Only those with one of its tags are asked about.
         places = _places_of(self.tags, tags)
-        if self._tags_decide:
+        if self.tags_decide:
             return places
         chosen = self._places_among(
             len(places),

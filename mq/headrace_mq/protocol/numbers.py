@@ -15,8 +15,7 @@ from typing import Any
 import msgspec
 
 from headrace_mq.filters.filter import Filter
-from headrace_mq.protocol.pieces import Chosen
-from headrace_mq.protocol.places import headers_at
+from headrace_mq.protocol.places import Chosen, headers_at
 
 __all__ = ["Numbers"]
 

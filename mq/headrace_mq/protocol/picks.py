@@ -9,6 +9,7 @@ batches before and behind it. The msgpack of a `Picked` is an array of eight arr
 Sits between: `sieve`, which picks, and readers of FETCH answers. Pure.
 """
 
+from collections.abc import Sequence
 from itertools import repeat
 from operator import lt
 from typing import NamedTuple
@@ -20,20 +21,20 @@ from headrace_mq.errors import CorruptBatch, DataCorrupt
 from headrace_mq.message import QueueRef, Record
 from headrace_mq.protocol.bodies import Picked
 
-__all__ = ["Picks", "picked", "picked_records"]
+__all__ = ["Pick", "picked", "picked_records"]
 
 
-class Picks(NamedTuple):
-    """The fields of picked messages, in offset order."""
+class Pick(NamedTuple):
+    """The fields of a picked message; its headers as they are encoded."""
 
-    offsets: list[int]
-    keys: list[str]
-    tags: list[str]
-    headers: list[dict[str, str]] | list[msgspec.Raw]
-    bodies: list[bytes]
-    born_ms: list[int]
-    stored_ms: list[int]
-    producer_ids: list[int]
+    offset: int
+    key: str
+    tag: str
+    headers: msgspec.Raw
+    body: bytes
+    born_ms: int
+    stored_ms: int
+    producer_id: int
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -45,9 +46,9 @@ _decode = msgspec.msgpack.Decoder(
 ).decode  # fmt: skip
 
 
-def picked(queue: QueueRef, picks: Picks) -> Picked:
-    """Makes picks of one queue ready for the wire."""
-    messages = _encode(picks)
+def picked(queue: QueueRef, picks: Sequence[Pick]) -> Picked:
+    """Makes picks of one queue, in offset order, ready for the wire."""
+    messages = _encode(list(zip(*picks, strict=True)))
     return Picked(*queue, google_crc32c.value(messages), messages)
 
 
@@ -61,13 +62,13 @@ def picked_records(found: Picked) -> list[Record]:
     if google_crc32c.value(found.messages) != found.checksum:
         raise CorruptBatch("picked messages fail their checksum; they were damaged on the way")
     try:
-        picks = Picks(*_decode(found.messages))
+        columns = _decode(found.messages)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DataCorrupt(f"picked messages do not decode: {error}") from error
-    offsets = picks.offsets
-    if not offsets or any(len(column) != len(offsets) for column in picks):
+    offsets = columns[0]
+    if not offsets or any(len(column) != len(offsets) for column in columns):
         raise DataCorrupt("the fields of picked messages differ in length, or are empty")
     if not all(map(lt, offsets, offsets[1:])):
         raise DataCorrupt("picked messages do not stand in order")
     queue = QueueRef(found.topic, found.queue_id)
-    return list(map(Record, repeat(queue), *picks))
+    return list(map(Record, repeat(queue), *columns))

@@ -11,14 +11,15 @@ Sits between: `sieve`, which has the column, and `filters`. Pure. What it does n
 the decoder: headers of several kinds, and those that are different for every message.
 """
 
+from itertools import filterfalse
 from typing import NamedTuple
 
 import msgspec
 
 from headrace_mq.filters.filter import Filter
-from headrace_mq.protocol.places import array_head
+from headrace_mq.protocol.places import Chosen, array_head
 
-__all__ = ["Chosen", "Pieces"]
+__all__ = ["Pieces"]
 
 # Pieces kept of one condition, and the bytes of each: a few hundred prices in a few regions.
 KNOWN_MAX = 1_024
@@ -33,13 +34,6 @@ _MAP_OF_ONE, _MAP_OF_FIFTEEN = b"\x81", b"\x8f"
 _TEXT, _TEXT_OF_31 = b"\xa0", b"\xbf"
 
 _decode = msgspec.msgpack.Decoder(dict[str, str]).decode
-
-
-class Chosen(NamedTuple):
-    """The places of selected messages, and their headers as they are encoded."""
-
-    places: list[int]
-    headers: list[msgspec.Raw]
 
 
 class _Known(NamedTuple):
@@ -81,17 +75,20 @@ class Pieces:
             return None
         del pieces[0]
         refused, selected = self._known.get(beginning) or _Known(set(), set())
+        left = list(filterfalse(refused.__contains__, pieces))
         # Most batches of a rare selection end here.
-        if refused.issuperset(pieces):
+        if not left:
             return _NOBODY
-        places = [place for place, piece in enumerate(pieces) if piece not in refused]
-        unknown = {pieces[place] for place in places} - selected
+        unknown = set(left) - selected
         if unknown:
             if not self._learn(beginning, unknown):
                 return None
-            refused = self._known[beginning].refused
-            places = [place for place in places if pieces[place] not in refused]
-        return Chosen(places, [msgspec.Raw(beginning + pieces[place]) for place in places])
+            left = list(filterfalse(self._known[beginning].refused.__contains__, left))
+        places, place = [], -1
+        for piece in left:
+            place = pieces.index(piece, place + 1)
+            places.append(place)
+        return Chosen(places, [msgspec.Raw(beginning + piece) for piece in left])
 
     def _learn(self, beginning: bytes, pieces: set[bytes]) -> bool:
         """Asks the filter about pieces; False where one is no headers of one message, or too long.

@@ -2,6 +2,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
@@ -27,7 +28,7 @@ from headrace_mq.protocol.bodies import (
     encode_fetch_answer,
 )
 from headrace_mq.protocol.codes import RequestCode
-from headrace_mq.protocol.picks import Picks, picked
+from headrace_mq.protocol.picks import Pick, picked
 from headrace_mq.protocol.sparse import moved, thinned
 
 FETCH = RequestCode.FETCH
@@ -352,12 +353,8 @@ async def test_an_empty_answer_that_came_at_once_is_followed_by_a_pause(
 
 
 def picks(queue: QueueRef, *offsets: int) -> Picked:
-    texts, numbers = ["x"] * len(offsets), [1] * len(offsets)
-    headers: list[dict[str, str]] = [{} for _ in offsets]
-    bodies = [b"%d" % offset for offset in offsets]
-    return picked(
-        queue, Picks([*offsets], texts, texts, headers, bodies, numbers, numbers, numbers)
-    )
+    none = msgspec.Raw(b"\x80")
+    return picked(queue, [Pick(one, "x", "x", none, b"%d" % one, 1, 1, 1) for one in offsets])
 
 
 async def test_picked_messages_and_batches_are_taken_in_order(

@@ -7,10 +7,19 @@ import pytest
 from headrace_mq.errors import CorruptBatch, DataCorrupt
 from headrace_mq.message import QueueRef, Record
 from headrace_mq.protocol.bodies import Picked
-from headrace_mq.protocol.picks import Picks, picked, picked_records
+from headrace_mq.protocol.picks import Pick, picked, picked_records
 
 QUEUE = QueueRef("t", 3)
-PICKS = Picks([5, 9], ["k", ""], ["", "x"], [{}, {"n": "1"}], [b"a", b"b"], [1, 2], [3, 4], [7, 8])
+PICKS = [
+    Pick(5, "k", "", msgspec.Raw(b"\x80"), b"a", 1, 3, 7),
+    Pick(9, "", "x", msgspec.Raw(b"\x81\xa1n\xa11"), b"b", 2, 4, 8),
+]
+COLUMNS = [[5, 9], ["k", ""], ["", "x"], [{}, {"n": "1"}], [b"a", b"b"], [1, 2], [3, 4], [7, 8]]
+
+
+def column(number: int, entries: list[object]) -> list[list[object]]:
+    """The columns of the picks, but for one."""
+    return [*COLUMNS[:number], entries, *COLUMNS[number + 1 :]]
 
 
 def test_picks_come_as_records() -> None:
@@ -32,15 +41,16 @@ def test_a_flipped_bit_is_seen(at: int) -> None:
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
-        (PICKS._replace(keys=["k"]), "differ in length"),
-        (Picks([], [], [], [], [], [], [], []), "or are empty"),
-        (PICKS._replace(offsets=[5, 5]), "in order"),
-        (PICKS._replace(offsets=["x", "y"]), "do not decode"),  # type: ignore[list-item]  # on purpose
+        (column(1, ["k"]), "differ in length"),
+        ([[]] * 8, "or are empty"),
+        (column(0, [5, 5]), "in order"),
+        (column(0, ["x", "y"]), "do not decode"),
     ],
 )
-def test_what_is_no_list_of_messages_is_corrupt(wrong: Picks, sentence: str) -> None:
+def test_what_is_no_list_of_messages_is_corrupt(wrong: list[list[object]], sentence: str) -> None:
+    messages = msgspec.msgpack.encode(wrong)
     with pytest.raises(DataCorrupt, match=sentence):
-        picked_records(picked(QUEUE, wrong))
+        picked_records(Picked("t", 3, google_crc32c.value(messages), messages))
 
 
 def test_other_bytes_with_their_own_checksum_are_corrupt() -> None:

@@ -24,7 +24,7 @@ HEADERS = st.dictionaries(NAMES, TEXTS, max_size=3)
 
 
 def headers_of(chosen: Chosen) -> list[dict[str, str]]:
-    return [msgspec.msgpack.decode(one) for one in chosen.headers]
+    return [msgspec.msgpack.decode(one) for one in chosen.headers or ()]
 
 
 def count_of(pieces: Pieces) -> int:

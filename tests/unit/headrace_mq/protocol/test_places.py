@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace_mq.errors import DataCorrupt
-from headrace_mq.protocol.places import Payload, Taken, decode_payload, taken
+from headrace_mq.protocol.places import Chosen, Payload, Taken, decode_payload, taken
 
 NO_HEADERS = msgspec.Raw(b"\x80")
 COUNTS = st.sampled_from([1, 2, 15, 16, 17, 300])
@@ -31,7 +31,8 @@ def test_the_entries_at_the_places_come_and_defaults_for_what_is_empty(
     ]
     columns = [column if there else [] for column, there in zip(full, filled, strict=True)]
     bodies = [b"%d" % n * (n % 40) for n in range(count)]
-    found = taken(payload([*columns, bodies, []]), sorted(places), count)
+    chosen = Chosen(sorted(places))
+    found = taken(payload([*columns, bodies, []]), chosen, count)
     defaults: list[Any] = ["", "", {}]
     keys, tags, headers = (
         [column[place] if column else missing for place in sorted(places)]
@@ -43,16 +44,16 @@ def test_the_entries_at_the_places_come_and_defaults_for_what_is_empty(
         [msgspec.Raw(msgspec.msgpack.encode(one)) for one in headers],
         [bodies[place] for place in sorted(places)],
     )
-    known = [NO_HEADERS] * len(places)
-    assert taken(payload([*columns, bodies, []]), sorted(places), count, known) == found._replace(
-        headers=known
+    known = chosen._replace(headers=[NO_HEADERS] * len(places), tags=["known"] * len(places))
+    assert taken(payload([*columns, bodies, []]), known, count) == found._replace(
+        headers=known.headers, tags=known.tags
     )
 
 
 def test_arrays_in_a_longer_form_than_they_need_are_read_too() -> None:
     column = b"\xdd\x00\x00\x00\x02\xa1a\xa1b"
     rest = b"\xdc\x00\x00" + b"\x90" + b"\xdc\x00\x02\xc4\x01A\xc4\x01B" + b"\x90"
-    found = taken(decode_payload(b"\x95" + column + rest), [1], 2)
+    found = taken(decode_payload(b"\x95" + column + rest), Chosen([1]), 2)
     assert found == Taken(["b"], [""], [NO_HEADERS], [b"B"])
 
 
@@ -66,7 +67,7 @@ def test_arrays_in_a_longer_form_than_they_need_are_read_too() -> None:
 )
 def test_columns_of_different_lengths_are_corrupt(columns: list[Any], places: list[int]) -> None:
     with pytest.raises(DataCorrupt, match="differ in length"):
-        taken(payload(columns), places, 3)
+        taken(payload(columns), Chosen(places), 3)
 
 
 @pytest.mark.parametrize("places", [[0], [0, 1, 2]])
@@ -81,4 +82,4 @@ def test_columns_of_different_lengths_are_corrupt(columns: list[Any], places: li
 )
 def test_an_entry_of_another_kind_does_not_decode(columns: list[Any], places: list[int]) -> None:
     with pytest.raises(msgspec.DecodeError):
-        taken(payload(columns), places, 3)
+        taken(payload(columns), Chosen(places), 3)

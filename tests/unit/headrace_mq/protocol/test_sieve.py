@@ -1,5 +1,7 @@
 """What is left of batches: all that is selected, in its own place, and nothing hidden."""
 
+import tracemalloc
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -121,6 +123,23 @@ def test_readers_that_know_no_picks_get_whole_batches() -> None:
     assert part is not None
     assert (part.whole, part.picks, part.records) == (batch, None, 21)
     assert RARE.part_of(stored([0] * 20), picks=False) is None
+
+
+@pytest.mark.parametrize("text", ["n = 1", "n >= 0.5 AND n <= 1", "_tag = 'a'", "_key = 'k1'"])
+def test_what_is_picked_keeps_none_of_its_batch_in_memory(text: str) -> None:
+    sieve, numbers = Sieve(text), [9] * 499 + [1]
+    batches = [stored(numbers, tags=["b"] * 499 + ["a"], base=500 * number) for number in range(40)]
+    gathering = Gathering(QUEUE)
+    tracemalloc.start()
+    for batch in batches:
+        part = sieve.part_of(batch, picks=True)
+        assert part is not None
+        gathering.add(part)
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert gathering.count == 40
+    # What decides without decoding learns a little of what it sees.
+    assert held < 10 * len(batches[0])
 
 
 def test_picks_are_never_longer_than_the_batch_they_come_from() -> None:
