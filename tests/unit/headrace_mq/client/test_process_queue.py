@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from operator import add
 
 import pytest
 from hypothesis import given
@@ -109,23 +110,68 @@ def test_a_slow_offset_fills_the_window_by_its_span_until_it_is_finished() -> No
     assert not window.is_full(limits)
 
 
+def pieces_of(gaps: list[list[int]], *, as_ranges: bool) -> list[Sequence[int]]:
+    """Offsets in pieces, each one so far behind the one before it; ranges where they are some."""
+    pieces: list[Sequence[int]] = []
+    offset = 2
+    for gaps_of_one in gaps:
+        piece = []
+        for gap in gaps_of_one:
+            offset += gap
+            piece.append(offset)
+        is_run = as_ranges and piece[-1] - piece[0] == len(piece) - 1
+        pieces.append(range(piece[0], piece[-1] + 1) if is_run else piece)
+    return pieces
+
+
 @given(
-    taken=st.lists(st.integers(1, 4), min_size=1, max_size=12),
-    finished=st.lists(st.lists(st.integers(0, 50), max_size=12), max_size=5),
+    gaps=st.lists(st.lists(st.sampled_from([1, 1, 1, 3]), min_size=1, max_size=5), max_size=6),
+    as_ranges=st.booleans(),
+    data=st.data(),
 )
-def test_finishing_many_is_finishing_each(taken: list[int], finished: list[list[int]]) -> None:
+def test_finishing_many_is_finishing_each(
+    gaps: list[list[int]], as_ranges: bool, data: st.DataObject
+) -> None:
     one, many = ProcessQueue(3), ProcessQueue(3)
-    offset, offsets = 2, []
-    for gap in taken:
-        offset += gap
-        offsets.append(offset)
-    for window in (one, many):
-        take(window, offsets)
-    for some in finished:
-        each = [one.finish(offset) for offset in some]
-        assert many.finish_all(some) == any(each)
+    pieces = pieces_of(gaps, as_ranges=as_ranges)
+    for piece in pieces:
+        take(one, piece)
+        take(many, piece)
+    # Whole pieces one behind the other, in any order, and offsets of anywhere, some of them twice.
+    whole = st.lists(st.sampled_from(pieces or [[]]), max_size=3).map(
+        lambda found: [offset for piece in found for offset in piece]
+    )
+    some = st.lists(st.integers(0, 40), max_size=12)
+    for _ in range(3):
+        offsets: Sequence[int] = data.draw(
+            st.one_of(whole, some, st.sampled_from(pieces or [[]]), st.builds(add, whole, some))
+        )
+        each = [one.finish(offset) for offset in offsets]
+        assert many.finish_all(offsets) == any(each)
         assert (len(many), many.lowest_unfinished) == (len(one), one.lowest_unfinished)
         assert many._bytes == one._bytes
+        assert [offset in many for offset in range(2)] == [False, False]
+    held = [offset for piece in pieces for offset in piece]
+    assert [offset in many for offset in held] == [offset in one for offset in held]
+
+
+def test_there_is_a_size_for_each_offset() -> None:
+    window = ProcessQueue(0)
+    with pytest.raises(ValueError, match="2 offsets have 1 sizes"):
+        window.take([0, 1], [1])
+    assert (len(window), window.end) == (0, 0)
+
+
+def test_what_was_taken_together_and_is_finished_together_is_never_taken_apart() -> None:
+    window = ProcessQueue(0)
+    window.take(range(5), [1] * 5)
+    window.take([5, 7], [1, 1])
+    window.take(range(8, 10), [1, 1])
+    assert window.finish_all([0, 1, 2, 3, 4, 5, 7])
+    assert window.finish_all(range(8, 10))
+    assert (len(window), window.lowest_unfinished) == (0, 10)
+    assert not window._order
+    assert not window.finish_all([0, 7, 9])
 
 
 @pytest.mark.parametrize("offsets", [[5, 5], [5, 7, 6], [4, 5], [7, 6]])
