@@ -115,25 +115,22 @@ def taken(payload: Payload, chosen: Chosen, count: int) -> Taken:
 def _single(payload: Payload, chosen: Chosen, count: int) -> Taken | None:
     """The same of a few messages; None where a column begins in a way that it need not have."""
     head = array_head(count)
-    at = len(head)
-    # All columns side by side, each without its head: one copy of them, and one look for a message.
-    columns: list[memoryview | None] = []
+    columns: list[bytes | None] = []
     places, headers, tags = chosen
-    for column, known in zip(payload[:4], (None, tags, headers, None), strict=True):
-        view = memoryview(column)
-        if known is not None or view == _EMPTY:
+    for raw, known in zip(payload[:4], (None, tags, headers, None), strict=True):
+        column = _EMPTY if known is not None else bytes(raw)
+        if column.startswith(head):
+            columns.append(column)
+        elif column == _EMPTY:
             columns.append(None)
-        elif view[:at] == head:
-            columns.append(view[at:])
         else:
             return None
     found = Taken([], tags or [], headers or [], [])
     for place in places:
+        # All columns side by side, each with another head: one look for a message.
         nested = _nested(place, count)
-        parts: list[bytes | memoryview] = [_ARRAY_OF_FOUR]
-        for rest in columns:
-            parts += (_NIL,) if rest is None else (nested, rest)
-        key, tag, header, body = _decode_one(b"".join(parts))
+        parts = [_NIL if column is None else column.replace(head, nested, 1) for column in columns]
+        key, tag, header, body = _decode_one(_ARRAY_OF_FOUR + b"".join(parts))
         found.keys.append(key.entry if key else "")
         if tags is None:
             found.tags.append(tag.entry if tag else "")

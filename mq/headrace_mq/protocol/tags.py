@@ -11,6 +11,7 @@ the decoder: longer texts and others than ASCII, and a column that is not there.
 """
 
 import re
+from collections.abc import Callable, Sequence
 
 from headrace_mq.filters.filter import Filter
 from headrace_mq.protocol.places import Chosen, array_head
@@ -29,38 +30,35 @@ class Tags:
         wanted: the filter; its tags decide.
     """
 
-    __slots__ = ("_cut",)
+    __slots__ = ("_cut", "_only")
 
     def __init__(self, wanted: Filter) -> None:
         assert wanted.tags is not None, "without tags there is nothing to look for"
-        texts = [tag.encode() for tag in wanted.tags]
-        found = [re.escape(bytes([_TEXT + len(text)]) + text) for text in texts if _is_short(text)]
+        tags = list(wanted.tags)
+        self._only = tags[0] if len(tags) == 1 else None
         # None where one could be written in another way.
-        self._cut = None
-        if len(found) == len(texts):
-            self._cut = re.compile(b"(%s)" % b"|".join(found)).split
+        self._cut: Callable[[bytes], Sequence[bytes]] | None = None
+        if all(tag.isascii() and len(tag) <= _TEXT_BYTES_MAX for tag in tags):
+            found = [bytes([_TEXT + len(tag)]) + tag.encode() for tag in tags]
+            # One is cut out in half the time.
+            one, several = found[0], re.compile(b"|".join(map(re.escape, found))).split
+            self._cut = several if len(found) > 1 else lambda column: column.split(one)
 
     def chosen(self, column: bytes, count: int) -> Chosen | None:
         """Returns who of `count` messages has one of the tags, None where they must be decoded."""
         head = array_head(count)
         if self._cut is None or not column.startswith(head):
             return None
-        pieces = self._cut(column[len(head) :])
-        # In turns: what is between the wanted tags, and they themselves.
-        wanted = pieces[1::2]
         places, place = [], 0
-        for between in pieces[::2]:
+        for between in self._cut(column[len(head) :]):
             texts = between.translate(None, _BEGINNINGS)
             if not texts.isascii():
                 return None
+            # Those that begin here, then the one that was cut away.
             place += len(between) - len(texts)
             places.append(place)
             place += 1
         # Behind the last one stand all others.
         if places.pop() != count:
             return None
-        return Chosen(places, None, [str(one[1:], "ascii") for one in wanted])
-
-
-def _is_short(text: bytes) -> bool:
-    return text.isascii() and len(text) <= _TEXT_BYTES_MAX
+        return Chosen(places, None, None if self._only is None else [self._only] * len(places))

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace_mq.filters.filter import Filter
+from headrace_mq.protocol.places import Chosen
 from headrace_mq.protocol.tags import Tags
 
 encode = msgspec.msgpack.encode
@@ -23,8 +24,13 @@ def test_whoever_is_chosen_is_selected_by_the_filter(tags: list[str], text: str)
     chosen = Tags(wanted).chosen(encode(tags), len(tags))
     if chosen is not None:
         assert chosen.places == wanted.places_in(len(tags), [], [], tags)
-        assert chosen.tags == [tags[place] for place in chosen.places]
+        assert chosen.tags in (None, [tags[place] for place in chosen.places])
         assert chosen.headers is None
+
+
+def test_the_only_wanted_tag_is_known_of_all_that_are_chosen() -> None:
+    chosen = Tags(Filter("_tag = 'rare'")).chosen(encode(["a", "rare", "rare"]), 3)
+    assert chosen == Chosen([1, 2], None, ["rare", "rare"])
 
 
 @given(st.lists(st.sampled_from(["", "a", "rare", "x" * 31]), min_size=1, max_size=300))
