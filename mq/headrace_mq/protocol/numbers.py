@@ -15,14 +15,13 @@ from typing import Any
 import msgspec
 
 from headrace_mq.filters.filter import Filter
-from headrace_mq.protocol.places import Chosen, headers_at
+from headrace_mq.protocol.places import NOBODY, Chosen, headers_at
 
 __all__ = ["Numbers"]
 
 # Of more than one message of so many it is quicker to decode all.
 _WITHIN_SHARE_MIN = 4
 
-_NOBODY = Chosen([], [])
 _decode_headers = msgspec.msgpack.Decoder(dict[str, str]).decode
 
 
@@ -60,7 +59,7 @@ class Numbers:
         low, high = self._low, self._high
         places = [place for place, one in enumerate(found) if low <= one.number <= high]
         if not places:
-            return _NOBODY
+            return NOBODY
         if len(places) * _WITHIN_SHARE_MIN > count:
             return None
         headers = headers_at(column, places, count)

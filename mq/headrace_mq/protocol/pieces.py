@@ -17,7 +17,7 @@ from typing import NamedTuple
 import msgspec
 
 from headrace_mq.filters.filter import Filter
-from headrace_mq.protocol.places import Chosen, array_head
+from headrace_mq.protocol.places import NOBODY, Chosen, array_head
 
 __all__ = ["Pieces"]
 
@@ -41,9 +41,6 @@ class _Known(NamedTuple):
 
     refused: set[bytes]
     selected: set[bytes]
-
-
-_NOBODY = Chosen([], [])
 
 
 class Pieces:
@@ -78,7 +75,7 @@ class Pieces:
         left = list(filterfalse(refused.__contains__, pieces))
         # Most batches of a rare selection end here.
         if not left:
-            return _NOBODY
+            return NOBODY
         unknown = set(left) - selected
         if unknown:
             if not self._learn(beginning, unknown):

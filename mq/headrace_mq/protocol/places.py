@@ -18,7 +18,16 @@ import msgspec
 from headrace_mq.errors import DataCorrupt
 from headrace_mq.protocol.even import even_entries
 
-__all__ = ["Chosen", "Payload", "Taken", "array_head", "decode_payload", "headers_at", "taken"]
+__all__ = [
+    "NOBODY",
+    "Chosen",
+    "Payload",
+    "Taken",
+    "array_head",
+    "decode_payload",
+    "headers_at",
+    "taken",
+]
 
 # From so many places on all entries are decoded.
 _SINGLE_MAX = 3
@@ -46,6 +55,9 @@ class Chosen(NamedTuple):
     places: Sequence[int]
     headers: list[msgspec.Raw] | None = None
     tags: list[str] | None = None
+
+
+NOBODY = Chosen([], [])
 
 
 class Taken(NamedTuple):

@@ -35,7 +35,7 @@ from headrace_mq.protocol.bodies import Picked
 from headrace_mq.protocol.numbers import Numbers
 from headrace_mq.protocol.picks import Pick, picked
 from headrace_mq.protocol.pieces import Pieces
-from headrace_mq.protocol.places import Chosen, Payload, decode_payload, taken
+from headrace_mq.protocol.places import NOBODY, Chosen, Payload, decode_payload, taken
 from headrace_mq.protocol.tags import Tags
 
 __all__ = ["Gathering", "Part", "Sieve", "selected_of"]
@@ -49,8 +49,6 @@ _PICK_BYTES_MAX = 64
 T = TypeVar("T")
 Bytes = bytes | memoryview
 _Column = Sequence[Any]
-
-_NOBODY = Chosen([], [])
 
 _ALL_HEADERS: Any = list[dict[str, str]]
 _UNUSUAL = re.compile(r"""["\\\x00-\x1f]""")
@@ -87,8 +85,8 @@ class Sieve:
     def __init__(self, text: str) -> None:
         self.wanted = wanted = Filter(text)
         self._tag_bits = None if wanted.tags is None else sum({tag_bit(tag) for tag in wanted.tags})
-        words = sorted(word.encode() for word in wanted.words or ())
         self._tags = Tags(wanted) if wanted.tags_decide else None
+        words = sorted(word.encode() for word in wanted.words or ())
         # One word is looked for without a loop.
         self._word = words[0] if len(words) == 1 else b""
         self._words = words if len(words) > 1 else []
@@ -147,9 +145,9 @@ class Sieve:
         if wanted.headers:
             data = bytes(payload.headers)
             if self._word not in data:
-                return _NOBODY
+                return NOBODY
             if self._words and not any(word in data for word in self._words):
-                return _NOBODY
+                return NOBODY
             chosen = None if self._pieces is None else self._pieces.chosen(data, count)
             if chosen is None and self._numbers is not None:
                 chosen = self._numbers.chosen(data, count)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from headrace_mq.filters.filter import Filter
 from headrace_mq.protocol.numbers import Numbers
-from headrace_mq.protocol.places import Chosen
+from headrace_mq.protocol.places import NOBODY, Chosen
 
 encode = msgspec.msgpack.encode
 # Numbers, what only one of the readers takes for one, and what is none.
@@ -58,7 +58,7 @@ def test_the_few_within_the_bounds_are_asked_the_whole_condition(number: str) ->
     del headers[42]["price"]
     chosen = numbers.chosen(encode(headers), 100)
     assert chosen == Chosen([40], [msgspec.Raw(encode(headers[40]))])
-    assert numbers.chosen(encode(headers[:40]), 40) == Chosen([], [])
+    assert numbers.chosen(encode(headers[:40]), 40) == NOBODY
 
 
 def test_what_it_does_not_know_it_leaves_to_others() -> None:

@@ -10,9 +10,9 @@ from headrace_mq.protocol.pieces import (
     KNOWN_BYTES_MAX,
     KNOWN_MAX,
     LEARNING_MESSAGES,
-    Chosen,
     Pieces,
 )
+from headrace_mq.protocol.places import NOBODY, Chosen
 
 encode = msgspec.msgpack.encode
 NAMES = st.sampled_from(["n", "a", "å", "e\u0301", ""])
@@ -55,7 +55,7 @@ def test_headers_of_one_kind_are_judged_alike_again() -> None:
         assert chosen is not None
         assert chosen.places == list(range(1, 100, 7))
         assert headers_of(chosen) == [{"n": "1", "region": "EU"}] * 15
-    assert pieces.chosen(encode(headers[2:8]), 6) == Chosen([], [])
+    assert pieces.chosen(encode(headers[2:8]), 6) == NOBODY
 
 
 @pytest.mark.parametrize(
