@@ -45,7 +45,9 @@ class Deadlines:
         self._timer = None
         # The loop may be early by its clock's resolution.
         now = max(loop.time(), self._looks_at)
-        for waiting in [waiting for waiting, end in self._ends.items() if end <= now]:
+        ended = [waiting for waiting, end in self._ends.items() if end <= now]
+        # After a pause of the loop several are over at once: their order is still that of their ends.
+        for waiting in sorted(ended, key=self._ends.__getitem__):
             del self._ends[waiting]
             if not waiting.done():
                 waiting.set_exception(TimeoutError())
