@@ -38,6 +38,8 @@ _NO_HEADERS = msgspec.Raw(b"\x80")
 
 T = TypeVar("T")
 
+_new = tuple.__new__
+
 
 class Payload(NamedTuple):
     """The columns of a batch, none of them decoded."""
@@ -61,12 +63,12 @@ NOBODY = Chosen([], [])
 
 
 class Taken(NamedTuple):
-    """The fields of some messages, one list each; their headers as they are encoded."""
+    """What a batch says of one message; its headers as they are encoded."""
 
-    keys: list[str]
-    tags: list[str]
-    headers: list[msgspec.Raw]
-    bodies: list[bytes]
+    key: str
+    tag: str
+    headers: msgspec.Raw
+    body: bytes
 
 
 class _Text(msgspec.Struct, array_like=True, gc=False):
@@ -95,8 +97,8 @@ _decode_headers = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 _decode_bodies = msgspec.msgpack.Decoder(list[bytes]).decode
 
 
-def taken(payload: Payload, chosen: Chosen, count: int) -> Taken:
-    """The fields of chosen messages of a batch of `count`.
+def taken(payload: Payload, chosen: Chosen, count: int) -> list[Taken]:
+    """The chosen messages of a batch of `count`.
 
     Args:
         payload: its columns.
@@ -116,41 +118,46 @@ def taken(payload: Payload, chosen: Chosen, count: int) -> Taken:
         headers = headers_at(bytes(payload.headers), places, count)
         for one in headers:
             _check_headers(one)
-    return Taken(
+    columns = (
         _texts_at(payload.keys, places, count),
         _texts_at(payload.tags, places, count) if tags is None else tags,
         headers,
         _bodies_at(payload.bodies, places, count),
     )
+    return [_new(Taken, row) for row in zip(*columns, strict=True)]
 
 
-def _single(payload: Payload, chosen: Chosen, count: int) -> Taken | None:
+def _single(payload: Payload, chosen: Chosen, count: int) -> list[Taken] | None:
     """The same of a few messages; None where a column begins in a way that it need not have."""
     head = array_head(count)
-    columns: list[bytes | None] = []
+    at = len(head)
     places, headers, tags = chosen
+    # What stands behind the head of each column, None where nothing is to be looked for.
+    rests: list[memoryview | None] = []
     for raw, known in zip(payload[:4], (None, tags, headers, None), strict=True):
-        column = _EMPTY if known is not None else bytes(raw)
-        if column.startswith(head):
-            columns.append(column)
-        elif column == _EMPTY:
-            columns.append(None)
+        column = memoryview(raw)
+        if known is not None or column == _EMPTY:
+            rests.append(None)
+        elif column[:at] == head:
+            rests.append(column[at:])
         else:
             return None
-    found = Taken([], tags or [], headers or [], [])
-    for place in places:
+    found = []
+    for number, place in enumerate(places):
         # All columns side by side, each with another head: one look for a message.
         nested = _nested(place, count)
-        parts = [_NIL if column is None else column.replace(head, nested, 1) for column in columns]
-        key, tag, header, body = _decode_one(_ARRAY_OF_FOUR + b"".join(parts))
-        found.keys.append(key.entry if key else "")
-        if tags is None:
-            found.tags.append(tag.entry if tag else "")
-        if headers is None:
-            found.headers.append(_checked(header.entry) if header else _NO_HEADERS)
+        parts: list[bytes | memoryview] = [_ARRAY_OF_FOUR]
+        for rest in rests:
+            parts += (_NIL,) if rest is None else (nested, rest)
+        key, tag, header, body = _decode_one(b"".join(parts))
         if body is None:
             raise DataCorrupt("the columns of a record batch differ in length")
-        found.bodies.append(body.entry)
+        if headers is not None:
+            asked = headers[number]
+        else:
+            asked = _checked(header.entry) if header else _NO_HEADERS
+        named = tags[number] if tags is not None else tag.entry if tag else ""
+        found.append(_new(Taken, (key.entry if key else "", named, asked, body.entry)))
     return found
 
 

@@ -38,23 +38,23 @@ def test_the_entries_at_the_places_come_and_defaults_for_what_is_empty(
         [column[place] if column else missing for place in sorted(places)]
         for column, missing in zip(columns, defaults, strict=True)
     )
-    assert found == Taken(
-        keys,
-        tags,
-        [msgspec.Raw(msgspec.msgpack.encode(one)) for one in headers],
-        [bodies[place] for place in sorted(places)],
-    )
-    known = chosen._replace(headers=[NO_HEADERS] * len(places), tags=["known"] * len(places))
-    assert taken(payload([*columns, bodies, []]), known, count) == found._replace(
-        headers=known.headers, tags=known.tags
-    )
+    encoded = [msgspec.Raw(msgspec.msgpack.encode(one)) for one in headers]
+    at = [bodies[place] for place in sorted(places)]
+    assert found == list(map(Taken, keys, tags, encoded, at))
+    named = [f"known {place}" for place in places]
+    asked = [msgspec.Raw(msgspec.msgpack.encode({"known": one})) for one in named]
+    known = chosen._replace(headers=asked, tags=named)
+    assert taken(payload([*columns, bodies, []]), known, count) == [
+        one._replace(headers=header, tag=tag)
+        for one, header, tag in zip(found, asked, named, strict=True)
+    ]
 
 
 def test_arrays_in_a_longer_form_than_they_need_are_read_too() -> None:
     column = b"\xdd\x00\x00\x00\x02\xa1a\xa1b"
     rest = b"\xdc\x00\x00" + b"\x90" + b"\xdc\x00\x02\xc4\x01A\xc4\x01B" + b"\x90"
     found = taken(decode_payload(b"\x95" + column + rest), Chosen([1]), 2)
-    assert found == Taken(["b"], [""], [NO_HEADERS], [b"B"])
+    assert found == [Taken("b", "", NO_HEADERS, b"B")]
 
 
 @pytest.mark.parametrize("places", [[0], [0, 1, 2]])
