@@ -2,8 +2,9 @@
 Fetches that found nothing and wait for an append, the disk, or their time to run out.
 
 What becomes durable, or comes from the disk, serves a fetch at once and once, however many of its
-queues grew; only those that did are looked at. A fetch whose client does not read its answers stays parked until the
-client has caught up.
+queues grew; only those that did are looked at. Where many fetches wait, all but the first few are
+served behind the acknowledgements. A fetch whose client does not read its answers stays parked until
+the client has caught up.
 
 Sits between: `handlers.fetch`, which parks and knows how to answer, and the store, which tells
 which queues have something to read. Must never know files or offsets.
@@ -16,7 +17,11 @@ from headrace_mq._net.server import Connection
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.bodies import Fetch
 
-__all__ = ["LongPoll", "ParkedFetch", "Timers"]
+__all__ = ["SERVED_AT_ONCE_MAX", "LongPoll", "ParkedFetch", "Timers"]
+
+# Fetches that are served before senders hear of a few batches: at some 50 us each, the longest that
+# an acknowledgement waits for them.
+SERVED_AT_ONCE_MAX = 4
 
 K = TypeVar("K", bound=Hashable)
 
@@ -114,14 +119,20 @@ class LongPoll:
                     self._mark(fetch, (queue,))
 
     def serve(self, queues: Collection[QueueRef]) -> None:
-        """Looks now at the fetches that wait for one of the queues: they have just grown."""
+        """Looks now at the fetches that wait for one of the queues: they have just grown.
+
+        At the first few of them; at the others later in this tick, as `wake` does.
+        """
         # Marked first, so that a fetch is looked at once for all of its queues.
         dirty: dict[ParkedFetch, dict[QueueRef, None]] = {}
         for queue in queues:
             for fetch in self._by_queue.get(queue, ()):
                 dirty.setdefault(fetch, {})[queue] = None
-        for fetch, grown in dirty.items():
-            self._look(fetch, grown)
+        for number, (fetch, grown) in enumerate(dirty.items()):
+            if number < SERVED_AT_ONCE_MAX:
+                self._look(fetch, grown)
+            else:
+                self._mark(fetch, grown)
 
     def wake_connection(self, connection: Connection) -> None:
         """Looks again at the fetches of a connection that can take answers again."""

@@ -25,7 +25,7 @@ from headrace_mq.store.commit_log import CommitLog
 from headrace_mq.store.group import Group, Staged
 from headrace_mq.store.segment import MARK_BYTES, Segment, encode_mark
 
-__all__ = ["STAGED_BYTES_MAX", "Durable", "Flusher"]
+__all__ = ["READERS_FIRST_BATCHES_MAX", "STAGED_BYTES_MAX", "Durable", "Flusher"]
 
 _log = structlog.get_logger(__name__)
 
@@ -37,6 +37,10 @@ STAGED_BYTES_MAX = 256 << 20
 # margin.
 SYNC_INLINE_US_MAX = 2_000
 SYNC_INLINE_AGAIN_US = 1_500
+# Readers are told of so few batches before those who sent them: the message arrives up to a third
+# sooner, its acknowledgement later by what it takes to serve a reader. Of more batches the senders
+# hear first, and work while these are committed.
+READERS_FIRST_BATCHES_MAX = 2
 # Weight of the newest sync in the moving average: about the last eight count.
 _NEWEST = 1 / 8
 
@@ -209,14 +213,17 @@ class Flusher:
         if self._groups and not self._goes_inline():
             # Before all else, so that the disk does not wait for the loop.
             self._run_cycle()
-        # First: the producers wait for it, and readers for a little more.
-        if done is not None:
+        batches = sum(len(group.staged) for group in groups)
+        if done is not None and batches > READERS_FIRST_BATCHES_MAX:
             done.settle(failure)
+            done = None
         try:
             committed = [group for group in groups if group.failure is None]
             if committed:
                 self._committed(committed)
         finally:
+            if done is not None:
+                done.settle(failure)
             if self._groups and not self._running:
                 self._schedule()
 

@@ -2,7 +2,7 @@ from collections.abc import Callable, Collection
 
 import pytest
 
-from headrace_mq.broker.long_poll import LongPoll, ParkedFetch
+from headrace_mq.broker.long_poll import SERVED_AT_ONCE_MAX, LongPoll, ParkedFetch
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.bodies import Fetch
 
@@ -103,6 +103,20 @@ def test_what_has_just_grown_is_served_at_once_and_looked_at_once(subject: Subje
     assert subject.answers == [("served", 1)]
     assert (subject.looked, subject.looked_at) == ([1, 2], [[A, B], [B]])
     assert len(subject.poll) == 1
+
+
+def test_of_many_only_the_first_are_served_at_once_and_all_others_in_the_same_tick(
+    subject: Subject,
+) -> None:
+    everybody = list(range(SERVED_AT_ONCE_MAX + 3))
+    for number in everybody:
+        subject.park(number, A)
+    subject.there = {A}
+    subject.poll.serve([A])
+    assert subject.looked == everybody[:SERVED_AT_ONCE_MAX]
+    subject.timers.advance()
+    assert subject.looked == everybody
+    assert len(subject.poll) == 0
 
 
 def test_who_waited_longest_is_served_first(subject: Subject) -> None:

@@ -11,7 +11,12 @@ from structlog.testing import capture_logs
 from headrace_mq.errors import StoreFull, StoreReadOnly
 from headrace_mq.message import QueueRef
 from headrace_mq.store.commit_log import CommitLog
-from headrace_mq.store.flusher import SYNC_INLINE_AGAIN_US, SYNC_INLINE_US_MAX, Flusher
+from headrace_mq.store.flusher import (
+    READERS_FIRST_BATCHES_MAX,
+    SYNC_INLINE_AGAIN_US,
+    SYNC_INLINE_US_MAX,
+    Flusher,
+)
 from headrace_mq.store.group import Group, Staged
 from headrace_mq.store.index_page import Entry
 from headrace_mq.store.segment import MARK_BYTES, SEGMENT_HEADER_BYTES, Place
@@ -189,11 +194,42 @@ async def test_while_a_sync_runs_the_next_group_collects(desk: Desk) -> None:
     assert desk.files.syncs == 2
 
 
-async def test_who_is_told_first_hears_of_it_before_readers_see_it(desk: Desk) -> None:
-    seen: list[tuple[bool, list[list[bytes]]]] = []
+@pytest.mark.parametrize(
+    ("batches", "readers_first"),
+    [(READERS_FIRST_BATCHES_MAX, True), (READERS_FIRST_BATCHES_MAX + 1, False)],
+)
+async def test_readers_see_a_few_batches_before_senders_hear_of_them_and_many_behind(
+    desk: Desk, batches: int, readers_first: bool
+) -> None:
+    sent = [b"%d" % number for number in range(batches)]
+    for batch in sent:
+        desk.stage(batch)
+    future = desk.flusher.durable()
+    seen: list[list[list[bytes]]] = []
+    future.tell_first(lambda _: seen.append([*desk.committed]))
+    await future
+    assert seen == [[sent] if readers_first else []]
+    assert desk.committed == [sent]
 
-    def receive(done: asyncio.Future[None]) -> None:
-        seen.append((done.done(), [*desk.committed]))
+
+async def test_senders_hear_of_it_though_readers_could_not_be_told(desk: Desk) -> None:
+    def fail(_: Sequence[Group]) -> None:
+        raise RuntimeError("an owner's defect")
+
+    told: list[bool] = []
+    reported: list[str] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: reported.append(str(context["exception"])))
+    desk.flusher._committed = fail
+    desk.stage(b"a")
+    future = desk.flusher.durable()
+    future.tell_first(lambda done: told.append(done.done()))
+    await future
+    assert (told, reported) == ([True], ["an owner's defect"])
+
+
+async def test_a_receiver_that_fails_keeps_nobody_from_the_rest(desk: Desk) -> None:
+    def receive(_: asyncio.Future[None]) -> None:
         raise RuntimeError("a receiver's defect")
 
     desk.stage(b"a")
@@ -201,7 +237,6 @@ async def test_who_is_told_first_hears_of_it_before_readers_see_it(desk: Desk) -
     future.tell_first(receive)
     with capture_logs() as logs:
         await future
-    assert seen == [(True, [])]
     assert desk.committed == [[b"a"]]
     assert [line["event"] for line in logs] == ["a receiver of what became durable failed"]
     with pytest.raises(RuntimeError, match="defect"):
