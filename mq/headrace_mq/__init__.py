@@ -8,6 +8,10 @@ Reads top to bottom: `message` (the values both sides share) -> `protocol` (the 
 Sits between: applications (or the `headrace` framework) and the disk of a broker.
 """
 
+from importlib import import_module
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
 from headrace_mq.client.blocking_producer import BlockingProducer
 from headrace_mq.client.checking import Decision, Undecided
 from headrace_mq.client.columns import RecordColumns
@@ -23,11 +27,18 @@ from headrace_mq.settings import (
     ConsumerSettings,
     ProducerSettings,
     RetrySettings,
+    StoreSettings,
     TransactionSettings,
 )
 
+if TYPE_CHECKING:  # loaded when a name is first used: who only sends and receives needs neither
+    from headrace_mq.admin.client import AdminClient
+    from headrace_mq.broker.server import Broker
+
 __all__ = [
+    "AdminClient",
     "BlockingProducer",
+    "Broker",
     "BrokerSettings",
     "Consumer",
     "ConsumerSettings",
@@ -43,8 +54,28 @@ __all__ = [
     "RetrySettings",
     "RetryingConsumer",
     "SendResult",
+    "StoreSettings",
     "Transaction",
     "TransactionSettings",
     "TransactionalProducer",
     "Undecided",
 ]
+
+_HOMES = MappingProxyType(
+    {"AdminClient": "headrace_mq.admin.client", "Broker": "headrace_mq.broker.server"}
+)
+
+
+def __getattr__(name: str) -> Any:
+    """Loads a name of the face from its home."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """Names every export, loaded or not."""
+    return sorted({*globals(), *__all__})

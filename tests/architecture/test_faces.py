@@ -64,16 +64,28 @@ def loaded_by(code: str, root: Path) -> set[str]:
     return set(shown.stdout.split())
 
 
-def test_a_name_of_the_framework_is_loaded_from_where_type_checkers_find_it(modules: Any) -> None:
-    (face,) = (module for module in modules if module.name == "headrace")
-    (imports,) = (node.body for node in face.tree.body if isinstance(node, ast.If))
+@pytest.mark.parametrize("face", FACES)
+def test_a_name_that_waits_is_loaded_from_where_type_checkers_find_it(
+    face: str, modules: Any
+) -> None:
+    (tree,) = (module.tree for module in modules if module.name == face)
+    (imports,) = (node.body for node in tree.body if isinstance(node, ast.If))
     homes = {name.name: node.module for node in imports for name in node.names}
-    module = importlib.import_module("headrace")
+    module = importlib.import_module(face)
     assert dict(module._HOMES) == homes
-    assert sorted(homes) == sorted(module.__all__)
-    assert set(module.__all__) <= set(dir(module))
+    assert set(homes) <= set(module.__all__) <= set(dir(module))
     with pytest.raises(AttributeError, match="no attribute 'Aggregat'"):
         _ = module.Aggregat
+
+
+def test_whoever_uses_the_framework_loads_what_is_named_and_of_the_queue_no_broker(
+    root: Path,
+) -> None:
+    face = importlib.import_module("headrace")
+    assert sorted(face._HOMES) == sorted(face.__all__)
+    loaded = loaded_by("import headrace_mq", root)
+    assert "headrace_mq.client.producer" in loaded
+    assert not loaded & {"headrace_mq.broker.server", "headrace_mq.admin.client"}
 
 
 def test_the_help_text_waits_for_nothing_but_the_command_line(root: Path) -> None:

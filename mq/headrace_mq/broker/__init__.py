@@ -8,5 +8,5 @@ Beside them run `deletion` (what retention lets go) and `disk` (when new message
 `metadata` says which files the broker keeps and how they are repaired.
 
 Sits between: `_net`, which moves its frames, and `store`, which keeps its messages. Importable for
-the curious, not promised: the public doors are the command line and the wire.
+the curious, not promised: the public doors are the command line, the wire, and `headrace_mq.Broker`.
 """

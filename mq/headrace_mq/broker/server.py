@@ -72,7 +72,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Broker:
-    """One broker in this process.
+    """One broker in this process: for an `async with` block, or from `start` to `aclose`.
 
     Args:
         settings: where it listens, where it keeps its files, and all its limits.
@@ -105,6 +105,13 @@ class Broker:
     def address(self) -> str:
         """The host and port it listens on; empty before `start`."""
         return self._state.address if self._state else ""
+
+    async def __aenter__(self) -> "Broker":
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
 
     async def start(self) -> None:
         """Opens the store, recovers what it holds, and listens.

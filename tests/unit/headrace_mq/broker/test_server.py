@@ -425,6 +425,15 @@ async def test_a_process_runs_a_broker_until_it_is_interrupted(
     assert await process.wait() == 0
 
 
+async def test_a_broker_runs_for_a_block_and_keeps_what_it_was_sent(tmp_path: Path) -> None:
+    settings = BrokerSettings(store=StoreSettings(directory=tmp_path / "store"), port=0)
+    message = headrace_mq.Message(topic="t", key="k", body=b"1")
+    async with Broker(settings) as running, headrace_mq.Producer(running.address) as producer:
+        assert (await producer.send(message)).offset == 0
+    async with Broker(settings) as running, headrace_mq.AdminClient(running.address) as admin:
+        assert sum(queue.end for queue in await admin.ranges(["t"])) == 1
+
+
 def test_run_raises_what_keeps_it_from_starting(tmp_path: Path) -> None:
     (tmp_path / "store").write_text("a file where a directory should be")
     settings = BrokerSettings(store=StoreSettings(directory=tmp_path / "store"), port=0)
