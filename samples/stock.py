@@ -13,8 +13,7 @@ import asyncio
 import sys
 from collections.abc import Mapping
 
-from headrace_mq import ConsumerSettings, Message, Producer, PullConsumer, QueueRef
-from headrace_mq.admin.client import AdminClient
+from headrace_mq import AdminClient, ConsumerSettings, Message, Producer, PullConsumer, QueueRef
 
 __all__ = ["TOPIC", "Stock", "announce", "main"]
 
