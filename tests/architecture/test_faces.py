@@ -78,11 +78,12 @@ def test_a_name_that_waits_is_loaded_from_where_type_checkers_find_it(
         _ = module.Aggregat
 
 
-def test_whoever_uses_the_framework_loads_what_is_named_and_of_the_queue_no_broker(
-    root: Path,
-) -> None:
+def test_all_names_of_the_framework_wait_until_they_are_used() -> None:
     face = importlib.import_module("headrace")
     assert sorted(face._HOMES) == sorted(face.__all__)
+
+
+def test_a_program_that_only_sends_and_receives_loads_no_broker(root: Path) -> None:
     loaded = loaded_by("import headrace_mq", root)
     assert "headrace_mq.client.producer" in loaded
     assert not loaded & {"headrace_mq.broker.server", "headrace_mq.admin.client"}

@@ -19,7 +19,7 @@ from headrace_mq.protocol.bodies import Fetch
 
 __all__ = ["SERVED_AT_ONCE_MAX", "LongPoll", "ParkedFetch", "Timers"]
 
-# Fetches that are served before senders hear of a few batches: at some 50 us each, the longest that
+# Fetches that are served before senders hear of a few batches: at some 70 us each, the longest that
 # an acknowledgement waits for them.
 SERVED_AT_ONCE_MAX = 4
 

@@ -153,11 +153,11 @@ def _single(payload: Payload, chosen: Chosen, count: int) -> list[Taken] | None:
         if body is None:
             raise DataCorrupt("the columns of a record batch differ in length")
         if headers is not None:
-            asked = headers[number]
+            encoded = headers[number]
         else:
-            asked = _checked(header.entry) if header else _NO_HEADERS
-        named = tags[number] if tags is not None else tag.entry if tag else ""
-        found.append(_new(Taken, (key.entry if key else "", named, asked, body.entry)))
+            encoded = _checked(header.entry) if header else _NO_HEADERS
+        text = tags[number] if tags is not None else tag.entry if tag else ""
+        found.append(_new(Taken, (key.entry if key else "", text, encoded, body.entry)))
     return found
 
 

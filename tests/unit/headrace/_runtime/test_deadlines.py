@@ -31,7 +31,6 @@ async def test_waits_end_in_the_order_of_their_deadlines_whatever_order_they_cam
 async def test_waits_that_are_over_at_once_end_in_that_order_too():
     deadlines, now = Deadlines(), asyncio.get_running_loop().time()
     ended: list[asyncio.Future] = []
-    # The first of them makes the timer; the other two are looked at together with it.
     waits = [future_that_ends(deadlines, now - ago) for ago in (1, 2, 3)]
     for waiting in waits:
         waiting.add_done_callback(ended.append)
