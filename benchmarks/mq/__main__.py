@@ -12,14 +12,15 @@ How fast the queue is, beside what this machine can do at best in the same run.
     W5    producing and consuming at once
     W6    reading a backlog of which one message of a hundred is wanted, by a header with a hundred
           values, by two of an order whose id and price are others each time, or by its tag: picked
-          out by the broker, or by the reader; in batches of 1,000 and of 100 messages, of which one
-          in each hundred is wanted, or all of one batch in a hundred batches
+          out by the broker, and in turns with that by a reader of everything (`reader_per_second`;
+          `times` is the median over the turns); in batches of 1,000 and of 100 messages, of which
+          one in each hundred is wanted, or all of one batch in a hundred batches
     transactional  `send` beside `send_in_transaction`, both from 1,000 tasks
     idle  1,000 connections that do nothing
 
 One line of JSON per case: bodies of 100 bytes, four queues, one broker process, acknowledgements
 after fdatasync (`--flush interval`: from the page cache). Rates are medians of the runs; `*_cpu_us`
-is processor time for each message in that process. On a machine that has other work to do the
+is processor time for each message in that process and those that it started. On a machine that has other work to do the
 processor times say more than the rates.
 """
 
@@ -40,7 +41,7 @@ from headrace_mq.client.producer import Producer
 
 QUEUES = 4
 BACKLOG = 200_000
-RARE_BACKLOG = 500_000
+RARE_BACKLOG = 1_000_000
 # A broker that takes no more of a processor than this has nothing left to do.
 IDLE_SHARE_MAX, LOOK_SECONDS = 0.03, 0.5
 # Longer than an answer takes; longer than 500 messages a second are apart.
@@ -61,6 +62,8 @@ class Case(NamedTuple):
     beside: tuple[str, Mapping[str, Any]] | None = None
     # Messages that are there before the first run.
     backlog: int = 0
+    # What another process does in turns with the first one, where that is compared.
+    against: Mapping[str, Any] | None = None
     # How long all processes look for more before they sleep.
     busy_poll_us: int = 0
 
@@ -120,16 +123,15 @@ def selections(count: int) -> list[Case]:
     return [
         Case(
             "W6",
-            f"1 of 100 by {by}, {'in clusters' if clustered else 'evenly'}, batches of {batch:,}, by"
-            f" the {'broker' if at_broker else 'reader'}",
+            f"1 of 100 by {by}, {'in clusters' if clustered else 'evenly'}, batches of {batch:,}",
             "select",
-            {"group": "bench", "count": count, "by": by, "clustered": clustered,
-             "at_broker": at_broker, "batch": batch},
+            {"group": "some", "count": count, "by": by, "clustered": clustered, "at_broker": True,
+             "batch": batch},
             backlog=count,
+            against={"group": "all", "at_broker": False},
         )
         for by in ("price", "order", "tag")
         for batch, clustered in ((1_000, False), (100, False), (100, True))
-        for at_broker in (True, False)
     ]  # fmt: skip
 
 
@@ -187,6 +189,10 @@ async def measure(case: Case, flush: str, folder: Path, runs: int) -> dict[str, 
             consumers.append(
                 await stack.enter_async_context(client(task, address, {**asked, **common}))
             )
+        if case.against is not None:
+            asked = {**case.asked, **case.against, **common}
+            other = await stack.enter_async_context(client(case.task, address, asked))
+            return await compare(server, clients[0], other, runs)
         said = await take_turns(server, clients, consumers, runs)
         if case.workload == "idle":
             grown = resident_bytes(server.pid) - before
@@ -198,23 +204,61 @@ async def take_turns(
     server: Child, clients: Sequence[Child], consumers: Sequence[Child], runs: int
 ) -> dict[str, Any]:
     """Lets all processes run together, some times over; the first time only warms up."""
-    everybody = [*clients, *consumers]
-    results: list[list[dict[str, Any]]] = []
-    cpu: list[list[float]] = []
-    for _ in range(runs + 1):
-        before = [cpu_seconds(child.pid) for child in (server, *everybody)]
-        said = await asyncio.gather(*(child.run() for child in everybody))
-        after = [cpu_seconds(child.pid) for child in (server, *everybody)]
-        # Where somebody consumes, what counts is what has arrived.
-        results.append(said[len(clients) :] if consumers else said)
-        sent = sum(result["count"] for result in said[: len(clients)])
-        parts = [1e6 * (late - early) / sent for early, late in zip(before, after, strict=True)]
-        cpu.append([parts[0], sum(parts[1 : 1 + len(clients)]), sum(parts[1 + len(clients) :])])
-    names = ["broker_cpu_us", "client_cpu_us", "consumer_cpu_us"][: 3 if consumers else 2]
-    used = zip(names, zip(*cpu[1:], strict=True), strict=False)
-    return summary(results[1:]) | {
-        name: round(statistics.median(values), 3) for name, values in used
+    turns = [await turn(server, clients, consumers) for _ in range(runs + 1)]
+    return summary([one.results for one in turns[1:]]) | costs(turns[1:], consumed=bool(consumers))
+
+
+async def compare(server: Child, one: Child, other: Child, runs: int) -> dict[str, Any]:
+    """Lets two readers of one backlog take turns; what the second one does is told as a reader's."""
+    for child in (one, other):
+        await turn(server, [child], [])
+    turns = [[await turn(server, [child], []) for child in (one, other)] for _ in range(runs)]
+    ours, theirs = zip(*turns, strict=True)
+    times = sorted(a.per_second / b.per_second for a, b in turns)
+    theirs_said = summary([turn.results for turn in theirs]) | costs(theirs)
+    return {
+        **summary([turn.results for turn in ours]),
+        **costs(ours),
+        **{f"reader_{name}": value for name, value in theirs_said.items()},
+        "times": round(statistics.median(times), 2),
+        "times_min": round(times[0], 2),
+        "times_max": round(times[-1], 2),
     }
+
+
+class Turn(NamedTuple):
+    """What came of one run: results that count, and microseconds for each message by process."""
+
+    results: Sequence[Mapping[str, Any]]
+    cpu_us: Sequence[float]
+
+    @property
+    def per_second(self) -> float:
+        """Messages a second of its one process."""
+        (result,) = self.results
+        return float(result["count"] / result["seconds"])
+
+
+async def turn(server: Child, clients: Sequence[Child], consumers: Sequence[Child]) -> Turn:
+    """Lets processes run together once."""
+    everybody = [*clients, *consumers]
+    before = [cpu_seconds(child.pid) for child in (server, *everybody)]
+    said = await asyncio.gather(*(child.run() for child in everybody))
+    after = [cpu_seconds(child.pid) for child in (server, *everybody)]
+    sent = sum(result["count"] for result in said[: len(clients)])
+    parts = [1e6 * (late - early) / sent for early, late in zip(before, after, strict=True)]
+    # Where somebody consumes, what counts is what has arrived.
+    return Turn(
+        said[len(clients) :] if consumers else said,
+        [parts[0], sum(parts[1 : 1 + len(clients)]), sum(parts[1 + len(clients) :])],
+    )
+
+
+def costs(turns: Sequence[Turn], *, consumed: bool = False) -> dict[str, float]:
+    """The medians of processor times."""
+    names = ["broker_cpu_us", "client_cpu_us", "consumer_cpu_us"][: 3 if consumed else 2]
+    used = zip(names, zip(*(one.cpu_us for one in turns), strict=True), strict=False)
+    return {name: round(statistics.median(values), 3) for name, values in used}
 
 
 async def main() -> None:

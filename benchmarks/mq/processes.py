@@ -98,11 +98,12 @@ async def client(task: str, address: str, settings: Mapping[str, Any]) -> AsyncI
 
 
 def cpu_seconds(pid: int) -> float:
-    """The processor time that a process has taken so far, all threads, in seconds (Linux)."""
-    nanoseconds = 0
+    """The processor time that a process and its children have taken so far, in seconds (Linux)."""
+    seconds = 0.0
     for thread in Path(f"/proc/{pid}/task").iterdir():
-        nanoseconds += int((thread / "schedstat").read_text().split()[0])
-    return nanoseconds / 1e9
+        seconds += int((thread / "schedstat").read_text().split()[0]) / 1e9
+        seconds += sum(map(cpu_seconds, map(int, (thread / "children").read_text().split())))
+    return seconds
 
 
 def resident_bytes(pid: int) -> int:

@@ -80,6 +80,14 @@ BusyPoll = Annotated[
     ),
 ]  # fmt: skip
 
+FilterProcesses = Annotated[
+    int | None,
+    typer.Option(
+        "--filter-processes", min=0, show_default="2",
+        help="Processes that look through backlogs of which groups want little; 0: none.",
+    ),
+]  # fmt: skip
+
 
 @commands.callback()
 def broker(
@@ -92,6 +100,7 @@ def broker(
     host: Host = "127.0.0.1",
     port: Port = 9876,
     busy_poll: BusyPoll = None,
+    filter_processes: FilterProcesses = None,
     flush: FlushMode = "always",
     flush_interval: FlushInterval = None,
     segment_size: SegmentSize = None,
@@ -132,11 +141,12 @@ def broker(
     divide_work(data, supervise, stuck_after, crash_reports, supervised_by)
     given = {_SETTINGS[name]: value for name, value in options.items() if name in _SETTINGS}
     bounds = (options["archive"], options["archive_window"], options["archive_backlog"])
+    serving = {"busy_poll_us": busy_poll, "filter_processes_max": filter_processes}
     rates = default_rates(client=client_quota, topic=topic_quota)
     _serve(
         {"directory": data, "flush": flush, **given},
         bounds,
-        {"host": host, "port": port, **_given({"busy_poll_us": busy_poll}), **rates},
+        {"host": host, "port": port, **_given(serving), **rates},
     )
 
 

@@ -4,6 +4,7 @@ The broker: one process that takes messages, keeps them and hands them out.
 Reads top to bottom: `server` (wiring, start and stop) -> `dispatcher` (code to handler, exception
 to code) -> `handlers` (one plain function per request) -> `state` (what they share): `topics` and
 `offsets` (durable, each in a `metadata_file`), `groups` (pure), `long_poll`, `acknowledgements`.
+`sifting` has filtered backlogs looked through by processes of their own.
 Beside them run `deletion` (what retention lets go) and `disk` (when new messages are refused);
 `metadata` says which files the broker keeps and how they are repaired.
 

@@ -2,7 +2,8 @@
 A fetch's way through queues of which little is wanted: far, and not too far.
 
 A filtered fetch reads on until it has found enough, and nobody else is served meanwhile. So it ends
-after so many bytes and milliseconds, wherever it stands: its answer says where to go on.
+after so many bytes and milliseconds, wherever it stands: its answer says where to go on. Where much is
+left by then of which little is wanted, processes of their own look through it (`sifting`).
 
 Sits between: FETCH and the store. What is wanted of a batch, the sieve knows.
 """
@@ -10,6 +11,8 @@ Sits between: FETCH and the store. What is wanted of a batch, the sieve knows.
 from typing import NamedTuple
 
 from headrace_mq._runtime.clock import Clock
+from headrace_mq.broker.sifting.ahead import RARE_SHARE, Ahead, Wanted
+from headrace_mq.broker.sifting.jobs import Sifted
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import read_header
 from headrace_mq.protocol.sieve import Gathering, Part, Sieve
@@ -21,6 +24,8 @@ __all__ = ["Bounds", "Scan"]
 # A scan looks at its clock between two steps of this size: a tenth of a millisecond for most
 # conditions, a few milliseconds for the worst that 2,048 characters can ask for.
 STEP_BYTES = 128 << 10
+# A scan that has looked at so much, two steps, has a backlog before it: others do the rest of that.
+AHEAD_FROM_BYTES = STEP_BYTES * 3 // 2
 # How long others wait for a scan at most, but for its last step: as long as for an fdatasync.
 SCAN_MS_MAX = 5
 
@@ -45,10 +50,20 @@ class Scan:
         clock: the time.
         bytes_max: what may be looked at.
         picks: whether messages may be picked out of their batches.
+        ahead: what was looked through elsewhere, if that is done at all.
     """
 
-    def __init__(self, store: MessageStore, clock: Clock, bytes_max: int, *, picks: bool) -> None:
+    def __init__(
+        self,
+        store: MessageStore,
+        clock: Clock,
+        bytes_max: int,
+        *,
+        picks: bool,
+        ahead: Ahead | None = None,
+    ) -> None:
         self._store = store
+        self._ahead = ahead
         self._clock = clock
         self._left = bytes_max
         self._picks = picks
@@ -64,6 +79,46 @@ class Scan:
         """How much to read at a time."""
         return min(STEP_BYTES, self._left)
 
+    def read(
+        self, queue: QueueRef, offset: int, sieve: Sieve, bounds: Bounds
+    ) -> tuple[Gathering, int] | None:
+        """Gathers what is selected of a queue from an offset on, of which there is something.
+
+        None while that comes from the disk or another process.
+
+        Raises:
+            OffsetOutOfRange: below the first offset held, or above the next one.
+        """
+        if self._ahead is not None:
+            wanted = Wanted(queue, offset, sieve.wanted.text, self._picks)
+            if self._ahead.is_coming(wanted):
+                return None
+            sifted = self._ahead.take(wanted)
+            gathering = None if sifted is None else self._gathering_of(queue, sifted, bounds)
+            if sifted is not None and gathering is not None:
+                self._ahead.go_on(wanted, sifted)
+                return gathering, sifted.next
+        found = self._store.read_now(queue, offset, self.step_bytes)
+        if found is None:
+            return None
+        return self.through(queue, found, sieve, bounds) if found else (Gathering(queue), -1)
+
+    def _gathering_of(self, queue: QueueRef, sifted: Sifted, bounds: Bounds) -> Gathering | None:
+        """What another process found, with the batches that are wanted whole.
+
+        None where the answer has no room for all of it, or these are not in memory.
+        """
+        if sifted.size > bounds.bytes_max or sifted.count > bounds.messages_enough:
+            return None
+        gathering = Gathering(queue)
+        for base in sifted.wholes:
+            found = self._store.read_now(queue, base, 1)
+            if not found or read_header(found[0]).base_offset != base:
+                return None
+            gathering.batches.append(found[0])
+        gathering.picked, gathering.count, gathering.size = sifted.picked, sifted.count, sifted.size
+        return gathering
+
     def through(
         self, queue: QueueRef, found: list[Batch], sieve: Sieve, bounds: Bounds
     ) -> tuple[Gathering, int]:
@@ -78,7 +133,7 @@ class Scan:
         Returns:
             What is selected, and the offset to go on at.
         """
-        gathering = Gathering(queue)
+        gathering, looked = Gathering(queue), 0
         while True:
             for batch in found:
                 part = sieve.part_of(batch, picks=self._picks)
@@ -88,18 +143,29 @@ class Scan:
                     gathering.close()
                     return gathering, read_header(batch).base_offset
                 gathering.add(part)
+            looked += sum(map(len, found))
             self._left -= sum(map(len, found))
             end = read_header(found[-1]).next_offset
             more: list[Batch] | None = None
             enough = (
                 gathering.size >= bounds.bytes_enough or gathering.count >= bounds.messages_enough
             )
-            if not enough and not self.is_over:
-                more = self._store.read_now(queue, end, self.step_bytes)
+            if not enough and not self._asks_ahead(queue, end, sieve, gathering.size, looked):
+                more = None if self.is_over else self._store.read_now(queue, end, self.step_bytes)
             if not more:
                 gathering.close()
                 return gathering, end
             found = more
+
+    def _asks_ahead(
+        self, queue: QueueRef, end: int, sieve: Sieve, found_bytes: int, looked_bytes: int
+    ) -> bool:
+        """Whether what stands behind `end` is looked through elsewhere: little is wanted of much."""
+        if self._ahead is None or looked_bytes < AHEAD_FROM_BYTES:
+            return False
+        if found_bytes * RARE_SHARE > looked_bytes:
+            return False
+        return self._ahead.ask(Wanted(queue, end, sieve.wanted.text, self._picks))
 
 
 def _fits(gathering: Gathering, part: Part, batch: Batch, bounds: Bounds) -> bool:

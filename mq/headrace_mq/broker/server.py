@@ -46,6 +46,7 @@ from headrace_mq.broker.offsets import Offsets
 from headrace_mq.broker.producers import Producers
 from headrace_mq.broker.quotas import quotas_of
 from headrace_mq.broker.scheduler import Scheduler
+from headrace_mq.broker.sifting.sifters import Sifters
 from headrace_mq.broker.state import BrokerState, check_room
 from headrace_mq.broker.topics import COMPACT, Topics
 from headrace_mq.broker.transaction_coordinator import TransactionCoordinator
@@ -94,6 +95,9 @@ class Broker:
         self._disk = disk or SystemDisk()
         self._files = files or SystemFiles()
         self._archive: Archive | None = None
+        # They read the machine's own files; other ones no process can open.
+        at_hand = settings.filter_processes_max and isinstance(self._files, SystemFiles)
+        self._sifters = Sifters(settings.filter_processes_max) if at_hand else None
         self._deletion: Deletion | None = None
         self._state: BrokerState | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -175,6 +179,8 @@ class Broker:
             await self._flush_offsets()
             await self._flush_producers()
         finally:
+            if self._sifters is not None:
+                await self._sifters.aclose()
             await self._close_store(state.store)
         _log.info("broker stopped", address=state.address)
 
@@ -276,7 +282,7 @@ class Broker:
             early=lambda: state.watermarks.early,
             spare=partial(spare, state),
         )
-        connect(state)
+        connect(state, self._sifters)
         return state
 
     def _scheduler(self, store: MessageStore, topics: Topics, watermarks: Watermarks) -> Scheduler:

@@ -24,6 +24,7 @@ from headrace_mq.broker.peers import Peer
 from headrace_mq.broker.producers import Producers
 from headrace_mq.broker.quotas import Quotas
 from headrace_mq.broker.scheduler import Scheduler
+from headrace_mq.broker.sifting.ahead import Ahead
 from headrace_mq.broker.throttle import Throttle
 from headrace_mq.broker.topics import Topics
 from headrace_mq.broker.traffic import Meters
@@ -61,6 +62,7 @@ class BrokerState:
 
     Attributes:
         archive: behind the store, if there is one.
+        ahead: what other processes look through for readers that are far behind, if there are any.
         clients: the connection that replies to a client go to.
         peers: who is connected, from the handshake on.
         produced: what producers sent, by queue.
@@ -91,6 +93,7 @@ class BrokerState:
     scheduler: Scheduler
     transactions: TransactionCoordinator[Connection]
     archive: Archive | None = None
+    ahead: Ahead | None = None
     server: FrameServer = field(init=False)
     long_poll: LongPoll = field(init=False)
     throttle: Throttle = field(init=False)

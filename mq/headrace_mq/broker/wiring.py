@@ -16,6 +16,8 @@ from headrace_mq.archive.archived_store import ARCHIVED_LOGS
 from headrace_mq.broker.dispatcher import Dispatcher
 from headrace_mq.broker.handlers.fetch import answer_nothing, serve_parked
 from headrace_mq.broker.long_poll import LongPoll
+from headrace_mq.broker.sifting.ahead import Ahead
+from headrace_mq.broker.sifting.sifters import Sifters
 from headrace_mq.broker.state import BrokerState
 from headrace_mq.broker.throttle import Throttle
 from headrace_mq.message import QueueRef
@@ -31,8 +33,8 @@ _JOURNALS = "transient"
 _log = structlog.get_logger(__name__)
 
 
-def connect(state: BrokerState) -> None:
-    """Joins the parts that call each other."""
+def connect(state: BrokerState, sifters: Sifters | None) -> None:
+    """Joins the parts that call each other; without `sifters` nothing is looked through elsewhere."""
     settings = state.settings
     limits = ServerLimits(
         connections_max=settings.connections_max,
@@ -57,6 +59,8 @@ def connect(state: BrokerState) -> None:
         wait_ms_max=settings.throttle_ms_max,
         held_max=settings.parked_fetches_max,
     )
+    if sifters is not None:
+        state.ahead = Ahead(state.store, sifters, state.long_poll.wake)
     state.apply_limits()
     state.store.on_visible = partial(_visible, state)
 

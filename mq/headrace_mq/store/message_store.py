@@ -42,6 +42,7 @@ from headrace_mq.store.queue_index import QueueIndex
 from headrace_mq.store.queues import Queues
 from headrace_mq.store.recovery import recover
 from headrace_mq.store.segment import MARK_BYTES, Segment, SyncFailed
+from headrace_mq.store.stretch import Stretch, stretch_from
 from headrace_mq.store.tail_cache import TailCache
 
 __all__ = ["LOCK_NAME", "RETENTIONS", "Appended", "Damage", "MessageStore", "SegmentInfo"]
@@ -318,6 +319,13 @@ class MessageStore:
             if sound:
                 return sound
         return []
+
+    def stretch_from(
+        self, queue: QueueRef, offset: int, bytes_max: int, batches_max: int
+    ) -> Stretch | None:
+        """Says in which file the batches from an offset on are; see `stretch`."""
+        known = self._queues.get(queue)
+        return None if known is None else stretch_from(known, offset, bytes_max, batches_max)
 
     def range(self, queue: QueueRef) -> tuple[int, int]:
         """The first offset held and the next one to become visible; (0, 0) if unknown."""

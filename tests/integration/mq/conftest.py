@@ -97,6 +97,12 @@ class Child:
         """Sends a signal to this process alone."""
         self._process.send_signal(number)
 
+    @property
+    def children(self) -> list[int]:
+        """The processes that this one has started and that are still there."""
+        threads = Path(f"/proc/{self._process.pid}/task").iterdir()
+        return [int(pid) for one in threads for pid in (one / "children").read_text().split()]
+
     async def tell(self, line: str) -> None:
         """Writes a line to its standard input."""
         assert self._process.stdin is not None
@@ -125,6 +131,12 @@ class BrokerProcess:
         self._child = Child(BROKER, str(self._directory), self._port, self._settings)
         await self._child.start()
         self.address = await self._child.heard("ready")
+
+    @property
+    def children(self) -> list[int]:
+        """The processes that it has started and that are still there."""
+        assert self._child is not None
+        return self._child.children
 
     async def kill(self) -> None:
         """Ends it with SIGKILL, in the middle of whatever it does."""

@@ -1,5 +1,11 @@
 """Consumers that want some of a topic's messages, against a broker in another process."""
 
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -95,3 +101,72 @@ async def test_pulling_by_hand_goes_on_past_what_is_not_selected(broker: Any) ->
 async def test_a_condition_that_means_nothing_is_refused_before_anything_is_read() -> None:
     with pytest.raises(InvalidFilter, match="column 8"):
         Consumer("127.0.0.1:1", group="g", topics={"t": "price >"})
+
+
+BACKLOG = 100_000
+
+
+async def filled(address: str) -> None:
+    async with Producer(address) as producer:
+        await producer.create_topic("t", queues=3)
+        for first in range(0, BACKLOG, 5_000):
+            await producer.send_many(priced(first, first + 5_000))
+
+
+async def read_by(address: str, group: str, between: Callable[[], None] = lambda: None) -> None:
+    """A new group reads the whole backlog: all that it wants, and nothing twice."""
+    seen: list[int] = []
+    async with Consumer(address, group=group, topics={"t": RARE}, settings=QUICK) as consumer:
+        while len(seen) < BACKLOG // 100:
+            records = await consumer.poll()
+            seen += [int(record.body) for record in records]
+            consumer.ack_all(records)
+            between()
+    assert sorted(seen) == list(range(99, BACKLOG, 100))
+
+
+async def until(holds: Callable[[], object]) -> None:
+    while not holds():
+        await asyncio.sleep(0)
+
+
+def kill(pids: list[int], number: int) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+async def test_killed_filter_processes_cost_a_group_nothing_but_time(broker: Any) -> None:
+    await filled(broker.address)
+    await read_by(broker.address, "first")
+    await until(lambda: broker.children)
+    killed: set[int] = set()
+
+    def kill_all() -> None:
+        killed.update(broker.children)
+        kill(broker.children, signal.SIGKILL)
+
+    await read_by(broker.address, "second", kill_all)
+    assert killed
+    # Nobody starts others at once; the broker looks for itself.
+    await read_by(broker.address, "third")
+    assert broker.children == []
+
+
+async def test_no_filter_process_outlives_its_broker(start_broker: Any) -> None:
+    for end in ("kill", "stop"):
+        broker = await start_broker()
+        await filled(broker.address)
+        await read_by(broker.address, "first")
+        await until(lambda broker=broker: broker.children)
+        children = broker.children
+        await getattr(broker, end)()
+        for pid in children:
+            await until(lambda pid=pid: not Path(f"/proc/{pid}").exists())
+
+
+async def test_without_filter_processes_the_broker_looks_for_itself(start_broker: Any) -> None:
+    broker = await start_broker(filter_processes_max=0)
+    await filled(broker.address)
+    await read_by(broker.address, "first")
+    assert broker.children == []

@@ -25,6 +25,7 @@ from headrace_mq.protocol.bodies import (
     Fetch,
     FetchAnswer,
     FetchedQueue,
+    Picked,
     decode,
     encode_fetch_answer,
 )
@@ -49,6 +50,19 @@ _NO_BODY = memoryview(b"")
 Parts = tuple[bytes | memoryview, ...]
 
 _new = tuple.__new__
+
+
+class _Taken(NamedTuple):
+    """What an answer is given of one queue, and the offset to go on at where that must be said."""
+
+    batches: list[bytes | memoryview]
+    picked: list[Picked]
+    size: int
+    messages: int
+    next: int
+
+
+_NOTHING = _Taken([], [], 0, 0, -1)
 
 
 class _Found(NamedTuple):
@@ -204,8 +218,11 @@ def _read(
     limit = state.batch_bytes_max
     budget = min(request.bytes_max, limit)
     sieves = _sieves(state, request)
-    scan = Scan(state.store, state.clock, state.settings.scan_bytes_max, picks=request.picks)
     room = room_to_fetch(state, connection, _topics(request)) if state.limited else None
+    # What a quota leaves over would have been looked through in vain.
+    ahead = state.ahead if room is None else None
+    bytes_max = state.settings.scan_bytes_max
+    scan = Scan(state.store, state.clock, bytes_max, picks=request.picks, ahead=ahead)
     if room is not None:
         budget = min(budget, max(1, room.size))
     answer = FetchAnswer([], [])
@@ -213,48 +230,81 @@ def _read(
     used, states_bytes, coming = 0, 0, False
     for queue in _in_turn(state, queues):
         sieve = sieves.get(queue.topic)
-        bytes_max = scan.step_bytes if sieve else budget - used
-        status, found = _read_queue(state, queue, offsets[queue], bytes_max, group=request.group)
-        if found is None:
-            coming = True
-        if status is None or found is None or (room is not None and used and room.messages <= 0):
+        status, readable = _look_at(state, queue, offsets[queue], group=request.group)
+        if status is None or (room is not None and used and room.messages <= 0):
             continue
-        if sieve and found:
-            bounds = Bounds(budget - used, _ALL if room is None else room.messages, limit - used)
-            gathering, go_on = scan.through(queue, found, sieve, bounds)
-            status = msgspec.structs.replace(status, next=go_on)
-            found, size, messages = gathering.batches, gathering.size, gathering.count
-            answer.picked.extend(gathering.picked)
-        else:
-            found, size = _fitting(found, used, limit, room)
-            messages = sum(map(record_count, found))
+        bounds = Bounds(budget - used, _ALL if room is None else room.messages, limit - used)
+        taken: _Taken | None = _NOTHING
+        if readable and sieve:
+            taken = _selected(scan, queue, offsets[queue], sieve, bounds)
+        elif readable:
+            taken = _whole(state, queue, offsets[queue], bounds, room, first=not used)
+        if taken is None:
+            coming = True
+            continue
+        if readable and not taken.batches and taken.next < 0:
+            continue
         states_bytes += _STATE_BYTES + len(status.topic) + len(status.sentence)
-        if states_bytes > state.states_bytes_max or not (found or status.code or status.next >= 0):
+        if states_bytes > state.states_bytes_max:
             break
+        if taken.next >= 0:
+            status = msgspec.structs.replace(status, next=taken.next)
         answer.queues.append(status)
-        batches += found
-        if messages:
-            state.note_fetched(request.group, queue, messages, size)
-            if room is not None:
-                room = Room(room.messages - messages, room.size - size)
-                charge_fetched(state, connection, queue.topic, messages, size)
-        used += size
+        batches += taken.batches
+        answer.picked.extend(taken.picked)
+        if taken.messages:
+            state.note_fetched(request.group, queue, taken.messages, taken.size)
+            room = _charged(state, connection, queue, taken, room)
+        used += taken.size
         if used >= budget or (sieve and scan.is_over):
             break
     return _Found((encode_fetch_answer(answer), *batches) if answer.queues else None, coming)
 
 
-def _fitting(
-    found: list[bytes | memoryview], used: int, limit: int, room: Room | None
-) -> tuple[list[bytes | memoryview], int]:
-    """The first of the batches for which the answer and the quotas have room, and their bytes."""
+def _charged(
+    state: BrokerState, connection: Connection, queue: QueueRef, taken: _Taken, room: Room | None
+) -> Room | None:
+    """Charges quotas for what an answer is given; returns what they have room for then."""
+    if room is None:
+        return None
+    charge_fetched(state, connection, queue.topic, taken.messages, taken.size)
+    return Room(room.messages - taken.messages, room.size - taken.size)
+
+
+def _selected(
+    scan: Scan, queue: QueueRef, offset: int, sieve: Sieve, bounds: Bounds
+) -> _Taken | None:
+    """What is selected of a queue; None while something of it is still to come."""
+    selected = scan.read(queue, offset, sieve, bounds)
+    if selected is None:
+        return None
+    found, go_on = selected
+    return _Taken(found.batches, found.picked, found.size, found.count, go_on)
+
+
+def _whole(
+    state: BrokerState,
+    queue: QueueRef,
+    offset: int,
+    bounds: Bounds,
+    room: Room | None,
+    *,
+    first: bool,
+) -> _Taken | None:
+    """The next batches of a queue for which the answer and the quotas have room.
+
+    At least one if the answer is empty. None while they come from the disk.
+    """
+    found = state.store.read_now(queue, offset, bounds.bytes_enough)
+    if found is None:
+        return None
     size = sum(map(len, found))
-    while found and used and used + size > limit:
+    while found and not first and size > bounds.bytes_max:
         size -= len(found.pop())
-    if room is None or not found:
-        return found, size
-    found = room.take(found, map(record_count, found), one=not used)
-    return found, sum(map(len, found))
+    if room is not None and found:
+        found = room.take(found, map(record_count, found), one=first)
+        size = sum(map(len, found))
+    return _new(_Taken, (found, [], size, sum(map(record_count, found)), -1))
 
 
 def _in_turn(state: BrokerState, queues: Collection[QueueRef]) -> Collection[QueueRef]:
@@ -265,25 +315,22 @@ def _in_turn(state: BrokerState, queues: Collection[QueueRef]) -> Collection[Que
     return order[start:] + order[:start]
 
 
-def _read_queue(
-    state: BrokerState, queue: QueueRef, offset: int, bytes_max: int, *, group: str
-) -> tuple[FetchedQueue | None, list[bytes | memoryview] | None]:
-    """Returns the queue's state, or None without anything to say, and its batches.
-
-    None in their place while they come from the disk.
-    """
+def _look_at(
+    state: BrokerState, queue: QueueRef, offset: int, *, group: str
+) -> tuple[FetchedQueue | None, bool]:
+    """Returns the queue's state, or None without anything to say, and whether it is to be read."""
     try:
         start = state.topics.for_reading(queue)
     except BrokerError as error:
-        return FetchedQueue(*queue, 0, 0, ResponseCode.QUEUE_NOT_FOUND, str(error)), []
+        return FetchedQueue(*queue, 0, 0, ResponseCode.QUEUE_NOT_FOUND, str(error)), False
     first, end = state.store.range(queue)
     # Consumers of a group wait at a frozen queue, as if nothing came.
     if (start is None and group) or (start is not None and offset == end):
-        return None, []
+        return None, False
     if start is None:
         sentence = f"queue {queue.topic}/{queue.queue_id} is frozen for reading; thaw it first"
         first, end = state.range(queue)
-        return FetchedQueue(*queue, first, end, ResponseCode.QUEUE_FROZEN, sentence), []
+        return FetchedQueue(*queue, first, end, ResponseCode.QUEUE_FROZEN, sentence), False
     first = max(first, start)
     if state.limited and state.backlogs.drops(group):
         # What the group skipped is not for its members either, though it is still there.
@@ -293,6 +340,5 @@ def _read_queue(
             f"queue {queue.topic}/{queue.queue_id} can be read from offset {first} to {end}, not"
             f" {offset}; continue at one of these"
         )
-        return FetchedQueue(*queue, first, end, ResponseCode.OFFSET_OUT_OF_RANGE, sentence), []
-    found = state.store.read_now(queue, offset, bytes_max)
-    return (FetchedQueue(*queue, first, end), found) if found else (None, found)
+        return FetchedQueue(*queue, first, end, ResponseCode.OFFSET_OUT_OF_RANGE, sentence), False
+    return FetchedQueue(*queue, first, end), True

@@ -72,6 +72,11 @@ def test_what_is_given_reaches_the_store(started: Any, tmp_path: Path) -> None:
     assert started(*words, "--flush", "interval").store == expected
 
 
+def test_there_are_as_many_filter_processes_as_one_says(started: Any) -> None:
+    assert started().filter_processes_max == 2
+    assert started("--filter-processes", "0").filter_processes_max == 0
+
+
 def test_a_busy_poll_is_given_in_microseconds(started: Any) -> None:
     assert started("--busy-poll", "300us").busy_poll_us == 300
     assert started("--busy-poll", "3ms").busy_poll_us == 3_000

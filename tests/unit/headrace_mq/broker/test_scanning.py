@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from headrace_mq.broker.scanning import SCAN_MS_MAX, Bounds, Scan
+from headrace_mq.broker.scanning import SCAN_MS_MAX, STEP_BYTES, Bounds, Scan
+from headrace_mq.broker.sifting.ahead import Wanted
+from headrace_mq.broker.sifting.jobs import Sifted
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns, decode_records, encode_batch
 from headrace_mq.protocol.picks import picked_records
@@ -110,3 +112,113 @@ async def test_a_scan_ends_with_as_many_messages_as_are_enough(store: MessageSto
     assert all(gathering.count <= 10 for gathering, _ in parts)
     seen = [one for gathering, _ in parts for one in offsets(gathering)]
     assert sorted({*seen, *RARE}) == list(range(COUNT * 4))
+
+
+class Ahead:
+    """What another process looks through, as the test says."""
+
+    def __init__(self, *, takes_jobs: bool = True) -> None:
+        self.coming: set[Wanted] = set()
+        self.found: dict[Wanted, Sifted] = {}
+        self.asked: list[Wanted] = []
+        self.gone_on: list[int] = []
+        self._takes_jobs = takes_jobs
+
+    def is_coming(self, wanted: Wanted) -> bool:
+        return wanted in self.coming
+
+    def take(self, wanted: Wanted) -> Sifted | None:
+        return self.found.pop(wanted, None)
+
+    def go_on(self, wanted: Wanted, sifted: Sifted) -> None:
+        self.gone_on.append(sifted.next)
+
+    def ask(self, wanted: Wanted) -> bool:
+        if self._takes_jobs:
+            self.asked.append(wanted)
+        return self._takes_jobs
+
+
+SOME = "_tag = 'rare'"
+
+
+def read(
+    store: MessageStore, ahead: Ahead, offset: int, text: str = SOME, bounds: Bounds = ALL
+) -> tuple[Gathering, int] | None:
+    scan = Scan(store, Ticking(), MANY, picks=True, ahead=ahead)  # type: ignore[arg-type]  # as far as it is asked
+    return scan.read(QUEUE, offset, Sieve(text), bounds)
+
+
+async def test_what_stands_behind_a_long_way_is_left_to_another_process(
+    store: MessageStore,
+) -> None:
+    ahead = Ahead()
+    selected = read(store, ahead, 0)
+    assert selected is not None
+    gathering, go_on = selected
+    assert offsets(gathering) == [offset for offset in RARE if offset < go_on]
+    assert ahead.asked == [Wanted(QUEUE, go_on, SOME, picks=True)]
+    size = len(store.read(QUEUE, 0, 1)[0])
+    assert STEP_BYTES < go_on // 4 * size <= 2 * STEP_BYTES
+
+
+async def test_where_nobody_takes_it_and_where_much_is_wanted_it_goes_on_itself(
+    store: MessageStore,
+) -> None:
+    unwilling = Ahead(takes_jobs=False)
+    selected = read(store, unwilling, 0)
+    assert selected is not None
+    assert (offsets(selected[0]), selected[1]) == (RARE, COUNT * 4)
+    willing = Ahead()
+    selected = read(store, willing, 0, "_tag = 'usual'")
+    assert selected is not None
+    assert selected[1] == COUNT * 4
+    assert willing.asked == []
+
+
+async def test_what_is_on_its_way_is_waited_for(store: MessageStore) -> None:
+    ahead = Ahead()
+    ahead.coming.add(Wanted(QUEUE, 400, SOME, picks=True))
+    assert read(store, ahead, 400) is None
+
+
+async def test_what_was_found_elsewhere_is_passed_on_and_the_next_is_asked_for(
+    store: MessageStore,
+) -> None:
+    ahead = Ahead()
+    scan = Scan(store, Ticking(), MANY, picks=True)
+    first = store.read(QUEUE, 0, 10_000)
+    picked = scan.through(QUEUE, first, Sieve(SOME), ALL)[0].picked
+    sifted = Sifted(1_000, 100_000, 5, 300, picked, [400])
+    ahead.found[Wanted(QUEUE, 0, SOME, picks=True)] = sifted
+    selected = read(store, ahead, 0)
+    assert selected is not None
+    gathering, go_on = selected
+    assert (go_on, gathering.count, gathering.size) == (1_000, 5, 300)
+    assert gathering.picked == picked
+    assert [record.offset for record in decode_records(gathering.batches[0])] == [
+        400, 401, 402, 403,
+    ]  # fmt: skip
+    assert ahead.gone_on == [1_000]
+
+
+@pytest.mark.parametrize("bounds", [ALL._replace(bytes_max=299), ALL._replace(messages_enough=4)])
+async def test_what_an_answer_has_no_room_for_is_looked_for_again(
+    store: MessageStore, bounds: Bounds
+) -> None:
+    ahead = Ahead(takes_jobs=False)
+    ahead.found[Wanted(QUEUE, 0, SOME, picks=True)] = Sifted(1_000, 100_000, 5, 300)
+    selected = read(store, ahead, 0, bounds=bounds)
+    assert selected is not None
+    assert offsets(selected[0])[:1] == RARE[:1]
+    assert ahead.gone_on == []
+
+
+async def test_a_whole_batch_that_is_not_there_any_more_is_looked_for_again(
+    store: MessageStore,
+) -> None:
+    ahead = Ahead(takes_jobs=False)
+    ahead.found[Wanted(QUEUE, 0, SOME, picks=True)] = Sifted(1_000, 100_000, 5, 300, [], [402])
+    selected = read(store, ahead, 0)
+    assert selected is not None
+    assert offsets(selected[0]) == RARE

@@ -1,5 +1,6 @@
 import threading
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -259,6 +260,53 @@ async def test_a_filtered_fetch_passes_over_no_more_than_it_looked_at(start, con
     assert ([one.next for one in answer.queues], bodies) == ([2], [])
     answer, bodies = await fetch(client, ("t", 0, 4), filters={"t": "n = 2"})
     assert ([one.next for one in answer.queues], bodies) == ([6], [b"2", b"2"])
+
+
+def is_there(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+async def test_a_long_backlog_of_which_little_is_wanted_is_looked_through_by_others(
+    start, connect, until
+) -> None:
+    broker = await start()
+    client = await connect(broker)
+    await client.create("t", 1)
+    await client.produce(*(numbered("t", *range(40)) for _ in range(2_500)))
+    sifters = broker._sifters
+    jobs: list[int] = []
+
+    def submit(job, submitted=sifters.submit):
+        jobs.append(job.entries[0].base)
+        return submitted(job)
+
+    sifters.submit = submit
+
+    async def read() -> list[int]:
+        found, offset = [], 0
+        while offset < 100_000:
+            answer, bodies = await fetch(
+                client, ("t", 0, offset), filters={"t": "n = 39"}, picks=True
+            )
+            assert bodies == []
+            for one in answer.picked:
+                found += [record.offset for record in picked_records(one)]
+            (queue,) = answer.queues
+            assert queue.next > offset
+            offset = queue.next
+        return found
+
+    # Nobody waits for a process that is being started.
+    assert await read() == list(range(39, 100_000, 40))
+    assert jobs == []
+    await until(sifters.ready)
+    assert await read() == list(range(39, 100_000, 40))
+    # Each job begins where the one before ended, before anybody has asked for it.
+    assert len(jobs) > 1
+    pids = sifters.pids
+    await broker.aclose()
+    assert pids
+    assert not any(map(is_there, pids))
 
 
 async def test_an_answer_stays_within_the_frame_limit(start, connect, batch) -> None:
