@@ -61,10 +61,11 @@ __all__ = ["Broker", "run", "serve"]
 _EXPIRY_SCANS = 10
 # A stopping broker waits this long for clients to take their last answers.
 _CLOSE_GRACE_MS = 5_000
-# The key index is read behind the messages in steps of a millisecond or two, for a tenth of the
-# time at most: a search looks itself at what is not indexed yet.
+# The key index is read behind the messages for a tenth of the time at most: a search looks itself at
+# what is not indexed yet. In steps of a tenth of a millisecond, so that a message that comes meanwhile
+# does not wait; where much is left they grow to a millisecond or two.
 _KEYS_EVERY_MS, _KEYS_WORK_MS = 100, 10
-_KEYS_STEP_BYTES = 32 << 10
+_KEYS_STEP_BYTES, _KEYS_STEP_BYTES_MAX = 2 << 10, 32 << 10
 # After `gc.freeze` little garbage is cyclic: collections are rarer than by default (700, 10, 10),
 # which takes milliseconds off the slowest requests.
 _GC_THRESHOLDS = (50_000, 20, 100)
@@ -365,8 +366,9 @@ class Broker:
 
     async def _index_keys(self) -> None:
         assert self._state is not None
-        end_ms = self._clock.monotonic_ms() + _KEYS_WORK_MS
-        while not self._stopped.is_set() and self._state.store.index_keys(_KEYS_STEP_BYTES):
+        end_ms, step = self._clock.monotonic_ms() + _KEYS_WORK_MS, _KEYS_STEP_BYTES
+        while not self._stopped.is_set() and self._state.store.index_keys(step):
+            step = min(step + step // 4, _KEYS_STEP_BYTES_MAX)
             await asyncio.sleep(0)
             if self._clock.monotonic_ms() >= end_ms:
                 return

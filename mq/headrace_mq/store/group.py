@@ -8,6 +8,7 @@ Sits between: `message_store`, which adds batches, and `flusher`, which writes t
 what a batch means, or when it becomes durable. Pure: no clock, no I/O.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from headrace_mq.errors import MessageQueueError
@@ -17,7 +18,7 @@ from headrace_mq.store.index_page import Entry
 from headrace_mq.store.segment import MARK_BYTES, Segment, SegmentPlan
 from headrace_mq.store.sequences import Undo
 
-__all__ = ["BLOCK_BYTES", "LONE_BYTES", "Group", "Staged"]
+__all__ = ["BLOCK_BYTES", "LONE_BYTES", "Fresh", "Group", "Staged", "fresh_of"]
 
 # A batch this large is a piece of its own: making it part of one, and a copy of it for each reader,
 # would cost more than the piece does.
@@ -32,6 +33,14 @@ class Staged(NamedTuple):
     queue: QueueRef
     entry: Entry
     undo: Undo | None
+
+
+class Fresh(NamedTuple):
+    """A batch that has just become visible, at hand for those who wait for it."""
+
+    queue: QueueRef
+    offset: int
+    batch: bytes
 
 
 class Group:
@@ -83,3 +92,11 @@ class Group:
             self.blocks.append(b"".join(self._loose))
             self._loose.clear()
             self._loose_bytes = 0
+
+
+def fresh_of(groups: Sequence[Group]) -> Fresh | None:
+    """The one batch of groups that were written, None where they hold more."""
+    if len(groups) != 1 or len(groups[0].staged) != 1:
+        return None
+    ((queue, entry, _),) = groups[0].staged
+    return Fresh(queue, entry.base, groups[0].blocks[0])

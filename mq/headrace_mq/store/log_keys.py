@@ -117,7 +117,7 @@ class LogKeys:
         number = self._number_of(draft.segment)
         limit = self._segment_end(number, end)
         segment = self._key_files[number].segment
-        walk = LogWalk(segment, limit, window_bytes=_WINDOW_BYTES)
+        walk = LogWalk(segment, limit, window_bytes=min(bytes_max, _WINDOW_BYTES))
         until = min(limit, draft.end + bytes_max)
         try:
             for header in walk.batches(draft.end, until):

@@ -32,7 +32,7 @@ from headrace_mq.store.commit_log import COMPACT, CommitLog, SegmentInfo
 from headrace_mq.store.compaction import Compaction
 from headrace_mq.store.finding import Finder
 from headrace_mq.store.flusher import STAGED_BYTES_MAX, Durable, Flusher
-from headrace_mq.store.group import Group, Staged
+from headrace_mq.store.group import Fresh, Group, Staged, fresh_of
 from headrace_mq.store.incoming import checked_header
 from headrace_mq.store.index_page import Entry
 from headrace_mq.store.index_writer import IndexWriter
@@ -124,6 +124,7 @@ class MessageStore:
             self._files, settings.directory / COMPACT, self._logs[COMPACT], self._queues, settings,
             clock=self._clock, exchange=self._exchange,
         )  # fmt: skip
+        self._fresh: Fresh | None = None
         self._lock_fd: int | None = None
         self._starts = dict.fromkeys(RETENTIONS, 0)
         self._closed = False
@@ -291,6 +292,8 @@ class MessageStore:
         Raises:
             OffsetOutOfRange: below the first offset held, or above the next one.
         """
+        if (fresh := self._fresh) and fresh.offset == offset and fresh.queue == queue:
+            return [fresh.batch]
         return self._read(queue, offset, bytes_max, self._reader.fetch_now)
 
     def _read(
@@ -352,7 +355,7 @@ class MessageStore:
         return found[0].at_ms if found else None
 
     def index_keys(self, bytes_max: int) -> bool:
-        """Reads about so many bytes for the key index; whether there is more to read.
+        """Reads on for the key index, about so many bytes; whether there is more to read.
 
         Nothing depends on it but the speed of `find`; whoever has time to spare calls it.
         """
@@ -446,10 +449,12 @@ class MessageStore:
             # What is not synced yet may keep a block waiting that was cut before.
             due = index.grown(group.end) or due or group.log.synced < group.end
             self._cache.put(group.log.name, group.start + MARK_BYTES, group.blocks)
-        if due:
-            self._writer.step()
+        self._fresh = fresh_of(groups)
         if self.on_visible is not None:
             self.on_visible(visible.keys())
+        self._fresh = None
+        if due:
+            self._writer.step()
 
     def _arrived(self, queues: Collection[QueueRef]) -> None:
         if self.on_visible is not None:

@@ -469,6 +469,23 @@ async def test_the_broker_indexes_keys_by_itself(broker, client, batch, until) -
     await until(lambda: log.keys.lookup(0, 0, from_ms=0, to_ms=1, end=log.end).positions == [])
 
 
+async def test_keys_are_indexed_in_steps_that_grow_while_much_is_left(
+    broker, until, monkeypatch
+) -> None:
+    assert broker._state is not None
+    steps: list[int] = []
+
+    def index_keys(bytes_max: int) -> bool:
+        steps.append(bytes_max)
+        return len(steps) % 30 > 0
+
+    monkeypatch.setattr(broker._state.store, "index_keys", index_keys)
+    await until(lambda: len(steps) > 30)
+    assert steps[0] == steps[30] == 2 << 10
+    assert steps[:30] == sorted(steps[:30])
+    assert steps[29] == 32 << 10
+
+
 async def test_a_broker_that_is_locked_out_takes_no_epoch(broker, settings) -> None:
     path = settings().store.directory / "metadata" / "broker.json"
     before = path.read_bytes()

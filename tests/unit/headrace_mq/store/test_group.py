@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from headrace_mq.message import QueueRef
 from headrace_mq.store import group
 from headrace_mq.store.commit_log import CommitLog
-from headrace_mq.store.group import Group, Staged
+from headrace_mq.store.group import Fresh, Group, Staged, fresh_of
 from headrace_mq.store.index_page import Entry
 from headrace_mq.store.segment import MARK_BYTES
 
@@ -51,3 +51,15 @@ def test_the_pieces_are_the_batches_in_their_order_from_the_mark_to_the_end(
     made.close_block()
     assert b"".join(made.blocks) == b"".join(batches)
     assert made.end == made.start + MARK_BYTES + sum(sizes)
+
+
+def test_one_batch_alone_is_at_hand_and_of_more_none_is(new_group: Group) -> None:
+    batch = bytes(10)
+    staged = add(new_group, batch)
+    new_group.close_block()
+    assert fresh_of([new_group]) == Fresh(staged.queue, staged.entry.base, batch)
+    assert fresh_of([new_group, new_group]) is None
+    add(new_group, batch)
+    new_group.close_block()
+    assert fresh_of([new_group]) is None
+    assert fresh_of([]) is None

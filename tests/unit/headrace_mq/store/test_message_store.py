@@ -102,6 +102,31 @@ async def test_nothing_is_visible_before_it_is_durable(
     assert sorted(store.queues()) == [(ORDERS, "forever"), (QueueRef("orders", 1), "transient")]
 
 
+@pytest.mark.parametrize("count", [1, 2])
+async def test_who_is_told_of_new_batches_can_read_them_and_all_others_at_once(
+    open_store: OpenStore, make_batch: MakeBatch, count: int
+) -> None:
+    store = open_store()
+    await put(store, make_batch(b"old"))
+    read: list[list[int] | None] = []
+
+    def look(_: Collection[QueueRef]) -> None:
+        for offset in (0, 1, 1 + count):
+            found = store.read_now(ORDERS, offset, 10_000)
+            assert found is not None
+            read.append([read_header(batch).base_offset for batch in found])
+        assert store.read_now(QueueRef("orders", 9), 0, 100) == []
+
+    store.on_visible = look
+    for number in range(count):
+        store.append(make_batch(b"%d" % number), retention="forever")
+    await store.durable()
+    # The one that came alone is returned without a look at what may stand behind it: nothing does.
+    assert read == [[*range(count + 1)], [*range(1, count + 1)], []]
+    store.on_visible = None
+    assert bodies(store) == [b"old", *(b"%d" % number for number in range(count))]
+
+
 async def test_reading_begins_at_the_batch_that_holds_the_offset(
     open_store: OpenStore, make_batch: MakeBatch
 ) -> None:
