@@ -24,7 +24,8 @@ __all__ = ["Bounds", "Scan"]
 # A scan looks at its clock between two steps of this size: a tenth of a millisecond for most
 # conditions, a few milliseconds for the worst that 2,048 characters can ask for.
 STEP_BYTES = 128 << 10
-# A scan that has looked at so much, two steps, has a backlog before it: others do the rest of that.
+# A scan that has looked at so much, two steps, or for as long as it may, has a backlog before it:
+# others do the rest of that.
 AHEAD_FROM_BYTES = STEP_BYTES * 3 // 2
 # How long others wait for a scan at most, but for its last step: as long as for an fdatasync.
 SCAN_MS_MAX = 5
@@ -161,7 +162,7 @@ class Scan:
         self, queue: QueueRef, end: int, sieve: Sieve, found_bytes: int, looked_bytes: int
     ) -> bool:
         """Whether what stands behind `end` is looked through elsewhere: little is wanted of much."""
-        if self._ahead is None or looked_bytes < AHEAD_FROM_BYTES:
+        if self._ahead is None or not (looked_bytes >= AHEAD_FROM_BYTES or self.is_over):
             return False
         if found_bytes * RARE_SHARE > looked_bytes:
             return False

@@ -14,6 +14,7 @@ environment or who supervises the process.
 import asyncio
 import gc
 import signal
+import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -96,9 +97,11 @@ class Broker:
         self._disk = disk or SystemDisk()
         self._files = files or SystemFiles()
         self._archive: Archive | None = None
-        # They read the machine's own files; other ones no process can open.
-        at_hand = settings.filter_processes_max and isinstance(self._files, SystemFiles)
-        self._sifters = Sifters(settings.filter_processes_max) if at_hand else None
+        # They read the machine's own files; other ones no process can open. A program that has Python
+        # inside may not say where to find it.
+        at_hand = bool(sys.executable) and isinstance(self._files, SystemFiles)
+        count = settings.filter_processes_max if at_hand else 0
+        self._sifters = Sifters(count) if count else None
         self._deletion: Deletion | None = None
         self._state: BrokerState | None = None
         self._tasks: list[asyncio.Task[None]] = []

@@ -15,7 +15,7 @@ no I/O of its own.
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
-from itertools import accumulate
+from itertools import accumulate, islice
 from operator import attrgetter
 from typing import NamedTuple, Protocol
 
@@ -143,14 +143,15 @@ class QueueIndex:
         self.end = max(self.end, end)
         self.tail = max(self.tail, self.end)
 
-    def find(self, offset: int, bytes_max: int) -> list[Entry]:
+    def find(self, offset: int, bytes_max: int, batches_max: int | None = None) -> list[Entry]:
         """Whole batches from the one that holds `offset`, or the next one after a gap.
 
-        As many as fit in `bytes_max`, at least one if there is any.
+        As many as fit in `bytes_max`, at least one if there is any; `batches_max` at most.
         """
         found: list[Entry] = []
         size = 0
-        for entry in self._entries_from(offset):
+        entries = self._entries_from(offset)
+        for entry in entries if batches_max is None else islice(entries, batches_max):
             if entry.position in self._dropped:
                 continue
             size += entry.length

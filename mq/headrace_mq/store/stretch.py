@@ -39,7 +39,7 @@ def stretch_from(queue: Queue, offset: int, bytes_max: int, batches_max: int) ->
     log, index = queue.log, queue.index
     if log.name == COMPACT or not index.first <= offset < index.end:
         return None
-    entries = index.find(offset, bytes_max)[:batches_max]
+    entries = index.find(offset, bytes_max, batches_max)
     if not entries:
         return None
     segment = log.segment_at(entries[0].position)

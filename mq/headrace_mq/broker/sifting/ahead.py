@@ -90,7 +90,7 @@ class Ahead:
         """Has a backlog looked through; False where there is too little of it, or nobody to do it."""
         if wanted in self._coming or wanted in self._held:
             return True
-        if self._sifters.waiting >= WAITING_MAX or not self._sifters.ready():
+        if self._sifters.waiting >= WAITING_MAX or not self._sifters.at_hand:
             return False
         queue = wanted.queue
         stretch = self._store.stretch_from(queue, wanted.offset, JOB_BYTES, JOB_BATCHES_MAX)
@@ -99,6 +99,8 @@ class Ahead:
         entries = stretch.entries
         size = sum(entry.length for entry in entries)
         if size < JOB_BYTES_MIN and len(entries) < JOB_BATCHES_MIN:
+            return False
+        if not self._sifters.ready():
             return False
         job = Job(
             wanted.condition, wanted.picks, *queue, str(stretch.path), stretch.shift, entries,

@@ -85,6 +85,11 @@ class Sifters:
         """Jobs that no process has begun."""
         return self._jobs.qsize()
 
+    @property
+    def at_hand(self) -> bool:
+        """Whether a process takes jobs now, or one may be started."""
+        return self._ready > 0 or (not self._tasks and self._may_start())
+
     def ready(self) -> bool:
         """Whether a process takes jobs now; where none does, one is started unless one has failed."""
         if not self._tasks:
@@ -110,11 +115,13 @@ class Sifters:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    def _may_start(self) -> bool:
+        return not self._closed and asyncio.get_running_loop().time() >= self._paused_until
+
     def _start(self) -> None:
-        loop = asyncio.get_running_loop()
-        if self._closed or loop.time() < self._paused_until:
+        if not self._may_start():
             return
-        task = loop.create_task(self._run(), name="sifting process")
+        task = asyncio.get_running_loop().create_task(self._run(), name="sifting process")
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 

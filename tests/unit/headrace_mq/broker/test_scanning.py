@@ -162,6 +162,18 @@ async def test_what_stands_behind_a_long_way_is_left_to_another_process(
     assert STEP_BYTES < go_on // 4 * size <= 2 * STEP_BYTES
 
 
+async def test_who_has_looked_as_long_as_he_may_leaves_the_rest_to_another_process_too(
+    store: MessageStore,
+) -> None:
+    ahead = Ahead()
+    scan = Scan(store, Ticking(SCAN_MS_MAX), MANY, picks=True, ahead=ahead)  # type: ignore[arg-type]  # as far as it is asked
+    selected = scan.read(QUEUE, 0, Sieve(SOME), ALL)
+    assert selected is not None
+    # Small batches take longer, so this was no more than a step.
+    assert selected[1] * len(store.read(QUEUE, 0, 1)[0]) // 4 <= STEP_BYTES
+    assert ahead.asked == [Wanted(QUEUE, selected[1], SOME, picks=True)]
+
+
 async def test_where_nobody_takes_it_and_where_much_is_wanted_it_goes_on_itself(
     store: MessageStore,
 ) -> None:

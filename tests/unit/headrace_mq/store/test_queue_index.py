@@ -1,5 +1,7 @@
 """Offset to position, against a plain list."""
 
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -79,9 +81,28 @@ def test_finding_equals_looking_through_a_list(
     batches: list[tuple[int, int, int, int]], offset: int, bytes_max: int, written: int
 ) -> None:
     index, model = built(batches, written)
-    assert places(index, offset, bytes_max) == expected(model, offset, bytes_max)
+    found = expected(model, offset, bytes_max)
+    assert places(index, offset, bytes_max) == found
+    for batches_max in (0, 1, 3):
+        few = index.find(offset, bytes_max, batches_max)
+        assert [entry.place for entry in few] == found[:batches_max]
     assert index.end == index.tail == (model[-1][0] + model[-1][1] if model else 0)
     assert index.first == (model[0][0] if model else 0)
+
+
+def test_finding_a_few_batches_looks_at_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    index, _ = built([(0, 1, 0, 200)] * 100, written=10)
+    looked: list[Entry] = []
+    all_from = QueueIndex._entries_from
+
+    def entries_from(self: QueueIndex, offset: int) -> Iterator[Entry]:
+        for entry in all_from(self, offset):
+            looked.append(entry)
+            yield entry
+
+    monkeypatch.setattr(QueueIndex, "_entries_from", entries_from)
+    assert len(index.find(5, 1 << 30, 7)) == 7
+    assert len(looked) == 7
 
 
 @given(times=st.lists(st.integers(-5, 5), max_size=30), written=st.integers(0, 7))

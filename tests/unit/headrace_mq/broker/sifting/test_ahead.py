@@ -22,10 +22,12 @@ class Sifters:
 
     def __init__(self) -> None:
         self.jobs: list[tuple[Job, Future[Sifted | None]]] = []
-        self.is_ready, self.waiting = True, 0
+        self.is_ready = self.at_hand = True
+        self.starts = self.waiting = 0
         self.on_rest: Any = None
 
     def ready(self) -> bool:
+        self.starts += not self.is_ready
         return self.is_ready
 
     def submit(self, job: Job) -> "Future[Sifted | None]":
@@ -129,11 +131,18 @@ async def test_a_short_way_to_the_end_is_nobody_elses_work(
 
 
 async def test_without_a_process_or_with_too_many_jobs_nobody_waits(setting: Setting) -> None:
-    setting.sifters.is_ready = False
+    sifters = setting.sifters
+    sifters.is_ready = False
     assert not setting.ahead.ask(FIRST)
-    setting.sifters.is_ready, setting.sifters.waiting = True, WAITING_MAX
+    assert sifters.starts == 1
+    # Not for so little, and not where none may be.
+    assert not setting.ahead.ask(FIRST._replace(offset=END - RECORDS))
+    sifters.at_hand = False
     assert not setting.ahead.ask(FIRST)
-    assert setting.sifters.jobs == []
+    assert sifters.starts == 1
+    sifters.is_ready, sifters.at_hand, sifters.waiting = True, True, WAITING_MAX
+    assert not setting.ahead.ask(FIRST)
+    assert sifters.jobs == []
 
 
 async def test_what_nobody_comes_for_goes(

@@ -89,6 +89,7 @@ async def test_what_a_killed_process_was_at_comes_out_as_nothing(store: MessageS
         assert await asyncio.gather(*answers) == [None, None, None]
         await until(lambda: not sifters.pids)
         # What it died of may still be there: nobody tries at once.
+        assert not sifters.at_hand
         assert not sifters.ready()
         assert sifters.pids == []
 
@@ -124,7 +125,10 @@ async def test_a_process_without_work_ends_and_that_is_told(store: MessageStore)
         await until(lambda: bool(rests))
         assert sifters.pids == []
         # That was no failure: the next reader gets one at once.
+        assert sifters.at_hand
         assert not sifters.ready()
+        # It is being started, which takes a while: until then nobody need look at what there is to do.
+        assert not sifters.at_hand
         await until(sifters.ready)
 
 
