@@ -8,7 +8,8 @@ How fast the queue is, beside what this machine can do at best in the same run.
           look for more before they sleep (`busy_poll_us`)
     W2    four producer processes: batches, and 100 tasks awaiting in each
     W3    reading a backlog of 200,000 messages, decoded and committed
-    W4    end-to-end latency at 500 messages a second, without and with `busy_poll_us`
+    W4    end-to-end latency at 500 messages a second, without and with `busy_poll_us` in all processes
+          or in the broker alone
     W5    producing and consuming at once
     W6    reading a backlog of which one message of a hundred is wanted, by a header with a hundred
           values, by two of an order whose id and price are others each time, or by its tag: picked
@@ -64,8 +65,9 @@ class Case(NamedTuple):
     backlog: int = 0
     # What another process does in turns with the first one, where that is compared.
     against: Mapping[str, Any] | None = None
-    # How long all processes look for more before they sleep.
+    # How long all processes look for more before they sleep, or the broker alone.
     busy_poll_us: int = 0
+    broker_poll_us: int = 0
 
 
 def many(size: int, tasks: int, count: int, *, keyed: bool = True) -> dict[str, Any]:
@@ -106,6 +108,9 @@ def cases(scale: float) -> list[Case]:
              beside=("follow", paced)),
         Case("W4", "end to end at 500/s, busy polling", "pace", {"count": n(2_000), "per_second": 500},
              beside=("follow", paced), busy_poll_us=LONG_POLL_US),
+        Case("W4", "end to end at 500/s, the broker busy polling", "pace",
+             {"count": n(2_000), "per_second": 500}, beside=("follow", paced),
+             broker_poll_us=LONG_POLL_US),
         Case("W5", "producing and consuming", "send_many", few,
              beside=("follow", {**both, "count": few["count"]})),
         Case("W5", "producing and consuming, 32 at a time", "send_many", more,
@@ -171,7 +176,7 @@ async def measure(case: Case, flush: str, folder: Path, runs: int) -> dict[str, 
     async with AsyncExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory(dir=folder))
         server, address = await stack.enter_async_context(
-            broker(Path(directory), flush, busy_poll_us=case.busy_poll_us)
+            broker(Path(directory), flush, busy_poll_us=case.busy_poll_us or case.broker_poll_us)
         )
         async with Producer(address) as producer:
             await producer.create_topic("bench", QUEUES)

@@ -82,7 +82,8 @@ class Record(msgspec.Struct, frozen=True, gc=False):
         tag: filter word.
         headers: names with text values.
         body: the payload as it was sent.
-        born_at_ms: when the producer took it, in milliseconds since 1970 UTC.
+        born_at_ms: when the producer took it, in milliseconds since 1970 UTC; those that it takes in
+            one tick of its loop may have the time of the first.
         stored_at_ms: when the broker appended it.
         producer_id: which producer sent it, the same until that one gives up a batch; 0 for none.
     """

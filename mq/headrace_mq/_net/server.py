@@ -324,9 +324,9 @@ class Connection(asyncio.Protocol):
                     return
                 if self._out_bytes >= _FLUSH_BYTES or self.congested:
                     self.flush()
-                if self.congested:
-                    self._pause()
-                    return
+                    if self.congested:
+                        self._pause()
+                        return
             if not self._chunks:
                 return
             self._frames = self._reader.feed(self._chunks.popleft())

@@ -36,14 +36,17 @@ class Meter:
 
     def add(self, now_ms: int, messages: int, size: int) -> None:
         """Counts what went through now."""
-        second = now_ms // 1_000
+        count = self.counting(now_ms // 1_000)
+        count[1] += messages
+        count[2] += size
+
+    def counting(self, second: int) -> list[int]:
+        """Where messages and bytes of a second are counted, at 1 and 2."""
         last = self._last
-        if last[0] == second:
-            last[1] += messages
-            last[2] += size
-        else:
-            self._last = [second, messages, size]
-            self._seconds.append(self._last)
+        if last[0] != second:
+            last = self._last = [second, 0, 0]
+            self._seconds.append(last)
+        return last
 
     def read(self, now_ms: int) -> Traffic:
         """Returns what went through in the last whole second, and in the last ten."""
@@ -80,13 +83,18 @@ class Meters(Generic[K]):
 
     def add(self, key: K, now_ms: int, messages: int, size: int) -> None:
         """Counts what went through for a key; a new key is left out when there are too many."""
-        self._total.add(now_ms, messages, size)
+        second = now_ms // 1_000
+        count = self._total.counting(second)
+        count[1] += messages
+        count[2] += size
         meter = self._meters.get(key)
         if meter is None:
             if len(self._meters) >= self._meters_max:
                 return
             meter = self._meters[key] = Meter()
-        meter.add(now_ms, messages, size)
+        count = meter.counting(second)
+        count[1] += messages
+        count[2] += size
 
     def read(self, key: K, now_ms: int) -> Traffic:
         """Returns a key's traffic."""

@@ -6,8 +6,8 @@ for its outcome.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from headrace_mq.client.part import Part
 from headrace_mq.errors import MessageQueueError
@@ -15,8 +15,6 @@ from headrace_mq.message import Message, QueueRef, SendResult
 from headrace_mq.protocol.batch import Columns, decode_columns, encode_batch, read_header
 
 __all__ = ["Batch", "Place", "encode"]
-
-T = TypeVar("T")
 
 _new = tuple.__new__
 
@@ -40,14 +38,10 @@ class Batch:
     """
 
     __slots__ = (
-        "_bodies",
         "_born_first_ms",
-        "_deltas",
+        "_columns",
         "_error",
-        "_headers",
-        "_keys",
         "_reports",
-        "_tags",
         "attempts",
         "base_offset",
         "born_ms",
@@ -66,13 +60,9 @@ class Batch:
     def __init__(self, queue: QueueRef) -> None:
         self.queue = queue
         self.deadline_ms = 0
-        # One list per field, as the wire has it; a list of defaults only stays empty.
-        self._bodies: list[bytes] = []
-        self._keys: list[str] = []
-        self._tags: list[str] = []
-        self._headers: list[Mapping[str, str]] = []
-        # How much later than the first message each one was handed over.
-        self._deltas: list[int] = []
+        # One list per field, as the wire has it; a list of defaults only stays empty. None until some
+        # come together, and once the batch is encoded.
+        self._columns: Columns | None = None
         self._born_first_ms = 0
         self.born_ms: list[int] = []
         self.fresh: list[Message] = []
@@ -101,13 +91,21 @@ class Batch:
     def extend(self, part: Part, born_ms: int) -> int:
         """Takes many messages; returns the number of the first."""
         self._turn_fresh()
-        number = self.count
-        if not number:
+        if self._columns is None:
             self._born_first_ms = born_ms
         delta = max(born_ms - self._born_first_ms, 0)
-        self._take(part, [delta] * len(part) if delta else [])
+        number, count = self.count, len(part)
+        self._take(
+            Columns(
+                list(part.keys),
+                list(part.tags),
+                [dict(entry) for entry in part.headers],
+                list(part.bodies),
+                [delta] * count if delta else [],
+            )
+        )
         self.size += part.size
-        self.count = number + len(part)
+        self.count = number + count
         return number
 
     def move(self, queue: QueueRef) -> bool:
@@ -115,7 +113,7 @@ class Batch:
         before = self.queue
         self.queue = queue
         self.decode()
-        if self._keys:
+        if self._columns is not None and self._columns.keys:
             self.queue = before
             return False
         self.encoded = None
@@ -125,9 +123,8 @@ class Batch:
         """Takes the messages of a batch that was sent out of its bytes, to be encoded again."""
         assert self.encoded is not None
         header = read_header(self.encoded)
-        self._keys, self._tags, headers, self._bodies, deltas = decode_columns(self.encoded, header)
-        self._headers = list(headers)
-        self._deltas, self._born_first_ms = deltas, header.born_first_ms
+        self._columns = decode_columns(self.encoded, header)
+        self._born_first_ms = header.born_first_ms
 
     def stored(self, base_offset: int, *, duplicate: bool) -> None:
         """The broker has it."""
@@ -167,36 +164,25 @@ class Batch:
     def columns(self) -> tuple[Columns, int]:
         """The messages as the wire has them, and when the first was born; they are taken out."""
         self._turn_fresh()
-        columns = Columns(
-            self._keys,
-            self._tags,
-            [dict(entry) for entry in self._headers],
-            self._bodies,
-            self._deltas,
-        )
         # From here on the encoded bytes are all that is needed.
-        self._keys, self._tags, self._headers, self._bodies, self._deltas = [], [], [], [], []
+        columns, self._columns = self._columns, None
+        assert columns is not None
         return columns, self._born_first_ms
 
     def _turn_fresh(self) -> None:
-        if self.fresh:
-            fresh, self.fresh = self.fresh, []
-            born_ms, self.born_ms = self.born_ms, []
-            if not self._bodies:
-                self._born_first_ms = born_ms[0]
-            self._take(Part.measured(fresh, self.size), _deltas(self._born_first_ms, born_ms))
+        fresh, born_ms = self.fresh, self.born_ms
+        if not fresh:
+            return
+        self.fresh, self.born_ms = [], []
+        if self._columns is None:
+            self._born_first_ms = born_ms[0]
+        self._take(_columns_of(fresh, _deltas(self._born_first_ms, born_ms)))
 
-    def _take(self, part: Part, deltas: list[int]) -> None:
-        number, count = len(self._bodies), len(part)
-        if part.keys or self._keys:
-            _extend(self._keys, part.keys, number, count, "")
-        if part.tags or self._tags:
-            _extend(self._tags, part.tags, number, count, "")
-        if part.headers or self._headers:
-            _extend(self._headers, part.headers, number, count, {})
-        if deltas or self._deltas:
-            _extend(self._deltas, deltas, number, count, 0)
-        self._bodies += part.bodies
+    def _take(self, more: Columns) -> None:
+        if self._columns is None:
+            self._columns = more
+        else:
+            _extend(self._columns, more)
 
     def _settle(self) -> None:
         self.settled = True
@@ -215,6 +201,8 @@ class Batch:
             result.set_exception(error)
 
 
+# What stands for an entry that a message does not have, in the order of the columns.
+_MISSING: tuple[Any, ...] = ("", "", {}, b"", 0)
 # A message's batch and its number there, from 0. A plain tuple: one is made for every message.
 Place = tuple[Batch, int]
 
@@ -234,14 +222,28 @@ def encode(batch: Batch, *, producer_id: int, first_sequence: int, codec: str) -
         return encode_batch(batch.queue, _plain(columns), **fields)
 
 
-def _extend(column: list[T], more: Sequence[T], number: int, count: int, missing: T) -> None:
-    """Appends `count` entries to a column of `number` messages; both are empty if all are missing."""
-    if more:
-        if not column:
-            column += [missing] * number
-        column += more
-    elif column:
-        column += [missing] * count
+def _columns_of(messages: Sequence[Message], deltas: list[int]) -> Columns:
+    keys = [message.key for message in messages]
+    tags = [message.tag for message in messages]
+    headers = [message.headers for message in messages]
+    # Made of a tuple: half the time of calling it.
+    return _new(Columns, (
+        keys if any(keys) else [],
+        tags if any(tags) else [],
+        [dict(entry) for entry in headers] if any(headers) else [],
+        [message.body for message in messages],
+        deltas,
+    ))  # fmt: skip
+
+
+def _extend(columns: Columns, more: Columns) -> None:
+    """Appends columns; one stays empty as long as all its entries are missing."""
+    number, count = len(columns.bodies), len(more.bodies)
+    pairs: Iterable[tuple[list[Any], list[Any]]] = zip(columns, more, strict=True)
+    for (column, entries), missing in zip(pairs, _MISSING, strict=True):
+        if entries and not column:
+            column.extend([missing] * number)
+        column.extend(entries or ([missing] * count if column else ()))
 
 
 def _deltas(first_ms: int, born_ms: list[int]) -> list[int]:

@@ -120,21 +120,20 @@ class Lane:
         Whoever gets number 0 of a batch sets its deadline.
         """
         waiting = self._waiting
-        batch = waiting[-1] if waiting else None
-        if (
-            batch is None
-            or batch.count >= self._messages_max
-            or batch.size + size > self._bytes_max
-        ):
-            batch = Batch(self.queue)
-            waiting.append(batch)
-        # `Batch.add` without the call, which every message would pay for.
-        batch.fresh.append(message)
-        batch.born_ms.append(born_ms)
-        batch.size += size
-        number = batch.count
-        batch.count = number + 1
-        return batch, number
+        if waiting:
+            batch = waiting[-1]
+            number, size = batch.count, batch.size + size
+            if number < self._messages_max and size <= self._bytes_max:
+                # `Batch.add` without the call, which every message would pay for.
+                batch.fresh.append(message)
+                batch.born_ms.append(born_ms)
+                batch.size = size
+                batch.count = number + 1
+                return batch, number
+            size -= batch.size
+        batch = Batch(self.queue)
+        waiting.append(batch)
+        return batch, batch.add(message, size, born_ms)
 
     def adopt(self, batch: Batch) -> None:
         """Takes in a batch that moved here from another queue, behind all that wait."""

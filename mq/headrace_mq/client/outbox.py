@@ -55,6 +55,7 @@ DEPART_BYTES = 16 << 10
 # After so many requests of a single message somebody sends one by one: the next one leaves at once.
 ALONE_REQUESTS = 4
 
+_NO_LANES: dict[str, Lane] = {}
 _log = structlog.get_logger(__name__)
 
 
@@ -106,7 +107,9 @@ class Outbox:
         self._buffered = 0
         self._buffer_bytes_max = settings.buffer_bytes_max
         self._message_bytes_max = message_bytes_max(link.frame_bytes_max)
-        self._departing = False
+        # Whether batches leave at the end of this tick, and when that became known: then all that comes
+        # in this tick is born. To ask the clock for each message takes 7 % of what sending it does.
+        self._departing, self._tick_ms = False, 0
         # Messages sent, requests on their way, from which size a batch leaves within the tick, and
         # how many requests in a row held one message and had nothing beside them.
         self._sent, self._unanswered, self._depart_bytes, self._alone = 0, 0, DEPART_BYTES, 0
@@ -126,23 +129,22 @@ class Outbox:
         Raises:
             ValueError, TypeError: it cannot be sent; the sentence says what to change.
         """
-        known = self._known.lanes.get(message.topic)
         body, key = message.body, message.key
         if (
-            known is not None
-            and type(key) is str
-            and (lane := known.get(key)) is not None
+            type(key) is str
+            and (lane := self._known.lanes.get(message.topic, _NO_LANES).get(key)) is not None
             and type(body) is bytes
             and message.tag == ""
             and not message.headers
+            and not self._line
         ):
             # What `measure` says of most messages, at a fifth of its price.
             size = len(body) + len(key) + MESSAGE_OVERHEAD_BYTES
             buffered = self._buffered + size
-            fits = size <= self._message_bytes_max and buffered <= self._buffer_bytes_max
-            if fits and not self._line:
+            if size <= self._message_bytes_max and buffered <= self._buffer_bytes_max:
                 self._buffered = buffered
-                batch, number = place = lane.add(message, size, self._clock.now_ms())
+                born_ms = self._tick_ms if self._departing else self._clock.now_ms()
+                batch, number = place = lane.add(message, size, born_ms)
                 if number == 0 or batch.size >= self._depart_bytes:
                     self._grown(lane, batch, number)
                 return place
@@ -352,7 +354,7 @@ class Outbox:
 
     def _depart_soon(self) -> None:
         if not self._departing:
-            self._departing = True
+            self._departing, self._tick_ms = True, self._clock.now_ms()
             self.loop.call_soon(self._depart_at_end)
 
     def _depart_at_end(self) -> None:

@@ -101,9 +101,10 @@ class ProcessQueue:
         """
         if not offsets:
             return
-        for before, offset in ((self._end - 1, offsets[0]), *_descents(offsets)):
-            if offset <= before:
-                raise ValueError(f"offset {offset} was taken before; the next one is {before + 1}")
+        descents = _descents(offsets)
+        if descents or offsets[0] < self._end:
+            before, offset = descents[0] if offsets[0] >= self._end else (self._end - 1, offsets[0])
+            raise ValueError(f"offset {offset} was taken before; the next one is {before + 1}")
         each = list(sizes)
         if len(each) != len(offsets):
             raise ValueError(f"{len(offsets)} offsets have {len(each)} sizes")

@@ -74,6 +74,15 @@ class Asking(NamedTuple):
     filters: Mapping[str, Filter]
 
 
+class _Asked(NamedTuple):
+    """A fetch that is under way: its number, when it was asked, and from where it reads each share."""
+
+    number: int
+    at_ms: int
+    shares: dict[QueueRef, Share]
+    offsets: list[int]
+
+
 class _Taken(NamedTuple):
     """What an answer brought: records, a way forward, or something that is wrong."""
 
@@ -169,7 +178,13 @@ class Pulling:
         number = self._next_fetch
         self._next_fetch += 1
         asked_at_ms = self._clock.monotonic_ms()
-        receive = partial(self._answered, number, shares, asked_at_ms)
+        asked = _Asked(
+            number,
+            asked_at_ms,
+            {share.queue: share for share in shares},
+            [one.offset for one in request.queues],
+        )
+        receive = partial(self._answered, asked)
         try:
             # At once: this is the end of the tick.
             self._link.submit(RequestCode.FETCH, encode(request), receive=receive, at_once=True)
@@ -180,16 +195,14 @@ class Pulling:
         for share in shares:
             share.asked = number
 
-    def _answered(
-        self, number: int, shares: Sequence[Share], asked_at_ms: int, answer: Answer
-    ) -> None:
+    def _answered(self, asked: _Asked, answer: Answer) -> None:
         self._parked -= 1
-        self._current.discard(number)
+        self._current.discard(asked.number)
         if self._stopped:
             return
         taken = _Taken(0, moved=False, trouble=False)
         if not isinstance(answer, MessageQueueError):
-            taken = self._take({share.queue: share for share in shares}, answer)
+            taken = self._take(asked, answer)
         elif not isinstance(answer, ConnectionLost):
             _log.warning("fetch refused", reason=str(answer))
             taken = _Taken(0, moved=False, trouble=True)
@@ -201,31 +214,37 @@ class Pulling:
         pause_ms = 0
         if taken.trouble:
             pause_ms = TROUBLE_PAUSE_MS
-        elif not taken.moved and self._clock.monotonic_ms() - asked_at_ms < EMPTY_PAUSE_MS:
+        elif not taken.moved and self._clock.monotonic_ms() - asked.at_ms < EMPTY_PAUSE_MS:
             pause_ms = EMPTY_PAUSE_MS
         if pause_ms:
-            self._loop.call_later(pause_ms / 1_000, self._release, number, shares)
-        elif not self._gathering.hold(taken.records, partial(self._release, number, shares)):
-            self._release(number, shares)
+            self._loop.call_later(pause_ms / 1_000, self._release, asked)
+        elif self._gathering.hold(taken.records, partial(self._release, asked)):
+            pass
+        elif at_once:
+            # Behind what the application was just woken up for.
+            self._loop.call_soon(self._release, asked)
+        else:
+            self._release(asked)
         if taken.records and not at_once:
             self._on_records()
 
-    def _release(self, number: int, shares: Sequence[Share]) -> None:
-        for share in shares:
+    def _release(self, asked: _Asked) -> None:
+        number = asked.number
+        for share in asked.shares.values():
             # A fetch that took this one's place may be asking for the queue.
             if share.asked == number:
                 share.asked = None
         self.pull_soon()
 
-    def _take(self, asked: dict[QueueRef, Share], answer: memoryview) -> "_Taken":
+    def _take(self, fetch: _Asked, answer: memoryview) -> _Taken:
         """Takes an answer's records."""
         try:
             states, batches = decode_fetch_answer(answer)
         except MalformedRequest as error:
             self._on_error(error)
             return _Taken(0, moved=False, trouble=True)
+        asked = fetch.shares
         count, trouble = 0, False
-        ends = [share.window.end for share in asked.values()]
         for state in states.queues:
             if state.code != ResponseCode.OK:
                 trouble = self._settle(asked, state) or trouble
@@ -242,15 +261,21 @@ class Pulling:
         except MessageQueueError as error:
             self._isolate(list(asked.values()), error)
         else:
-            for share in asked.values():
-                share.alone = False
-            for state in states.queues:
-                passed = asked.get(QueueRef(state.topic, state.queue_id))
-                if passed is not None and state.next >= 0:
-                    self._shares.pass_over(passed, state.next)
+            self._pass_over(asked, states.queues)
         # A filter and a compaction leave ways without records, which are gone at once.
-        moved = count > 0 or ends != [share.window.end for share in asked.values()]
+        moved = count > 0 or fetch.offsets != [share.window.end for share in asked.values()]
         return _Taken(count, moved=moved, trouble=trouble)
+
+    def _pass_over(self, asked: Mapping[QueueRef, Share], states: Sequence[FetchedQueue]) -> None:
+        """Goes on behind what was not selected; what was asked for alone could be read."""
+        if len(asked) == 1:
+            (share,) = asked.values()
+            share.alone = False
+        for state in states:
+            if state.next >= 0:
+                passed = asked.get(QueueRef(state.topic, state.queue_id))
+                if passed is not None:
+                    self._shares.pass_over(passed, state.next)
 
     def _take_records(self, asked: Mapping[QueueRef, Share], records: list[Record]) -> int:
         """Takes records of one queue that the broker has picked."""

@@ -85,9 +85,11 @@ BATCH_HEADER_BYTES = 112
 # A batch is one unit of reading: more records than this would make readers hold too much at once.
 BATCH_RECORDS_MAX = 65_536
 
-_HEADER = struct.Struct("<4sBBHIIqqqIIIBBBBIIQIIqqQII")
-assert _HEADER.size == BATCH_HEADER_BYTES
-# The same without the fields that readers do not keep; unpacking them costs as much as a CRC.
+# What a producer writes: before the broker's fields, which stay zero, and from `_BODY_AT` on.
+_FRONT = struct.Struct("<4sBxHI36xI")
+_BODY = struct.Struct("<BBBxIIQIIqqQI4x")
+assert _FRONT.size + _BODY.size == BATCH_HEADER_BYTES
+# All of it without the fields that readers do not keep; unpacking them costs as much as a CRC.
 _READ_HEADER = struct.Struct("<4sBxHI4xqqqI8xBBBxIIQIIqqQI4x")
 assert _READ_HEADER.size == BATCH_HEADER_BYTES
 # What tells a stored batch from all others, and its checksums.
@@ -185,27 +187,30 @@ def encode_batch(  # noqa: PLR0913 - one argument per field of the format
     Returns a bytearray, so that `assign` can fill them without a copy. Raises ValueError for an
     empty batch, too many records or bytes, or an unknown codec.
     """
-    count = len(columns.bodies)
+    tags, bodies, deltas = columns.tags, columns.bodies, columns.born_deltas
+    count = len(bodies)
     if not 1 <= count <= BATCH_RECORDS_MAX:
         raise ValueError(f"a batch holds 1 to {BATCH_RECORDS_MAX} records, not {count}")
-    if codec not in CODECS:
+    number = CODECS.get(codec)
+    if number is None:
         raise ValueError(f"codec {codec!r} is unknown; use one of {', '.join(CODECS)}")
     plain = _encode(columns)
     if len(plain) > PLAIN_BYTES_MAX:
         raise ValueError(f"a batch holds at most {PLAIN_BYTES_MAX} bytes, not {len(plain)}")
-    payload = compress(CODECS[codec], plain)
     topic = queue.topic.encode()
-    length = BATCH_HEADER_BYTES + len(topic) + len(payload)
-    batch = bytearray(length)
-    _HEADER.pack_into(
-        batch, 0, MAGIC, DENSE_VERSION, 0, BATCH_HEADER_BYTES, length, 0, 0, 0, 0, 0, 0, 0,
-        CODECS[codec], flags, len(topic), 0, count, queue.queue_id, producer_id, producer_epoch,
-        first_sequence, born_first_ms, born_first_ms + max(columns.born_deltas, default=0),
-        summary_of(columns.tags), len(plain), 0,
+    fields = _BODY.pack(
+        number, flags, len(topic), count, queue.queue_id, producer_id, producer_epoch,
+        first_sequence, born_first_ms, born_first_ms + max(deltas) if deltas else born_first_ms,
+        summary_of(tags) if tags else 1, len(plain),
     )  # fmt: skip
-    batch[BATCH_HEADER_BYTES : BATCH_HEADER_BYTES + len(topic)] = topic
-    batch[BATCH_HEADER_BYTES + len(topic) :] = payload
-    _CRC.pack_into(batch, _BODY_CRC_AT, google_crc32c.value(bytes(memoryview(batch)[_BODY_AT:])))
+    body = b"".join((fields, topic, compress(number, plain) if number else plain))
+    batch = bytearray(
+        _FRONT.pack(
+            MAGIC, DENSE_VERSION, BATCH_HEADER_BYTES, _BODY_AT + len(body),
+            google_crc32c.value(body),
+        )
+    )  # fmt: skip
+    batch += body
     return batch
 
 
@@ -409,12 +414,10 @@ def decode_columns(batch: bytes | bytearray | memoryview, header: BatchHeader) -
     if header.flags & SPARSE:
         return decode_placed(batch, header)[1]
     try:
-        columns = Columns(*_decode_columns(unpacked(batch, header)))
+        columns = _new(Columns, _decode_columns(unpacked(batch, header)))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DataCorrupt(f"the payload of a record batch does not decode: {error}") from error
-    count = header.count
-    if len(columns.bodies) != count or any(len(c) not in {0, count} for c in columns):
-        raise DataCorrupt("the columns of a record batch differ in length")
+    _check_lengths(columns, header.count)
     return columns
 
 
@@ -441,10 +444,15 @@ def decode_placed(
         if not turn % 2:
             offsets += range(at, at + length)
         at += length
-    count = len(offsets)
-    if len(columns.bodies) != count or any(len(c) not in {0, count} for c in columns):
-        raise DataCorrupt("the columns of a record batch differ in length")
+    _check_lengths(columns, len(offsets))
     return offsets, columns
+
+
+def _check_lengths(columns: Columns, count: int) -> None:
+    keys, tags, headers, bodies, deltas = columns
+    lengths = {len(keys), len(tags), len(headers), len(deltas)}
+    if len(bodies) != count or not lengths <= {0, count}:
+        raise DataCorrupt("the columns of a record batch differ in length")
 
 
 def decode_records(batch: bytes | bytearray | memoryview) -> list[Record]:
@@ -454,8 +462,7 @@ def decode_records(batch: bytes | bytearray | memoryview) -> list[Record]:
         CorruptBatch: the producer's checksum fails.
         DataCorrupt: the payload does not decode.
     """
-    check_body(batch)
-    header = read_header(batch)
+    header = check_whole(batch)
     offsets, columns = decode_placed(batch, header)
     count = len(offsets)
     queue, born_first_ms, stored_at_ms = header.queue, header.born_first_ms, header.appended_at_ms

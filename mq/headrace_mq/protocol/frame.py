@@ -99,6 +99,14 @@ class FrameReader:
             FrameTooLarge: the length field is over the limit; the stream is unusable afterwards.
             MalformedRequest: the length field is too small for a header.
         """
+        if not self._held and len(data) >= FRAME_HEADER_BYTES:
+            # Most reads are one whole frame.
+            length, code, version, flags, correlation = _HEADER.unpack_from(data)
+            if _LENGTH_BYTES + length == len(data) and length <= self.frame_bytes_max:
+                self._cuts += 1
+                body = memoryview(bytearray(data))[FRAME_HEADER_BYTES:]
+                yield _new(Frame, (code, version, flags, correlation, body))
+                return
         # What was held has no views on it, so it may grow in place; a buffer whose frames were
         # handed out is never touched again.
         buffer = self._held

@@ -423,6 +423,27 @@ async def test_nothing_is_written_to_a_socket_that_is_full(
     await outbox.drained()
 
 
+async def test_messages_of_one_tick_are_born_together_and_no_others(
+    broker: Any, link: Link, clock: Any
+) -> None:
+    outbox = make(link, clock)
+    outbox._selector = None
+    outbox.open_route("t", 1)
+    for _ in range(3):
+        for _ in range(2):
+            clock.time_ms += 10
+            put(outbox)
+        await outbox.drained()
+    batches = [
+        batch
+        for request in broker.seen
+        if request.code == PRODUCE
+        for batch in split_batches(request.body)
+    ]
+    born = [[record.born_at_ms for record in decode_records(batch)] for batch in batches]
+    assert born == [[1_010, 1_010], [1_030, 1_030], [1_050, 1_050]]
+
+
 async def test_a_key_that_came_before_keeps_its_queue_and_every_check(
     link: Link, clock: Any
 ) -> None:
