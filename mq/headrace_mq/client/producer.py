@@ -158,9 +158,9 @@ class Producer(AsyncBlock):
         place = outbox.place(message)
         batch, number = place if isinstance(place, tuple) else await place
         waiter = batch.waiter
-        if waiter is None:
-            await settled(batch, outbox.loop)
-        else:
+        if waiter is None and not batch.settled:
+            waiter = batch.waiter = outbox.loop.create_future()
+        if waiter is not None:
             # As `settled` does, without a coroutine of its own for each sender.
             # Asking for the running loop is a system call (of `getpid`), so it is handed down.
             task = asyncio.current_task(outbox.loop)

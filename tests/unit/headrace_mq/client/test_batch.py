@@ -89,3 +89,22 @@ def test_each_message_keeps_the_time_it_was_handed_over_at_and_none_is_older_tha
     batch.extend(Part([b"late"]), 120)
     moved = encode(batch, producer_id=1, first_sequence=0, codec="none")
     assert [record.born_at_ms for record in decode_records(moved)] == [*born, 120]
+
+
+@given(st.lists(st.tuples(st.booleans(), st.sampled_from(["", "t"]), st.booleans()), min_size=1))
+def test_messages_keep_their_fields_however_they_come(
+    steps: list[tuple[bool, str, bool]],
+) -> None:
+    batch, sent = Batch(QUEUE), list[Message]()
+    for number, (together, tag, headed) in enumerate(steps):
+        headers = {"n": str(number)} if headed else {}
+        message = Message(topic="t", body=b"%d" % number, tag=tag, headers=headers)
+        sent.append(message)
+        if together:
+            batch.extend(Part.of([message]), 5)
+        else:
+            batch.add(message, 10, 5)
+    records = decode_records(encode(batch, producer_id=1, first_sequence=0, codec="none"))
+    assert [(r.body, r.tag, dict(r.headers)) for r in records] == [
+        (message.body, message.tag, dict(message.headers)) for message in sent
+    ]

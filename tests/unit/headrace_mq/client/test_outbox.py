@@ -481,3 +481,20 @@ async def test_a_key_that_came_before_waits_in_line_like_all_others(
     assert not isinstance(line_up(outbox), tuple)
     await outbox.drained()
     assert contents(broker.seen[-1])[-1][-1] == b"x"
+
+
+@pytest.mark.parametrize("order", [(0, 1, 0), (1, 0, 0), (0, 0, 1), (1, 0, 1)])
+async def test_tags_and_headers_stay_with_their_messages_among_those_that_have_none(
+    broker: Any, link: Link, clock: Any, order: tuple[int, ...]
+) -> None:
+    outbox = make(link, clock)
+    outbox._selector = None
+    outbox.open_route("t", 1)
+    marks: list[dict[str, Any]] = [{}, {"tag": "tag", "headers": {"name": "value"}}]
+    for marked in (0, *order):  # Behind the first the key is known.
+        outbox.place(message(**marks[marked]))
+    await outbox.drained()
+    (batch,) = split_batches(broker.seen[-1].body)
+    assert [(r.tag, dict(r.headers)) for r in decode_records(batch)[1:]] == [
+        ("tag", {"name": "value"}) if marked else ("", {}) for marked in order
+    ]
