@@ -31,6 +31,7 @@ class Batch:
         deadline_ms: when the producer gives it up, on the monotonic clock.
         encoded: the bytes that every attempt sends; None until the first one.
         attempts: how often it was sent.
+        refusals: why the broker certainly did not store it, for each attempt of which that is known.
         on_way: whether it was sent and the answer has not come.
         settled: whether it was stored or given up.
         base_offset: where it is stored; -1 until then, and where the broker does not say.
@@ -54,6 +55,7 @@ class Batch:
         "on_way",
         "plain",
         "queue",
+        "refusals",
         "settled",
         "size",
         "waiter",
@@ -73,6 +75,7 @@ class Batch:
         self.size = 0
         self.encoded: bytearray | None = None
         self.attempts = 0
+        self.refusals: list[str] = []
         self.on_way = False
         self.settled = False
         self.waiter: asyncio.Future[None] | None = None

@@ -405,7 +405,7 @@ class Outbox:
                 # Behind one that was given up as late, this one is late as well.
                 late = isinstance(outcome, SequenceGap) and lane.late
                 lane.lost(batch)
-                self._finish(batch, self._late(batch.attempts) if late else outcome)
+                self._finish(batch, self._late(batch) if late else outcome)
                 if isinstance(outcome, TopicNotFound | QueueNotFound):
                     self._routes.pop(batch.queue.topic, None)
                     self._known.forget(batch.queue.topic)
@@ -436,6 +436,7 @@ class Outbox:
         return True
 
     def _resend_later(self, lane: Lane, batch: Batch, error: BrokerError) -> None:
+        batch.refusals.append(str(error))
         lane.returned(batch)
         if lane.paused:
             return
@@ -462,14 +463,14 @@ class Outbox:
         now_ms = self._clock.monotonic_ms()
         for lane in self._lanes.values():
             for batch in lane.expired(now_ms):
-                self._finish(batch, self._late(batch.attempts))
+                self._finish(batch, self._late(batch))
             lane.rest()
             if lane.has_work:
                 self._free[lane] = None
             else:
                 self._free.pop(lane, None)
         for one in self._line.expired(now_ms):
-            one.place.set_exception(self._late(0))
+            one.place.set_exception(self._late(None))
         self.admit()
         self.resume()
         self._note_empty()
@@ -481,5 +482,5 @@ class Outbox:
         if not self._line.waiting and not self._buffered:
             self._empty.set()
 
-    def _late(self, attempts: int) -> SendTimeout:
-        return too_late(self._link.address, self._settings.send_timeout_ms, attempts)
+    def _late(self, batch: Batch | None) -> SendTimeout:
+        return too_late(self._link.address, self._settings.send_timeout_ms, batch)

@@ -7,6 +7,7 @@ Sits between: the answer, and `outbox`, which acts on it. Pure.
 from collections.abc import Sequence
 
 from headrace_mq._net.client_connection import Answer
+from headrace_mq.client.batch import Batch
 from headrace_mq.errors import (
     MalformedRequest,
     MessageQueueError,
@@ -35,10 +36,15 @@ def outcomes(answer: Answer, count: int) -> Sequence[Produced | MessageQueueErro
     ]
 
 
-def too_late(address: str, timeout_ms: int, attempts: int) -> SendTimeout:
-    """What a message ends with whose time was up after so many attempts."""
-    if not attempts:
+def too_late(address: str, timeout_ms: int, batch: Batch | None) -> SendTimeout:
+    """What a message ends with whose time was up, in a batch or before it had one."""
+    if batch is None or not batch.attempts:
         return SendTimeout(f"not sent within {timeout_ms} ms to {address}")
+    if len(batch.refusals) == batch.attempts:
+        return SendTimeout(
+            f"not stored: {address} refused the message for {timeout_ms} ms, last because"
+            f" {batch.refusals[-1]}"
+        )
     return SendTimeout(
         f"unknown outcome: no acknowledgement from {address} within {timeout_ms} ms;"
         " the message may be stored, and sending it again may store it twice"

@@ -149,7 +149,8 @@ class Producer(AsyncBlock):
 
         Raises:
             ValueError, TypeError: the message cannot be sent; the sentence says what to change.
-            SendTimeout: no acknowledgement in time; the message may be stored or not.
+            SendTimeout: no acknowledgement in time; the message may be stored or not, unless the
+                sentence says that it is not.
             TopicNotFound: no such topic, and the broker creates none.
             BrokerError: the broker refused it; it is not stored.
             Closed: the producer is not open.

@@ -374,7 +374,10 @@ def _segment_for(group: Group, active: Segment | None) -> Segment:
     try:
         group.segment = group.log.make_segment(group.plan)
     except OSError as error:
-        raise StoreFull(f"no new segment can be made: {error}; make room on the disk") from error
+        raise StoreFull(
+            f"no new segment of {group.plan.file_bytes:,} bytes can be made: {error}; make room on"
+            " the disk, or make segments smaller (segment_bytes)"
+        ) from error
     return group.segment
 
 

@@ -205,3 +205,13 @@ def test_a_running_broker_is_shown(run, broker_address) -> None:
 def test_a_broker_needs_a_folder(run) -> None:
     done = run("broker", "--port", "0")
     assert (done.status, "--data" in done.output) == (2, True)
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_command_works_with_streams_that_are_closed(broker_address, closed) -> None:
+    script = f'exec "$0" -m headrace topic list --broker "$1" {closed}'
+    done = subprocess.run(
+        ["sh", "-c", script, sys.executable, broker_address],
+        capture_output=True, text=True, cwd=ROOT, timeout=50, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,7 +1,9 @@
 import pytest
 
+from headrace_mq.client.batch import Batch
 from headrace_mq.client.outcomes import outcomes, too_late
 from headrace_mq.errors import ConnectionLost, InvalidArgument, MalformedRequest
+from headrace_mq.message import QueueRef
 from headrace_mq.protocol.bodies import ProduceAnswer, Produced, encode
 
 
@@ -28,6 +30,21 @@ def test_an_answer_that_does_not_fit_fails_all_batches(found: memoryview) -> Non
     assert [type(error) for error in outcomes(found, 2)] == [MalformedRequest, MalformedRequest]
 
 
+def sent(attempts: int, *refusals: str) -> Batch:
+    batch = Batch(QueueRef("t", 0))
+    batch.attempts = attempts
+    batch.refusals += refusals
+    return batch
+
+
 def test_who_was_never_sent_is_not_told_of_an_unknown_outcome() -> None:
-    assert str(too_late("h:1", 5, 0)) == "not sent within 5 ms to h:1"
-    assert "unknown outcome: no acknowledgement from h:1 within 5 ms" in str(too_late("h:1", 5, 1))
+    for never in (None, sent(0)):
+        assert str(too_late("h:1", 5, never)) == "not sent within 5 ms to h:1"
+
+
+def test_the_outcome_is_known_where_every_attempt_was_refused_and_no_sooner() -> None:
+    refused = str(too_late("h:1", 5, sent(2, "the disk is full", "it is stopping")))
+    assert refused == "not stored: h:1 refused the message for 5 ms, last because it is stopping"
+    for doubtful in (sent(1), sent(2, "the disk is full")):
+        told = str(too_late("h:1", 5, doubtful))
+        assert "unknown outcome: no acknowledgement from h:1 within 5 ms" in told

@@ -14,6 +14,7 @@ from headrace_mq.errors import (
     InvalidArgument,
     ReplyUndeliverable,
     SendTimeout,
+    StoreFull,
     TopicExists,
     TopicNotFound,
 )
@@ -250,6 +251,24 @@ async def test_without_a_broker_a_send_times_out(broker: Any, clock: Any) -> Non
         await asyncio.sleep(0)
         clock.time_ms += settings.send_timeout_ms
         with pytest.raises(SendTimeout, match="not sent within 30000 ms"):
+            await send
+
+
+async def test_a_message_that_was_refused_until_its_time_was_up_is_not_stored(
+    broker: Any, clock: Any, until: Any
+) -> None:
+    broker.topics["t"] = 1
+    broker.held = {PRODUCE}
+    # No second attempt in this test.
+    settings = ProducerSettings(reconnect_ms_min=60_000, reconnect_ms_max=60_000)
+    async with Producer(broker.address, settings, clock=clock) as producer:
+        send = asyncio.create_task(producer.send(message()))
+        (await broker.next(PRODUCE)).refuse(StoreFull("the disk is full"))
+        assert producer._open is not None
+        lanes = producer._open._lanes
+        await until(lambda: any(lane.paused for lane in lanes.values()))
+        clock.time_ms += settings.send_timeout_ms
+        with pytest.raises(SendTimeout, match=r"not stored: .* last because the disk is full"):
             await send
 
 
