@@ -26,7 +26,7 @@ class Batch:
         count: its messages.
         fresh: those that came one by one and stand in no column yet, behind those that do.
         born_ms: when each of these was handed over.
-        plain: whether none of these has a tag or a header.
+        bare: whether none of these has a tag or a header.
         size: the most bytes its messages can take on the wire.
         deadline_ms: when the producer gives it up, on the monotonic clock.
         encoded: the bytes that every attempt sends; None until the first one.
@@ -45,6 +45,7 @@ class Batch:
         "_error",
         "_reports",
         "attempts",
+        "bare",
         "base_offset",
         "born_ms",
         "count",
@@ -53,7 +54,6 @@ class Batch:
         "encoded",
         "fresh",
         "on_way",
-        "plain",
         "queue",
         "refusals",
         "settled",
@@ -70,7 +70,7 @@ class Batch:
         self._born_first_ms = 0
         self.born_ms: list[int] = []
         self.fresh: list[Message] = []
-        self.plain = True
+        self.bare = True
         self.count = 0
         self.size = 0
         self.encoded: bytearray | None = None
@@ -90,7 +90,7 @@ class Batch:
         self.fresh.append(message)
         self.born_ms.append(born_ms)
         if message.headers or message.tag != "":
-            self.plain = False
+            self.bare = False
         self.size += size
         number = self.count
         self.count = number + 1
@@ -185,8 +185,8 @@ class Batch:
         if self._columns is None:
             self._born_first_ms = born_ms[0]
         deltas = _deltas(self._born_first_ms, born_ms)
-        self._take(_columns_of(fresh, deltas, plain=self.plain))
-        self.plain = True
+        self._take(_columns_of(fresh, deltas, bare=self.bare))
+        self.bare = True
 
     def _take(self, more: Columns) -> None:
         if self._columns is None:
@@ -232,11 +232,11 @@ def encode(batch: Batch, *, producer_id: int, first_sequence: int, codec: str) -
         return encode_batch(batch.queue, _plain(columns), **fields)
 
 
-def _columns_of(messages: Sequence[Message], deltas: list[int], *, plain: bool) -> Columns:
+def _columns_of(messages: Sequence[Message], deltas: list[int], *, bare: bool) -> Columns:
     keys = [message.key for message in messages]
     # Not to look for what is known to be missing saves a twentieth of the time of a send.
-    tags = [] if plain else [message.tag for message in messages]
-    headers = [] if plain else [message.headers for message in messages]
+    tags = [] if bare else [message.tag for message in messages]
+    headers = [] if bare else [message.headers for message in messages]
     # Made of a tuple: half the time of calling it.
     return _new(Columns, (
         keys if any(keys) else [],

@@ -6,6 +6,7 @@ Sits between: `outbox`, which says when the first may go on, and the senders tha
 
 import asyncio
 from collections import deque
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from headrace_mq.client.batch import Place
@@ -80,10 +81,10 @@ class Line:
     def abandon(self, error: MessageQueueError) -> None:
         """Fails all of them."""
         left, self.waiting, self.size = self.waiting, deque(), 0
-        _fail(list(left), error)
+        _fail(left, error)
 
 
-def _fail(messages: list[InLine], error: MessageQueueError) -> None:
+def _fail(messages: Iterable[InLine], error: MessageQueueError) -> None:
     for one in messages:
         if not one.place.done():
             # One error object raised by every sender would collect all their tracebacks.

@@ -132,18 +132,19 @@ class Outbox:
             size = len(body) + len(key) + MESSAGE_OVERHEAD_BYTES
             buffered = self._buffered + size
             if size <= self._message_bytes_max and buffered <= self._buffer_bytes_max:
-                self._buffered = buffered
+                born_ms = self._tick_ms if self._departing else self._clock.now_ms()
                 waiting = lane.waiting
-                batch = waiting[-1] if self._departing and waiting else None
+                batch = waiting[-1] if waiting else None
                 if (
                     batch is None
                     or (number := batch.count) >= lane.messages_max
                     or (grown := batch.size + size) > lane.bytes_max
                 ):
-                    return self._add(lane, message, size)
-                # `Lane.add` without two calls, which every message would pay for.
+                    return self._add(lane, message, size, born_ms)
+                # `_add` without three calls, which every message would pay for; the batch stays bare.
+                self._buffered = buffered
                 batch.fresh.append(message)
-                batch.born_ms.append(self._tick_ms)
+                batch.born_ms.append(born_ms)
                 batch.size, batch.count = grown, number + 1
                 if grown >= self._depart_bytes:
                     self._grown(lane, batch, number)
@@ -153,13 +154,6 @@ class Outbox:
         if route is None or self._line.waiting or not self._has_room(size):
             return self._line_up(message, size)
         return self._put(route, message, size, self._clock.now_ms())
-
-    def _add(self, lane: Lane, message: Message, size: int) -> Place:
-        born_ms = self._tick_ms if self._departing else self._clock.now_ms()
-        batch, number = place = lane.add(message, size, born_ms)
-        if number == 0 or batch.size >= self._depart_bytes:
-            self._grown(lane, batch, number)
-        return place
 
     def _line_up(self, message: Message, size: int) -> asyncio.Future[Place]:
         self._sweep_later()
@@ -281,6 +275,11 @@ class Outbox:
         lane = self._lane(route.topic, number)
         if message.key and self._selector is None:
             self._known.learn(route.topic, message.key, lane, self._sent)
+        return self._add(lane, message, size, born_ms, deadline_ms)
+
+    def _add(
+        self, lane: Lane, message: Message, size: int, born_ms: int, deadline_ms: int = 0
+    ) -> Place:
         batch, number = place = lane.add(message, size, born_ms)
         self._buffered += size
         self._grown(lane, batch, number, deadline_ms)

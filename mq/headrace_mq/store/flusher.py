@@ -376,7 +376,7 @@ def _segment_for(group: Group, active: Segment | None) -> Segment:
     except OSError as error:
         raise StoreFull(
             f"no new segment of {group.plan.file_bytes:,} bytes can be made: {error}; make room on"
-            " the disk, or make segments smaller (segment_bytes)"
+            " the disk, or set smaller segments"
         ) from error
     return group.segment
 

@@ -215,3 +215,17 @@ def test_a_command_works_with_streams_that_are_closed(broker_address, closed) ->
         capture_output=True, text=True, cwd=ROOT, timeout=50, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_nothing_else_gets_the_number_of_a_closed_stream() -> None:
+    program = """
+import sys
+from headrace.cli import _stand_in_for_closed_streams
+_stand_in_for_closed_streams()
+sys.exit([stream.fileno() for stream in (sys.stdin, sys.stdout, sys.stderr)] != [0, 1, 2])
+"""
+    script = 'exec "$0" -c "$1" <&- >&- 2>&-'
+    done = subprocess.run(
+        ["sh", "-c", script, sys.executable, program], cwd=ROOT, timeout=50, check=False
+    )
+    assert done.returncode == 0
