@@ -32,9 +32,9 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	    echo "Headrace needs Python 3.11 or newer; '$(PYTHON)' is not one." >&2; \
 	    echo "Install one, or name it: make PYTHON=/path/to/python3.11" >&2; exit 1; }
-	@echo "Installing into $(VENV): once, some minutes, about 500 MB (Spark is most of it)."
+	@echo "Installing into $(VENV): once, some minutes, about 1.2 GB of disk (Spark is most of it)."
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install --quiet --constraint constraints.txt hatchling editables
+	$(PIP) install --quiet --constraint constraints.txt hatchling editables setuptools wheel
 	$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev]'
 	@touch $@
 
