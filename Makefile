@@ -7,13 +7,14 @@ INSTALLED := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo fresh-demo test test-crash test-sim format bench bench-peers peers clean distclean
+.PHONY: help install demo fresh-demo test test-install test-crash test-sim format bench bench-peers peers clean distclean
 
 help:
 	@echo "make demo                         the bank sample end to end, on the data set in seeds/"
 	@echo "make demo TRANSACTIONS=FILE.csv   the same with your own transactions"
 	@echo "make fresh-demo                   the same, forgetting what earlier demos stored"
 	@echo "make test                         every check and every test"
+	@echo "make test-install                 installations for every Python from 3.11 on: checkout, wheel, each extra"
 	@echo "make test-crash COUNT=300         the store's crash tests for long: power cuts, kills, flips, figures"
 	@echo "make test-sim SEEDS=5000 FROM=0   simulated deployments under faults, one per seed"
 	@echo "make format                       format and mend what can be mended by itself"
@@ -56,6 +57,10 @@ test: $(INSTALLED)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile
+
+# Needs the package index and some ten minutes for each Python that this machine has.
+test-install:
+	$(PYTHON) tests/install/matrix.py
 
 COUNT ?= 300
 

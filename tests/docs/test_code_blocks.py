@@ -25,6 +25,7 @@ RUN_ELSEWHERE = {
     "make fresh-demo": "tests/acceptance/test_demo.py",
     "make install": ".ci/run",
     "make test": ".ci/run",
+    "make test-install": "tests/install/matrix.py",
     "make test-crash COUNT=300": "tests/crash/store/test_figures.py",
     "make test-sim SEEDS=5000": "tests/simulation/test_command.py",
     "source .venv/bin/activate": ".ci/run",

@@ -5,10 +5,8 @@ Sits between: a person or an init system and everything else. The only reader of
 heavy imports (broker, database, Spark) wait inside the functions that need them.
 """
 
-import os
 import socket
 import sys
-from pathlib import Path
 from typing import NoReturn
 
 import typer
@@ -31,6 +29,7 @@ from headrace.cli import (
     stream,
     topic,
 )
+from headrace.cli.streams import prepare_streams
 from headrace.errors import HeadraceError
 
 __all__ = ["main"]
@@ -68,7 +67,7 @@ def _command_line() -> typer.Typer:
 
 def main() -> NoReturn:
     """Runs the command line; a user's mistake ends with one sentence and exit status 2."""
-    _stand_in_for_closed_streams()
+    prepare_streams()
     # Applications are named by import path and live where the command is called.
     sys.path.insert(0, "")
     try:
@@ -81,18 +80,6 @@ def main() -> NoReturn:
             raise
         _fail(sentence)
     sys.exit(0)
-
-
-def _stand_in_for_closed_streams() -> None:
-    """Gives a process that was started without one of the three streams the null device for it.
-
-    In the order of their numbers: else a log or a socket would get the number of a stream, and with
-    it what somebody prints.
-    """
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            stand_in = Path(os.devnull).open(mode, encoding="utf-8")  # noqa: SIM115 - until the end
-            setattr(sys, name, stand_in)
 
 
 def _sentence(error: Exception) -> str | None:

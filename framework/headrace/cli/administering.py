@@ -78,10 +78,15 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
         numeric = any(isinstance(row[number], int) for row in held)
         table.add_column(name, justify="right" if numeric else "left", overflow="fold")
     for row in held:
-        table.add_row(*(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row))
+        table.add_row(*(f"{cell:,}" if isinstance(cell, int) else _one_line(cell) for cell in row))
     # What reads a pipe wants a row in one line.
     width = None if sys.stdout.isatty() else _PIPE_WIDTH
     Console(highlight=False, markup=False, width=width).print(table)
+
+
+def _one_line(cell: object) -> str:
+    """A cell in one line: a name with a line feed in it must not look like another row."""
+    return str(cell).replace("\r", "\\r").replace("\n", "\\n")
 
 
 def milliseconds(time: str, option: str) -> int:

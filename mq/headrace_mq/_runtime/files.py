@@ -50,6 +50,10 @@ class Files(Protocol):
         """The file's length in bytes."""
         ...
 
+    def is_removed(self, fd: int) -> bool:
+        """Whether no name leads to the file any more: what it holds ends with the process."""
+        ...
+
     def read(self, fd: int, at: int, length: int) -> bytes:
         """Up to `length` bytes from byte `at`; fewer at the end of the file."""
         ...
@@ -125,6 +129,10 @@ class SystemFiles:
     def size(self, fd: int) -> int:
         """The file's length in bytes."""
         return os.fstat(fd).st_size
+
+    def is_removed(self, fd: int) -> bool:
+        """Whether no name leads to the file any more."""
+        return os.fstat(fd).st_nlink == 0
 
     def read(self, fd: int, at: int, length: int) -> bytes:
         """Up to `length` bytes from byte `at`."""

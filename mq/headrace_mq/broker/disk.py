@@ -2,12 +2,14 @@
 How full the disk is, and whether new messages are taken because of it.
 
 Above one share of the disk messages are refused, so that what is left serves those who read,
-commit and restart; above a lower share consumed messages are deleted before their age.
+commit and restart; above a lower share consumed messages are deleted before their age. A directory
+that was moved away, or whose disk takes no writes, refuses messages as a full one does.
 
 Sits between: `handlers.produce`, which asks before it appends, the timer that looks at the disk,
 and the operating system. Knows nothing of messages.
 """
 
+import errno
 import os
 from pathlib import Path
 from typing import Protocol
@@ -27,16 +29,37 @@ class Disk(Protocol):
     """Tells how full a disk is; tests pass one that they fill."""
 
     def used_percent(self, directory: Path) -> float:
-        """The share in use of the file system that holds `directory`; may raise OSError."""
+        """The share in use of the file system that holds `directory`.
+
+        Raises:
+            OSError: the directory is not there, or cannot be written to.
+        """
         ...
 
 
 class SystemDisk:
-    """The machine's own disks."""
+    """The machine's own disks; a directory is the one that stood there when it was first asked for."""
+
+    def __init__(self) -> None:
+        self._first: dict[Path, tuple[int, int]] = {}
 
     def used_percent(self, directory: Path) -> float:
-        """The share in use as `df` shows it: of what this user may use, not of what is there."""
+        """The share in use as `df` shows it: of what this user may use, not of what is there.
+
+        Raises:
+            OSError: the directory is not there, or cannot be written to.
+        """
         found = os.statvfs(directory)
+        if found.f_flag & os.ST_RDONLY:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(directory))
+        if not os.access(directory, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(directory))
+        there = directory.stat()
+        identity = (there.st_dev, there.st_ino)
+        if self._first.setdefault(directory, identity) != identity:
+            raise FileNotFoundError(
+                errno.ENOENT, "another directory took its place", str(directory)
+            )
         used = found.f_blocks - found.f_bfree
         usable = used + found.f_bavail
         return _PERCENT * used / usable if usable else float(_PERCENT)
@@ -68,19 +91,26 @@ class Watermarks:
         self._delete_percent = delete_percent
         self._look_ms = look_ms
         self._refusal: str | None = None
-        self._blind = False
+        self._unusable = False
         self.early = False
 
     def look(self) -> None:
-        """Looks at the disk; a disk that cannot be asked changes nothing, and is logged once."""
+        """Looks at the disk; while its directory cannot be used, messages are refused."""
         try:
             used = self._disk.used_percent(self._directory)
         except OSError as error:
-            if not self._blind:
-                _log.error("the disk does not tell how full it is", error=str(error))
-            self._blind = True
+            if not self._unusable:
+                _log.error(
+                    "the data directory cannot be used, messages are refused", error=str(error)
+                )
+            self._unusable = True
+            self._refusal = (
+                f"the data directory {self._directory} cannot be used ({error}), and new messages are"
+                " refused; bring it back with what it held: sending goes on by itself within"
+                f" {self._look_ms} ms"
+            )
             return
-        self._blind = False
+        self._unusable = False
         refused, self.early = self._refusal is not None, used > self._delete_percent
         if used <= self._refuse_percent:
             self._refusal = None

@@ -344,12 +344,17 @@ class Segment:
         """Makes what was written durable; returns the microseconds it took.
 
         Raises:
-            SyncFailed: it is unknown what the disk holds.
+            SyncFailed: it is unknown what the disk holds, or the file was removed: the system still
+                writes to it, but nothing will ever read it again.
         """
         try:
-            return self._files.sync(self._fd)
+            took_us = self._files.sync(self._fd)
+            removed = self._files.is_removed(self._fd)
         except OSError as error:
             raise SyncFailed(f"{self.path}: {error}") from error
+        if removed:
+            raise SyncFailed(f"{self.path} was removed while the broker ran")
+        return took_us
 
     def next_data(self, position: int) -> int | None:
         """The first log position from `position` on that may hold other bytes than zeros."""

@@ -30,6 +30,7 @@ class _Content:
         self.before: dict[int, bytes] = {}
         # No byte from here on was ever written.
         self.written_end = 0
+        self.removed = False
 
     def write(self, at: int, data: bytes) -> None:
         end = at + len(data)
@@ -67,6 +68,8 @@ class _Content:
         del self.visible[length:]
         self.visible.extend(bytes(length - len(self.visible)))
         self.written_end = len(self.visible)
+        # A name that was taken away may be there again; what is found by no name is never opened.
+        self.removed = False
         self.sync()
 
     def _remember(self, start: int, end: int) -> None:
@@ -272,6 +275,10 @@ class MountedFiles:
         """The file's length in bytes."""
         return len(self._at(fd).visible)
 
+    def is_removed(self, fd: int) -> bool:
+        """Whether no name leads to the file any more."""
+        return self._at(fd).removed
+
     def read(self, fd: int, at: int, length: int) -> bytes:
         """Up to `length` bytes from byte `at`; fewer at the end of the file."""
         return bytes(memoryview(self._at(fd).visible)[at : at + length])
@@ -321,6 +328,8 @@ class MountedFiles:
             raise FileNotFoundError(errno.ENOENT, "no such file", str(old))
         if new.parent != old.parent:
             raise OSError(errno.EXDEV, "files move within their directory only")
+        if new.name in directory.names:
+            directory.names[new.name].removed = True
         directory.change({old.name: None, new.name: directory.names[old.name]})
 
     def remove(self, path: Path) -> None:
@@ -329,6 +338,7 @@ class MountedFiles:
         directory = self._disk.directory(path.parent)
         if path.name not in directory.names:
             raise FileNotFoundError(errno.ENOENT, "no such file", str(path))
+        directory.names[path.name].removed = True
         directory.change({path.name: None})
 
     def sync_directory(self, path: Path) -> None:

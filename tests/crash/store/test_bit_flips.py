@@ -67,6 +67,9 @@ class MemoryFiles(SystemFiles):
     def size(self, fd: int) -> int:
         return len(self._opened[fd])
 
+    def is_removed(self, fd: int) -> bool:
+        return False
+
     def read(self, fd: int, at: int, length: int) -> bytes:
         return bytes(self._opened[fd][at : at + length])
 

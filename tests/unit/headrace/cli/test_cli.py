@@ -220,8 +220,8 @@ def test_a_command_works_with_streams_that_are_closed(broker_address, closed) ->
 def test_nothing_else_gets_the_number_of_a_closed_stream() -> None:
     program = """
 import sys
-from headrace.cli import _stand_in_for_closed_streams
-_stand_in_for_closed_streams()
+from headrace.cli.streams import prepare_streams
+prepare_streams()
 sys.exit([stream.fileno() for stream in (sys.stdin, sys.stdout, sys.stderr)] != [0, 1, 2])
 """
     script = 'exec "$0" -c "$1" <&- >&- 2>&-'

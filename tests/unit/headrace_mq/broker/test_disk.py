@@ -1,5 +1,6 @@
 """How full the disk is, and what follows from it."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -78,15 +79,18 @@ def test_marks_at_a_hundred_do_nothing(disk: HandDisk) -> None:
 
 
 @pytest.mark.parametrize("percent", [10, 95])
-def test_a_disk_that_cannot_be_asked_changes_nothing(disk: HandDisk, percent: float) -> None:
+def test_a_directory_that_cannot_be_used_refuses_messages_until_it_is_back(
+    disk: HandDisk, percent: float
+) -> None:
     marks = watermarks(disk)
     disk.percent = percent
     marks.look()
-    disk.error, disk.percent = OSError("gone"), 50
+    disk.error = FileNotFoundError(2, "No such file or directory", "/data")
     marks.look()
     marks.look()
-    assert refuses(marks) == (percent > 90)
-    disk.error = None
+    with pytest.raises(StoreFull, match=r"/data cannot be used \(.*No such file.*within 1000 ms"):
+        marks.check()
+    disk.error, disk.percent = None, 50
     marks.look()
     assert not refuses(marks)
 
@@ -98,3 +102,31 @@ def test_the_machine_tells_the_share_of_a_real_disk(tmp_path: Path) -> None:
 def test_a_directory_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file"):
         SystemDisk().used_percent(tmp_path / "missing")
+
+
+def test_another_directory_in_its_place_is_an_error(tmp_path: Path) -> None:
+    disk, directory = SystemDisk(), tmp_path / "data"
+    directory.mkdir()
+    disk.used_percent(directory)
+    directory.rename(tmp_path / "elsewhere")
+    directory.mkdir()
+    with pytest.raises(OSError, match="another directory took its place"):
+        disk.used_percent(directory)
+
+
+def test_a_disk_that_takes_no_writes_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = os.statvfs(tmp_path)
+    read_only = os.statvfs_result((*found[:8], found.f_flag | os.ST_RDONLY, found.f_namemax))
+    monkeypatch.setattr(os, "statvfs", lambda _: read_only)
+    with pytest.raises(OSError, match="Read-only file system"):
+        SystemDisk().used_percent(tmp_path)
+
+
+def test_a_directory_without_the_right_to_write_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(PermissionError):
+        SystemDisk().used_percent(tmp_path)

