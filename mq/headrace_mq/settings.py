@@ -11,6 +11,8 @@ from typing import Literal
 
 import msgspec
 
+from headrace_mq._runtime.checks import require, require_pauses, require_types
+
 __all__ = [
     "ArchiveSettings",
     "BrokerSettings",
@@ -43,22 +45,13 @@ BUSY_POLL_US_MAX = 100_000
 FETCH_BYTES_MAX = 32 * MIB
 
 
-def _require(condition: bool, sentence: str) -> None:
-    if not condition:
-        raise ValueError(sentence)
-
-
-def _require_pauses(name: str, first_ms: int, longest_ms: int) -> None:
-    _require(1 <= first_ms <= longest_ms, f"{name}_min must be at least 1 and not above {name}_max")
-
-
 def _require_busy_poll(busy_poll_us: int) -> None:
-    _require(0 <= busy_poll_us <= BUSY_POLL_US_MAX, f"busy_poll_us must be 0 to {BUSY_POLL_US_MAX}")
+    require(0 <= busy_poll_us <= BUSY_POLL_US_MAX, f"busy_poll_us must be 0 to {BUSY_POLL_US_MAX}")
 
 
 def _require_vanished(vanished_ms: int) -> None:
     # The kernel's probes count in whole seconds.
-    _require(vanished_ms >= 4_000, "vanished_ms_max must be at least 4000")
+    require(vanished_ms >= 4_000, "vanished_ms_max must be at least 4000")
 
 
 class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,27 +107,28 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     disk_look_ms: int = 1_000
 
     def __post_init__(self) -> None:
-        _require(self.segment_bytes >= 64 * KIB, "segment_bytes must be at least 64 KiB")
-        _require(self.flush_interval_ms >= 1, "flush_interval_ms must be at least 1")
-        _require(self.tail_cache_bytes >= 0, "tail_cache_bytes must not be negative")
-        _require(
+        require_types(self)
+        require(self.segment_bytes >= 64 * KIB, "segment_bytes must be at least 64 KiB")
+        require(self.flush_interval_ms >= 1, "flush_interval_ms must be at least 1")
+        require(self.tail_cache_bytes >= 0, "tail_cache_bytes must not be negative")
+        require(
             self.compact_segment_bytes >= 64 * KIB, "compact_segment_bytes must be at least 64 KiB"
         )
-        _require(
+        require(
             self.compact_memory_bytes >= 64 * KIB, "compact_memory_bytes must be at least 64 KiB"
         )
         for name in (
             "transient_bytes_max", "unconsumed_ms_max", "compact_lag_ms", "tombstone_ms",
             "compact_bytes_per_s",
         ):  # fmt: skip
-            _require(getattr(self, name) >= 0, f"{name} must not be negative")
+            require(getattr(self, name) >= 0, f"{name} must not be negative")
         for name in (
             "transient_age_ms", "retention_interval_ms", "segments_deleted_max", "disk_look_ms",
             "compact_interval_ms",
         ):  # fmt: skip
-            _require(getattr(self, name) >= 1, f"{name} must be at least 1")
+            require(getattr(self, name) >= 1, f"{name} must be at least 1")
         for name in ("disk_refuse_percent", "disk_delete_percent", "compact_dirty_percent"):
-            _require(1 <= getattr(self, name) <= 100, f"{name} must be 1 to 100")
+            require(1 <= getattr(self, name) <= 100, f"{name} must be 1 to 100")
 
 
 class ArchiveSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -168,15 +162,16 @@ class ArchiveSettings(msgspec.Struct, frozen=True, kw_only=True):
     backlog_bytes_max: int = 16 * GIB
 
     def __post_init__(self) -> None:
-        _require(
+        require_types(self)
+        require(
             self.url.startswith(("postgresql://", "postgresql+asyncpg://")),
             "the archive is a database of PostgreSQL: postgresql://USER@HOST/DATABASE",
         )
-        _require(self.window_bytes >= 0, "window_bytes must not be negative")
+        require(self.window_bytes >= 0, "window_bytes must not be negative")
         for name in self.__struct_fields__:
             if name not in {"url", "window_bytes"}:
-                _require(getattr(self, name) >= 1, f"{name} must be at least 1")
-        _require_pauses("retry_ms", self.retry_ms_min, self.retry_ms_max)
+                require(getattr(self, name) >= 1, f"{name} must be at least 1")
+        require_pauses("retry_ms", self.retry_ms_min, self.retry_ms_max)
 
 
 class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -262,29 +257,30 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     archive: ArchiveSettings | None = None
 
     def __post_init__(self) -> None:
-        _require(0 <= self.port <= 65_535, "port must be 0 to 65535")
-        _require(1 <= self.default_queues <= 1_024, "default_queues must be 1 to 1024")
-        _require(
+        require_types(self)
+        require(0 <= self.port <= 65_535, "port must be 0 to 65535")
+        require(1 <= self.default_queues <= 1_024, "default_queues must be 1 to 1024")
+        require(
             self.frame_bytes_max >= self.frame_bytes_before_hello_max,
             "frame_bytes_max must not be below frame_bytes_before_hello_max",
         )
-        _require(self.member_expiry_ms >= 1_000, "member_expiry_ms must be at least 1000")
+        require(self.member_expiry_ms >= 1_000, "member_expiry_ms must be at least 1000")
         _require_vanished(self.vanished_ms_max)
         _require_busy_poll(self.busy_poll_us)
-        _require(self.lock_expiry_ms >= 100, "lock_expiry_ms must be at least 100")
+        require(self.lock_expiry_ms >= 100, "lock_expiry_ms must be at least 100")
         for name in (
             "connections_max", "scan_bytes_max", "frame_ms_max", "transaction_timeout_ms",
             "transaction_check_ms", "transaction_checks_max", "quota_burst_ms", "throttle_ms_max",
         ):  # fmt: skip
-            _require(getattr(self, name) >= 1, f"{name} must be at least 1")
+            require(getattr(self, name) >= 1, f"{name} must be at least 1")
         for name in (
             "filter_processes_max", "scheduled_max", "transactions_max", "client_produce_bytes",
             "client_produce_messages", "client_fetch_bytes", "client_fetch_messages",
             "topic_produce_bytes", "topic_produce_messages", "topic_fetch_bytes",
             "topic_fetch_messages",
         ):  # fmt: skip
-            _require(getattr(self, name) >= 0, f"{name} must not be negative")
-        _require(1 <= self.backlog_alarm_percent <= 100, "backlog_alarm_percent must be 1 to 100")
+            require(getattr(self, name) >= 0, f"{name} must not be negative")
+        require(1 <= self.backlog_alarm_percent <= 100, "backlog_alarm_percent must be 1 to 100")
 
 
 class ProducerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -311,11 +307,12 @@ class ProducerSettings(msgspec.Struct, frozen=True, kw_only=True):
     busy_poll_us: int = 0
 
     def __post_init__(self) -> None:
-        _require(self.send_timeout_ms >= 1, "send_timeout_ms must be at least 1")
-        _require(self.batch_messages_max >= 1, "batch_messages_max must be at least 1")
-        _require(self.batch_bytes_max >= 1, "batch_bytes_max must be at least 1")
-        _require(self.buffer_bytes_max >= 1, "buffer_bytes_max must be at least 1")
-        _require_pauses("reconnect_ms", self.reconnect_ms_min, self.reconnect_ms_max)
+        require_types(self)
+        require(self.send_timeout_ms >= 1, "send_timeout_ms must be at least 1")
+        require(self.batch_messages_max >= 1, "batch_messages_max must be at least 1")
+        require(self.batch_bytes_max >= 1, "batch_bytes_max must be at least 1")
+        require(self.buffer_bytes_max >= 1, "buffer_bytes_max must be at least 1")
+        require_pauses("reconnect_ms", self.reconnect_ms_min, self.reconnect_ms_max)
         _require_vanished(self.vanished_ms_max)
         _require_busy_poll(self.busy_poll_us)
 
@@ -337,10 +334,11 @@ class TransactionSettings(msgspec.Struct, frozen=True, kw_only=True):
     route_refresh_ms: int = 30_000
 
     def __post_init__(self) -> None:
+        require_types(self)
         for name in self.__struct_fields__:
-            _require(getattr(self, name) >= 1, f"{name} must be at least 1")
-        _require(self.bundle_transactions_max <= 4_096, "bundle_transactions_max is at most 4096")
-        _require(self.bundle_bytes_max <= 2 * MIB, "bundle_bytes_max is at most 2 MiB")
+            require(getattr(self, name) >= 1, f"{name} must be at least 1")
+        require(self.bundle_transactions_max <= 4_096, "bundle_transactions_max is at most 4096")
+        require(self.bundle_bytes_max <= 2 * MIB, "bundle_bytes_max is at most 2 MiB")
 
 
 # More levels than anybody tells apart, and each needs a queue.
@@ -412,28 +410,27 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
     busy_poll_us: int = 0
 
     def __post_init__(self) -> None:
+        require_types(self)
         for name in (
             "heartbeat_ms", "topics_refresh_ms", "fetch_wait_ms", "fetch_bytes_max", "in_flight_max",
             "in_flight_bytes_max", "in_flight_span_max", "commit_interval_ms", "handlers_max",
             "handler_timeout_ms", "request_timeout_ms",
         ):  # fmt: skip
-            _require(getattr(self, name) >= 1, f"{name} must be at least 1")
-        _require(self.fetch_gather_ms >= 0, "fetch_gather_ms must be 0 or more")
-        _require(
-            1 <= self.priorities <= PRIORITIES_MAX, f"priorities must be 1 to {PRIORITIES_MAX}"
-        )
-        _require(self.priority_turns > 1, "priority_turns must be at least 2")
-        _require(0 <= self.trace_share <= 1, "trace_share must be 0 to 1")
-        _require(
+            require(getattr(self, name) >= 1, f"{name} must be at least 1")
+        require(self.fetch_gather_ms >= 0, "fetch_gather_ms must be 0 or more")
+        require(1 <= self.priorities <= PRIORITIES_MAX, f"priorities must be 1 to {PRIORITIES_MAX}")
+        require(self.priority_turns > 1, "priority_turns must be at least 2")
+        require(0 <= self.trace_share <= 1, "trace_share must be 0 to 1")
+        require(
             self.fetch_bytes_max <= FETCH_BYTES_MAX,
             f"fetch_bytes_max must be at most {FETCH_BYTES_MAX}",
         )
-        _require(
+        require(
             not isinstance(self.start, int) or self.start >= 0,
             "start must be earliest, latest, or a time of 0 or more",
         )
-        _require_pauses("retry_ms", self.retry_ms_min, self.retry_ms_max)
-        _require_pauses("reconnect_ms", self.reconnect_ms_min, self.reconnect_ms_max)
+        require_pauses("retry_ms", self.retry_ms_min, self.retry_ms_max)
+        require_pauses("reconnect_ms", self.reconnect_ms_min, self.reconnect_ms_max)
         _require_vanished(self.vanished_ms_max)
         _require_busy_poll(self.busy_poll_us)
 
@@ -452,10 +449,11 @@ class RetrySettings(msgspec.Struct, frozen=True, kw_only=True):
     dead_letters: Literal["forever", "transient"] = "forever"
 
     def __post_init__(self) -> None:
-        _require(self.retries_max >= 0, "retries_max must not be negative")
-        _require(self.queues >= 1, "queues must be at least 1")
+        require_types(self)
+        require(self.retries_max >= 0, "retries_max must not be negative")
+        require(self.queues >= 1, "queues must be at least 1")
         unknown = [level for level in self.levels if level not in DELAY_LEVELS]
-        _require(
+        require(
             bool(self.levels) and not unknown,
             f"levels must be one or more of {', '.join(DELAY_LEVELS)}",
         )
@@ -487,13 +485,14 @@ class SuperviseSettings(msgspec.Struct, frozen=True, kw_only=True):
     stderr_bytes_max: int = 128 * KIB
 
     def __post_init__(self) -> None:
+        require_types(self)
         for name in (
             "stuck_after_ms", "ask_every_ms", "start_ms_max", "stop_ms_max", "abort_ms_max",
             "well_after_ms", "reports_max", "stderr_bytes_max",
         ):  # fmt: skip
-            _require(getattr(self, name) >= 1, f"{name} must be at least 1")
-        _require(
+            require(getattr(self, name) >= 1, f"{name} must be at least 1")
+        require(
             self.ask_every_ms <= self.stuck_after_ms,
             "ask_every_ms must not be above stuck_after_ms",
         )
-        _require_pauses("pause_ms", self.pause_ms_min, self.pause_ms_max)
+        require_pauses("pause_ms", self.pause_ms_min, self.pause_ms_max)

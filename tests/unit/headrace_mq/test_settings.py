@@ -1,16 +1,19 @@
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
 from headrace_mq.settings import (
     BUSY_POLL_US_MAX,
     FETCH_BYTES_MAX,
+    ArchiveSettings,
     BrokerSettings,
     ConsumerSettings,
     ProducerSettings,
+    RetrySettings,
     StoreSettings,
     SuperviseSettings,
+    TransactionSettings,
 )
 
 STORE = StoreSettings(directory=Path("data"))
@@ -101,3 +104,58 @@ def test_a_value_out_of_range_is_refused_by_its_name(settings: Any, field: str, 
 def test_settings_are_frozen() -> None:
     with pytest.raises(AttributeError):
         STORE.segment_bytes = 1  # type: ignore[misc]  # that is the point
+
+
+def every_word() -> list[tuple[Any, str, list[str]]]:
+    """Returns every setting that is one of some words, with the words."""
+    kinds = (
+        ArchiveSettings, BrokerSettings, ConsumerSettings, ProducerSettings, RetrySettings,
+        StoreSettings, SuperviseSettings, TransactionSettings,
+    )  # fmt: skip
+    found = []
+    for kind in kinds:
+        for name, wanted in get_type_hints(kind).items():
+            parts = [wanted, *get_args(wanted)]
+            words = [
+                word for part in parts if get_origin(part) is Literal for word in get_args(part)
+            ]
+            if words:
+                found.append((kind, name, words))
+    return found
+
+
+def needed_by(kind: Any) -> dict[str, Any]:
+    needed: dict[Any, dict[str, Any]] = {
+        StoreSettings: {"directory": Path("data")},
+        BrokerSettings: {"store": STORE},
+        ArchiveSettings: {"url": "postgresql://h/db"},
+    }
+    return needed.get(kind, {})
+
+
+@pytest.mark.parametrize(("kind", "name", "words"), every_word())
+def test_a_word_that_is_none_of_the_choices_is_refused_with_all_of_them(
+    kind: Any, name: str, words: list[str]
+) -> None:
+    for word in words:
+        kind(**needed_by(kind), **{name: word})
+    for wrong in ("sync", words[0].upper(), words[0] + " "):
+        with pytest.raises(ValueError, match=f"{name} must be {' or '.join(map(repr, words))}"):
+            kind(**needed_by(kind), **{name: wrong})
+
+
+def test_the_words_of_every_kind_of_settings_are_found() -> None:
+    found = {(kind.__name__, name) for kind, name, _ in every_word()}
+    assert {
+        ("StoreSettings", "flush"), ("ConsumerSettings", "handling"), ("ConsumerSettings", "start"),
+        ("ConsumerSettings", "allocation"), ("RetrySettings", "dead_letters"),
+    } <= found  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "value"),
+    [(ConsumerSettings, "heartbeat_ms", "1s"), (StoreSettings, "tail_cache_bytes", 1.5)],
+)
+def test_a_value_of_another_type_is_refused(kind: Any, name: str, value: object) -> None:
+    with pytest.raises(ValueError, match=f"{name} is .* wrong type"):
+        kind(**needed_by(kind), **{name: value})

@@ -1,0 +1,56 @@
+"""
+Checks of values that a user gives: each refusal names the value and says what is allowed.
+
+Sits between: settings and those who make them. Pure. msgspec checks types when it decodes and not when
+a program constructs, so settings ask here.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import msgspec
+
+__all__ = ["require", "require_pauses", "require_types"]
+
+
+def require(condition: bool, sentence: str) -> None:
+    """Raises ValueError with the sentence unless the condition holds."""
+    if not condition:
+        raise ValueError(sentence)
+
+
+@cache
+def _types_of(kind: type[msgspec.Struct]) -> Mapping[str, Any]:
+    return get_type_hints(kind)
+
+
+def _choices(wanted: Any) -> list[Any]:
+    if get_origin(wanted) is Literal:
+        return list(get_args(wanted))
+    return [choice for part in get_args(wanted) for choice in _choices(part)]
+
+
+def require_types(settings: msgspec.Struct) -> None:
+    """Refuses a value of another type: a misspelled word would else mean something in silence.
+
+    Raises:
+        ValueError: a value is none of the words its field allows, or has another type.
+    """
+    for name, wanted in _types_of(type(settings)).items():
+        value = getattr(settings, name)
+        try:
+            msgspec.convert(value, wanted)
+        except msgspec.ValidationError as error:
+            choices = [
+                *map(repr, _choices(wanted)),
+                *(["a number"] if int in get_args(wanted) else []),
+            ]
+            if choices and isinstance(value, str):
+                raise ValueError(f"{name} must be {' or '.join(choices)}, not {value!r}") from error
+            raise ValueError(f"{name} is {value!r}, which has the wrong type: {error}") from error
+
+
+def require_pauses(name: str, first_ms: int, longest_ms: int) -> None:
+    """Raises ValueError unless pauses can grow from the first to the longest, both in ms."""
+    require(1 <= first_ms <= longest_ms, f"{name}_min must be at least 1 and not above {name}_max")

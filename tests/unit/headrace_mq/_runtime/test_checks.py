@@ -1,0 +1,44 @@
+"""Values that a program constructs are checked like those that are decoded."""
+
+from typing import Literal
+
+import msgspec
+import pytest
+
+from headrace_mq._runtime.checks import require, require_pauses, require_types
+
+
+class Some(msgspec.Struct):
+    word: Literal["one", "two"] | int = "one"
+    count: int = 0
+
+
+def test_a_condition_that_holds_says_nothing() -> None:
+    require(True, "never")
+    with pytest.raises(ValueError, match="because"):
+        require(False, "because")
+
+
+@pytest.mark.parametrize("value", ["one", "two", 3])
+def test_what_the_type_allows_is_taken(value: object) -> None:
+    require_types(Some(word=value))  # type: ignore[arg-type]  # that is the point
+
+
+@pytest.mark.parametrize(
+    ("some", "sentence"),
+    [
+        (Some(word="three"), "word must be 'one' or 'two' or a number, not 'three'"),  # type: ignore[arg-type]  # that is the point
+        (Some(count="4"), "count is '4', which has the wrong type"),  # type: ignore[arg-type]  # that is the point
+        (Some(count=True), "count is True, which has the wrong type"),
+    ],
+)
+def test_another_value_is_refused_by_the_name_of_its_field(some: Some, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        require_types(some)
+
+
+def test_pauses_grow() -> None:
+    require_pauses("p_ms", 1, 1)
+    for first, longest in [(0, 5), (6, 5)]:
+        with pytest.raises(ValueError, match="p_ms_min must be at least 1"):
+            require_pauses("p_ms", first, longest)
