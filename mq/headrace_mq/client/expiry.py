@@ -10,6 +10,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from headrace_mq._runtime.clock import Clock, SystemClock
+from headrace_mq.client.handling import check_async
 from headrace_mq.client.retrying import GiveUp
 from headrace_mq.message import Message, Record
 
@@ -61,6 +62,7 @@ class Expiry:
 
     def spare(self, handler: Handler) -> Handler:
         """Makes a handler one that never sees an expired record, for `run`."""
+        check_async(handler)
 
         async def handle(record: Record) -> None:
             if not is_expired(record, self._clock.now_ms()):
@@ -77,6 +79,7 @@ class Expiry:
 
         A batch of which nothing is left is not handed over.
         """
+        check_async(handler)
 
         async def handle(records: Sequence[Record]) -> None:
             now_ms = self._clock.now_ms()

@@ -12,6 +12,8 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
+from inspect import iscoroutinefunction
 from itertools import islice
 from typing import NamedTuple
 
@@ -21,7 +23,7 @@ from headrace_mq.errors import Closed
 from headrace_mq.message import QueueRef, Record
 from headrace_mq.settings import ConsumerSettings
 
-__all__ = ["Batch", "Handler", "Handling", "one_by_one"]
+__all__ = ["Batch", "Handler", "Handling", "check_async", "one_by_one"]
 
 Handler = Callable[[Record], Awaitable[None]]
 
@@ -39,6 +41,20 @@ class _Chain(NamedTuple):
     queue: QueueRef
     key: str = ""
     offset: int = -1
+
+
+def check_async(handler: Callable[..., object]) -> None:
+    """Refuses a handler that is not `async`: it would block the loop, and count as failed each time.
+
+    Raises:
+        TypeError: it is neither an async function or method, nor an object with an async `__call__`.
+    """
+    while isinstance(handler, partial):
+        handler = handler.func
+    if iscoroutinefunction(handler) or iscoroutinefunction(getattr(handler, "__call__", None)):  # noqa: B004 - whether it can be called is not the question
+        return
+    name = getattr(handler, "__qualname__", repr(handler))
+    raise TypeError(f"handler {name} is not async; write it as `async def`")
 
 
 def one_by_one(handler: Handler) -> BatchHandler:

@@ -10,6 +10,7 @@ from headrace_mq._runtime.async_block import AsyncBlock
 from headrace_mq._runtime.clock import Clock
 from headrace_mq.client.allocation.strategy import Strategy
 from headrace_mq.client.consumer import Consumer
+from headrace_mq.client.handling import check_async
 from headrace_mq.client.origins import restored, retry_topic
 from headrace_mq.client.producer import Producer
 from headrace_mq.client.retrying import Retrying
@@ -90,6 +91,7 @@ class RetryingConsumer(AsyncBlock):
 
     async def run(self, handler: Callable[[Record], Awaitable[None]]) -> None:
         """Handles records until the consumer is closed, as `Consumer.run` does."""
+        check_async(handler)
 
         async def handle(record: Record) -> None:
             await handler(restored(record))
@@ -107,6 +109,7 @@ class RetryingConsumer(AsyncBlock):
 
         A batch that fails is retried record by record, each on its own.
         """
+        check_async(handler)
 
         async def handle(records: Sequence[Record]) -> None:
             await handler([restored(record) for record in records])

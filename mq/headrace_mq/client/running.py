@@ -10,7 +10,7 @@ from functools import partial
 
 from headrace_mq.client.attempts import BatchHandler, Deliveries
 from headrace_mq.client.failures import FailurePolicy
-from headrace_mq.client.handling import Batch, Handler, Handling, one_by_one
+from headrace_mq.client.handling import Batch, Handler, Handling, check_async, one_by_one
 from headrace_mq.settings import ConsumerSettings
 
 __all__ = ["Running"]
@@ -29,13 +29,21 @@ class Running:
         self._runs: set[asyncio.Task[None]] = set()
 
     async def run(self, handler: Handler, on_failure: FailurePolicy | None) -> None:
-        """Handles single records until the consumer is closed. Raises what `poll` raises."""
+        """Handles single records until the consumer is closed.
+
+        Raises what `poll` raises, and TypeError for a handler that is not async.
+        """
+        check_async(handler)
         await self._watch(self._handling(handler=one_by_one(handler), on_failure=on_failure))
 
     async def run_batches(
         self, handler: BatchHandler, batch: Batch, on_failure: FailurePolicy | None
     ) -> None:
-        """Handles batches until the consumer is closed. Raises what `poll` raises, and ValueError."""
+        """Handles batches until the consumer is closed.
+
+        Raises what `poll` raises, ValueError, and TypeError for a handler that is not async.
+        """
+        check_async(handler)
         if batch.records_max < 1 or batch.wait_ms < 0:
             raise ValueError("a batch has at least 1 record and waits 0 ms or longer")
         await self._watch(self._handling(handler=handler, on_failure=on_failure, batch=batch))

@@ -1,6 +1,7 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from headrace_mq.client.handling import Batch, Handling, one_by_one
+from headrace_mq.client.handling import Batch, Handling, check_async, one_by_one
 from headrace_mq.errors import Closed, DataCorrupt
 from headrace_mq.message import QueueRef, Record
 from headrace_mq.settings import ConsumerSettings
@@ -360,3 +361,24 @@ async def test_cancelling_the_run_cancels_the_handlers(until: Until) -> None:
     assert task.cancelled()
     assert gates.gates[0].cancelled()
     assert deliveries.acked == []
+
+
+async def _good(record: Record) -> None: ...
+
+
+def _plain(record: Record) -> None: ...
+
+
+class _Callable:
+    async def __call__(self, record: Record) -> None: ...
+
+
+@pytest.mark.parametrize("handler", [_good, partial(_good), _Callable(), _Callable().__call__])
+def test_async_handlers_of_every_form_are_taken(handler: Any) -> None:
+    check_async(handler)
+
+
+@pytest.mark.parametrize("handler", [_plain, partial(_plain), lambda _: None, object()])
+def test_a_handler_that_is_not_async_is_refused_with_its_name(handler: Any) -> None:
+    with pytest.raises(TypeError, match=r"handler .* is not async; write it as `async def`"):
+        check_async(handler)
