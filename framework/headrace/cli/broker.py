@@ -1,6 +1,7 @@
 """`headrace broker`: runs a broker until it is told to stop; `show` asks one that runs."""
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any
@@ -33,6 +34,7 @@ from headrace.cli.keeping import (
 )
 from headrace.cli.options import BrokerAddress, LogFormat
 from headrace.cli.quota import ClientQuota, TopicQuota, default_rates
+from headrace.cli.settings import ConfigFile, SetPairs, gather
 from headrace.cli.supervising import (
     CrashReports,
     StuckAfter,
@@ -69,8 +71,14 @@ _SETTINGS: Mapping[str, str] = MappingProxyType(
 
 commands = typer.Typer(invoke_without_command=True)
 
-Host = Annotated[str, typer.Option(envvar="HEADRACE_HOST", help="Address to listen on.")]
-Port = Annotated[int, typer.Option(envvar="HEADRACE_PORT", help="Port; 0 takes a free one.")]
+Host = Annotated[
+    str | None,
+    typer.Option(envvar="HEADRACE_HOST", show_default="127.0.0.1", help="Address to listen on."),
+]
+Port = Annotated[
+    int | None,
+    typer.Option(envvar="HEADRACE_PORT", show_default="9876", help="Port; 0 takes a free one."),
+]
 
 BusyPoll = Annotated[
     int | None,
@@ -97,11 +105,13 @@ def broker(
         Path | None,
         typer.Option(envvar="HEADRACE_DATA", help="Folder of the broker's files; required."),
     ] = None,
-    host: Host = "127.0.0.1",
-    port: Port = 9876,
+    config: ConfigFile = None,
+    set_: SetPairs = None,
+    host: Host = None,
+    port: Port = None,
     busy_poll: BusyPoll = None,
     filter_processes: FilterProcesses = None,
-    flush: FlushMode = "always",
+    flush: FlushMode = None,
     flush_interval: FlushInterval = None,
     segment_size: SegmentSize = None,
     tail_cache: TailCache = None,
@@ -141,20 +151,24 @@ def broker(
     divide_work(data, supervise, stuck_after, crash_reports, supervised_by)
     given = {_SETTINGS[name]: value for name, value in options.items() if name in _SETTINGS}
     bounds = (options["archive"], options["archive_window"], options["archive_backlog"])
-    serving = {"busy_poll_us": busy_poll, "filter_processes_max": filter_processes}
+    serving = {
+        "host": host, "port": port, "busy_poll_us": busy_poll,
+        "filter_processes_max": filter_processes,
+    }  # fmt: skip
     rates = default_rates(client=client_quota, topic=topic_quota)
     _serve(
         {"directory": data, "flush": flush, **given},
         bounds,
-        {"host": host, "port": port, **_given(serving), **rates},
+        {**_given(serving), **rates},
+        elsewhere=lambda kinds: gather(kinds, file=config, environment=os.environ, pairs=set_),
     )
 
 
-def _prepare(flush: str, log_format: str) -> None:
+def _prepare(flush: str | None, log_format: str) -> None:
     from headrace.cli.logs import configure_logs
 
     configure_logs(log_format)
-    if flush not in {"always", "interval"}:
+    if flush not in {None, "always", "interval"}:
         raise typer.BadParameter("use 'always' or 'interval'", param_hint="--flush")
 
 
@@ -162,18 +176,23 @@ def _serve(
     given: dict[str, Any],
     archived: tuple[str | None, int | None, int | None],
     serving: dict[str, Any],
+    *,
+    elsewhere: Callable[[Mapping[str, type[Any]]], dict[str, dict[str, Any]]],
 ) -> None:
     from headrace_mq.broker.server import run
     from headrace_mq.settings import ArchiveSettings, BrokerSettings, StoreSettings
 
+    kinds = {"broker": BrokerSettings, "store": StoreSettings, "archive": ArchiveSettings}
+    read = elsewhere(kinds)
     url, window_bytes, backlog_bytes = archived
-    if url is None and (window_bytes, backlog_bytes) != (None, None):
+    bounds = {"url": url, "window_bytes": window_bytes, "backlog_bytes_max": backlog_bytes}
+    archive_given = {**read["archive"], **_given(bounds)}
+    if archive_given and "url" not in archive_given:
         raise typer.BadParameter("say where the archive is", param_hint="--archive")
-    bounds = {"window_bytes": window_bytes, "backlog_bytes_max": backlog_bytes}
     try:
-        archive = ArchiveSettings(url=url, **_given(bounds)) if url is not None else None
-        store = StoreSettings(**_given(given))
-        settings = BrokerSettings(store=store, archive=archive, **serving)
+        archive = ArchiveSettings(**archive_given) if archive_given else None
+        store = StoreSettings(**{**read["store"], **_given(given)})
+        settings = BrokerSettings(store=store, archive=archive, **{**read["broker"], **serving})
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     run(settings, ready=lambda address: print(f"headrace broker ready on {address}", flush=True))

@@ -41,8 +41,11 @@ SegmentSize = Annotated[
     ),
 ]  # fmt: skip
 FlushMode = Annotated[
-    str,
-    typer.Option(help="'always': an ack means the disk has it. 'interval': the page cache has it."),
+    str | None,
+    typer.Option(
+        show_default="always",
+        help="'always': an ack means the disk has it. 'interval': the page cache has it.",
+    ),
 ]
 FlushInterval = Annotated[
     int | None,

@@ -13,6 +13,7 @@ environment or who supervises the process.
 
 import asyncio
 import gc
+import ipaddress
 import signal
 import sys
 from collections.abc import Awaitable, Callable
@@ -160,6 +161,12 @@ class Broker:
             self._every(delete_s, self._delete_segments, name="delete segments", at_once=True),
         ]
         _log.info("broker started", address=state.address, epoch=state.epoch)
+        if not _is_loopback(self._settings.host):
+            _log.warning(
+                "other machines reach this broker, and it has no login: they may read, send and delete"
+                " everything; listen on 127.0.0.1, or let a firewall decide who gets here",
+                address=state.address,
+            )
 
     async def aclose(self) -> None:
         """Stops in order; returns when everything is on disk and closed. Safe to call twice."""
@@ -421,6 +428,13 @@ class Broker:
                 await asyncio.to_thread(producers.write, changes)
             except OSError:
                 _log.exception("new producers could not be written; a crash would forget them")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 async def serve(settings: BrokerSettings, *, ready: Callable[[str], None]) -> None:

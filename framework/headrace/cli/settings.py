@@ -1,0 +1,149 @@
+"""
+Settings of the broker from a file, the environment and `--set`, every one of them by its own name.
+
+    headrace broker --config broker.toml      connections_max = 1000, and [store] and [archive]
+    HEADRACE_STORE__FLUSH=interval            two underscores between the part and the name
+    headrace broker --set store.flush=interval
+
+What stands later here is stronger, and an option of the command is strongest. The names and types are
+those of the settings themselves, so that a new setting can be given at once. Times and sizes are
+written with a unit (`72h`, `10GiB`) or as the number that the setting holds.
+
+Sits between: `broker` and the settings of the queue.
+"""
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_type_hints
+
+import msgspec
+import typer
+
+from headrace.cli.amounts import duration_ms, duration_us, percent, size_bytes
+
+__all__ = ["ConfigFile", "SetPairs", "gather"]
+
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", envvar="HEADRACE_CONFIG", metavar="FILE",
+        help="Settings in TOML: names of the broker's, and tables [store] and [archive].",
+    ),
+]  # fmt: skip
+SetPairs = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="Any setting, such as store.flush=interval; repeatable."),
+]  # fmt: skip
+
+# The part whose names stand alone; the others' begin with the part and a dot.
+MAIN = "broker"
+_UNITS = {"_us": duration_us, "_ms": duration_ms, "_bytes": size_bytes, "_percent": percent}
+_WORDS = {"true": True, "false": False}
+
+
+def gather(
+    kinds: Mapping[str, type[msgspec.Struct]],
+    *,
+    file: Path | None,
+    environment: Mapping[str, str],
+    pairs: Iterable[str] | None,
+) -> dict[str, dict[str, Any]]:
+    """Returns the values that were given, by part and name.
+
+    Args:
+        kinds: the settings of each part.
+        file: in TOML, or None.
+        environment: of the process.
+        pairs: NAME=VALUE or PART.NAME=VALUE.
+
+    Raises:
+        typer.BadParameter: a name that there is not, a value that is not of its type, a file that
+            cannot be read; the sentence says where and what is meant.
+    """
+    known = {part: _types(kind, kinds.values()) for part, kind in kinds.items()}
+    given: dict[str, dict[str, Any]] = {part: {} for part in kinds}
+    for where, name, value in (
+        *_of_file(file, known),
+        *_of_environment(environment, known),
+        *((f"--set {pair}", *_split(pair)) for pair in pairs or ()),
+    ):
+        part, wanted = _find(name, known, where)
+        own = name.rpartition(".")[2]
+        given[part][own] = _parse(own, value, wanted, where) if isinstance(value, str) else value
+    return given
+
+
+def _types(kind: type[msgspec.Struct], parts: Iterable[type]) -> dict[str, Any]:
+    hints = get_type_hints(kind)
+    nested = set(parts)
+    return {name: hint for name, hint in hints.items() if not nested & {hint, *get_args(hint)}}
+
+
+def _of_file(
+    file: Path | None, known: Mapping[str, Mapping[str, Any]]
+) -> Iterable[tuple[str, str, Any]]:
+    if file is None:
+        return
+    try:
+        values = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise typer.BadParameter(
+            f"{file} cannot be read: {error}", param_hint="--config"
+        ) from error
+    for name, value in values.items():
+        if isinstance(value, dict) and name in known:
+            yield from ((f"{file}", f"{name}.{own}", held) for own, held in value.items())
+        else:
+            yield f"{file}", name, value
+
+
+def _of_environment(
+    environment: Mapping[str, str], known: Mapping[str, Mapping[str, Any]]
+) -> Iterable[tuple[str, str, str]]:
+    for variable, value in sorted(environment.items()):
+        for part in known:
+            prefix = f"HEADRACE_{part.upper()}__"
+            if variable.startswith(prefix):
+                yield variable, f"{part}.{variable.removeprefix(prefix).lower()}", value
+
+
+def _split(pair: str) -> tuple[str, str]:
+    name, equals, value = pair.partition("=")
+    if not equals:
+        raise typer.BadParameter(f"write NAME=VALUE, not {pair!r}", param_hint="--set")
+    return name, value
+
+
+def _find(name: str, known: Mapping[str, Mapping[str, Any]], where: str) -> tuple[str, Any]:
+    part, _, own = name.rpartition(".")
+    part = part or MAIN
+    if own in known.get(part, {}):
+        return part, known[part][own]
+    names = [
+        one if part == MAIN else f"{part}.{one}" for part, some in known.items() for one in some
+    ]
+    near = get_close_matches(name.removeprefix(f"{MAIN}."), names, n=1)
+    meant = f"; did you mean {near[0]}?" if near else ""
+    raise typer.BadParameter(f"{where}: there is no setting {name!r}{meant}")
+
+
+def _parse(name: str, text: str, wanted: Any, where: str) -> Any:
+    kinds = {wanted, *get_args(wanted)}
+    if wanted is bool:
+        if text not in _WORDS:
+            raise typer.BadParameter(f"{where}: {name} is true or false, not {text!r}")
+        return _WORDS[text]
+    if int in kinds and text.lstrip("-").isdecimal():
+        return int(text)
+    if int in kinds:
+        for suffix, read in _UNITS.items():
+            if suffix in name:
+                return read(text)
+    if float in kinds:
+        try:
+            return float(text)
+        except ValueError as error:
+            raise typer.BadParameter(f"{where}: {name} is a number, not {text!r}") from error
+    return Path(text) if Path in kinds else text
