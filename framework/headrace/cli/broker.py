@@ -1,7 +1,7 @@
 """`headrace broker`: runs a broker until it is told to stop; `show` asks one that runs."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any
@@ -45,27 +45,42 @@ from headrace.cli.supervising import (
 
 __all__ = ["commands"]
 
-# What an option is called here, and the setting of the store that it gives.
-_SETTINGS: Mapping[str, str] = MappingProxyType(
+# Whose setting an option gives, and how it is called there.
+_SETTINGS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
-        "flush_interval": "flush_interval_ms",
-        "segment_size": "segment_bytes",
-        "tail_cache": "tail_cache_bytes",
-        "transient_age": "transient_age_ms",
-        "transient_size": "transient_bytes_max",
-        "unconsumed_age": "unconsumed_ms_max",
-        "retention_interval": "retention_interval_ms",
-        "segments_deleted_max": "segments_deleted_max",
-        "compact_segment_size": "compact_segment_bytes",
-        "compact_dirty": "compact_dirty_percent",
-        "compact_interval": "compact_interval_ms",
-        "compact_lag": "compact_lag_ms",
-        "tombstone_age": "tombstone_ms",
-        "compact_memory": "compact_memory_bytes",
-        "compact_rate": "compact_bytes_per_s",
-        "disk_refuse": "disk_refuse_percent",
-        "disk_delete": "disk_delete_percent",
-        "disk_look": "disk_look_ms",
+        "broker": {
+            "host": "host",
+            "port": "port",
+            "busy_poll": "busy_poll_us",
+            "filter_processes": "filter_processes_max",
+        },
+        "store": {
+            "data": "directory",
+            "flush": "flush",
+            "flush_interval": "flush_interval_ms",
+            "segment_size": "segment_bytes",
+            "tail_cache": "tail_cache_bytes",
+            "transient_age": "transient_age_ms",
+            "transient_size": "transient_bytes_max",
+            "unconsumed_age": "unconsumed_ms_max",
+            "retention_interval": "retention_interval_ms",
+            "segments_deleted_max": "segments_deleted_max",
+            "compact_segment_size": "compact_segment_bytes",
+            "compact_dirty": "compact_dirty_percent",
+            "compact_interval": "compact_interval_ms",
+            "compact_lag": "compact_lag_ms",
+            "tombstone_age": "tombstone_ms",
+            "compact_memory": "compact_memory_bytes",
+            "compact_rate": "compact_bytes_per_s",
+            "disk_refuse": "disk_refuse_percent",
+            "disk_delete": "disk_delete_percent",
+            "disk_look": "disk_look_ms",
+        },
+        "archive": {
+            "archive": "url",
+            "archive_window": "window_bytes",
+            "archive_backlog": "backlog_bytes_max",
+        },
     }
 )
 
@@ -149,19 +164,7 @@ def broker(
         raise typer.BadParameter("say where the broker keeps its files", param_hint="--data")
     _prepare(flush, log_format)
     divide_work(data, supervise, stuck_after, crash_reports, supervised_by)
-    given = {_SETTINGS[name]: value for name, value in options.items() if name in _SETTINGS}
-    bounds = (options["archive"], options["archive_window"], options["archive_backlog"])
-    serving = {
-        "host": host, "port": port, "busy_poll_us": busy_poll,
-        "filter_processes_max": filter_processes,
-    }  # fmt: skip
-    rates = default_rates(client=client_quota, topic=topic_quota)
-    _serve(
-        {"directory": data, "flush": flush, **given},
-        bounds,
-        {**_given(serving), **rates},
-        elsewhere=lambda kinds: gather(kinds, file=config, environment=os.environ, pairs=set_),
-    )
+    _serve(options)
 
 
 def _prepare(flush: str | None, log_format: str) -> None:
@@ -172,34 +175,30 @@ def _prepare(flush: str | None, log_format: str) -> None:
         raise typer.BadParameter("use 'always' or 'interval'", param_hint="--flush")
 
 
-def _serve(
-    given: dict[str, Any],
-    archived: tuple[str | None, int | None, int | None],
-    serving: dict[str, Any],
-    *,
-    elsewhere: Callable[[Mapping[str, type[Any]]], dict[str, dict[str, Any]]],
-) -> None:
+def _serve(options: Mapping[str, Any]) -> None:
     from headrace_mq.broker.server import run
     from headrace_mq.settings import ArchiveSettings, BrokerSettings, StoreSettings
 
-    kinds = {"broker": BrokerSettings, "store": StoreSettings, "archive": ArchiveSettings}
-    read = elsewhere(kinds)
-    url, window_bytes, backlog_bytes = archived
-    bounds = {"url": url, "window_bytes": window_bytes, "backlog_bytes_max": backlog_bytes}
-    archive_given = {**read["archive"], **_given(bounds)}
-    if archive_given and "url" not in archive_given:
+    kinds: dict[str, Any] = {
+        "broker": BrokerSettings,
+        "store": StoreSettings,
+        "archive": ArchiveSettings,
+    }
+    read = gather(kinds, file=options["config"], environment=os.environ, pairs=options["set_"])
+    for part, names in _SETTINGS.items():
+        read[part] |= {
+            name: options[option] for option, name in names.items() if options[option] is not None
+        }
+    read["broker"] |= default_rates(client=options["client_quota"], topic=options["topic_quota"])
+    if read["archive"] and "url" not in read["archive"]:
         raise typer.BadParameter("say where the archive is", param_hint="--archive")
     try:
-        archive = ArchiveSettings(**archive_given) if archive_given else None
-        store = StoreSettings(**{**read["store"], **_given(given)})
-        settings = BrokerSettings(store=store, archive=archive, **{**read["broker"], **serving})
+        archive = ArchiveSettings(**read["archive"]) if read["archive"] else None
+        store = StoreSettings(**read["store"])
+        settings = BrokerSettings(store=store, archive=archive, **read["broker"])
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     run(settings, ready=lambda address: print(f"headrace broker ready on {address}", flush=True))
-
-
-def _given(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
 
 
 @commands.command()

@@ -16,12 +16,14 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
-import msgspec
 import typer
 
 from headrace.cli.amounts import duration_ms, duration_us, percent, size_bytes
+
+if TYPE_CHECKING:  # the help text must not wait for the queue
+    import msgspec
 
 __all__ = ["ConfigFile", "SetPairs", "gather"]
 
@@ -44,7 +46,7 @@ _WORDS = {"true": True, "false": False}
 
 
 def gather(
-    kinds: Mapping[str, type[msgspec.Struct]],
+    kinds: Mapping[str, type["msgspec.Struct"]],
     *,
     file: Path | None,
     environment: Mapping[str, str],
@@ -75,7 +77,7 @@ def gather(
     return given
 
 
-def _types(kind: type[msgspec.Struct], parts: Iterable[type]) -> dict[str, Any]:
+def _types(kind: type["msgspec.Struct"], parts: Iterable[type]) -> dict[str, Any]:
     hints = get_type_hints(kind)
     nested = set(parts)
     return {name: hint for name, hint in hints.items() if not nested & {hint, *get_args(hint)}}

@@ -5,13 +5,22 @@ Sits between: settings and those who make them. Pure. msgspec checks types when 
 a program constructs, so settings ask here.
 """
 
+import ipaddress
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
-__all__ = ["require", "require_pauses", "require_types"]
+__all__ = ["is_loopback", "require", "require_pauses", "require_types"]
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address to listen on is one that this machine alone reaches."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def require(condition: bool, sentence: str) -> None:

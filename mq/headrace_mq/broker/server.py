@@ -13,7 +13,6 @@ environment or who supervises the process.
 
 import asyncio
 import gc
-import ipaddress
 import signal
 import sys
 from collections.abc import Awaitable, Callable
@@ -23,6 +22,7 @@ from pathlib import Path
 import structlog
 
 from headrace_mq._net.server import Connection
+from headrace_mq._runtime.checks import is_loopback
 from headrace_mq._runtime.clock import Clock, SystemClock
 from headrace_mq._runtime.files import Files, SystemFiles
 from headrace_mq.archive.archive import Archive
@@ -161,7 +161,7 @@ class Broker:
             self._every(delete_s, self._delete_segments, name="delete segments", at_once=True),
         ]
         _log.info("broker started", address=state.address, epoch=state.epoch)
-        if not _is_loopback(self._settings.host):
+        if not is_loopback(self._settings.host):
             _log.warning(
                 "other machines reach this broker, and it has no login: they may read, send and delete"
                 " everything; listen on 127.0.0.1, or let a firewall decide who gets here",
@@ -428,13 +428,6 @@ class Broker:
                 await asyncio.to_thread(producers.write, changes)
             except OSError:
                 _log.exception("new producers could not be written; a crash would forget them")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 async def serve(settings: BrokerSettings, *, ready: Callable[[str], None]) -> None:

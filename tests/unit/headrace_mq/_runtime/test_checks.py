@@ -5,7 +5,7 @@ from typing import Literal
 import msgspec
 import pytest
 
-from headrace_mq._runtime.checks import require, require_pauses, require_types
+from headrace_mq._runtime.checks import is_loopback, require, require_pauses, require_types
 
 
 class Some(msgspec.Struct):
@@ -42,3 +42,14 @@ def test_pauses_grow() -> None:
     for first, longest in [(0, 5), (6, 5)]:
         with pytest.raises(ValueError, match="p_ms_min must be at least 1"):
             require_pauses("p_ms", first, longest)
+
+
+@pytest.mark.parametrize(
+    ("host", "alone"),
+    [
+        ("127.0.0.1", True), ("127.8.9.1", True), ("::1", True), ("localhost", True),
+        ("0.0.0.0", False), ("::", False), ("192.0.2.1", False), ("broker.example", False),
+    ],
+)  # fmt: skip
+def test_addresses_that_other_machines_reach_are_known(host: str, alone: bool) -> None:
+    assert is_loopback(host) == alone

@@ -11,7 +11,6 @@ import uvloop
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from structlog.testing import capture_logs
 
 import headrace_mq
 from headrace_mq._runtime.files import SystemFiles
@@ -493,22 +492,3 @@ async def test_a_broker_that_is_locked_out_takes_no_epoch(broker, settings) -> N
     with pytest.raises(MessageQueueError, match="another broker uses"):
         await Broker(settings()).start()
     assert path.read_bytes() == before
-
-
-@pytest.mark.parametrize(
-    ("host", "alone"),
-    [
-        ("127.0.0.1", True), ("127.8.9.1", True), ("::1", True), ("localhost", True),
-        ("0.0.0.0", False), ("::", False), ("192.0.2.1", False), ("broker.example", False),
-    ],
-)  # fmt: skip
-def test_addresses_that_other_machines_reach_are_known(host: str, alone: bool) -> None:
-    assert server._is_loopback(host) == alone
-
-
-async def test_a_broker_for_this_machine_alone_warns_of_nothing(tmp_path: Path) -> None:
-    settings = BrokerSettings(store=StoreSettings(directory=tmp_path / "data"), port=0)
-    with capture_logs() as logs:
-        async with Broker(settings):
-            pass
-    assert [line for line in logs if line["log_level"] == "warning"] == []
