@@ -25,6 +25,7 @@ Every error that the queue raises on purpose, and the code that stands for it on
     │   ├── TopicInUse                    what shall be deleted is not frozen or not consumed
     │   ├── GroupNotFound                 the group has neither offsets nor members
     │   ├── GroupAtWork                   the group has members, which would overwrite its offsets
+    │   ├── GroupDiffers                  the group's members filter, divide, handle or retry otherwise
     │   ├── ScheduleFull                  as many scheduled messages wait as may
     │   ├── TransactionsFull              as many transactions are undecided as may be
     │   ├── Throttled                     a quota is used up, or a group full: try again later
@@ -59,6 +60,7 @@ __all__ = [
     "FormatTooNew",
     "FrameTooLarge",
     "GroupAtWork",
+    "GroupDiffers",
     "GroupNotFound",
     "HandlerTimeout",
     "InvalidArgument",
@@ -121,6 +123,7 @@ class ResponseCode(IntEnum):
     THROTTLED = 31
     BACKLOG_FULL = 32
     ARCHIVE_UNAVAILABLE = 33
+    GROUP_DIFFERS = 40
 
 
 class MessageQueueError(Exception):
@@ -281,6 +284,12 @@ class GroupAtWork(BrokerError):
     """The group has members at work, which would overwrite its offsets."""
 
     code = ResponseCode.GROUP_AT_WORK
+
+
+class GroupDiffers(BrokerError):
+    """A member would filter, divide, handle or retry otherwise than those of its group do."""
+
+    code = ResponseCode.GROUP_DIFFERS
 
 
 class ScheduleFull(BrokerError):

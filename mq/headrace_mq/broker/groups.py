@@ -8,11 +8,11 @@ Sits between: the handlers, which tell it what happened and when, and nothing be
 know the clock, connections (a session is only compared) or offsets.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
-from headrace_mq.errors import GroupAtWork, InvalidArgument, NotGroupMember
+from headrace_mq.errors import GroupAtWork, GroupDiffers, InvalidArgument, NotGroupMember
 from headrace_mq.protocol.bodies import (
     GroupAnswer,
     GroupChanged,
@@ -24,6 +24,7 @@ from headrace_mq.protocol.bodies import (
 )
 
 __all__ = [
+    "CONTRACT_CHARACTERS_MAX",
     "MEMBERSHIPS_PER_SESSION_MAX",
     "MEMBERS_PER_GROUP_MAX",
     "GroupChange",
@@ -35,6 +36,8 @@ __all__ = [
 MEMBERS_PER_GROUP_MAX = 1_024
 # A process with more consumers than this opens a second connection.
 MEMBERSHIPS_PER_SESSION_MAX = 1_024
+# Of one member's contract: a filter for each of 256 topics, long ones cut by the client.
+CONTRACT_CHARACTERS_MAX = 64 << 10
 
 S = TypeVar("S", bound=Hashable)
 
@@ -62,6 +65,7 @@ class _Member(Generic[S]):
     heard_at_ms: int
     # What it said it holds, and what of that the group's newest view shows.
     held: list[HeldQueues]
+    contract: Mapping[str, str]
     shown: list[HeldQueues] = field(default_factory=list)
 
 
@@ -101,18 +105,20 @@ class Groups(Generic[S]):
         Returns None where the view of the group stays as it was.
 
         Raises:
-            InvalidArgument: the group or the session is full.
+            InvalidArgument: the group or the session is full, or the contract too long.
+            GroupDiffers: the member would do otherwise what all members have to do alike.
         """
         name, member, topics = request.group, request.member, sorted(set(request.topics))
         group = self._groups.get(name)
         known = group.members.get(member) if group else None
         self._check_room(group, known, session)
+        contract = _agreed(request, group)
         if group is None:
             group = self._groups[name] = _Group(0, {})
         if known is not None:
             self._forget_session(known.session, name, member)
         shown = known.shown if known else []
-        group.members[member] = _Member(session, topics, now_ms, request.held, shown)
+        group.members[member] = _Member(session, topics, now_ms, request.held, contract, shown)
         self._by_session.setdefault(session, set()).add((name, member))
         if known is not None and known.topics == topics:
             return None
@@ -245,6 +251,30 @@ class Groups(Generic[S]):
         others = (entry.session for member, entry in group.members.items() if member != joined)
         view = GroupChanged(name, group.generation, _listed(group))
         return GroupChange(view, list(dict.fromkeys(others)))
+
+
+def _agreed(joining: JoinGroup, group: "_Group[S] | None") -> Mapping[str, str]:
+    """Returns the contract of a member that agrees with all others; equal ones are kept once."""
+    contract: Mapping[str, str] = joining.contract
+    if sum(len(what) + len(how) for what, how in contract.items()) > CONTRACT_CHARACTERS_MAX:
+        raise InvalidArgument(
+            f"a member's contract has at most {CONTRACT_CHARACTERS_MAX} characters; subscribe to fewer"
+            " topics with one consumer"
+        )
+    for name, other in group.members.items() if group else ():
+        if name == joining.member or other.contract is contract:
+            continue
+        if other.contract == contract:
+            contract = other.contract
+            continue
+        for what in sorted(contract.keys() & other.contract.keys()):
+            if contract[what] != other.contract[what]:
+                raise GroupDiffers(
+                    f"members of group {joining.group!r} have {what} {other.contract[what]!r}, and this"
+                    f" one has {contract[what]!r}: it would lose messages for them, or they for it;"
+                    " stop them first, or give this one a group of its own"
+                )
+    return contract
 
 
 def _listed(group: _Group[S]) -> list[GroupMember]:

@@ -23,6 +23,7 @@ from headrace_mq.client.attempts import BatchHandler
 from headrace_mq.client.audience import Audience
 from headrace_mq.client.columns import RecordColumns
 from headrace_mq.client.commits import Commits
+from headrace_mq.client.contract import contract_of
 from headrace_mq.client.failures import FailurePolicy
 from headrace_mq.client.handing_over import HandingOver
 from headrace_mq.client.handling import Batch, Handler
@@ -82,6 +83,9 @@ class Consumer(AsyncBlock):
         strategy: how a topic's queues are divided, instead of `ConsumerSettings.allocation`; must
             give all members of the group the same answer. What it raises is raised by `poll`.
         clock: the time.
+
+    Attributes:
+        contract: what all members do alike, by what it is about; told when the member joins.
     """
 
     def __init__(
@@ -107,6 +111,7 @@ class Consumer(AsyncBlock):
         self._topics = [check_topic(topic) for topic in topics]
         self._asking = Asking(group, filters_of(topics))
         self._settings = settings or ConsumerSettings()
+        self.contract = contract_of(topics, settings=self._settings, strategy=strategy)
         self._load_offsets = load_offsets
         self._clock = clock or SystemClock()
         self._client_id = str(uuid.uuid4())
@@ -147,7 +152,7 @@ class Consumer(AsyncBlock):
     def _join_group(self, strategy: Strategy) -> None:
         self._membership = membership = Membership(
             self._link,
-            Subscription(self._group, self._topics, strategy),
+            Subscription(self._group, self._topics, strategy, self.contract),
             settings=self._settings,
             clock=self._clock,
             listeners=self._listeners(),

@@ -23,6 +23,7 @@ from headrace_mq.client.rebalance import allocate
 from headrace_mq.errors import (
     BrokerError,
     ConnectionLost,
+    GroupDiffers,
     MessageQueueError,
     NotGroupMember,
     RequestTimeout,
@@ -53,11 +54,15 @@ _log = structlog.get_logger(__name__)
 
 
 class Subscription(NamedTuple):
-    """What a member joins: a group, for some topics, whose queues are divided by a strategy."""
+    """What a member joins: a group, for some topics, whose queues are divided by a strategy.
+
+    `contract` is what all members have to do alike, as `contract_of` words it.
+    """
 
     group: str
     topics: Sequence[str]
     strategy: Strategy
+    contract: dict[str, str]
 
 
 class Listeners(NamedTuple):
@@ -102,6 +107,7 @@ class Membership:
         self._group = subscription.group
         self._topics = sorted(set(subscription.topics))
         self._strategy = subscription.strategy
+        self._contract = subscription.contract
         self._settings = settings
         self._clock = clock
         self._listeners = listeners
@@ -130,7 +136,9 @@ class Membership:
         self._assigned = None
         self._joined = True
         try:
-            joining = JoinGroup(self._group, self._member, self._topics, self._report())
+            joining = JoinGroup(
+                self._group, self._member, self._topics, self._report(), self._contract
+            )
             body = await self._request(RequestCode.JOIN_GROUP, encode(joining))
             answer = decode(GroupAnswer, body)
             await self._describe()
@@ -155,6 +163,8 @@ class Membership:
                 if not isinstance(error, ConnectionLost):
                     _log.warning("membership lost", group=self._group, reason=str(error))
                 self.lost()
+                if isinstance(error, GroupDiffers):
+                    self._listeners.on_error(error)
                 if isinstance(error, BrokerError) and not isinstance(error, NotGroupMember):
                     await asyncio.sleep(self._settings.heartbeat_ms / 1_000)
 

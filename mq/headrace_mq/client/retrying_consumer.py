@@ -10,6 +10,7 @@ from headrace_mq._runtime.async_block import AsyncBlock
 from headrace_mq._runtime.clock import Clock
 from headrace_mq.client.allocation.strategy import Strategy
 from headrace_mq.client.consumer import Consumer
+from headrace_mq.client.contract import retries_told
 from headrace_mq.client.handling import check_async
 from headrace_mq.client.origins import restored, retry_topic
 from headrace_mq.client.producer import Producer
@@ -66,6 +67,7 @@ class RetryingConsumer(AsyncBlock):
             strategy=strategy,
             clock=clock,
         )
+        self.consumer.contract["the retries"] = retries_told(self._settings)
 
     async def start(self) -> None:
         """Connects, makes the retry topic and joins the group. Raises as `Consumer.start`."""

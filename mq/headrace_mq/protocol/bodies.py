@@ -232,13 +232,15 @@ class GroupMember(Body, frozen=True):
 class JoinGroup(Body, frozen=True):
     """Enters a group; the same member joins again to change its topics.
 
-    `held` is for allocations that move few queues; others leave it empty.
+    `held` is for allocations that move few queues; others leave it empty. `contract` names what all
+    members of a group have to do alike, with how this one does it; what it leaves out is unknown.
     """
 
     group: str
     member: str
     topics: list[str]
     held: list[HeldQueues] = []
+    contract: dict[str, str] = {}
 
 
 class GroupAnswer(Body, frozen=True):

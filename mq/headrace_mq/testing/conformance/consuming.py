@@ -14,6 +14,7 @@ from headrace_mq.client.producer import Producer
 from headrace_mq.client.pull_consumer import PullConsumer
 from headrace_mq.client.retrying import GiveUp
 from headrace_mq.client.retrying_consumer import RetryingConsumer
+from headrace_mq.errors import GroupDiffers
 from headrace_mq.message import Message, QueueRef, Record
 from headrace_mq.settings import ConsumerSettings
 from headrace_mq.testing.awaiting import caught_up, take
@@ -50,6 +51,26 @@ async def _shared(*consumers: Consumer, queues: int) -> None:
 
 class ConsumingConformance:
     """Consumers; needs the fixture `deployment`, and pytest's `tmp_path`."""
+
+    async def test_a_member_that_wants_other_messages_is_refused(
+        self, deployment: Deployment
+    ) -> None:
+        """It would acknowledge what the others want; once they are gone, it may come."""
+        topic, group, address = await _filled(deployment, 1), fresh("group"), deployment.address
+        other = Consumer(address, group=group, topics={topic: "_tag = 'b'"}, settings=QUICK)
+        async with Consumer(address, group=group, topics={topic: "_tag = 'a'"}, settings=QUICK):
+            refused: Exception | None = None
+            try:
+                await other.start()
+            except GroupDiffers as error:
+                refused = error
+            assert refused is not None
+            for word in (group, topic, "_tag = 'a'", "_tag = 'b'"):
+                assert word in str(refused)
+        async with Consumer(
+            address, group=group, topics={topic: "_tag = 'b'"}, settings=QUICK
+        ) as late:
+            await _shared(late, queues=1)
 
     async def test_every_group_receives_everything_once(self, deployment: Deployment) -> None:
         """Where nothing fails; members of one group share it."""

@@ -4,11 +4,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from headrace_mq.broker.groups import (
+    CONTRACT_CHARACTERS_MAX,
     MEMBERS_PER_GROUP_MAX,
     MEMBERSHIPS_PER_SESSION_MAX,
     Groups,
 )
-from headrace_mq.errors import InvalidArgument, NotGroupMember
+from headrace_mq.errors import GroupDiffers, InvalidArgument, NotGroupMember
 from headrace_mq.protocol.bodies import GroupMember, Heartbeat, HeldQueues, JoinGroup, LeaveGroup
 
 EXPIRY_MS = 30_000
@@ -27,8 +28,9 @@ def join(
     topics: tuple[str, ...] = ("t",),
     session: str = "",
     now_ms: int = 0,
+    contract: dict[str, str] | None = None,
 ):
-    request = JoinGroup(group, member, list(topics))
+    request = JoinGroup(group, member, list(topics), [], contract or {})
     return groups.join(request, session=session or f"session of {member}", now_ms=now_ms)
 
 
@@ -269,3 +271,43 @@ def test_members_are_told_with_their_session_and_last_sign_of_life(groups: Group
     assert groups.members("nobody") == []
     assert sorted(groups.names()) == groups.groups_of("session of b") == ["g", "h"]
     assert groups.groups_of("another") == []
+
+
+def test_a_member_that_differs_is_refused_and_changes_nothing(groups: Groups[str]) -> None:
+    join(groups, "a", contract={"the allocation": "average", "the handling": "per_key"})
+    before = groups.view("g")
+    with pytest.raises(
+        GroupDiffers, match=r"group 'g' have the allocation 'average'.*has 'circle'"
+    ):
+        join(groups, "b", contract={"the allocation": "circle", "the handling": "per_key"})
+    assert groups.view("g") == before
+
+
+def test_what_one_of_two_members_leaves_out_is_not_compared(groups: Groups[str]) -> None:
+    join(groups, "old")
+    join(groups, "a", contract={"the filter of topic t": "x > 1"})
+    join(groups, "b", contract={"the filter of topic u": "x > 2"})
+    assert len(groups.members("g")) == 3
+    with pytest.raises(GroupDiffers):
+        join(groups, "c", contract={"the filter of topic u": ""})
+
+
+def test_the_only_member_may_change_its_mind_and_a_group_that_emptied_too(
+    groups: Groups[str],
+) -> None:
+    join(groups, "a", contract={"the handling": "per_key"})
+    join(groups, "a", contract={"the handling": "parallel"})
+    groups.leave(LeaveGroup("g", "a"), session="session of a")
+    join(groups, "b", contract={"the handling": "per_queue"})
+
+
+def test_equal_contracts_are_kept_once(groups: Groups[str]) -> None:
+    for member in "abc":
+        join(groups, member, contract={"the handling": "per_key"})
+    held = groups._groups["g"].members.values()
+    assert len({id(member.contract) for member in held}) == 1
+
+
+def test_a_contract_without_end_is_refused(groups: Groups[str]) -> None:
+    with pytest.raises(InvalidArgument, match="contract has at most"):
+        join(groups, "a", contract={"w": "x" * CONTRACT_CHARACTERS_MAX})

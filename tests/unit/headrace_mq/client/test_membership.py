@@ -43,7 +43,7 @@ class Watched:
         self.losses = 0
         self.membership = Membership(
             link,
-            Subscription("g", ["t", "t"], strategy),
+            Subscription("g", ["t", "t"], strategy, {"the handling": "per_key"}),
             settings=ConsumerSettings(**settings),
             clock=clock,
             listeners=Listeners(

@@ -68,6 +68,8 @@ def anything(kind: Any) -> st.SearchStrategy[Any]:
     """Any value of a type that bodies are made of."""
     if get_origin(kind) is list:
         return st.lists(anything(get_args(kind)[0]), max_size=3)
+    if get_origin(kind) is dict:
+        return st.dictionaries(*map(anything, get_args(kind)), max_size=3)
     if kind in SCALARS:
         return SCALARS[kind]
     hints = get_type_hints(kind)
@@ -126,7 +128,7 @@ def test_a_field_of_a_newer_version_is_skipped(kind: type[Body]) -> None:
 
 
 def example(kind: type[Body]) -> list[Any]:
-    samples = {str: "x", int: 1, bool: True, bytes: b"x", list: []}
+    samples = {str: "x", int: 1, bool: True, bytes: b"x", list: [], dict: {}}
     hints = get_type_hints(kind)
     found = []
     for name in kind.__struct_fields__:
@@ -185,7 +187,7 @@ def test_wire_md_lists_the_fields_of_every_body() -> None:
         hints = get_type_hints(kind)
         words = []
         for name in kind.__struct_fields__:
-            (item,) = get_args(hints[name]) or (None,)
+            item, *_ = get_args(hints[name]) or (None,)
             nested = isinstance(item, type) and issubclass(item, Body)
             words.append(f"{name}: list of {item.__name__}" if nested else name)
         return ", ".join(words)
