@@ -109,7 +109,7 @@ class DeadLetterAdministration(Asking):
                 )
             records += found
         async with Producer(self._link.address) as producer:
-            return await _resend(producer, group, records)
+            return await self._resend(producer, group, records)
 
     async def resend_all(self, group: str) -> list[Resent]:
         """Sends every dead letter again that an earlier call did not; each is reported.
@@ -129,7 +129,7 @@ class DeadLetterAdministration(Asking):
         async with Producer(self._link.address) as producer:
             while at < end and not (reported and reported[-1].error):
                 records = await self._read(queue, at, end, LETTERS_MAX)
-                outcomes = await _resend(producer, group, records)
+                outcomes = await self._resend(producer, group, records)
                 failed = [one.id for one in outcomes if one.error]
                 at = failed[0] if failed else records[-1].offset + 1 if records else end
                 reported += outcomes
@@ -171,20 +171,39 @@ class DeadLetterAdministration(Asking):
             start = records[-1].offset + 1
         return found[:limit]
 
+    async def _resend(
+        self, producer: Producer, group: str, letters: Sequence[Record]
+    ) -> list[Resent]:
+        resent = []
+        outcomes = await asyncio.gather(
+            *(self._send_again(producer, group, letter) for letter in letters),
+            return_exceptions=True,
+        )
+        for letter, outcome in zip(letters, outcomes, strict=True):
+            if isinstance(outcome, SendResult):
+                resent.append(Resent(letter.offset, outcome))
+            elif isinstance(outcome, MessageQueueError | ValueError):
+                resent.append(Resent(letter.offset, None, str(outcome)))
+            else:
+                raise outcome
+        return resent
 
-async def _resend(producer: Producer, group: str, records: Sequence[Record]) -> list[Resent]:
-    outcomes = await asyncio.gather(
-        *(producer.send(_again(group, record)) for record in records), return_exceptions=True
-    )
-    resent = []
-    for record, outcome in zip(records, outcomes, strict=True):
-        if isinstance(outcome, SendResult):
-            resent.append(Resent(record.offset, outcome))
-        elif isinstance(outcome, MessageQueueError | ValueError):
-            resent.append(Resent(record.offset, None, str(outcome)))
-        else:
-            raise outcome
-    return resent
+    async def _send_again(self, producer: Producer, group: str, letter: Record) -> SendResult:
+        origin = origin_of(letter)
+        if origin is None or not origin.apart:
+            return await producer.send(_again(group, letter))
+        # A copy with its origin fits nowhere: it goes to its own topic, as it came.
+        queue = QueueRef(origin.topic, origin.queue_id)
+        found = await self._read(queue, origin.offset, origin.offset + 1, 1)
+        if not found:
+            raise ValueError(
+                f"letter {letter.offset} refers to {queue.topic}/{queue.queue_id} at offset"
+                f" {origin.offset}, which is no longer there"
+            )
+        (one,) = found
+        return await producer.send(
+            Message(topic=queue.topic, body=one.body, key=one.key, tag=one.tag, headers=one.headers)
+        )
 
 
 def _again(group: str, letter: Record) -> Message:

@@ -65,6 +65,7 @@ class KeptGrave(msgspec.Struct, frozen=True):
 
 
 # The broker's journals: one order each, and deleted like other short-lived messages.
+_DEAD_LETTERS = "%DLQ%"
 _JOURNALS = MappingProxyType(
     {SCHEDULE_TOPIC: "the scheduled messages", TRANSACTION_TOPIC: "undecided transactions"}
 )
@@ -193,6 +194,9 @@ class Topics:
     def admit(self, topics: Iterable[str]) -> None:
         """Creates those that are missing, if this broker creates topics by itself; durable.
 
+        Not those of dead letters: the first to be kept makes its topic, which says for how long. A stray
+        message that made it transient would decide for good.
+
         Raises:
             InvalidArgument: a name is not allowed, or there are too many topics.
             StoreFull: the disk is full.
@@ -202,6 +206,8 @@ class Topics:
         missing = {topic for topic in topics if topic not in self._topics}
         new = {}
         for topic in sorted(missing):
+            if topic.startswith(_DEAD_LETTERS):
+                continue
             grave = self._graves.get(_checked(topic))
             retention = grave.retention if grave else "transient"
             queues = 1 if topic in _JOURNALS else self._default_queues

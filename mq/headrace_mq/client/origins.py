@@ -20,6 +20,7 @@ __all__ = [
     "dead_letter_topic",
     "forwarded",
     "origin_of",
+    "referring",
     "restored",
     "retry_topic",
 ]
@@ -40,6 +41,8 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
         attempt: how often it was handled in vain.
         reason: what the last attempt failed with.
         back_to: the topic that it is sent to when it is to be tried again.
+        apart: what carries this is no copy: one would not fit, and body and headers stand at the
+            first place alone.
     """
 
     topic: str
@@ -49,6 +52,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int
     reason: str
     back_to: str
+    apart: bool = False
 
 
 def retry_topic(group: str) -> str:
@@ -104,10 +108,37 @@ def forwarded(
         attempts: vain ones since the last time this was sent on.
         back_to: the topic to try it again, for whoever finds it.
     """
+    origin = _failed(record, error=error, attempts=attempts, back_to=back_to)
+    return Message(
+        topic=topic,
+        body=record.body,
+        key=record.key,
+        tag=record.tag,
+        headers={**record.headers, ORIGIN_HEADER: msgspec.json.encode(origin).decode()},
+    )
+
+
+def referring(
+    record: Record, topic: str, *, error: BaseException, attempts: int, back_to: str
+) -> Message:
+    """Returns the message that only says where a failed record stands; arguments as `forwarded`.
+
+    For a record that has as many headers or bytes as a message may have: a copy has one header more.
+    """
+    origin = replace(_failed(record, error=error, attempts=attempts, back_to=back_to), apart=True)
+    return Message(
+        topic=topic,
+        body=b"",
+        key=record.key,
+        headers={ORIGIN_HEADER: msgspec.json.encode(origin).decode()},
+    )
+
+
+def _failed(record: Record, *, error: BaseException, attempts: int, back_to: str) -> Origin:
     known = origin_of(record)
     reason = f"{type(error).__name__}: {error}"[:REASON_CHARACTERS_MAX]
     if known is None:
-        origin = Origin(
+        return Origin(
             topic=record.queue.topic,
             queue_id=record.queue.queue_id,
             offset=record.offset,
@@ -116,13 +147,4 @@ def forwarded(
             reason=reason,
             back_to=back_to,
         )
-    else:
-        attempt = known.attempt + attempts
-        origin = replace(known, attempt=attempt, reason=reason, back_to=back_to)
-    return Message(
-        topic=topic,
-        body=record.body,
-        key=record.key,
-        tag=record.tag,
-        headers={**record.headers, ORIGIN_HEADER: msgspec.json.encode(origin).decode()},
-    )
+    return replace(known, attempt=known.attempt + attempts, reason=reason, back_to=back_to)

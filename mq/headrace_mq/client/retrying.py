@@ -7,18 +7,33 @@ What becomes of records that fail: later again through the broker, at last among
                           └─ too often ──▶ %DLQ%group, its key goes on
 
 A record is acknowledged only when its next copy is durable: a crash in between means that it is
-handled once more, never that it is lost.
+handled once more, never that it is lost. A record so large, or with so many headers, that no copy fits
+is tried again in place, and its letter only says where it stands.
 
 Sits between: `attempts`, which asks what becomes of a failure, and `producer`.
 """
 
+from collections.abc import Callable
+
+import structlog
+
 from headrace_mq.client.failures import Failure, InPlace, Settled, Verdict
-from headrace_mq.client.origins import dead_letter_topic, forwarded, origin_of, retry_topic
+from headrace_mq.client.origins import (
+    dead_letter_topic,
+    forwarded,
+    origin_of,
+    referring,
+    retry_topic,
+)
 from headrace_mq.client.producer import Producer
+from headrace_mq.errors import TopicExists
+from headrace_mq.message import Message
 from headrace_mq.protocol.scheduling import delay_of_level
 from headrace_mq.settings import ConsumerSettings, RetrySettings
 
 __all__ = ["DeadLettering", "GiveUp", "Parking", "RetryAfter", "Retrying"]
+
+_log = structlog.get_logger(__name__)
 
 
 class RetryAfter(Exception):
@@ -55,14 +70,28 @@ class DeadLettering:
 
     async def bury(self, failure: Failure, *, attempts: int, back_to: str) -> Settled:
         """Puts a failed record among the dead letters; durable on return. Raises as `send`."""
-        if not self._is_there:
-            await self._producer.create_topic(self._topic, 1, self._retention)
-            self._is_there = True
-        letter = forwarded(
-            failure.record, self._topic, error=failure.error, attempts=attempts, back_to=back_to
-        )
-        sent = await self._producer.send(letter)
+        await self._make_topic()
+
+        def letter(carry: Callable[..., Message]) -> Message:
+            return carry(
+                failure.record, self._topic, error=failure.error, attempts=attempts, back_to=back_to
+            )
+
+        try:
+            sent = await self._producer.send(letter(forwarded))
+        except ValueError:
+            sent = await self._producer.send(letter(referring))
         return Settled(f"{self._topic} at {sent.offset}")
+
+    async def _make_topic(self) -> None:
+        if self._is_there:
+            return
+        try:
+            await self._producer.create_topic(self._topic, 1, self._retention)
+        except TopicExists as error:
+            # Kept otherwise than wished is better than a key that stands still.
+            _log.warning("dead letters are kept otherwise than set", reason=str(error))
+        self._is_there = True
 
 
 class Retrying:
@@ -84,6 +113,8 @@ class Retrying:
         self._topic = retry_topic(group)
         self._settings = settings or RetrySettings()
         self._dead = DeadLettering(producer, group, self._settings)
+        in_place = ConsumerSettings()
+        self._in_place = InPlace(in_place.retry_ms_min, in_place.retry_ms_max)
 
     async def decide(self, failure: Failure) -> Verdict:
         """Puts the record where it is handled again or kept. Raises as `Producer.schedule`."""
@@ -99,7 +130,13 @@ class Retrying:
             levels = self._settings.levels
             delay_ms = delay_of_level(levels[min(failed, len(levels)) - 1])
         again = forwarded(record, self._topic, error=error, attempts=1, back_to=self._topic)
-        await self._producer.schedule(again, delay_ms=delay_ms)
+        try:
+            await self._producer.schedule(again, delay_ms=delay_ms)
+        except ValueError:
+            # No copy fits.
+            if failure.attempt <= self._settings.retries_max:
+                return await self._in_place.decide(failure)
+            return await self._dead.bury(failure, attempts=failure.attempt, back_to=self._topic)
         return Settled(f"{self._topic} in {delay_ms} ms")
 
 

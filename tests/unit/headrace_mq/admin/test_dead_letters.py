@@ -1,4 +1,5 @@
 import pytest
+from msgspec.structs import replace
 
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.admin.dead_letters import LETTERS_MAX
@@ -9,7 +10,7 @@ from headrace_mq.client.origins import dead_letter_topic, origin_of, retry_topic
 from headrace_mq.client.producer import Producer
 from headrace_mq.client.retrying import GiveUp, Parking, Retrying
 from headrace_mq.errors import InvalidArgument
-from headrace_mq.message import QueueRef, Record
+from headrace_mq.message import Message, QueueRef, Record
 
 
 async def bury(broker: Broker, *bodies: bytes, park: bool = False) -> None:
@@ -65,6 +66,33 @@ async def test_a_selection_is_sent_to_the_retry_topic_as_if_it_had_never_failed(
         origin = origin_of(record)
         assert origin is not None
         assert (origin.attempt, record.headers["a"], record.key) == (0, "b", "k")
+
+
+async def test_a_letter_that_only_refers_is_sent_again_as_it_stands_at_its_origin(
+    broker: Broker, admin: AdminClient
+) -> None:
+    headers = {f"h{n}": "x" for n in range(64)}
+    async with Producer(broker.address) as producer:
+        await producer.create_topic("t", 1)
+        await producer.send(Message(topic="t", key="k", tag="x", body=b"whole", headers=headers))
+        (record,) = await arrivals(broker, "t", 1)
+        policy = Retrying(producer, "g")
+        await policy.decide(Failure(record, GiveUp("never"), 1))
+        gone = replace(record, offset=99)
+        await policy.decide(Failure(gone, GiveUp("never"), 1))
+    (letter, _) = await admin.dead_letters("g")
+    assert letter.origin is not None
+    assert letter.origin.apart
+    there, missing = await admin.resend_all("g")
+    assert there.sent is not None
+    assert "is no longer there" in missing.error or "99" in missing.error
+    async with Consumer(broker.address, group="again", topics=["t"]) as reader:
+        found: list[Record] = []
+        while len(found) < 2:
+            found += await reader.poll()
+    assert [(one.body, one.key, one.tag, dict(one.headers)) for one in found] == [
+        (b"whole", "k", "x", headers)
+    ] * 2
 
 
 async def test_a_parked_record_goes_back_to_its_own_topic_without_a_trace(

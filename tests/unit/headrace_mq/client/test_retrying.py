@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from headrace_mq.broker.server import Broker
 from headrace_mq.client.consumer import Consumer
@@ -11,7 +12,7 @@ from headrace_mq.client.failures import Again, Failure, Settled
 from headrace_mq.client.origins import dead_letter_topic, origin_of, retry_topic
 from headrace_mq.client.producer import Producer
 from headrace_mq.client.retrying import GiveUp, Parking, RetryAfter, Retrying
-from headrace_mq.errors import SendTimeout
+from headrace_mq.errors import MessageQueueError, SendTimeout
 from headrace_mq.message import Message, QueueRef, Record
 from headrace_mq.settings import (
     DELAY_LEVELS,
@@ -210,3 +211,56 @@ async def test_parking_holds_the_record_first_and_then_lets_its_key_go_on(
     origin = origin_of(letter)
     assert origin is not None
     assert (origin.attempt, origin.back_to) == (3, "t")
+
+
+def with_headers(count: int) -> Record:
+    """Returns a record with as many headers as it takes for no copy to fit."""
+    return replace(failure().record, headers={f"h{n}": "x" for n in range(count)})
+
+
+@pytest.mark.parametrize("count", [61, 62, 63, 64])
+async def test_a_record_that_cannot_be_copied_becomes_a_letter_that_says_where_it_stands(
+    producer: Producer, read: Any, count: int
+) -> None:
+    policy = Retrying(producer, "g", RetrySettings(retries_max=2))
+    record = with_headers(count)
+    verdicts = [await policy.decide(failure(record=record, attempt=n)) for n in (1, 2)]
+    assert await policy.decide(failure(GiveUp("enough"), record=record, attempt=3)) == Settled(
+        f"{DEAD} at 0"
+    )
+    (letter,) = await read(DEAD)
+    origin = origin_of(letter)
+    assert origin is not None
+    assert (origin.topic, origin.queue_id, origin.offset, letter.key) == ("t", 0, 3, "k")
+    fits = origin.apart is False
+    assert fits is (count < 64)
+    # A scheduled message has headers of its own: what fits as a letter may not fit there.
+    assert all(isinstance(one, Settled if count == 61 else Again) for one in verdicts)
+    assert (letter.headers.keys() >= record.headers.keys()) is fits
+
+
+async def test_what_cannot_be_copied_is_tried_in_place_and_given_up_after_as_many_attempts(
+    producer: Producer, read: Any
+) -> None:
+    policy = Retrying(producer, "g", RetrySettings(retries_max=2))
+    record = with_headers(64)
+    for attempt in (1, 2):
+        assert isinstance(await policy.decide(failure(record=record, attempt=attempt)), Again)
+    assert isinstance(await policy.decide(failure(record=record, attempt=3)), Settled)
+    (letter,) = await read(DEAD)
+    origin = origin_of(letter)
+    assert origin is not None
+    assert (origin.apart, origin.attempt) == (True, 3)
+
+
+async def test_letters_that_are_kept_otherwise_hold_up_nothing(producer: Producer) -> None:
+    await producer.create_topic(DEAD, 1, "transient")
+    policy = Retrying(producer, "g", RetrySettings(retries_max=0, dead_letters="forever"))
+    assert await policy.decide(failure()) == Settled(f"{DEAD} at 0")
+
+
+async def test_a_message_sent_by_mistake_makes_no_topic_of_dead_letters(
+    producer: Producer,
+) -> None:
+    with pytest.raises(MessageQueueError, match=DEAD):
+        await producer.send(Message(topic=DEAD, body=b"stray"))
