@@ -7,7 +7,7 @@ adapter to these words.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum, StrEnum
 from typing import Protocol
@@ -21,6 +21,7 @@ __all__ = [
     "EventStore",
     "LetterState",
     "Snapshot",
+    "StoreIdentity",
     "StoredStream",
 ]
 
@@ -65,6 +66,21 @@ class Snapshot:
     version: int
     state_version: int
     body: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreIdentity:
+    """Which event store this is, for as long as its database lives; a restored backup keeps it.
+
+    Attributes:
+        id: a UUID as text.
+        seal_key: 32 random bytes, with which events are sealed that leave the store. A secret.
+        made_at: when they were made, UTC.
+    """
+
+    id: str
+    seal_key: bytes = field(repr=False)
+    made_at: datetime
 
 
 class EventStore(Protocol):
@@ -113,6 +129,10 @@ class EventStore(Protocol):
 
     async def last_position(self) -> int:
         """Returns the highest position stored, or 0."""
+        ...
+
+    async def identity(self) -> StoreIdentity:
+        """Returns which store this is; the first call of all makes it, and all get the same."""
         ...
 
     async def aclose(self) -> None:

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from headrace._domain.stream import EventStream
-from headrace.stores.base import AppendOutcome, Snapshot, StoredStream
+from headrace.stores.base import AppendOutcome, Snapshot, StoredStream, StoreIdentity
 from headrace.stores.deciding import decide
+from headrace.stores.identity import new_identity
 
 __all__ = ["MemoryEventStore"]
 
@@ -30,6 +31,7 @@ class MemoryEventStore:
         self._commands: dict[tuple[str, str], EventStream] = {}
         self._versions: dict[str, list[EventStream]] = {}
         self._snapshots: dict[str, Snapshot] = {}
+        self._identity = new_identity()
 
     async def append(self, streams: Sequence[EventStream]) -> list[AppendOutcome]:
         """Stores each stream that breaks no constraint; see `EventStore.append`."""
@@ -77,6 +79,10 @@ class MemoryEventStore:
     async def last_position(self) -> int:
         """Returns the highest position stored, or 0."""
         return len(self._log)
+
+    async def identity(self) -> StoreIdentity:
+        """Returns which store this is: another one in each process."""
+        return self._identity
 
     async def aclose(self) -> None:
         """Does nothing: there is no connection to close."""

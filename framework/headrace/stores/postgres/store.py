@@ -19,9 +19,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from headrace._domain.stream import EventStream
 from headrace.serialization import Serializer
 from headrace.stores import queries
-from headrace.stores.base import AppendOutcome, Snapshot, StoredStream
+from headrace.stores.base import AppendOutcome, Snapshot, StoredStream, StoreIdentity
 from headrace.stores.deciding import decide, expected_heads
 from headrace.stores.engines import EngineLimits, autocommit, create_engine
+from headrace.stores.identity import identity_in
 from headrace.stores.postgres.errors import outcome_of
 from headrace.stores.postgres.writer import Writer
 from headrace.stores.statements import load_statement
@@ -112,6 +113,11 @@ class PostgresEventStore:
         """Returns the highest position stored, or 0."""
         async with self._single.connect() as connection:
             return (await connection.execute(queries.highest_position())).scalar_one()
+
+    async def identity(self) -> StoreIdentity:
+        """Returns which store this is; the first call of all makes it."""
+        async with self._single.connect() as connection:
+            return await connection.run_sync(identity_in)
 
     async def aclose(self) -> None:
         """Closes the connections."""

@@ -24,7 +24,7 @@ from headrace._domain.stream import EventStream
 from headrace.errors import DefinitionError
 from headrace.serialization import Serializer
 from headrace.stores import queries
-from headrace.stores.base import AppendOutcome, Snapshot, StoredStream
+from headrace.stores.base import AppendOutcome, Snapshot, StoredStream, StoreIdentity
 from headrace.stores.deciding import decide, expected_heads
 from headrace.stores.engines import (
     EngineLimits,
@@ -33,6 +33,7 @@ from headrace.stores.engines import (
     database_url,
     is_in_memory,
 )
+from headrace.stores.identity import identity_in
 from headrace.stores.sqlite.errors import outcome_of
 from headrace.stores.sqlite.writer import Row, Writer
 from headrace.stores.statements import load_statement
@@ -119,6 +120,10 @@ class SqliteEventStore:
         """Returns the highest position stored, or 0."""
         query = queries.highest_position()
         return await self._read(lambda connection: connection.execute(query).scalar_one())
+
+    async def identity(self) -> StoreIdentity:
+        """Returns which store this is; the first call of all makes it."""
+        return await self._read(identity_in)
 
     async def aclose(self) -> None:
         """Finishes what is under way and closes the file."""
