@@ -6,13 +6,14 @@ PostgreSQL beside it. The public conformance suite in `headrace.testing.conforma
 adapter to these words.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum, StrEnum
 from typing import Protocol
 
 from headrace._domain.stream import EventStream
+from headrace.errors import DamagedStream
 
 __all__ = [
     "AppendOutcome",
@@ -21,6 +22,7 @@ __all__ = [
     "EventStore",
     "LetterState",
     "Snapshot",
+    "StoreIdentity",
     "StoredStream",
 ]
 
@@ -67,8 +69,26 @@ class Snapshot:
     body: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreIdentity:
+    """Which event store this is, for as long as its database lives; a restored backup keeps it.
+
+    Attributes:
+        id: a UUID as text.
+        seal_key: 32 random bytes, with which events are sealed that leave the store. A secret.
+        made_at: when they were made, UTC.
+    """
+
+    id: str
+    seal_key: bytes = field(repr=False)
+    made_at: datetime
+
+
 class EventStore(Protocol):
     """Keeps streams of events, which are the truth.
+
+    A stream that is not what was stored, or does not decode, raises `DamagedStream` where it is
+    read; `survey` goes around it.
 
     All methods may be called concurrently. Failures of the database itself are raised as they are
     (`sqlalchemy.exc.SQLAlchemyError`, `OSError`) and may be retried by the caller: `append` is safe
@@ -90,6 +110,15 @@ class EventStore(Protocol):
         """Returns what a command stored on an aggregate, rejections included, or None."""
         ...
 
+    async def find_stored(
+        self, commands: Collection[tuple[str, str]]
+    ) -> dict[tuple[str, str], EventStream]:
+        """Returns what commands stored, by aggregate id and command id, in one query.
+
+        Those that stored nothing are left out, and so are streams that cannot be read.
+        """
+        ...
+
     async def read_stream(
         self, aggregate_id: str, *, after_version: int = 0, to_version: int | None = None
     ) -> list[EventStream]:
@@ -98,6 +127,12 @@ class EventStore(Protocol):
 
     async def read_all(self, *, after_position: int = 0, limit: int = 1_000) -> list[StoredStream]:
         """Returns streams of all aggregates in position order, rejections included."""
+        ...
+
+    async def survey(
+        self, *, aggregate_id: str | None = None, after_position: int = 0, limit: int = 1_000
+    ) -> Sequence[StoredStream | DamagedStream]:
+        """Like `read_all`, of one aggregate or all; what cannot be read comes as its error."""
         ...
 
     async def save_snapshots(self, snapshots: Sequence[Snapshot]) -> None:
@@ -113,6 +148,10 @@ class EventStore(Protocol):
 
     async def last_position(self) -> int:
         """Returns the highest position stored, or 0."""
+        ...
+
+    async def identity(self) -> StoreIdentity:
+        """Returns which store this is; the first call of all makes it, and all get the same."""
         ...
 
     async def aclose(self) -> None:

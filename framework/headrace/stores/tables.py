@@ -2,6 +2,7 @@
 The tables of Headrace, the same on SQLite and PostgreSQL.
 
     event_streams        every stream of events and every rejection: the truth
+    store_identity       one row: which event store this is
     snapshots            the newest snapshot of each aggregate that has one
     command_letters      commands that were put aside, and those held behind them
     projections          which generation of each projection is read, and who rebuilds it
@@ -54,6 +55,7 @@ __all__ = [
     "projection_versions",
     "projections",
     "snapshots",
+    "store_identity",
 ]
 
 COMMAND_CONSTRAINT = "uq_event_streams_command"
@@ -103,10 +105,21 @@ event_streams = Table(
     Column("command_id", String(255), nullable=False),
     Column("recorded_at", UtcDateTime, nullable=False),
     Column("body", Text, nullable=False),
+    Column("checksum", BigInteger),  # NULL: written before there were checksums
     UniqueConstraint("aggregate_id", "version", name=VERSION_CONSTRAINT),
     UniqueConstraint("aggregate_id", "command_id", name=COMMAND_CONSTRAINT),
     # Positions never come back, not even after the newest rows were deleted.
     sqlite_autoincrement=True,
+)
+
+# Written by the first who asks for it, and never again.
+store_identity = Table(
+    "store_identity",
+    metadata,
+    Column("number", Integer, primary_key=True, autoincrement=False),  # always 1
+    Column("store_id", String(36), nullable=False),
+    Column("seal_key", LargeBinary, nullable=False),
+    Column("made_at", UtcDateTime, nullable=False),
 )
 
 snapshots = Table(

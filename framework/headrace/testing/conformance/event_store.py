@@ -20,6 +20,7 @@ from random import Random
 from headrace._domain.stream import EventStream
 from headrace.stores.base import AppendOutcome, EventStore
 from headrace.testing.conformance.snapshots import SnapshotConformance
+from headrace.testing.conformance.stored import StoredConformance
 from headrace.testing.conformance.streams import MOMENT, Noted, Recounted, Told, rejected, stream
 
 __all__ = ["EventStoreConformance"]
@@ -39,7 +40,7 @@ async def _places(store: EventStore) -> list[tuple[str, str]]:
     ]
 
 
-class EventStoreConformance(SnapshotConformance):
+class EventStoreConformance(SnapshotConformance, StoredConformance):
     """The suite; subclass it with the fixtures `store` and `twin`."""
 
     # Append: what is stored, and what is answered.

@@ -23,6 +23,7 @@ def test_the_tables_are_these() -> None:
         "projection_versions",
         "projections",
         "snapshots",
+        "store_identity",
     ]
 
 

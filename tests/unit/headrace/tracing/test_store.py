@@ -33,7 +33,8 @@ def stream(aggregate_id: str, items: dict[str, str], version: int = 1) -> EventS
 
 
 async def test_each_stream_of_a_trace_is_a_span_with_its_outcome(spans: Spans, ended: Any) -> None:
-    store = TracedStore(MemoryEventStore(), spans)
+    plain = MemoryEventStore()
+    store = TracedStore(plain, spans)
     outcomes = await store.append([stream("a", TRACE), stream("b", {}), stream("c", TRACE, 5)])
     assert outcomes == [
         AppendOutcome.APPENDED, AppendOutcome.APPENDED, AppendOutcome.VERSION_CONFLICT,
@@ -44,6 +45,7 @@ async def test_each_stream_of_a_trace_is_a_span_with_its_outcome(spans: Spans, e
     assert first.attributes["db.operation.batch.size"] == 3
     assert second.attributes["headrace.append.outcome"] == "version_conflict"
     assert await store.last_position() == 2
+    assert await store.identity() == await plain.identity()
 
 
 async def test_a_store_that_is_away_marks_the_spans(spans: Spans, ended: Any) -> None:
