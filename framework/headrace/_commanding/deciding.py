@@ -95,10 +95,6 @@ Decision = Recorded | Unchanged | Repeated | Failed | Crashed
 class StateOfAggregate(Loader, Protocol):
     """What a run needs to know of its aggregate; a lane."""
 
-    def knows_command(self) -> bool:
-        """Whether the outcome of the command that is being run is known to be stored."""
-        ...
-
     async def is_taken(self) -> bool:
         """Whether the id of a new aggregate turns out to have events."""
         ...
@@ -123,8 +119,6 @@ class Decider:
 
         Only cancellation of the calling task is raised.
         """
-        if state.knows_command():
-            return Repeated()
         command_type = type(envelope.command)
         handler = self._handlers.find(command_type)
         if handler is None:
@@ -141,8 +135,6 @@ class Decider:
             if _is_cancelled():
                 raise
             error = raised
-        if state.knows_command():
-            return Repeated()
         if run.misuse:
             return Failed(error="ContextMisused", sentence=run.misuse)
         if run.deadline.expired():

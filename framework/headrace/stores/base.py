@@ -6,7 +6,7 @@ PostgreSQL beside it. The public conformance suite in `headrace.testing.conforma
 adapter to these words.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, StrEnum
@@ -88,6 +88,15 @@ class EventStore(Protocol):
 
     async def find_command(self, aggregate_id: str, command_id: str) -> EventStream | None:
         """Returns what a command stored on an aggregate, rejections included, or None."""
+        ...
+
+    async def find_commands(
+        self, aggregate_id: str, command_ids: Collection[str]
+    ) -> dict[str, EventStream]:
+        """Returns by command id what commands stored on an aggregate, rejections included.
+
+        One that stored nothing is left out. One round trip, however many ids there are.
+        """
         ...
 
     async def read_stream(

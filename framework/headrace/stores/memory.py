@@ -7,7 +7,7 @@ survives the process.
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from operator import attrgetter
 
 from headrace._domain.stream import EventStream
@@ -46,6 +46,13 @@ class MemoryEventStore:
     async def find_command(self, aggregate_id: str, command_id: str) -> EventStream | None:
         """Returns what a command stored on an aggregate, rejections included, or None."""
         return self._commands.get((aggregate_id, command_id))
+
+    async def find_commands(
+        self, aggregate_id: str, command_ids: Collection[str]
+    ) -> dict[str, EventStream]:
+        """Returns by command id what commands stored on an aggregate; see the port."""
+        found = {each: self._commands.get((aggregate_id, each)) for each in command_ids}
+        return {each: stream for each, stream in found.items() if stream is not None}
 
     async def read_stream(
         self, aggregate_id: str, *, after_version: int = 0, to_version: int | None = None

@@ -7,7 +7,7 @@ process is busy. Sits between: the `EventStore` port and PostgreSQL. Never knows
 means.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from operator import attrgetter
 from typing import Any
@@ -74,6 +74,15 @@ class PostgresEventStore:
         async with self._single.connect() as connection:
             body = await connection.scalar(queries.stream_of_command(aggregate_id, command_id))
         return None if body is None else self._serializer.decode_stream(body)
+
+    async def find_commands(
+        self, aggregate_id: str, command_ids: Collection[str]
+    ) -> dict[str, EventStream]:
+        """Returns by command id what commands stored on an aggregate; see the port."""
+        query = queries.streams_of_commands(aggregate_id, command_ids)
+        async with self._single.connect() as connection:
+            rows = (await connection.execute(query)).all()
+        return {command_id: self._serializer.decode_stream(body) for command_id, body in rows}
 
     async def read_stream(
         self, aggregate_id: str, *, after_version: int = 0, to_version: int | None = None

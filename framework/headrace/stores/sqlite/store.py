@@ -10,7 +10,7 @@ what an event means.
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from datetime import UTC
@@ -82,6 +82,14 @@ class SqliteEventStore:
         query = queries.stream_of_command(aggregate_id, command_id)
         body = await self._read(lambda connection: connection.scalar(query))
         return None if body is None else self._serializer.decode_stream(body)
+
+    async def find_commands(
+        self, aggregate_id: str, command_ids: Collection[str]
+    ) -> dict[str, EventStream]:
+        """Returns by command id what commands stored on an aggregate; see the port."""
+        query = queries.streams_of_commands(aggregate_id, command_ids)
+        rows = await self._read(lambda connection: connection.execute(query).all())
+        return {command_id: self._serializer.decode_stream(body) for command_id, body in rows}
 
     async def read_stream(
         self, aggregate_id: str, *, after_version: int = 0, to_version: int | None = None

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from types import SimpleNamespace
 
 import pytest
@@ -241,11 +241,13 @@ class FaultyStore(MemoryEventStore):
         self._fail("after append")
         return outcomes
 
-    async def find_command(self, aggregate_id: str, command_id: str) -> EventStream | None:
+    async def find_commands(
+        self, aggregate_id: str, command_ids: Collection[str]
+    ) -> dict[str, EventStream]:
         self.finds += 1
         await self.before_find.come_through()
-        self._fail("find_command")
-        return await super().find_command(aggregate_id, command_id)
+        self._fail("find_commands")
+        return await super().find_commands(aggregate_id, command_ids)
 
     async def save_snapshots(self, snapshots: Sequence[Snapshot]) -> None:
         await self.before_save.come_through()
