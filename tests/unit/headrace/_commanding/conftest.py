@@ -220,8 +220,7 @@ class FaultyStore(MemoryEventStore):
         self.before_find = Gate()
         self.before_read = Gate()
         self.appends: list[list[EventStream]] = []
-        self.finds = 0
-        self.reads = 0
+        self.finds = self.reads = 0
         # Given a stream, the error with which it is always refused, or something false.
         self.refuses: Callable[[EventStream], Exception | bool | None] = lambda _: None
         self.before_save = Gate()
