@@ -44,6 +44,7 @@ from headrace._loading.repository import Repository
 from headrace._loading.snapshots import Snapshots
 from headrace._runtime.backoff import Backoff
 from headrace._runtime.tasks import TaskSet
+from headrace._runtime.traces import trace_of
 from headrace.bus import CommandResult
 from headrace.errors import HeadraceError
 from headrace.serialization import Serializer
@@ -248,7 +249,11 @@ class Lane:
             self._forget()
             submission.crashes += 1
             if submission.crashes > self._parts.settings.error_retries_max:
-                return Failed(error=type(decision.error).__name__, sentence=str(decision.error))
+                return Failed(
+                    error=type(decision.error).__name__,
+                    sentence=str(decision.error),
+                    trace=trace_of(decision.error),
+                )
             await self._parts.backoff.pause(submission.crashes)
         return submission.failure
 

@@ -155,6 +155,7 @@ class CommandLetter:
         attempts: how often it was parked; a store counts from 1.
         error: for a machine.
         sentence: for a person.
+        trace: where the error came from, if a handler raised it; without values.
         key: of the message.
         headers: of the message.
         body: of the message, as it came.
@@ -169,6 +170,7 @@ class CommandLetter:
     attempts: int = 1
     error: str
     sentence: str
+    trace: str = ""
     key: str
     headers: Mapping[str, str]
     body: bytes
@@ -184,7 +186,7 @@ class CommandLetterStore(Protocol):
         """Keeps letters in their order, all or none; durable on return.
 
         A command that has a letter keeps its place and its first message: its attempts are counted,
-        and unless it is only held now, its state, error and sentence are the new ones.
+        and unless it is only held now, its state, error, sentence and trace are the new ones.
         """
         ...
 
