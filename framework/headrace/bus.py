@@ -207,7 +207,7 @@ class CommandBus:
             causes = error.exceptions if isinstance(error, ExceptionGroup) else [error]
             raise NotYetHandled(
                 f"command {result.command_id} is {result.status}, but {', '.join(sorted(names))}"
-                f" has not come so far in time: {'; '.join(map(str, causes)) or 'no answer'}",
+                f" has not come so far: {'; '.join(map(str, causes)) or 'no answer'}",
                 result,
             ) from error
 

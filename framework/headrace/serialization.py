@@ -31,6 +31,7 @@ from typing import Any, Protocol
 import msgspec
 from pydantic import ValidationError
 
+from headrace._domain.form import EXACT
 from headrace._domain.message import (
     ApplicationMessage,
     Command,
@@ -408,7 +409,11 @@ def _encode_stream(stream: EventStream) -> bytes:
 def _fields(message: Command | DomainEvent | ApplicationMessage) -> Any:
     """A message's own fields as JSON, which goes into its envelope as it is."""
     # What `model_dump_json` calls, at a seventh of the price.
-    return msgspec.Raw(message.__pydantic_serializer__.to_json(message))
+    data = message.__pydantic_serializer__.to_json(message)
+    form = message.message_form
+    if form is not EXACT:
+        (form or message.complete_form()).check(message, data)
+    return msgspec.Raw(data)
 
 
 def _wire_message(message: DomainEvent | ApplicationMessage) -> _WireMessage:

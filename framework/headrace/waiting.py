@@ -9,15 +9,16 @@ Sits between: the command bus, which waits for more than the result, and read mo
 """
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
 from typing import Any, Final
 
+from headrace._projecting.processes import Processes
 from headrace._projecting.projection import Projection
 from headrace._projecting.read_models import ReadModels
 from headrace._projecting.standings import Standings
 from headrace.bus import HANDLED, CommandResult
-from headrace.errors import DefinitionError, EventHandlerError
+from headrace.errors import DefinitionError, EventHandlerError, ProcessError
 from headrace.transports.base import Transport
 
 __all__ = ["Handling"]
@@ -26,6 +27,8 @@ __all__ = ["Handling"]
 # over the broker every second.
 _LOOK_MS_MIN: Final = 5
 _LOOK_MS_MAX: Final = 160
+# For the last look, which may be under way when the time is over.
+_DATABASE_SECONDS_MAX: Final = 1
 
 
 class Handling:
@@ -77,51 +80,86 @@ class Handling:
 
         Raises:
             ProjectionError: a projection has not in time, or has parked the aggregate.
-            EventHandlerError: event handlers have parked the aggregate.
-            TimeoutError: a process manager, or event handlers, have not in time.
+            EventHandlerError: event handlers have not in time, or have parked the aggregate.
+            ProcessError: a process manager has not in time, or has parked the instance.
+            TimeoutError: the database or the broker has not answered.
         """
         everything = HANDLED in names
-        async with asyncio.timeout(timeout_ms / 1_000), asyncio.TaskGroup() as waits:
-            if result.version is not None:
-                for name in self._projections if everything else names:
-                    waits.create_task(self._folded(self._projections[name], result, timeout_ms))
-                for name in self._processors if everything else ():
-                    waits.create_task(self._handled(name, result.aggregate_id, result.version))
-            if everything and result.place is not None:
-                for name in self._managers:
-                    waits.create_task(self._seen(f"{self._name}.process.{name}", result.place))
+        aggregate_id, version = result.aggregate_id, result.version
+        async with asyncio.timeout(timeout_ms / 1_000 + _DATABASE_SECONDS_MAX):
+            async with asyncio.TaskGroup() as waits:
+                if version is not None:
+                    for name in self._projections if everything else names:
+                        waits.create_task(
+                            self._read_models.wait_for_version(
+                                self._projections[name],
+                                aggregate_id,
+                                version,
+                                timeout_ms=timeout_ms,
+                            )
+                        )
+                    for name in self._processors if everything else ():
+                        waits.create_task(self._handled(name, aggregate_id, version, timeout_ms))
+                if everything and result.place is not None:
+                    for name in self._managers:
+                        waits.create_task(self._reacted(name, result, timeout_ms))
 
-    async def _folded(
-        self, projection: Projection[Any], result: CommandResult, timeout_ms: int
+    async def _handled(
+        self, processor: str, aggregate_id: str, version: int, timeout_ms: int
     ) -> None:
-        assert result.version is not None, "asked only for results with a version"
-        await self._read_models.wait_for_version(
-            projection, result.aggregate_id, result.version, timeout_ms=timeout_ms
-        )
-
-    async def _handled(self, processor: str, aggregate_id: str, version: int) -> None:
         read = partial(Standings(processor).read, aggregate_ids=[aggregate_id])
-        pause_ms = _LOOK_MS_MIN
-        while True:
+
+        async def reached() -> bool:
             async with self._read_models.snapshot() as connection:
                 versions, parked = await connection.run_sync(read)
             if versions.get(aggregate_id, 0) >= version:
-                return
+                return True
             if parked:
                 raise EventHandlerError(
                     f"the event handlers {processor} have parked {aggregate_id}; `headrace handler"
                     f" letters --processor {processor}` tells why"
                 )
-            await asyncio.sleep(pause_ms / 1_000)
-            pause_ms = min(2 * pause_ms, _LOOK_MS_MAX)
+            return False
 
-    async def _seen(self, group: str, place: tuple[int, int]) -> None:
-        topic = f"{self._name}.events"
-        number, offset = place
-        pause_ms = _LOOK_MS_MIN
-        while True:
-            offsets = await self._transport.committed(group, topic)
-            if offsets.get(number, 0) > offset:
-                return
-            await asyncio.sleep(pause_ms / 1_000)
-            pause_ms = min(2 * pause_ms, _LOOK_MS_MAX)
+        if not await _in_time(reached, timeout_ms):
+            raise EventHandlerError(
+                f"the event handlers {processor} have not handled version {version} of"
+                f" {aggregate_id} within {timeout_ms} ms"
+            )
+
+    async def _reacted(self, manager: str, result: CommandResult, timeout_ms: int) -> None:
+        """Waits for a process manager's group to be past a place, and for what it did there."""
+        assert result.place is not None, "asked only for results with a place"
+        number, offset = result.place
+        group, topic = f"{self._name}.process.{manager}", f"{self._name}.events"
+
+        async def passed() -> bool:
+            return (await self._transport.committed(group, topic)).get(number, 0) > offset
+
+        if not await _in_time(passed, timeout_ms):
+            raise ProcessError(
+                f"the process manager {manager} has not reacted to command {result.command_id}"
+                f" within {timeout_ms} ms"
+            )
+        parked = await Processes(self._read_models).parked_behind(
+            manager, result.aggregate_id, result.command_id
+        )
+        if parked is not None:
+            raise ProcessError(
+                f"the process {manager} has parked its instance {parked!r}, and what command"
+                f" {result.command_id} did waits behind it; `headrace process show {manager}"
+                f" {parked}` tells why"
+            )
+
+
+async def _in_time(reached: Callable[[], Awaitable[bool]], timeout_ms: int) -> bool:
+    """Looks until it is so; returns False when the time is over."""
+    clock = asyncio.get_running_loop().time
+    end = clock() + timeout_ms / 1_000
+    pause_ms = _LOOK_MS_MIN
+    while not await reached():
+        if clock() >= end:
+            return False
+        await asyncio.sleep(pause_ms / 1_000)
+        pause_ms = min(2 * pause_ms, _LOOK_MS_MAX)
+    return True

@@ -21,6 +21,7 @@ from headrace._domain.aggregate import Aggregate
 from headrace._domain.stream import EventStream, Rejection
 from headrace._runtime.clock import Clock
 from headrace._runtime.handler_deadline import HANDLER_MS_MAX
+from headrace._runtime.traces import trace_of
 from headrace.errors import AggregateExists, DomainError
 from headrace.serialization import CommandEnvelope, Serializer
 
@@ -72,12 +73,14 @@ class Failed:
     Attributes:
         error: for a machine.
         sentence: for a person.
+        trace: where the error came from, if a handler raised it.
         holds: whether the aggregate's later commands are held behind it, where that is the policy.
         held: whether it was not run at all, because it is held itself.
     """
 
     error: str
     sentence: str
+    trace: str = ""
     holds: bool = True
     held: bool = False
 
@@ -94,10 +97,6 @@ Decision = Recorded | Unchanged | Repeated | Failed | Crashed
 
 class StateOfAggregate(Loader, Protocol):
     """What a run needs to know of its aggregate; a lane."""
-
-    def knows_command(self) -> bool:
-        """Whether the outcome of the command that is being run is known to be stored."""
-        ...
 
     async def is_taken(self) -> bool:
         """Whether the id of a new aggregate turns out to have events."""
@@ -123,8 +122,6 @@ class Decider:
 
         Only cancellation of the calling task is raised.
         """
-        if state.knows_command():
-            return Repeated()
         command_type = type(envelope.command)
         handler = self._handlers.find(command_type)
         if handler is None:
@@ -141,12 +138,13 @@ class Decider:
             if _is_cancelled():
                 raise
             error = raised
-        if state.knows_command():
-            return Repeated()
         if run.misuse:
-            return Failed(error="ContextMisused", sentence=run.misuse)
+            trace = "" if error is None else trace_of(error)
+            return Failed(error="ContextMisused", sentence=run.misuse, trace=trace)
         if run.deadline.expired():
-            return Crashed(TimeoutError(f"the handler ran for more than {HANDLER_MS_MAX} ms"))
+            late = TimeoutError(f"the handler ran for more than {HANDLER_MS_MAX} ms")
+            # Where it was when it was ended.
+            return Crashed(late.with_traceback(error.__traceback__ if error else None))
         if error is not None and not isinstance(error, DomainError):
             return Crashed(error)
         try:
@@ -155,7 +153,9 @@ class Decider:
             return self._done(envelope, state, run)
         except Exception as raised:  # noqa: BLE001 - a user's event may hold anything; returned
             return Failed(
-                error="SerializationError", sentence=f"the decision does not encode: {raised}"
+                error="SerializationError",
+                sentence=f"the decision does not encode: {raised}",
+                trace=trace_of(raised),
             )
 
     def _done(self, envelope: CommandEnvelope, state: Loader, run: HandlerRun) -> Decision:

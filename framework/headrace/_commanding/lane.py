@@ -8,7 +8,7 @@ A command's decision is accepted into the live aggregate before it is durable, a
 is decided on top of it. Answers leave in order from the front of the mailbox:
 
     Recorded    the committer says what became of the stream (its table `NEXT_STEP`)
-    Repeated    answered with what the store holds of the command
+    Repeated    the store held its outcome before: answered with that, its handler does not run
     Unchanged   the same, if the store holds anything; else answered as "unchanged"
     Failed      the same, if the store holds anything; else parked as a letter
 """
@@ -17,6 +17,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 
 from headrace._commanding.answering import Answering, result_of
 from headrace._commanding.deciding import (
@@ -38,10 +39,12 @@ from headrace._eventing.batching import QueuedStream
 from headrace._eventing.committer import Committer, NextStep, Refused
 from headrace._eventing.publisher import Publisher
 from headrace._loading.cache import LiveAggregate
+from headrace._loading.known_commands import KnownCommands
 from headrace._loading.repository import Repository
 from headrace._loading.snapshots import Snapshots
 from headrace._runtime.backoff import Backoff
 from headrace._runtime.tasks import TaskSet
+from headrace._runtime.traces import trace_of
 from headrace.bus import CommandResult
 from headrace.errors import HeadraceError
 from headrace.serialization import Serializer
@@ -55,6 +58,10 @@ __all__ = ["Lane", "LaneParts"]
 # eighth more of the processor on SQLite than it saves to begin one earlier.
 RUNS_PER_TURN = 64
 
+# Commands whose outcomes are looked for in one query: enough to make the query cheap for each, few
+# enough that the streams found, of a kilobyte usually, fit into memory at their largest.
+SOUGHT_TOGETHER_MAX = 100
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneParts:
@@ -67,6 +74,7 @@ class LaneParts:
     """
 
     decider: Decider
+    known: KnownCommands
     holds: Holds
     repository: Repository
     snapshots: Snapshots
@@ -86,10 +94,6 @@ class _StaleRun(Exception):
     """Ends a run whose decision counts no more; no error."""
 
 
-class _CommandRecognised(Exception):
-    """Ends a run that is not needed: the outcome is stored; no error."""
-
-
 class Lane:
     """The commands of one aggregate; lives as long as there are any.
 
@@ -106,6 +110,8 @@ class Lane:
         self._live: LiveAggregate | None = parts.repository.cached(aggregate_id)
         self._trusts_live = True
         self._current: Submission | None = None
+        # Whether the store has refused something: then ids are no sign that commands are new.
+        self._seeks_all = False
         self._working = False
         # How many conflicts in a row ask for a pause before the next run.
         self._pauses = 0
@@ -130,23 +136,12 @@ class Lane:
         """The aggregate in its accepted state, if it is in memory."""
         return None if self._live is None else self._live.aggregate
 
-    def knows_command(self) -> bool:
-        """Whether the outcome of the command that is being run is known to be stored."""
-        submission = self._current
-        if submission is None:
-            return False
-        return submission.stored_before or (
-            self._live is not None and submission.command_id in self._live.commands
-        )
-
     async def load(self, aggregate_type: type[Aggregate]) -> Aggregate | None:
         """Returns the aggregate in its accepted state, or None when it has no events."""
         if self._live is None:
             await self._until_all_decided_is_durable()
             # No rewind can come from here on: there is nothing left that the store could refuse.
             self._live = await self._parts.repository.load(aggregate_type, self._aggregate_id)
-        if self.knows_command():
-            raise _CommandRecognised
         return self.accepted
 
     async def is_taken(self) -> bool:
@@ -180,10 +175,13 @@ class Lane:
             if self._pauses:
                 pauses, self._pauses = self._pauses, 0
                 await self._parts.backoff.pause(pauses)
-            submission = self._mailbox.take()
+            submission = self._mailbox.next
             if submission is None:
                 break
-            self._current = submission
+            if self._is_to_be_sought(submission):
+                await self._seek()
+                continue
+            self._current = self._mailbox.take()
             decision = await self._decide(submission)
             self._current = None
             if self._mailbox.ran():
@@ -197,17 +195,39 @@ class Lane:
         self._working = False
         self._leave_if_empty()
 
+    def _is_to_be_sought(self, submission: Submission) -> bool:
+        return not submission.sought and (
+            self._seeks_all
+            or self._parts.known.may_be_stored(self._aggregate_id, submission.command_id)
+        )
+
+    async def _seek(self) -> None:
+        """Looks for the outcomes of commands that wait, as many as go into one query."""
+        unknown = filter(self._is_to_be_sought, self._mailbox.waiting())
+        sought = list(islice(unknown, SOUGHT_TOGETHER_MAX))
+        outcomes = await self._parts.repository.find_commands(
+            self._aggregate_id, [each.command_id for each in sought]
+        )
+        for submission in sought:
+            submission.sought = True
+            found = outcomes.get(submission.command_id)
+            if isinstance(found, HeadraceError):
+                submission.failure = _unreadable(found)
+            else:
+                submission.stored = found
+
     async def _until_all_decided_is_settled(self) -> None:
         while self._mailbox.decided:
             self._progress = asyncio.get_running_loop().create_future()
             await self._progress
 
     async def _decide(self, submission: Submission) -> Decision:
+        if submission.stored is not None:
+            return Repeated()
         hold = self._parts.holds.find(self._aggregate_id)
         if (
             hold is not None
             and not submission.is_letter
-            and not self.knows_command()
             and (
                 not self._parts.shared or await self._parts.parking.holds_still(self._aggregate_id)
             )
@@ -229,7 +249,11 @@ class Lane:
             self._forget()
             submission.crashes += 1
             if submission.crashes > self._parts.settings.error_retries_max:
-                return Failed(error=type(decision.error).__name__, sentence=str(decision.error))
+                return Failed(
+                    error=type(decision.error).__name__,
+                    sentence=str(decision.error),
+                    trace=trace_of(decision.error),
+                )
             await self._parts.backoff.pause(submission.crashes)
         return submission.failure
 
@@ -292,15 +316,16 @@ class Lane:
         if step is NextStep.PUBLISH:
             submission.durable = True
             self._advance()
-        elif step is NextStep.ANSWER_AGAIN:
-            submission.stored_before = True
-            self._rewind(submission)
         elif isinstance(step, Refused):
             submission.failure = Failed(
                 error="StoreRefused", sentence=f"the event store refuses the events: {step.error}"
             )
             self._rewind(submission)
         else:
+            # Memory did not know all of the store; one look shows all that it holds of these.
+            self._seeks_all = True
+            for each in self._mailbox:
+                each.sought = each.stored is not None
             self._run_again(submission)
 
     def _run_again(self, submission: Submission) -> None:
@@ -328,35 +353,36 @@ class Lane:
         """Settles from the front what can be settled."""
         while (submission := self._mailbox.oldest) is not None:
             decision = submission.decision
-            if not isinstance(decision, Recorded):
+            if isinstance(decision, Repeated) and submission.stored is not None:
+                self._mailbox.settle()
+                self._publish_again(submission, submission.stored)
+            elif not isinstance(decision, Recorded):
                 if not submission.recalling:
                     submission.recalling = True
                     self._parts.tasks.start("recall", self._recall(submission))
                 break
-            if not submission.durable:
+            elif not submission.durable:
                 break
-            self._mailbox.settle()
-            if self._live is not None:
-                self._live.commands.add(submission.command_id)
-            if submission.snapshot is not None:
-                self._parts.snapshots.offer(submission.snapshot)
-            self._publish(submission, decision.stream, decision.body)
+            else:
+                self._mailbox.settle()
+                self._parts.known.add(self._aggregate_id, submission.command_id)
+                if submission.snapshot is not None:
+                    self._parts.snapshots.offer(submission.snapshot)
+                self._publish(submission, decision.stream, decision.body)
         self._wake()
         self._leave_if_empty()
 
     async def _recall(self, submission: Submission) -> None:
         """Settles the oldest command by what the store holds of it."""
         decision = submission.decision
-        stored: EventStream | None = None
-        try:
-            stored = await self._parts.repository.find_command(
-                self._aggregate_id, submission.command_id
-            )
-        except HeadraceError as error:
-            decision = Failed(error=type(error).__name__, sentence=str(error))
-        if stored is not None:
+        command_id = submission.command_id
+        found = await self._parts.repository.find_commands(self._aggregate_id, [command_id])
+        stored = found.get(command_id)
+        if isinstance(stored, HeadraceError):
+            decision = _unreadable(stored)
+        if isinstance(stored, EventStream):
             self._mailbox.settle()
-            self._publish(submission, stored, self._parts.serializer.encode_stream(stored))
+            self._publish_again(submission, stored)
         elif isinstance(decision, Failed):
             if decision.held and self._parts.holds.find(self._aggregate_id) is None:
                 # What it was held behind was done with meanwhile.
@@ -381,11 +407,10 @@ class Lane:
                 ),
                 decision.result,
             )
-        else:
-            # Memory was wrong, or the store contradicts itself: let it decide anew.
-            self._run_again(submission)
-            return
         self._advance()
+
+    def _publish_again(self, submission: Submission, stored: EventStream) -> None:
+        self._publish(submission, stored, self._parts.serializer.encode_stream(stored))
 
     def _publish(self, submission: Submission, stream: EventStream, body: bytes) -> None:
         answering, deliveries = self._parts.answering, submission.deliveries
@@ -405,3 +430,7 @@ class Lane:
         if self._live is not None and self._trusts_live:
             self._parts.repository.keep(self._live)
         self._parts.emptied(self._aggregate_id)
+
+
+def _unreadable(error: HeadraceError) -> Failed:
+    return Failed(error=type(error).__name__, sentence=str(error))

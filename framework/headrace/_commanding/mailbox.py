@@ -14,6 +14,8 @@ mailbox rewinds to it, and decisions of the old generation count no more.
 """
 
 from collections import deque
+from collections.abc import Iterator
+from itertools import islice
 from typing import Generic, Protocol, TypeVar
 
 __all__ = ["Mailbox"]
@@ -47,6 +49,9 @@ class Mailbox(Generic[C]):
     def __len__(self) -> int:
         return len(self._commands)
 
+    def __iter__(self) -> Iterator[C]:
+        return iter(self._commands)
+
     def offer(self, command: C) -> C | None:
         """Puts a command at the end.
 
@@ -58,6 +63,15 @@ class Mailbox(Generic[C]):
             return earlier
         self._commands.append(command)
         return None
+
+    @property
+    def next(self) -> C | None:
+        """The command that `take` would return if none was running, or None."""
+        return self._commands[self._taken] if self._taken < len(self._commands) else None
+
+    def waiting(self) -> Iterator[C]:
+        """Returns the commands that are to be run, in their order."""
+        return islice(self._commands, self._taken, None)
 
     def take(self) -> C | None:
         """Returns the next command to run, or None: there is none, or one is running."""

@@ -153,6 +153,8 @@ class Parking:
             command_id=command_id,
             error=failed.error,
             sentence=failed.sentence,
+            # As text, because a log that formats errors itself may show local variables.
+            **({"exception": failed.trace} if failed.trace else {}),
         )
         result = CommandResult(
             status="failed",
@@ -178,6 +180,7 @@ class Parking:
             parked_at=self._clock.now(),
             error=failed.error,
             sentence=failed.sentence[:SENTENCE_CHARACTERS_MAX],
+            trace=failed.trace,
             key=message.key,
             headers=message.headers,
             body=message.body,

@@ -26,11 +26,13 @@ from headrace._domain.topics import CommandTopics, command_topic
 from headrace._eventing.committer import Committer
 from headrace._eventing.publisher import Publisher, event_topic, message_topic
 from headrace._loading.cache import AggregateCache
+from headrace._loading.known_commands import KnownCommands
 from headrace._loading.repository import Repository
 from headrace._loading.snapshots import Snapshots
 from headrace._runtime.backoff import Backoff
 from headrace._runtime.clock import Clock, SystemClock
 from headrace._runtime.tasks import TaskSet
+from headrace._runtime.traces import trace_of
 from headrace.errors import DefinitionError
 from headrace.letters import RESUME
 from headrace.serialization import CommandEnvelope, Serializer
@@ -94,10 +96,12 @@ class CommandProcessor:
             cache=_cache(settings, clock),
             backoff=self._backoff,
         )
+        self._known = KnownCommands(clock)
         self._answering = Answering(transport=transport, tasks=self._tasks, finished=self.leave)
         self._parking = self._parking_of(letters, clock)
         self._parts = LaneParts(
             decider=Decider(handlers=handlers, serializer=serializer, clock=clock),
+            known=self._known,
             holds=self._parking.holds,
             repository=self._repository,
             snapshots=self._snapshots,
@@ -221,7 +225,7 @@ class CommandProcessor:
                 return
             self._parking.park(
                 [delivery],
-                Failed(error=type(error).__name__, sentence=str(error)),
+                Failed(error=type(error).__name__, sentence=str(error), trace=trace_of(error)),
                 aggregate_id=message.key,
                 command_id="",
             )
@@ -235,13 +239,14 @@ class CommandProcessor:
     def _note_offset(self, message: Incoming) -> bool:
         """Notices that a queue is new here, or was someone else's for a while.
 
-        They may have changed aggregates that are in memory here. A stale one costs an event a
-        conflict, but a rejection decided on it would stand.
+        They may have handled commands that come again, and changed aggregates that are in memory
+        here. A stale one costs an event a conflict, but a rejection decided on it would stand.
         """
         expected = self._next_offsets.get(message.queue)
         self._next_offsets[message.queue] = message.offset + 1
         if message.offset == expected:
             return False
+        self._known.begin_again()
         if expected is not None:
             log.info("queue was away", queue=message.queue, expected=expected, got=message.offset)
             self._repository.evict_all()

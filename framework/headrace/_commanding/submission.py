@@ -8,6 +8,7 @@ to its answer.
 from typing import NamedTuple, Protocol
 
 from headrace._commanding.deciding import Decision, Failed
+from headrace._domain.stream import EventStream
 from headrace.serialization import CommandEnvelope
 from headrace.stores.base import CommandLetter, Snapshot
 from headrace.transports.base import Incoming
@@ -41,7 +42,8 @@ class Submission:
         crashes: runs that ended in an unexpected error.
         decision: what the last run decided.
         durable: whether the decided stream is in the store.
-        stored_before: whether the store has said that it holds this command's outcome.
+        sought: whether it is known if the store held its outcome.
+        stored: its outcome, as the store held it before.
         snapshot: of the aggregate after the decision, to be kept once that is durable.
         failure: why it is not to be run again.
     """
@@ -56,7 +58,8 @@ class Submission:
         "failure",
         "recalling",
         "snapshot",
-        "stored_before",
+        "sought",
+        "stored",
     )
 
     def __init__(self, envelope: CommandEnvelope, delivery: Delivery) -> None:
@@ -68,7 +71,8 @@ class Submission:
         self.durable = False
         self.recalling = False
         self.snapshot: Snapshot | None = None
-        self.stored_before = False
+        self.sought = False
+        self.stored: EventStream | None = None
         self.failure: Failed | None = None
 
     @property

@@ -11,7 +11,9 @@ from typing import Annotated, Any, ClassVar, Final, TypeVar
 
 import msgspec
 from pydantic import BaseModel, ConfigDict
+from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 
+from headrace._domain.form import Form, form_of
 from headrace._domain.identity import id_text
 from headrace.errors import DefinitionError
 
@@ -53,10 +55,13 @@ AggregateIdOf = Annotated[Id, _MARK]
 
 
 class _Message(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # What is no number has no JSON form and no order: `null` would be stored in its place.
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     message_name: ClassVar[str] = ""
     message_version: ClassVar[int] = 1
+    # None: not all that its fields are made of is defined yet.
+    message_form: ClassVar[Form | None] = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         # The class arguments reach this method, too, and object's own takes none.
@@ -76,6 +81,24 @@ class _Message(BaseModel):
             )
         if version < 1:
             raise DefinitionError(f"{cls.message_name}: a version is 1 or more, not {version}")
+        cls.message_form = form_of(cls) if cls.__pydantic_complete__ else None
+
+    @classmethod
+    def complete_form(cls) -> Form:
+        """Returns how the class's messages are encoded, once all of its fields are defined.
+
+        Raises:
+            DefinitionError: its messages could never be read again, or a field's type is unknown.
+        """
+        if cls.message_form is None:
+            try:
+                cls.model_rebuild()
+            except (PydanticUserError, PydanticUndefinedAnnotation) as error:
+                raise DefinitionError(
+                    f"{cls.__name__}: the type of a field is not defined: {error}"
+                ) from error
+            cls.message_form = form_of(cls)
+        return cls.message_form
 
 
 class Command(_Message):

@@ -36,8 +36,10 @@ class Registry(Generic[M]):
         """Registers a type; the same type again changes nothing.
 
         Raises:
-            DefinitionError: another class has this name and version.
+            DefinitionError: another class has this name and version, or what it holds could never
+                be read again.
         """
+        message_type.complete_form()
         key = (message_type.message_name, message_type.message_version)
         other = self._types.setdefault(key, message_type)
         if other is not message_type:

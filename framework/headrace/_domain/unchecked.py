@@ -14,7 +14,7 @@ __all__ = ["make_unchecked", "plain_fields"]
 
 M = TypeVar("M", bound=BaseModel)
 
-_PLAIN_CONFIG: Final = ConfigDict(frozen=True, extra="forbid")
+_PLAIN_CONFIG: Final = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 _PLAIN_SCHEMAS: Final = {"str": str, "int": int, "float": float, "bool": bool}
 
 # What `object.__setattr__` would look up each time.

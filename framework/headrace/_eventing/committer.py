@@ -27,8 +27,7 @@ class NextStep(Enum):
     """What a lane does when the outcome of its stream is known."""
 
     PUBLISH = "publish"
-    ANSWER_AGAIN = "answer again"
-    RUN_AGAIN = "run again"
+    LOOK_AGAIN = "look again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +47,9 @@ NEXT_STEP: Mapping[AppendOutcome, NextStep] = MappingProxyType(
         # Durable: publish it, answer, acknowledge.
         AppendOutcome.APPENDED: NextStep.PUBLISH,
         # The command had its effect earlier: publish and answer what it stored then.
-        AppendOutcome.DUPLICATE_COMMAND: NextStep.ANSWER_AGAIN,
+        AppendOutcome.DUPLICATE_COMMAND: NextStep.LOOK_AGAIN,
         # It was decided on a state that is not the store's: reload, decide again.
-        AppendOutcome.VERSION_CONFLICT: NextStep.RUN_AGAIN,
+        AppendOutcome.VERSION_CONFLICT: NextStep.LOOK_AGAIN,
     }
 )
 
@@ -128,7 +127,7 @@ class Committer:
             found = iter(await self._append(fits) if fits else [])
             for queued in half:
                 apart = queued.stream.aggregate_id in broken
-                steps.append(NextStep.RUN_AGAIN if apart else next(found))
+                steps.append(NextStep.LOOK_AGAIN if apart else next(found))
             broken |= {
                 queued.stream.aggregate_id
                 for queued, step in zip(half, steps[-len(half) :], strict=True)

@@ -9,34 +9,7 @@ from collections import OrderedDict
 from headrace._domain.aggregate import Aggregate
 from headrace._runtime.clock import Clock
 
-__all__ = ["AggregateCache", "LiveAggregate", "RecentCommands"]
-
-# Newest command ids remembered per live aggregate: what one process can have under way for an
-# aggregate in ordinary operation, at about 100 bytes each. Older duplicates are still found, by the
-# store's constraint.
-COMMANDS_REMEMBERED_MAX = 256
-
-
-class RecentCommands:
-    """The ids of the newest commands whose outcome is stored; a hint, the store is the truth."""
-
-    __slots__ = ("_ids",)
-
-    def __init__(self) -> None:
-        # A dict because it keeps the order of insertion.
-        self._ids: dict[str, None] = {}
-
-    def add(self, command_id: str) -> None:
-        """Remembers an id, at the price of the oldest one."""
-        self._ids[command_id] = None
-        if len(self._ids) > COMMANDS_REMEMBERED_MAX:
-            del self._ids[next(iter(self._ids))]
-
-    def __contains__(self, command_id: object) -> bool:
-        return command_id in self._ids
-
-    def __len__(self) -> int:
-        return len(self._ids)
+__all__ = ["AggregateCache", "LiveAggregate"]
 
 
 class LiveAggregate:
@@ -44,15 +17,13 @@ class LiveAggregate:
 
     Attributes:
         aggregate: itself.
-        commands: the ids of the commands that made it what it is.
         events_unsaved: how many of its events are in no snapshot.
     """
 
-    __slots__ = ("aggregate", "commands", "events_unsaved")
+    __slots__ = ("aggregate", "events_unsaved")
 
     def __init__(self, aggregate: Aggregate) -> None:
         self.aggregate = aggregate
-        self.commands = RecentCommands()
         self.events_unsaved = 0
 
 

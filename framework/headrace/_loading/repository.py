@@ -5,12 +5,14 @@ Sits between: the lanes, each of which owns the live aggregate while it has comm
 and the event store.
 """
 
+from collections.abc import Collection
+
 from headrace._domain.aggregate import Aggregate
 from headrace._domain.stream import EventStream
 from headrace._loading.cache import AggregateCache, LiveAggregate
 from headrace._loading.snapshots import Snapshots
 from headrace._runtime.backoff import Backoff
-from headrace.errors import AggregateNotFound
+from headrace.errors import AggregateNotFound, HeadraceError
 from headrace.stores.base import EventStore
 
 __all__ = ["Repository"]
@@ -65,7 +67,6 @@ class Repository:
         for stream in streams:
             assert stream.version is not None, "read_stream returns no rejections"
             live.aggregate.replay(stream.version, stream.events)
-            live.commands.add(stream.command_id)
             live.events_unsaved += len(stream.events)
         return live
 
@@ -98,16 +99,29 @@ class Repository:
         )
         return bool(streams)
 
-    async def find_command(self, aggregate_id: str, command_id: str) -> EventStream | None:
-        """Returns what a command stored on the aggregate, a rejection included, or None.
+    async def find_commands(
+        self, aggregate_id: str, command_ids: Collection[str]
+    ) -> dict[str, EventStream | HeadraceError]:
+        """Returns by id what commands stored on the aggregate, rejections included.
 
-        Raises:
-            UnknownMessageType: a stored event's type is not registered.
-            SerializationError: a stored event does not fit its type.
+        One that stored nothing is left out; of a stream that cannot be read there is the error.
         """
+        try:
+            return {**await self._find(aggregate_id, command_ids)}
+        except HeadraceError as error:
+            if len(command_ids) == 1:
+                return dict.fromkeys(command_ids, error)
+        found: dict[str, EventStream | HeadraceError] = {}
+        for command_id in command_ids:
+            found |= await self.find_commands(aggregate_id, [command_id])
+        return found
+
+    async def _find(
+        self, aggregate_id: str, command_ids: Collection[str]
+    ) -> dict[str, EventStream]:
         return await self._backoff.persist(
-            lambda: self._store.find_command(aggregate_id, command_id),
-            what="look for a command's outcome",
+            lambda: self._store.find_commands(aggregate_id, command_ids),
+            what="look for the outcomes of commands",
         )
 
     def keep(self, live: LiveAggregate) -> None:

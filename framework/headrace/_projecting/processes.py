@@ -172,6 +172,18 @@ class Processes:
             for row in connection.execute(query).mappings().all()
         ]
 
+    async def parked_behind(self, process: str, aggregate_id: str, command_id: str) -> str | None:
+        """Returns the key of a parked instance for which waits what a command did; None: there is none."""
+        journal = process_journal.c
+        query = select(journal.instance).where(
+            journal.process == process,
+            journal.aggregate_id == aggregate_id,
+            journal.command_id == command_id,
+            journal.outcome == WAITS,
+        )
+        async with self._read_models.snapshot() as connection:
+            return await connection.scalar(query.limit(1))
+
     def _describe(
         self, connection: Connection, process: str, instance: Instance, now: datetime
     ) -> ProcessInstance:

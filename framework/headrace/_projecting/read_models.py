@@ -13,7 +13,17 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel
-from sqlalchemy import Connection, Engine, Table, event, func, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Select,
+    Table,
+    event,
+    exists,
+    func,
+    select,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from headrace._projecting import generations
@@ -356,25 +366,26 @@ class ReadModels:
         """Waits until the live generation has folded a version of an aggregate.
 
         Raises:
-            ProjectionError: it has not in time.
+            ProjectionError: it has not in time; or it has parked the aggregate, which is told at once.
         """
-        columns = projection_versions.c
 
         async def reached() -> bool:
-            statement = select(columns.version).where(
-                columns.name == projection.name,
-                columns.generation == await self._live(projection.name),
-                columns.aggregate_id == aggregate_id,
-            )
+            query = _standing(projection.name, await self._live(projection.name), aggregate_id)
             async with self._read() as connection:
-                return ((await connection.execute(statement)).scalar_one_or_none() or 0) >= version
+                folded, parked = (await connection.execute(query)).one()
+            if (folded or 0) >= version:
+                return True
+            if parked:
+                raise ProjectionError(
+                    f"projection {projection.name} has parked {aggregate_id}; `headrace projection"
+                    f" letters {projection.name}` tells why"
+                )
+            return False
 
         if not await self._wait(reached, timeout_ms):
-            parked = await self.parked(projection.name)
-            hint = f"; `headrace projection letters {projection.name}` tells of {parked} parked"
             raise ProjectionError(
                 f"projection {projection.name} has not folded version {version} of {aggregate_id}"
-                f" within {timeout_ms} ms{hint if parked else ''}"
+                f" within {timeout_ms} ms"
             )
 
     async def aclose(self) -> None:
@@ -427,6 +438,21 @@ class ReadModels:
                 return False
             await asyncio.sleep(_WAIT_POLL_MS / 1_000)
         return True
+
+
+def _standing(name: str, generation: int, aggregate_id: str) -> Select[int | None, bool]:
+    """Selects the version of an aggregate that was folded, and whether the aggregate is parked."""
+
+    def of(columns: Any) -> tuple[ColumnElement[bool], ...]:
+        return (
+            columns.name == name,
+            columns.generation == generation,
+            columns.aggregate_id == aggregate_id,
+        )
+
+    versions = projection_versions.c
+    folded = select(versions.version).where(*of(versions)).scalar_subquery()
+    return select(folded, exists().where(*of(projection_letters.c)))
 
 
 def _roll_back(connection: Any, _record: object, _cause: object) -> None:

@@ -57,12 +57,16 @@ def show(
         "key": letter.key,
         "headers": dict(letter.headers),
         "body": letter.body.decode("utf-8", "backslashreplace"),
+        "trace": letter.trace,
     }
     if as_json:
         typer.echo(json.dumps(plain))
         return
+    trace = plain.pop("trace")
     for name, value in plain.items():
         typer.echo(f"{name + ':':14}{value}")
+    if trace:
+        typer.echo(trace)
 
 
 @commands.command()

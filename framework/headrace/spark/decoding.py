@@ -45,7 +45,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 # Spark's decimals have 38 digits; this many of them after the point.
 DECIMAL_PLACES_MAX: Final = 18
 _DECIMAL_WHOLE_MAX: Final = 20
-_PLAIN_CONFIG: Final = ConfigDict(frozen=True, extra="forbid")
+_PLAIN_CONFIG: Final = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 _PYTHON_TYPES: Final[Mapping[ColumnKind | None, Any]] = {
     ColumnKind.TEXT: str,
     ColumnKind.INTEGER: int,

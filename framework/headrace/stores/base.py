@@ -119,6 +119,15 @@ class EventStore(Protocol):
         """
         ...
 
+    async def find_commands(
+        self, aggregate_id: str, command_ids: Collection[str]
+    ) -> dict[str, EventStream]:
+        """Returns by command id what commands stored on an aggregate, rejections included.
+
+        One that stored nothing is left out. One round trip, however many ids there are.
+        """
+        ...
+
     async def read_stream(
         self, aggregate_id: str, *, after_version: int = 0, to_version: int | None = None
     ) -> list[EventStream]:
@@ -185,6 +194,7 @@ class CommandLetter:
         attempts: how often it was parked; a store counts from 1.
         error: for a machine.
         sentence: for a person.
+        trace: where the error came from, if a handler raised it; without values.
         key: of the message.
         headers: of the message.
         body: of the message, as it came.
@@ -199,6 +209,7 @@ class CommandLetter:
     attempts: int = 1
     error: str
     sentence: str
+    trace: str = ""
     key: str
     headers: Mapping[str, str]
     body: bytes
@@ -214,7 +225,7 @@ class CommandLetterStore(Protocol):
         """Keeps letters in their order, all or none; durable on return.
 
         A command that has a letter keeps its place and its first message: its attempts are counted,
-        and unless it is only held now, its state, error and sentence are the new ones.
+        and unless it is only held now, its state, error, sentence and trace are the new ones.
         """
         ...
 

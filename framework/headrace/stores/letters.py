@@ -48,7 +48,7 @@ class DatabaseCommandLetters:
         is_only_held = new.excluded.state == LetterState.HELD.value
         kept = {
             name: case((is_only_held, _columns[name]), else_=new.excluded[name])
-            for name in ("state", "error", "sentence")
+            for name in ("state", "error", "sentence", "trace")
         }
         self._park = new.on_conflict_do_update(
             index_elements=[_columns.aggregate_id, _columns.command_id],
@@ -144,6 +144,7 @@ def _row_of(letter: CommandLetter) -> Mapping[str, Any]:
         "attempts": 1,
         "error": _plain(letter.error),
         "sentence": _plain(letter.sentence),
+        "trace": _plain(letter.trace),
         "message": msgspec.msgpack.encode(message),
     }
 

@@ -56,6 +56,13 @@ class MemoryEventStore:
         """Returns what commands stored, by aggregate id and command id."""
         return {each: self._commands[each] for each in commands if each in self._commands}
 
+    async def find_commands(
+        self, aggregate_id: str, command_ids: Collection[str]
+    ) -> dict[str, EventStream]:
+        """Returns by command id what commands stored on an aggregate; see the port."""
+        found = {each: self._commands.get((aggregate_id, each)) for each in command_ids}
+        return {each: stream for each, stream in found.items() if stream is not None}
+
     async def read_stream(
         self, aggregate_id: str, *, after_version: int = 0, to_version: int | None = None
     ) -> list[EventStream]:

@@ -37,6 +37,7 @@ class MemoryCommandLetters:
                 state=told.state,
                 error=told.error,
                 sentence=told.sentence,
+                trace=told.trace,
             )
 
     async def read(self, *, after: int = 0, limit: int = 1_000) -> list[CommandLetter]:

@@ -4,6 +4,7 @@ What is read of aggregates: the same statements for every database.
 Sits between: the adapters, which run them, and the tables. Knows no engine.
 """
 
+from collections.abc import Collection
 from typing import Any
 
 from sqlalchemy import Select, func, select
@@ -17,6 +18,7 @@ __all__ = [
     "snapshot_of_aggregate",
     "stream_of_command",
     "streams_of_aggregate",
+    "streams_of_commands",
 ]
 
 _streams = event_streams.c
@@ -26,6 +28,13 @@ def stream_of_command(aggregate_id: str, command_id: str) -> Select[Any]:
     """Selects the row that a command stored on an aggregate."""
     return select(*COLUMNS).where(
         _streams.aggregate_id == aggregate_id, _streams.command_id == command_id
+    )
+
+
+def streams_of_commands(aggregate_id: str, command_ids: Collection[str]) -> Select[str, str]:
+    """Selects command id and body of what commands stored on an aggregate."""
+    return select(_streams.command_id, _streams.body).where(
+        _streams.aggregate_id == aggregate_id, _streams.command_id.in_(command_ids)
     )
 
 

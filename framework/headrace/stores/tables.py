@@ -150,6 +150,7 @@ command_letters = Table(
     Column("error", Text, nullable=False),
     Column("sentence", Text, nullable=False),
     Column("message", LargeBinary, nullable=False),  # what no text column could hold is in here
+    Column("trace", Text, nullable=False, server_default=""),
     UniqueConstraint("aggregate_id", "command_id", name="uq_command_letters_command"),
     # A number that an operator has noted down never names another letter.
     sqlite_autoincrement=True,

@@ -1,7 +1,8 @@
 """Commands and streams to bytes and back; the format is what is stored for ever."""
 
 import json
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -412,3 +413,40 @@ def test_an_envelope_renders_the_aggregate_id_once_and_is_equal_without_it():
     envelope = CommandEnvelope(command=command, command_id="c", correlation_id="c")
     assert envelope.aggregate_id == "a"
     assert envelope == CommandEnvelope(command=command, command_id="c", correlation_id="c")
+
+
+class Loose(DomainEvent):
+    value: Any
+
+
+class LooseCommand(Command):
+    account_id: AggregateId
+    value: Any
+
+
+class LooseMessage(ApplicationMessage):
+    value: Any
+
+
+def test_what_would_come_back_as_something_else_is_not_encoded():
+    commands, events, messages = Registry("command"), Registry("event"), Registry("message")
+    commands.add(LooseCommand)
+    events.add(Loose)
+    messages.add(LooseMessage)
+    serializer = JsonSerializer(commands, events, messages)
+    odd = date(2026, 1, 1)
+    refused = "Loose.*: field value holds a value of date, which comes back as one of str"
+    with pytest.raises(SerializationError, match=refused):
+        serializer.encode_stream(stream(events=(Loose(value=odd),)))
+    with pytest.raises(SerializationError, match=refused):
+        serializer.encode_stream(
+            stream(version=None, events=(), messages=(LooseMessage(value=odd),))
+        )
+    with pytest.raises(SerializationError, match=refused):
+        serializer.encode_command(
+            CommandEnvelope(
+                command=LooseCommand(account_id="a", value=odd), command_id="c", correlation_id="c"
+            )
+        )
+    whole = stream(events=(Loose(value=[1, "a"]),))
+    assert serializer.decode_stream(serializer.encode_stream(whole)) == whole

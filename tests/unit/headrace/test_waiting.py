@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from headrace._commanding.handling import CommandContext
 from headrace._domain.aggregate import Aggregate, applies
 from headrace._domain.message import AggregateId, Command, DomainEvent, EventContext
+from headrace._projecting.process import Process
 from headrace._projecting.projection import Projection
 from headrace._projecting.workflows import ProcessManager
 from headrace.app import App, RunningApp
@@ -148,6 +149,58 @@ async def test_a_projection_of_another_application_is_refused(running):
     other = Projection("others", row=Total, key="counter_id")
     with pytest.raises(DefinitionError, match="counters has no projection 'others'"):
         await running.bus.execute(Count(counter_id="c"), wait_for=[other])
+
+
+hard = Projection("hard", row=Total, key="counter_id")
+
+
+@hard.fold
+def fold_unlucky(row: Total | None, event: Counted, context: EventContext) -> Total:
+    if event.by == 13:
+        raise ValueError("13")
+    return Total(counter_id=context.aggregate_id, total=event.by)
+
+
+class Step(BaseModel):
+    seen: int = 0
+
+
+def stepping() -> Process[Step]:
+    """A process that cannot do 13."""
+    process = Process("stepping", state=Step)
+
+    @process.on
+    def counted(state: Step | None, event: Counted, context: EventContext) -> Iterable[Any]:
+        if event.by == 13:
+            raise ValueError("13")
+        yield Step(seen=(state or Step()).seen + 1)
+
+    return process
+
+
+@pytest.mark.parametrize(
+    ("part", "sentence"),
+    [
+        (hard, "projection hard has parked c; `headrace projection letters hard` tells why"),
+        (stepping, "process stepping has parked its instance 'c', .* process show stepping c"),
+    ],
+)
+async def test_one_who_waits_behind_what_was_parked_is_told_at_once(part, sentence, tmp_path):
+    waited = part() if callable(part) else part
+    settings = Settings(error_retries_max=0, read_models=f"sqlite:///{tmp_path}/read.db")
+    async with counters(waited).run_local(settings) as running, asyncio.timeout(30):
+        with pytest.raises(NotYetHandled, match=sentence) as late:
+            await running.bus.execute(
+                Count(counter_id="c", by=13), wait_for="handled", timeout_ms=120_000
+            )
+        assert late.value.result.ok
+        ok = await running.bus.execute(Count(counter_id="d"), wait_for="handled")
+        assert ok.version == 1
+
+
+async def test_who_is_late_is_named(running, watching):
+    with pytest.raises(NotYetHandled, match="process manager watching has not reacted"):
+        await running.bus.execute(Count(counter_id="c", by=13), wait_for="handled", timeout_ms=300)
 
 
 @pytest.fixture

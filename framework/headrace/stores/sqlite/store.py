@@ -96,6 +96,14 @@ class SqliteEventStore:
         )
         return readable_in(rows, self._serializer)
 
+    async def find_commands(
+        self, aggregate_id: str, command_ids: Collection[str]
+    ) -> dict[str, EventStream]:
+        """Returns by command id what commands stored on an aggregate; see the port."""
+        query = queries.streams_of_commands(aggregate_id, command_ids)
+        rows = await self._read(lambda connection: connection.execute(query).all())
+        return {command_id: self._serializer.decode_stream(body) for command_id, body in rows}
+
     async def read_stream(
         self, aggregate_id: str, *, after_version: int = 0, to_version: int | None = None
     ) -> list[EventStream]:

@@ -24,6 +24,7 @@ def letter(
         parked_at=datetime(2026, 1, 31, 12, 30, 59, 123456, tzinfo=UTC),
         error="ValueError",
         sentence=f"{command_id} is bröken ☂",
+        trace="Traceback:\n  here\nValueError: ☂",
         key=aggregate_id,
         headers={"reply-to": "☂"},
         body=b'{"n": "\xff\x00"}',
@@ -57,7 +58,11 @@ class CommandLettersConformance:
         """Only attempts and the reason change."""
         await letters.park([letter("a", "1"), letter("a", "2")])
         again = replace(
-            letter("a", "1", LetterState.HOLDING), error="KeyError", sentence="x", body=b"other"
+            letter("a", "1", LetterState.HOLDING),
+            error="KeyError",
+            sentence="x",
+            body=b"other",
+            trace="KeyError: x",
         )
         await letters.park([again])
         found = await letters.find(1)
@@ -67,6 +72,7 @@ class CommandLettersConformance:
             attempts=2,
             error="KeyError",
             sentence="x",
+            trace="KeyError: x",
         )
         assert [each.number for each in await letters.read()] == [1, 2]
 
@@ -117,7 +123,9 @@ class CommandLettersConformance:
     ) -> None:
         """Whatever a queue may carry can be parked, found and finished."""
         key = "nul \x00 " + "k" * 1_000
-        await letters.park([replace(letter(key, "x@1", LetterState.PARKED), sentence="\x00?")])
+        await letters.park(
+            [replace(letter(key, "x@1", LetterState.PARKED), sentence="\x00?", trace="\x00")]
+        )
         found = (await letters.read())[0]
         assert (found.key, found.body) == (key, b'{"n": "\xff\x00"}')
         assert await letters.finish(found)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from types import SimpleNamespace
 
 import pytest
@@ -220,8 +220,7 @@ class FaultyStore(MemoryEventStore):
         self.before_find = Gate()
         self.before_read = Gate()
         self.appends: list[list[EventStream]] = []
-        self.finds = 0
-        self.reads = 0
+        self.finds = self.reads = 0
         # Given a stream, the error with which it is always refused, or something false.
         self.refuses: Callable[[EventStream], Exception | bool | None] = lambda _: None
         self.before_save = Gate()
@@ -241,11 +240,13 @@ class FaultyStore(MemoryEventStore):
         self._fail("after append")
         return outcomes
 
-    async def find_command(self, aggregate_id: str, command_id: str) -> EventStream | None:
+    async def find_commands(
+        self, aggregate_id: str, command_ids: Collection[str]
+    ) -> dict[str, EventStream]:
         self.finds += 1
         await self.before_find.come_through()
-        self._fail("find_command")
-        return await super().find_command(aggregate_id, command_id)
+        self._fail("find_commands")
+        return await super().find_commands(aggregate_id, command_ids)
 
     async def save_snapshots(self, snapshots: Sequence[Snapshot]) -> None:
         await self.before_save.come_through()

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from headrace._commanding import deciding
-from headrace._commanding.deciding import Crashed, Decider, Failed, Recorded, Repeated, Unchanged
+from headrace._commanding.deciding import Crashed, Decider, Failed, Recorded, Unchanged
 from headrace._commanding.handling import CommandContext, HandlerTable
 from headrace._domain.aggregate import Aggregate, applies
 from headrace._domain.message import AggregateId, Command, DomainEvent
@@ -24,13 +24,9 @@ class Try(Command):
 class State:
     """What a lane would say."""
 
-    def __init__(self, accepted=None, *, taken=False, known=False):
+    def __init__(self, accepted=None, *, taken=False):
         self.accepted = accepted
         self.taken = taken
-        self.known = known
-
-    def knows_command(self):
-        return self.known
 
     async def load(self, aggregate_type):
         return self.accepted
@@ -130,12 +126,6 @@ async def test_a_rejection_after_recorded_events_says_that_the_memory_is_dirty(
     decision = await decide(bank.DepositTwice(account_id="a-1", amount=5), State(account))
     assert decision.stream.rejection is not None
     assert decision.dirty is True
-
-
-async def test_a_command_whose_outcome_is_known_is_not_run(decide, bank, account):
-    decision = await decide(bank.Deposit(account_id="a-1", amount=5), State(account, known=True))
-    assert decision == Repeated()
-    assert account.recorded == ()
 
 
 async def test_a_command_without_handler_fails_with_its_name(decide):

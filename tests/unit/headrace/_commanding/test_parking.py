@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from structlog.testing import capture_logs
 
 from headrace._commanding import parking as parking_module
 from headrace._commanding.handling import CommandContext
@@ -338,6 +339,27 @@ async def test_after_a_crash_anywhere_while_letters_are_taken_up_all_are_execute
     await breaking.check("a-1")
     await breaking.stop()
     assert await breaking.unfinished() == []
+
+
+async def test_where_a_handlers_error_came_from_is_kept_and_logged_without_values(breaking, bank):
+    async def break_in(command: Break, context: CommandContext) -> None:
+        password = "hunter2"
+        {}[len(password)]
+
+    breaking.handlers._handlers[Break] = break_in
+    breaking.start()
+    with capture_logs() as logs:
+        result = await breaking.bus.execute(Break(account_id="a-1"))
+    assert (result.error, result.sentence) == ("KeyError", "7")
+    (letter,) = breaking.letters.all
+    lines = letter.trace.splitlines()
+    assert (lines[0], lines[-1]) == ("Traceback (most recent call last):", "KeyError: 7")
+    assert __file__ in lines[1]
+    assert lines[1].endswith("in break_in")
+    (parked,) = [each for each in logs if each["event"] == "command parked"]
+    assert parked["exception"] == letter.trace
+    assert "exc_info" not in parked
+    assert "hunter2" not in str(logs)
 
 
 async def test_a_long_sentence_is_kept_in_part(breaking, monkeypatch):

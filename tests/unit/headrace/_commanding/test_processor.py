@@ -283,7 +283,7 @@ async def test_a_topic_that_fails_to_take_a_rejection_ten_times_loses_nothing(wo
     await world.check("a-1")
 
 
-@pytest.mark.parametrize("method", ["read_stream", "find_command"])
+@pytest.mark.parametrize("method", ["read_stream", "find_commands"])
 async def test_a_store_that_fails_to_read_ten_times_delays_and_changes_nothing(world, bank, method):
     world.start()
     await world.bus.execute(bank.Open(account_id="a-1"))
@@ -299,7 +299,9 @@ async def test_a_stored_outcome_that_does_not_decode_fails_its_duplicate_and_not
 ):
     world.start()
     await world.bus.execute(bank.Open(account_id="a-1"), command_id="c-1")
-    world.store.failures["find_command"] = [UnknownMessageType("event 'Gone' is not registered")]
+    world.store.failures["find_commands"] = [
+        UnknownMessageType("event 'Gone' is not registered")
+    ] * 2
     duplicate, later = await asyncio.gather(
         world.bus.execute(bank.Open(account_id="a-1"), command_id="c-1"),
         world.bus.execute(bank.Deposit(account_id="a-1", amount=1)),

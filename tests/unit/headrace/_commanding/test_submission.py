@@ -1,7 +1,13 @@
-"""What a submission remembers."""
+"""What a submission remembers; and of many, what the store held of them, asked in one question."""
+
+import asyncio
+
+import pytest
 
 from headrace._commanding.deciding import Repeated, Unchanged
+from headrace._commanding.lane import SOUGHT_TOGETHER_MAX
 from headrace._commanding.submission import Delivery, Submission
+from headrace._runtime.ids import new_id
 from headrace.serialization import CommandEnvelope
 
 
@@ -21,3 +27,74 @@ def test_a_new_decision_takes_the_place_of_the_old_one_and_of_what_became_of_it(
         False,
         False,
     )
+
+
+async def test_the_outcomes_of_all_that_wait_are_one_question(world, bank):
+    world.start()
+    await world.bus.execute(bank.Open(account_id="a-1"))
+    ids = [f"c-{number}" for number in range(SOUGHT_TOGETHER_MAX * 3)]
+
+    async def deposit_all():
+        return await asyncio.gather(
+            *(
+                world.bus.execute(bank.Deposit(account_id="a-1", amount=1), command_id=each)
+                for each in ids
+            )
+        )
+
+    first = await deposit_all()
+    await world.stop()
+    world.start()
+    finds, reads = world.store.finds, world.store.reads
+    assert await deposit_all() == first
+    assert world.store.finds - finds <= 4  # one for the first that came, then a hundred at a time
+    assert world.store.reads == reads
+    await world.check("a-1")
+
+
+@pytest.mark.parametrize("count", [40, 400])
+async def test_duplicates_whose_ids_look_new_cost_one_run_and_one_question_more(world, bank, count):
+    """The callers' clocks are ahead: the store refuses the first, and is asked for all."""
+    world.start()
+    await world.bus.execute(bank.Open(account_id="a-1"))
+    ids = [new_id() for _ in range(count)]
+
+    async def deposit_all():
+        return await asyncio.gather(
+            *(
+                world.bus.execute(bank.Deposit(account_id="a-1", amount=1), command_id=each)
+                for each in ids
+            )
+        )
+
+    first = await deposit_all()
+    await world.stop()
+    decided = []
+    world.start()
+    original = bank.Account.deposit
+
+    def counted(self, amount):
+        decided.append(amount)
+        return original(self, amount)
+
+    finds, appends = world.store.finds, len(world.store.appends)
+    bank.Account.deposit = counted
+    try:
+        assert await deposit_all() == first
+    finally:
+        bank.Account.deposit = original
+    assert len(decided) <= count
+    assert len(world.store.appends) - appends == 1
+    assert world.store.finds - finds <= count // SOUGHT_TOGETHER_MAX + 2
+    await world.check("a-1")
+
+
+async def test_a_command_that_is_sent_again_by_its_bus_does_not_run_again(world, bank):
+    world.start()
+    await world.bus.execute(bank.Open(account_id="a-1"))
+    command_id = new_id()
+    await world.bus.execute(bank.Deposit(account_id="a-1", amount=5), command_id=command_id)
+    appends = len(world.store.appends)
+    await world.bus.execute(bank.Deposit(account_id="a-1", amount=5), command_id=command_id)
+    assert len(world.store.appends) == appends
+    assert (await world.account("a-1")).balance == 5

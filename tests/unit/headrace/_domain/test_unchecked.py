@@ -75,6 +75,7 @@ class Nested(DomainEvent):
 
 
 class Renamed(DomainEvent):
+    model_config = ConfigDict(validate_by_name=True)
     count: int = Field(alias="number")
 
 

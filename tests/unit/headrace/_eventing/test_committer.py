@@ -100,8 +100,8 @@ async def test_the_outcome_of_each_stream_reaches_who_offered_it(ledger, stream)
     ledger.offer(stream("a", 2, "c-1"), stream("b", 1, "c-9"), stream("c", None, "c-1"))
     await ledger.until(5)
     assert ledger.settled[2:] == [
-        ("c-1", NextStep.ANSWER_AGAIN),
-        ("c-9", NextStep.RUN_AGAIN),
+        ("c-1", NextStep.LOOK_AGAIN),
+        ("c-9", NextStep.LOOK_AGAIN),
         ("c-1", NextStep.PUBLISH),
     ]
 
@@ -126,7 +126,7 @@ async def test_what_a_lane_drops_in_answer_to_an_outcome_is_never_appended(ledge
     store.go_on.set()
     await ledger.until(2)
     assert store.batches == [["c-1"], ["c-3"]]
-    assert ledger.settled == [("c-1", NextStep.RUN_AGAIN), ("c-3", NextStep.PUBLISH)]
+    assert ledger.settled == [("c-1", NextStep.LOOK_AGAIN), ("c-3", NextStep.PUBLISH)]
 
 
 @pytest.mark.parametrize("error", [RuntimeError("unknown"), OSError("i/o")])
@@ -173,7 +173,7 @@ async def test_what_was_decided_on_a_refused_stream_is_not_stored_even_if_its_ve
     assert ledger.settled == [
         ("c-1", Refused(TOO_LONG)),
         ("b-1", NextStep.PUBLISH),
-        ("c-2", NextStep.RUN_AGAIN),
+        ("c-2", NextStep.LOOK_AGAIN),
     ]
     assert [found.command_id for found in await store.read_stream("a")] == ["foreign"]
 
@@ -219,11 +219,11 @@ def test_apart_or_together_the_same_streams_are_stored(stream, chains, poison, t
         broken: set[str] = set()
         for each in streams:
             if each.aggregate_id in broken:
-                expected: NextStep | Refused = NextStep.RUN_AGAIN
+                expected: NextStep | Refused = NextStep.LOOK_AGAIN
             elif each.command_id in store.poison:
                 expected = Refused(TOO_LONG)
             elif each.aggregate_id in taken:
-                expected = NextStep.RUN_AGAIN
+                expected = NextStep.LOOK_AGAIN
             else:
                 expected = NextStep.PUBLISH
             assert settled[each.command_id] == expected

@@ -3,8 +3,7 @@
 import pytest
 
 from headrace._domain.aggregate import Aggregate
-from headrace._loading import cache as cache_module
-from headrace._loading.cache import AggregateCache, LiveAggregate, RecentCommands
+from headrace._loading.cache import AggregateCache, LiveAggregate
 from headrace.testing.fakes import FakeClock
 
 
@@ -59,14 +58,3 @@ def test_clear_forgets_everything(cache):
     cache.put(live("a"))
     cache.clear()
     assert (cache.get("a"), len(cache)) == (None, 0)
-
-
-def test_recent_commands_are_remembered_up_to_a_limit_the_newest_ones(monkeypatch):
-    monkeypatch.setattr(cache_module, "COMMANDS_REMEMBERED_MAX", 2)
-    commands = RecentCommands()
-    for command_id in ("c-1", "c-2", "c-3"):
-        commands.add(command_id)
-    assert len(commands) == 2
-    assert "c-1" not in commands
-    assert "c-2" in commands
-    assert "c-3" in commands

@@ -58,10 +58,10 @@ class FailingStore(MemoryEventStore):
             raise self.failures.pop(0)
         return await super().find_snapshot(aggregate_id)
 
-    async def find_command(self, aggregate_id, command_id):
+    async def find_commands(self, aggregate_id, command_ids):
         if self.failures:
             raise self.failures.pop(0)
-        return await super().find_command(aggregate_id, command_id)
+        return await super().find_commands(aggregate_id, command_ids)
 
 
 def stream(version: int, events: int = 1) -> EventStream:
@@ -94,14 +94,9 @@ def repository(store) -> Repository:
     )
 
 
-async def test_an_aggregate_is_brought_back_from_its_events_with_the_ids_of_its_commands(
-    repository,
-):
+async def test_an_aggregate_is_brought_back_from_its_events(repository):
     live = await repository.load(Counter, "n-1")
     assert (live.aggregate.count, live.aggregate.version) == (3, 2)
-    assert "c-1" in live.commands
-    assert "c-2" in live.commands
-    assert "c-3" not in live.commands
 
 
 async def test_an_aggregate_without_events_is_none(repository):
@@ -130,9 +125,16 @@ async def test_existence_is_a_question_of_the_first_version(repository):
     assert not await repository.exists("nobody")
 
 
-async def test_the_outcome_of_a_command_is_found_in_the_store(repository):
-    assert (await repository.find_command("n-1", "c-2")).version == 2
-    assert await repository.find_command("n-1", "c-9") is None
+async def test_the_outcomes_of_commands_are_found_in_the_store(repository):
+    found = await repository.find_commands("n-1", ["c-2", "c-9"])
+    assert {command_id: each.version for command_id, each in found.items()} == {"c-2": 2}
+
+
+async def test_one_outcome_that_does_not_decode_is_an_error_in_its_own_place(repository, store):
+    gone = UnknownMessageType("event 'Gone' is not registered")
+    store.failures = [gone, gone]  # of all of them, then of the first alone
+    found = await repository.find_commands("n-1", ["c-1", "c-2", "c-9"])
+    assert found == {"c-1": gone, "c-2": stream(2)}
 
 
 async def test_a_database_that_is_away_is_waited_for(repository, store):
@@ -141,7 +143,7 @@ async def test_a_database_that_is_away_is_waited_for(repository, store):
     store.failures = [OSError("away")] * 5
     assert await repository.exists("n-1")
     store.failures = [OSError("away")] * 5
-    assert await repository.find_command("n-1", "c-1") is not None
+    assert await repository.find_commands("n-1", ["c-1"]) == {"c-1": stream(1, 2)}
 
 
 async def test_events_that_do_not_decode_are_not_waited_for(repository, store):

@@ -144,6 +144,9 @@ def test_parked_commands_are_listed_shown_retried_and_skipped_beside_a_service(
         ["3", "o-1", "Ship", "held"],
     ]
     assert "ContextMisused: Ship is for aggregate 'o-1'" in table[1]
+    trace = service.operate("show", "1").output
+    assert "Traceback (most recent call last):" in trace
+    assert 'await context.get(Order, "no order of this command")' in trace
     shown = json.loads(service.operate("show", "2", "--json").output)
     assert (shown["command_id"], json.loads(shown["body"])["data"]["parcel"]) == ("ship-2", 2)
     assert "command_id:   ship-2" in service.operate("show", "2").output
