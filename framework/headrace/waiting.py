@@ -13,11 +13,12 @@ from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any, Final
 
+from headrace._projecting.process_standings import ProcessStandings
 from headrace._projecting.projection import Projection
 from headrace._projecting.read_models import ReadModels
 from headrace._projecting.standings import Standings
 from headrace.bus import HANDLED, CommandResult
-from headrace.errors import DefinitionError, EventHandlerError
+from headrace.errors import DefinitionError, EventHandlerError, ProcessError
 from headrace.transports.base import Transport
 
 __all__ = ["Handling"]
@@ -78,6 +79,7 @@ class Handling:
         Raises:
             ProjectionError: a projection has not in time, or has parked the aggregate.
             EventHandlerError: event handlers have parked the aggregate.
+            ProcessError: a process manager has parked the aggregate.
             TimeoutError: a process manager, or event handlers, have not in time.
         """
         everything = HANDLED in names
@@ -89,7 +91,7 @@ class Handling:
                     waits.create_task(self._handled(name, result.aggregate_id, result.version))
             if everything and result.place is not None:
                 for name in self._managers:
-                    waits.create_task(self._seen(f"{self._name}.process.{name}", result.place))
+                    waits.create_task(self._reacted(name, result, result.place))
 
     async def _folded(
         self, projection: Projection[Any], result: CommandResult, timeout_ms: int
@@ -114,6 +116,18 @@ class Handling:
                 )
             await asyncio.sleep(pause_ms / 1_000)
             pause_ms = min(2 * pause_ms, _LOOK_MS_MAX)
+
+    async def _reacted(self, manager: str, result: CommandResult, place: tuple[int, int]) -> None:
+        await self._seen(f"{self._name}.process.{manager}", place)
+        # What waits behind a letter is acknowledged, too.
+        read = partial(ProcessStandings(manager).letter, aggregate_id=result.aggregate_id)
+        async with self._read_models.snapshot() as connection:
+            letter = await connection.run_sync(read)
+        if letter is not None and (result.version is None or letter.version < result.version):
+            raise ProcessError(
+                f"the process manager {manager} has parked {result.aggregate_id}; `headrace process"
+                f" parked {manager}` tells why"
+            )
 
     async def _seen(self, group: str, place: tuple[int, int]) -> None:
         topic = f"{self._name}.events"

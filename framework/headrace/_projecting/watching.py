@@ -10,6 +10,7 @@ from typing import Any
 from headrace._projecting.alarms import Alarms
 from headrace._projecting.heartbeat import Heart
 from headrace._projecting.lag import Lags
+from headrace._projecting.process_standings import ProcessStandings
 from headrace._projecting.projection import Projection
 from headrace._projecting.read_models import ReadModels
 from headrace._projecting.standings import Standings
@@ -31,18 +32,20 @@ class Watch:
         app_name: names the event topic.
         projections: by name.
         processors: the names of its event handlers.
+        managers: the names of its process managers.
         read_models: where they are.
         transport: where the topic is.
         serializer: encodes heartbeats.
         settings: bounds and periods.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts it is put together from, all by name
         self,
         *,
         app_name: str,
         projections: Mapping[str, Projection[Any]],
         processors: Iterable[str] = (),
+        managers: Iterable[str] = (),
         read_models: ReadModels,
         transport: Transport,
         serializer: Serializer,
@@ -56,7 +59,11 @@ class Watch:
             transport=transport,
         )
         self.alarms = Alarms(
-            projections=[*projections, *(Standings(each).name for each in processors)],
+            projections=[
+                *projections,
+                *(Standings(each).name for each in processors),
+                *(ProcessStandings(each).name for each in managers),
+            ],
             read_models=read_models,
             settings=settings,
         )
