@@ -259,6 +259,12 @@ class App:
         }
         return _find(found, name, f"{self.name} has no process with a state", ProcessError)
 
+    def process_manager(self, name: str) -> ProcessManager | Process[Any]:
+        """Returns a process manager, with a state or without; raises `ProcessError` as `process`."""
+        return _find(
+            self._process_managers, name, f"{self.name} has no process manager", ProcessError
+        )
+
     def event_handlers(self, processor: str) -> EventHandlers:
         """Returns the handlers of a processor; raises `EventHandlerError`, naming those there are."""
         missing = f"{self.name} has no event handlers"
@@ -381,6 +387,7 @@ class App:
                 app_name=self.name,
                 projections=self._projections,
                 processors=self._event_handlers,
+                managers=self._process_managers,
                 read_models=read_models,
                 transport=transport,
                 serializer=serializer,

@@ -23,8 +23,10 @@ if TYPE_CHECKING:  # both load a database driver: only when an application runs
     from headrace._projecting.processes import Processes
     from headrace._projecting.read_models import ProjectionReader, ReadModels
     from headrace._projecting.runner import ProjectionRunner
+    from headrace._projecting.standing_letters import StandingLetters
     from headrace._projecting.stuck import StuckInstances
     from headrace._projecting.watching import Watch
+    from headrace._projecting.workflows import ProcessManager
     from headrace.serialization import Serializer
     from headrace.stores.base import EventStore
 
@@ -95,6 +97,16 @@ class RunningApp:
         from headrace._projecting.stuck import StuckInstances
 
         return StuckInstances(process, self.read_models, self.store, self._serializer)
+
+    def process_letters(self, manager: "ProcessManager | Process[Any]") -> "StandingLetters":
+        """Returns the aggregates that a process manager has parked; `all()`, `retry(id)`, `skip(id)`.
+
+        Those of a `Process` are aggregates with an event that it cannot read, or whose key it cannot
+        tell; an instance whose handler fails is in `stuck_instances`.
+        """
+        from headrace._projecting.process_letters import letters_of
+
+        return letters_of(manager, self.bus, self.read_models, self.store, self._serializer)
 
     async def seen(
         self, projection: Projection[Any], result: CommandResult, *, timeout_ms: int = 10_000

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
 from typing import Any, Final
 
+from headrace._projecting.process_standings import ProcessStandings
 from headrace._projecting.processes import Processes
 from headrace._projecting.projection import Projection
 from headrace._projecting.read_models import ReadModels
@@ -149,6 +150,15 @@ class Handling:
                 f"the process {manager} has parked its instance {parked!r}, and what command"
                 f" {result.command_id} did waits behind it; `headrace process show {manager}"
                 f" {parked}` tells why"
+            )
+        # What waits behind a letter of the aggregate is acknowledged, too.
+        read = partial(ProcessStandings(manager).letter, aggregate_id=result.aggregate_id)
+        async with self._read_models.snapshot() as connection:
+            letter = await connection.run_sync(read)
+        if letter is not None and (result.version is None or letter.version < result.version):
+            raise ProcessError(
+                f"the process manager {manager} has parked {result.aggregate_id}; `headrace process"
+                f" parked {manager}` tells why"
             )
 
 

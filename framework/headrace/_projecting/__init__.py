@@ -13,7 +13,10 @@ Event topic to read models, process managers and event handlers: the event side.
     processes    what runs, what stands still   reacting  which loop a manager runs in
     event_handlers what calls what            handler_runner  their loop
     calling      a stream through handlers    standings what they have handled, and parked
-    handler_letters  parked ones taken up     listening what waits in vain
+    standing_letters parked ones taken up     handler_letters, process_letters  of each kind
+    process_standings what process managers   outbox    where their commands go
+                 have parked                  kept_commands  those in the database
+    listening    what waits in vain           outages   failures that pass by themselves
     lag          how far behind projections are heartbeat beats, so that the lag is true
     alarms       parked aggregates, told        watching  all three, for an application
 

@@ -4,7 +4,8 @@ Alarms about parked aggregates: so many, or for so long; and about foreign messa
     looked at every `alarm_check_ms` ─▶ begins: a warning in the log ─▶ ends: a line in the log
                                         while it holds: in `current`, for `GET /health`
 
-Sits between: the letters of an application's projections and event handlers, and whoever watches. Mends nothing.
+Sits between: what an application's projections, event handlers and process managers have parked, and
+whoever watches. Mends nothing.
 """
 
 import asyncio
@@ -17,11 +18,12 @@ from typing import Any, Final
 import structlog
 from sqlalchemy import func, select
 
+from headrace._projecting.process_standings import ProcessStandings
 from headrace._projecting.read_models import ReadModels
 from headrace._runtime.clock import Clock, SystemClock
 from headrace._runtime.tasks import finish
 from headrace.settings import Settings
-from headrace.stores.tables import UtcDateTime, projection_letters, projections
+from headrace.stores.tables import UtcDateTime, process_instances, projection_letters, projections
 
 __all__ = ["Alarm", "Alarms"]
 
@@ -32,8 +34,8 @@ _AGE: Final = "oldest letter"
 _FOREIGN: Final = "foreign messages"
 _SENTENCES: Final[Mapping[str, str]] = MappingProxyType(
     {
-        _COUNT: "alarm: a projection has parked aggregates",
-        _AGE: "alarm: a projection has parked aggregates",
+        _COUNT: "alarm: events wait that could not be handled",
+        _AGE: "alarm: events wait that could not be handled",
         _FOREIGN: "alarm: somebody else writes to the event topic",
     }
 )
@@ -44,7 +46,8 @@ class Alarm:
     """Something that somebody should look at.
 
     Attributes:
-        projection: whose letters; "handlers:NAME" for event handlers; of foreign messages the topic.
+        projection: whose letters; "handlers:NAME" for event handlers, "process:NAME" for process
+            managers, with the parked instances of a process; of foreign messages the topic.
         kind: "letters": too many; "oldest letter": one is too old; "foreign messages": they came since
             this process began, and were passed over.
         value: how many, or its age in ms.
@@ -61,7 +64,8 @@ class Alarms:
     """Watches the letters of projections.
 
     Args:
-        projections: their names; those of event handlers as `Standings` has them.
+        projections: their names; those of event handlers and process managers as `Standings` has
+            them.
         read_models: where the letters are.
         settings: the bounds.
         clock: tells ages.
@@ -124,21 +128,40 @@ class Alarms:
             log.info("alarm is over", projection=name, alarm=kind)
         self._current = found
 
-    async def _letters(self) -> list[Any]:
-        letters, live = projection_letters.c, projections.c
-        query = (
+    async def _letters(self) -> list[tuple[str, int, datetime]]:
+        """Returns whose, how many, and since when the oldest: parked aggregates and instances."""
+        letters, live, instances = projection_letters.c, projections.c, process_instances.c
+        aggregates = (
             select(letters.name, func.count(), func.min(letters.parked_at, type_=UtcDateTime()))
             .outerjoin(projections, live.name == letters.name)
-            # Event handlers have no row there, and letters of the generation 0.
+            # Others have no row there, and letters of the generation 0.
             .where(
                 letters.name.in_(self._names),
                 letters.generation == func.coalesce(live.generation, 0),
             )
             .group_by(letters.name)
-            .order_by(letters.name)
         )
+        parked = (
+            select(
+                instances.process,
+                func.count(),
+                func.min(instances.parked_at, type_=UtcDateTime()),
+            )
+            .where(instances.parked_at.is_not(None), ~instances.ended)
+            .group_by(instances.process)
+        )
+        found: dict[str, tuple[int, datetime]] = {}
         async with self._read_models.snapshot() as connection:
-            return list((await connection.execute(query)).all())
+            rows: list[Any] = [*(await connection.execute(aggregates)).all()]
+            rows += [
+                (ProcessStandings(name).name, count, oldest)
+                for name, count, oldest in (await connection.execute(parked)).all()
+            ]
+        for name, count, oldest in rows:
+            if name in self._names:
+                more, since = found.get(name, (0, oldest))
+                found[name] = (more + count, min(since, oldest))
+        return [(name, *found[name]) for name in sorted(found)]
 
     def _age_ms(self, since: datetime) -> int:
         return (self._clock.now() - since) // timedelta(milliseconds=1)

@@ -245,7 +245,7 @@ class EventHandlerRunner:
                 self._standings.park,
                 message=message,
                 version=standing.version,
-                error=str(error),
+                error=error,
                 now=self._clock.now(),
                 letters_max=self._settings.projection_letters_max,
             ),
@@ -267,6 +267,7 @@ class EventHandlerRunner:
             queue=message.queue,
             offset=message.offset,
             error=str(error),
+            exc_info=error,
         )
 
     async def _settle_for_ever(self, subscription: Subscription) -> None:

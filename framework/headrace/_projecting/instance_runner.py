@@ -12,8 +12,8 @@ after it the commands are in the database, and whoever runs the process next sen
                                       the database for `headrace process retry`, the others go on
     versions of an aggregate are      read from the event store and handled first; what comes late
     missing                           then is known
-    a stream does not decode, has no  HELD: it and its aggregate's later ones wait, unacknowledged,
-    usable key, or misses versions    for a restart with repaired code
+    a stream does not decode, has no  its aggregate is parked: what follows of it waits for
+    usable key, or misses versions    `headrace process retry`, everything else flows
     that the store does not have
 
 Sits between: a subscription to the event topic, and `instances` and the command bus. Must never know
@@ -21,26 +21,27 @@ a broker.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
 import structlog
+from sqlalchemy import Connection
 
 from headrace._domain.stream import EventStream
 from headrace._projecting.instances import (
     Outdated,
     ReactionFailed,
     Taken,
-    find_unsent,
-    mark_sent,
     take,
 )
+from headrace._projecting.kept_commands import find_unsent, mark_sent, readable_again
 from headrace._projecting.outages import is_outage
+from headrace._projecting.outbox import EnvelopeSender, near_until
 from headrace._projecting.process import Process
-from headrace._projecting.process_runner import EnvelopeSender
-from headrace._projecting.process_versions import Lacking
+from headrace._projecting.process_standings import ProcessStandings, is_rejection
+from headrace._projecting.process_versions import Lacking, read_versions
 from headrace._projecting.pruning import PRUNED_MAX, prune
 from headrace._projecting.read_models import ReadModels
 from headrace._projecting.stuck import StuckInstances
@@ -108,6 +109,8 @@ class ProcessRunner:
         sweep_ms: int = _SWEEP_MS,
     ) -> None:
         self._process = process
+        self._standings = ProcessStandings(process.name)
+        self._letters_max = settings.projection_letters_max
         self._read_models = read_models
         self._store = store
         self._stuck = StuckInstances(process, read_models, store, serializer, clock=clock)
@@ -125,20 +128,14 @@ class ProcessRunner:
         self._sweep_ms = sweep_ms
         self._ended_ms = settings.process_ended_ms
         self._prune_at_ms = self._clock.monotonic_ms()
-        self._held: set[str] = set()
-
-    @property
-    def held(self) -> frozenset[str]:
-        """The aggregates whose events wait because one of them cannot be read."""
-        return frozenset(self._held)
 
     async def run(self) -> None:
         """Works until cancelled; whatever breaks is begun anew after a pause."""
         await self._following.run(self._follow)
 
     async def _follow(self, subscription: Subscription) -> None:
-        # Whatever was held is delivered again to a new subscription.
-        self._held.clear()
+        # Commands that an older release could not read may be readable by this one.
+        await self._within(partial(readable_again, process=self._process.name), "begin")
         while True:
             # What nobody has sent is looked for before each poll, and while nothing comes.
             await self._sweep()
@@ -149,11 +146,13 @@ class ProcessRunner:
                 await self._handle(subscription, messages[first : first + _BATCH_MAX])
 
     async def _sweep(self) -> bool:
+        now = self._clock.now()
         unsent = await self._read_models.transact(
             partial(
                 find_unsent,
                 process=self._process.name,
-                made_before=self._clock.now() - timedelta(milliseconds=_UNSENT_MS),
+                made_before=now - timedelta(milliseconds=_UNSENT_MS),
+                due_before=near_until(now),
                 serializer=self._serializer,
             )
         )
@@ -176,30 +175,96 @@ class ProcessRunner:
             self._prune_at_ms = now_ms + _PRUNE_MS
 
     async def _handle(self, subscription: Subscription, messages: Sequence[Incoming]) -> None:
+        parked: set[str] = await self._within(
+            partial(self._standings.parked, aggregate_ids={each.key for each in messages}),
+            "read what is parked",
+        )
         streams: list[EventStream] = []
         done: list[Incoming] = []
+        errors: dict[str, Exception] = {}
+        waiting: list[Incoming] = []
         for message in messages:
-            if message.key in self._held:
+            # A rejection is the concern of the instance that sent the command.
+            if message.key in parked | errors.keys() and not is_rejection(message):
+                waiting.append(message)
                 continue
             try:
                 stream = self._serializer.decode_published(message.body)
                 self._process.keys_of(stream)
-            except Exception as error:  # noqa: BLE001 - bytes and user code may raise anything; held
-                self._hold(message, error)
-                continue
-            done.append(message)
-            streams.append(stream)
+            except Exception as error:  # noqa: BLE001 - bytes and user code may raise anything; parked
+                errors[message.key] = error
+                waiting.append(message)
+            else:
+                done.append(message)
+                streams.append(stream)
         while streams:
             try:
                 await self._react(streams)
                 break
             except _NotToBeFilled as error:
-                lacking = [each for each in done if each.key == error.aggregate_id]
-                self._hold(lacking[0], error)
-                done = [each for each in done if each.key != error.aggregate_id]
-                streams = [each for each in streams if each.aggregate_id != error.aggregate_id]
+                lacking = error.aggregate_id
+                errors.setdefault(lacking, error)
+                waiting += [each for each in done if each.key == lacking]
+                done = [each for each in done if each.key != lacking]
+                streams = [each for each in streams if each.aggregate_id != lacking]
+        await self._let_wait(subscription, waiting, errors)
         for message in done:
             subscription.ack(message)
+
+    async def _let_wait(
+        self,
+        subscription: Subscription,
+        messages: Sequence[Incoming],
+        errors: dict[str, Exception],
+    ) -> None:
+        """Lets messages wait behind the letters of their aggregates, which some have yet to get."""
+        for message in messages:
+            # Of an aggregate the first one has failed.
+            error = errors.pop(message.key, None)
+            if error is not None:
+                await self._park(message, error)
+                subscription.ack(message)
+            elif await self._within(
+                partial(self._standings.keep, message=message), "let an event wait"
+            ):
+                subscription.ack(message)
+            else:
+                # Its letter was taken up meanwhile.
+                await self._handle(subscription, [message])
+
+    async def _park(self, message: Incoming, error: Exception) -> None:
+        attempt = 0
+        while not await self._within(
+            partial(self._park_at, message=message, error=error), "park an aggregate"
+        ):
+            attempt += 1
+            log.error(
+                "as many aggregates as may be are parked; the process waits for room",
+                process=self._process.name,
+                aggregate_id=message.key,
+                letters_max=self._letters_max,
+            )
+            await self._backoff.pause(attempt)
+        log.error(
+            "process cannot read an event; its aggregate waits until it is retried or skipped",
+            process=self._process.name,
+            aggregate_id=message.key,
+            queue=message.queue,
+            offset=message.offset,
+            error=str(error),
+            exc_info=error,
+        )
+
+    def _park_at(self, connection: Connection, message: Incoming, error: Exception) -> bool:
+        name = self._process.name
+        return self._standings.park_at(
+            connection,
+            message=message,
+            version=read_versions(connection, name, {message.key}).get(message.key, 0),
+            error=error,
+            now=self._clock.now(),
+            letters_max=self._letters_max,
+        )
 
     async def _react(self, streams: Sequence[EventStream]) -> None:
         try:
@@ -278,7 +343,12 @@ class ProcessRunner:
         )
 
     async def _send(self, commands: Sequence[CommandEnvelope]) -> None:
-        """Sends commands, those to one aggregate one after another, and notes that."""
+        """Sends commands, those to one aggregate one after another, and notes that.
+
+        Those that are due in years stay in the database until they have come near.
+        """
+        near = near_until(self._clock.now())
+        commands = [each for each in commands if each.due is None or each.due <= near]
         if not commands:
             return
         lanes: dict[str, list[CommandEnvelope]] = {}
@@ -300,6 +370,9 @@ class ProcessRunner:
         for envelope in lane:
             await self._persist(partial(self._bus.send_envelope, envelope), "send a command")
 
+    async def _within(self, work: Callable[[Connection], Any], what: str) -> Any:
+        return await self._persist(partial(self._read_models.transact, work), what)
+
     async def _persist(self, action: Any, what: str) -> Any:
         """Waits an outage out; anything else is raised."""
         attempt = 0
@@ -320,14 +393,3 @@ class ProcessRunner:
                         error=repr(error),
                     )
             await self._backoff.pause(attempt)
-
-    def _hold(self, message: Incoming, error: Exception) -> None:
-        self._held.add(message.key)
-        log.error(
-            "process holds the events of an aggregate; repair it and restart",
-            process=self._process.name,
-            aggregate_id=message.key,
-            queue=message.queue,
-            offset=message.offset,
-            error=repr(error),
-        )

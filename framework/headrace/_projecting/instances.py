@@ -17,14 +17,17 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, Generic, TypeVar
 
+import structlog
 from pydantic import BaseModel
-from sqlalchemy import Connection, delete, select, tuple_, update
+from sqlalchemy import Connection, select, tuple_, update
 
 from headrace._domain.stream import EventStream
+from headrace._projecting.kept_commands import command_row
 from headrace._projecting.process import Process, Progress
 from headrace._projecting.process_versions import Lacking, admit, store_versions
 from headrace._projecting.statements import upsert_into
 from headrace._runtime.ids import derived_id
+from headrace._runtime.tracebacks import storable, traceback_of
 from headrace.errors import HeadraceError
 from headrace.serialization import CommandEnvelope, Serializer
 from headrace.stores.tables import (
@@ -44,16 +47,16 @@ __all__ = [
     "ReactionFailed",
     "Taken",
     "Work",
-    "find_unsent",
     "instance_of",
     "lock",
-    "mark_sent",
     "progress_of",
     "read_instances",
     "take",
 ]
 
 S = TypeVar("S", bound=BaseModel)
+
+log = structlog.get_logger(__name__)
 
 # What became of a stream that an instance has seen.
 DONE: Final = "done"
@@ -62,8 +65,6 @@ SKIPPED: Final = "skipped"
 
 # Of a sentence kept with a parked instance.
 ERROR_CHARACTERS_MAX: Final = 2_000
-# Commands that are looked up at once because nobody has sent them: a few megabytes.
-_UNSENT_MAX: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +85,7 @@ class Instance:
     error: str | None
     parked_at: datetime | None
     retries: int
+    traceback: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,9 +209,16 @@ class Work(Generic[S]):
             sentence = f"{_name_of(stream)} of {stream.aggregate_id}: {error!r}"
             if not park:
                 raise ReactionFailed(key, stream.aggregate_id, sentence) from error
+            log.exception(
+                "process parks an instance",
+                process=self._process.name,
+                instance=key,
+                error=sentence,
+            )
             parked = replace(
                 before or self._new(key, stream),
-                error=sentence[:ERROR_CHARACTERS_MAX],
+                error=storable(sentence)[:ERROR_CHARACTERS_MAX],
+                traceback=traceback_of(error),
                 parked_at=self._now,
             )
             self._note(parked, stream, WAITS)
@@ -237,7 +246,14 @@ class Work(Generic[S]):
         after, envelopes = done
         instance = before or self._new(key, stream)
         rows = [
-            self._row(key, instance.sent + place, envelope)
+            command_row(
+                self._process.name,
+                key,
+                instance.sent + place,
+                envelope,
+                self._serializer,
+                self._now,
+            )
             for place, envelope in enumerate(envelopes, start=1)
         ]
         moved = self.placed(instance, after)
@@ -317,22 +333,8 @@ class Work(Generic[S]):
             error=None,
             parked_at=None,
             retries=0,
+            traceback=None,
         )
-
-    def _row(self, key: str, number: int, envelope: CommandEnvelope) -> dict[str, Any]:
-        return {
-            "process": self._process.name,
-            "command_id": envelope.command_id,
-            "instance": key,
-            "number": number,
-            "name": envelope.command.message_name,
-            "aggregate_id": envelope.aggregate_id,
-            "body": self._serializer.encode_command(envelope).decode(),
-            "due": envelope.due,
-            "made_at": self._now,
-            "sent": False,
-            "refused": None,
-        }
 
     def _encode_undo(self, commands: Iterable[Any]) -> str:
         kept = derived_id("undo")
@@ -395,46 +397,6 @@ def instance_of(row: Any) -> Instance:
 def _values_of(instance: Instance) -> dict[str, Any]:
     # `asdict` copies every value, at a quarter of a batch's price.
     return {name: getattr(instance, name) for name in Instance.__dataclass_fields__}
-
-
-def find_unsent(
-    connection: Connection, *, process: str, made_before: datetime, serializer: Serializer
-) -> list[CommandEnvelope]:
-    """Returns commands that were made before a moment and that nobody has sent, the oldest first.
-
-    Raises:
-        SerializationError, UnknownMessageType: one of them is of a class that is gone.
-    """
-    columns = process_commands.c
-    rows = connection.execute(
-        select(columns.body, columns.due)
-        .where(columns.process == process, ~columns.sent, columns.made_at <= made_before)
-        .order_by(columns.made_at, columns.instance, columns.number)
-        .limit(_UNSENT_MAX)
-    )
-    return [replace(serializer.decode_command(body.encode()), due=due) for body, due in rows]
-
-
-def mark_sent(connection: Connection, *, process: str, command_ids: Sequence[str]) -> None:
-    """Notes that commands are in the queue; forgets those of instances that have ended."""
-    columns, instances = process_commands.c, process_instances.c
-    mine = (columns.process == process, columns.command_id.in_(command_ids))
-    connection.execute(update(process_commands).where(*mine).values(sent=True))
-    ended = connection.scalars(
-        select(columns.instance)
-        .distinct()
-        .join(
-            process_instances,
-            (instances.process == columns.process) & (instances.instance == columns.instance),
-        )
-        .where(*mine, instances.ended)
-    ).all()
-    if ended:
-        connection.execute(
-            delete(process_commands).where(
-                columns.process == process, columns.instance.in_(ended), columns.sent
-            )
-        )
 
 
 def _turns(

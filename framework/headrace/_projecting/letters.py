@@ -33,6 +33,7 @@ from headrace._projecting.contents import (
 from headrace._projecting.outages import is_outage
 from headrace._projecting.projection import Projection
 from headrace._projecting.read_models import ReadModels
+from headrace._runtime.tracebacks import storable, traceback_of
 from headrace.errors import LetterNotFound, ProjectionError
 from headrace.stores.base import EventStore
 from headrace.stores.tables import projection_letters, projection_versions
@@ -46,6 +47,7 @@ __all__ = [
     "is_parked",
     "park",
     "read_letters",
+    "reason_of",
 ]
 
 # Of a sentence kept with a letter: enough for the event, the fold and what it said.
@@ -68,6 +70,7 @@ class Letter:
         held: messages that wait, the first one included.
         retries: how often taking it up has failed since.
         error: what went wrong last.
+        traceback: where; empty where an older version has parked it.
     """
 
     aggregate_id: str
@@ -78,6 +81,7 @@ class Letter:
     held: int
     retries: int
     error: str
+    traceback: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +97,7 @@ def park(
     target: Target[Any],
     message: Incoming,
     begin: Mapping[QueueId, int | None],
-    error: str,
+    error: Exception,
     now: datetime,
     letters_max: int,
 ) -> Applied | Moved | Switched | Full:
@@ -128,11 +132,19 @@ def park(
                 parked_at=now,
                 held=1,
                 retries=0,
-                error=error[:ERROR_CHARACTERS_MAX],
+                **reason_of(error),
             )
         )
     store_offsets(connection, target, {message.queue: message.offset + 1})
     return Applied(rows=0)
+
+
+def reason_of(error: Exception) -> dict[str, str]:
+    """Returns the columns that say why something is parked: a sentence, and a traceback."""
+    return {
+        "error": storable(str(error))[:ERROR_CHARACTERS_MAX],
+        "traceback": traceback_of(error),
+    }
 
 
 def is_parked(connection: Connection, target: Target[Any], aggregate_id: str) -> bool:
@@ -268,7 +280,7 @@ class Letters:
             connection.execute(
                 update(projection_letters)
                 .where(*_of(target), columns.aggregate_id == aggregate_id)
-                .values(retries=columns.retries + 1, error=str(error)[:ERROR_CHARACTERS_MAX])
+                .values(retries=columns.retries + 1, **reason_of(error))
             )
 
         await self._models.transact(transact)
@@ -308,7 +320,10 @@ def read_letters(
     """Returns the letters of a generation, the oldest first; those of one aggregate if given."""
     letters, versions = projection_letters.c, projection_versions.c
     query = (
-        select(projection_letters, func.coalesce(versions.version, 0).label("version"))
+        select(
+            projection_letters,
+            func.coalesce(letters.version, versions.version, 0).label("done"),
+        )
         .outerjoin_from(
             projection_letters,
             projection_versions,
@@ -324,13 +339,14 @@ def read_letters(
     return [
         Letter(
             aggregate_id=row["aggregate_id"],
-            version=row["version"],
+            version=row["done"],
             queue=(row["topic"], row["queue_id"]),
             offset=row["message_offset"],
             parked_at=row["parked_at"],
             held=row["held"],
             retries=row["retries"],
             error=row["error"],
+            traceback=row["traceback"] or "",
         )
         for row in connection.execute(query).mappings()
     ]

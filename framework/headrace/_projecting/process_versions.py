@@ -15,7 +15,7 @@ from headrace._projecting.gate import Gap, Verdict, VersionGate
 from headrace._projecting.statements import upsert
 from headrace.stores.tables import process_versions
 
-__all__ = ["Admitted", "Lacking", "admit", "store_versions"]
+__all__ = ["Admitted", "Lacking", "admit", "read_versions", "store_versions"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ def admit(
 ) -> Admitted | Lacking:
     """Sorts out the streams of a batch that were taken before; stops at a gap."""
     known = {each.aggregate_id for each in streams if each.version is not None}
-    gate = VersionGate(_read_versions(connection, process, known))
+    gate = VersionGate(read_versions(connection, process, known))
     next_ones = []
     for place, stream in enumerate(streams):
         if stream.version is not None:
@@ -67,7 +67,8 @@ def store_versions(connection: Connection, process: str, versions: Mapping[str, 
     upsert(connection, process_versions, rows)
 
 
-def _read_versions(connection: Connection, process: str, aggregate_ids: set[str]) -> dict[str, int]:
+def read_versions(connection: Connection, process: str, aggregate_ids: set[str]) -> dict[str, int]:
+    """Returns the last versions of aggregates that the process has taken; without those at 0."""
     if not aggregate_ids:
         return {}
     columns = process_versions.c

@@ -17,6 +17,8 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, exists, or_, select
 
 from headrace._projecting.instances import WAITS, Instance, instance_of
+from headrace._projecting.letters import Letter
+from headrace._projecting.process_standings import read_parked
 from headrace._projecting.read_models import ReadModels
 from headrace._runtime.clock import Clock, SystemClock
 from headrace.errors import InstanceNotFound
@@ -52,10 +54,12 @@ class Stuck:
     Attributes:
         kind: "parked", "rejected" or "overdue".
         sentence: what happened.
+        traceback: where in the code, of what is parked.
     """
 
     kind: str
     sentence: str
+    traceback: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +149,15 @@ class Processes:
         async with self._read_models.snapshot() as connection:
             return await connection.run_sync(self._read, query, now)
 
+    async def parked(self, process: str | None = None) -> list[tuple[str, Letter]]:
+        """Returns the aggregates that process managers have parked, with whose letter it is.
+
+        Args:
+            process: of this process manager only.
+        """
+        async with self._read_models.snapshot() as connection:
+            return await connection.run_sync(read_parked, process)
+
     async def get(self, process: str, key: str) -> ProcessInstance:
         """Returns an instance; raises `InstanceNotFound`."""
         columns = process_instances.c
@@ -223,7 +236,9 @@ class Processes:
     def _reasons(self, instance: Instance, commands: Sequence[Any], now: datetime) -> list[Stuck]:
         reasons = []
         if instance.error is not None:
-            reasons.append(Stuck(kind="parked", sentence=instance.error))
+            reasons.append(
+                Stuck(kind="parked", sentence=instance.error, traceback=instance.traceback or "")
+            )
         for one in commands:
             if one.refused is not None:
                 reasons.append(

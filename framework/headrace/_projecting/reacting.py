@@ -34,9 +34,10 @@ def reaction(
         store: has what instances have seen, and what is missing in the topic.
         parts: what all kinds of loops take, and the bus that process managers take as well.
     """
+    parts["read_models"] = read_models
     if isinstance(reacting, ProcessManager):
         return ProcessManagerRunner(manager=reacting, **parts).run
-    parts |= {"read_models": read_models, "store": store}
+    parts["store"] = store
     if isinstance(reacting, EventHandlers):
         return EventHandlerRunner(handlers=reacting, **parts).run
     return ProcessRunner(process=reacting, **parts).run

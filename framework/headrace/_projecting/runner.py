@@ -361,7 +361,7 @@ class ProjectionRunner(Generic[R]):
                 target=target,
                 message=message,
                 begin={message.queue: positions.get(message.queue)},
-                error=str(error),
+                error=error,
                 now=self._clock.now(),
                 letters_max=self._settings.projection_letters_max,
             )
@@ -378,6 +378,7 @@ class ProjectionRunner(Generic[R]):
             queue=message.queue,
             offset=message.offset,
             error=str(error),
+            exc_info=error,
         )
         return outcome
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, delete, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from headrace._projecting.letters import ERROR_CHARACTERS_MAX, Letter, read_letters
+from headrace._projecting.letters import Letter, read_letters, reason_of
 from headrace._projecting.statements import PARKED, listed, versions_among
 from headrace.stores.tables import projection_letters, projection_versions
 from headrace.transports.base import Incoming
@@ -31,11 +31,12 @@ class Standings:
     """What is kept of one processor; every method works within the caller's transaction.
 
     Args:
-        processor: its name.
+        owner: its name.
+        kind: of what it is one; with the name it is the name in the tables.
     """
 
-    def __init__(self, processor: str) -> None:
-        self.name = f"handlers:{processor}"
+    def __init__(self, owner: str, kind: str = "handlers") -> None:
+        self.name = f"{kind}:{owner}"
         columns = projection_letters.c
         self._letters = (columns.name == self.name, columns.generation == _GENERATION)
 
@@ -82,7 +83,7 @@ class Standings:
         *,
         message: Incoming,
         version: int,
-        error: str,
+        error: Exception,
         now: datetime,
         letters_max: int,
     ) -> bool:
@@ -94,16 +95,34 @@ class Standings:
             connection: in a transaction that can write.
             message: what could not be handled.
             version: the last version of its aggregate that was.
-            error: why, for a person.
+            error: why.
             now: since when.
             letters_max: aggregates that may be parked at once.
         """
         if self.hold(connection, message.key):
             return True
-        count = select(func.count()).select_from(projection_letters).where(*self._letters)
-        if connection.execute(count).scalar_one() >= letters_max:
+        if self.is_full(connection, letters_max):
             return False
         self.advance(connection, {message.key: version} if version else {})
+        self.insert(connection, message=message, error=error, now=now)
+        return True
+
+    def is_full(self, connection: Connection, letters_max: int) -> bool:
+        """Whether as many aggregates as may be are parked."""
+        count = select(func.count()).select_from(projection_letters).where(*self._letters)
+        found: int = connection.execute(count).scalar_one()
+        return found >= letters_max
+
+    def insert(
+        self,
+        connection: Connection,
+        *,
+        message: Incoming,
+        error: Exception,
+        now: datetime,
+        **columns: Any,
+    ) -> None:
+        """Writes the letter of a message's aggregate, which has none."""
         topic, queue_id = message.queue
         connection.execute(
             projection_letters.insert().values(
@@ -116,24 +135,22 @@ class Standings:
                 parked_at=now,
                 held=1,
                 retries=0,
-                error=error[:ERROR_CHARACTERS_MAX],
+                **reason_of(error),
+                **columns,
             )
         )
-        return True
 
     def hold(self, connection: Connection, aggregate_id: str) -> bool:
         """Notes that one more message of an aggregate waits; False: it is not parked (any more)."""
         held = projection_letters.c.held
-        done = connection.execute(self._update(aggregate_id).values(held=held + 1))
+        done = connection.execute(self.changing(aggregate_id).values(held=held + 1))
         return done.rowcount == 1
 
-    def note_failure(self, connection: Connection, aggregate_id: str, error: str) -> None:
+    def note_failure(self, connection: Connection, aggregate_id: str, error: Exception) -> None:
         """Notes that taking up a letter has failed once more."""
         retries = projection_letters.c.retries
         connection.execute(
-            self._update(aggregate_id).values(
-                retries=retries + 1, error=error[:ERROR_CHARACTERS_MAX]
-            )
+            self.changing(aggregate_id).values(retries=retries + 1, **reason_of(error))
         )
 
     def release(self, connection: Connection, letter: Letter) -> bool:
@@ -152,7 +169,8 @@ class Standings:
         """Returns the letters, the oldest first; those of one aggregate where it is given."""
         return read_letters(connection, self.name, _GENERATION, aggregate_id)
 
-    def _update(self, aggregate_id: str) -> Any:
+    def changing(self, aggregate_id: str) -> Any:
+        """Returns the statement that changes the letter of an aggregate, yet without values."""
         return update(projection_letters).where(
             *self._letters, projection_letters.c.aggregate_id == aggregate_id
         )

@@ -13,6 +13,7 @@ Sits between: whoever repairs, the loop of a process, and the tables. Must never
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Final
 
 from sqlalchemy import Connection, select, update
@@ -31,6 +32,7 @@ from headrace._projecting.instances import (
 from headrace._projecting.process import Process
 from headrace._projecting.read_models import ReadModels
 from headrace._runtime.clock import Clock, SystemClock
+from headrace._runtime.tracebacks import storable, traceback_of
 from headrace.errors import InstanceNotFound, ProcessError
 from headrace.serialization import Serializer
 from headrace.stores.base import EventStore
@@ -40,6 +42,10 @@ __all__ = ["StuckInstances"]
 
 # Looks at an instance that moves on while it is being repaired, before giving way.
 _ROUNDS_MAX: Final = 10
+
+_NOT_PARKED: Final[Any] = MappingProxyType(
+    {"error": None, "traceback": None, "parked_at": None, "retries": 0}
+)
 
 # Number in the journal, aggregate, command.
 _Entry = tuple[int, str, str]
@@ -139,7 +145,7 @@ class StuckInstances:
         instance = self._locked(connection, before)
         if instance is None:
             return False
-        instances = {instance.instance: replace(instance, error=None, parked_at=None, retries=0)}
+        instances = {instance.instance: replace(instance, **_NOT_PARKED)}
         work: Work[Any] = Work(self._process, instances, self._serializer, self._clock.now())
         current, error = instances[instance.instance], ""
         for place, (entry, stream) in enumerate(zip(entries, streams, strict=True)):
@@ -150,10 +156,11 @@ class StuckInstances:
                         None if current.state is None else current, current.instance, stream
                     )
                 except Exception as caught:  # noqa: BLE001 - user code raises what it likes; kept
-                    error = repr(caught)[:ERROR_CHARACTERS_MAX]
+                    error = storable(repr(caught))[:ERROR_CHARACTERS_MAX]
                     current = replace(
                         current,
                         error=error,
+                        traceback=traceback_of(caught),
                         parked_at=instance.parked_at,
                         retries=instance.retries + 1,
                     )
@@ -184,12 +191,13 @@ class StuckInstances:
         try:
             progress = self._process.refold(instance.instance, streams)
         except Exception as error:  # noqa: BLE001 - user code raises what it likes; kept
-            sentence = f"its state cannot be made anew: {error!r}"[:ERROR_CHARACTERS_MAX]
+            sentence = storable(f"its state cannot be made anew: {error!r}")[:ERROR_CHARACTERS_MAX]
             work.put(
                 replace(
                     instance,
                     state_version=self._process.state_version,
                     error=sentence,
+                    traceback=traceback_of(error),
                     parked_at=instance.parked_at or now,
                 )
             )

@@ -12,6 +12,7 @@ from headrace._eventing.publisher import event_topic
 from headrace._projecting.alarms import Alarms
 from headrace._projecting.heartbeat import Heart
 from headrace._projecting.lag import Lags
+from headrace._projecting.process_standings import ProcessStandings
 from headrace._projecting.projection import Projection
 from headrace._projecting.read_models import ReadModels
 from headrace._projecting.standings import Standings
@@ -33,6 +34,7 @@ class Watch:
         app_name: names the event topic.
         projections: by name.
         processors: the names of its event handlers.
+        managers: the names of its process managers.
         read_models: where they are.
         transport: where the topic is.
         serializer: encodes heartbeats.
@@ -46,6 +48,7 @@ class Watch:
         app_name: str,
         projections: Mapping[str, Projection[Any]],
         processors: Iterable[str] = (),
+        managers: Iterable[str] = (),
         read_models: ReadModels,
         transport: Transport,
         serializer: Serializer,
@@ -60,7 +63,11 @@ class Watch:
             transport=transport,
         )
         self.alarms = Alarms(
-            projections=[*projections, *(Standings(each).name for each in processors)],
+            projections=[
+                *projections,
+                *(Standings(each).name for each in processors),
+                *(ProcessStandings(each).name for each in managers),
+            ],
             read_models=read_models,
             settings=settings,
             foreign=None if belief is None else lambda: (event_topic(app_name), belief.foreign),

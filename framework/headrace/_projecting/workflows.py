@@ -102,9 +102,10 @@ class ProcessManager:
 
     def concerns(self, stream: EventStream) -> bool:
         """Whether anything reacts to a stream; if not, `react` returns no commands."""
-        return stream.rejection is not None or any(
-            nearest(self._on, type(event)) for event in stream.events
-        )
+        rejection = stream.rejection
+        if rejection is not None:
+            return any(_is_of(one, rejection) for one in self._on_rejection)
+        return any(nearest(self._on, type(event)) for event in stream.events)
 
     def react(self, stream: EventStream) -> list[CommandEnvelope]:
         """Returns the commands that a stream or a rejection causes, in order.
@@ -120,10 +121,7 @@ class ProcessManager:
         rejection = stream.rejection
         if rejection is not None:
             for command_type, refused in self._on_rejection.items():
-                if (command_type.message_name, command_type.message_version) == (
-                    rejection.command_name,
-                    rejection.command_version,
-                ):
+                if _is_of(command_type, rejection):
                     rejected = command_type.model_validate(rejection.command_data)
                     commands.extend(refused(rejected, rejection))
         return [
@@ -156,3 +154,10 @@ class ProcessManager:
                     f" remove {handler.__name__} or {table[message_type].__name__}"
                 )
             table[message_type] = handler
+
+
+def _is_of(command_type: type[Command], rejection: Rejection) -> bool:
+    return (command_type.message_name, command_type.message_version) == (
+        rejection.command_name,
+        rejection.command_version,
+    )

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headrace.cli.options import AppPath, EventStoreUrl, ReadModelsUrl
-from headrace.cli.parked import Aggregate, Aggregates, AsJson, Desk, Parked
+from headrace.cli.parked import Aggregate, Aggregates, AsJson, Desk, Parked, Traceback
 
 if TYPE_CHECKING:  # a database is loaded by the functions that need it
     from headrace._projecting.read_models import ReadModels
@@ -26,10 +26,13 @@ def letters(
     app_path: AppPath,
     event_store: EventStoreUrl = "sqlite:///var/events.db",
     read_models: ReadModelsUrl = "sqlite:///var/read.db",
+    traceback: Traceback = False,
     as_json: AsJson = False,
 ) -> None:
     """List the aggregates that event handlers have parked, the oldest letter first."""
-    _desk(processor, app_path, event_store, read_models, as_json=as_json).list_all()
+    _desk(processor, app_path, event_store, read_models, as_json=as_json).list_all(
+        traceback=traceback
+    )
 
 
 @commands.command()

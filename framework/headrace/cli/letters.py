@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headrace.cli.options import AppPath, EventStoreUrl, ReadModelsUrl
-from headrace.cli.parked import Aggregate, Aggregates, AsJson, Desk, Parked
+from headrace.cli.parked import Aggregate, Aggregates, AsJson, Desk, Parked, Traceback
 
 if TYPE_CHECKING:  # a database is loaded by the functions that need it
     from headrace._projecting.read_models import ReadModels
@@ -23,10 +23,11 @@ def letters(
     app_path: AppPath,
     event_store: EventStoreUrl = "sqlite:///var/events.db",
     read_models: ReadModelsUrl = "sqlite:///var/read.db",
+    traceback: Traceback = False,
     as_json: AsJson = False,
 ) -> None:
     """List the aggregates that a projection has parked, the oldest letter first."""
-    _desk(name, app_path, event_store, read_models, as_json=as_json).list_all()
+    _desk(name, app_path, event_store, read_models, as_json=as_json).list_all(traceback=traceback)
 
 
 def retry(

@@ -18,7 +18,16 @@ if TYPE_CHECKING:  # a database is loaded by the functions that need it
     from headrace.app import App
     from headrace.stores.base import EventStore
 
-__all__ = ["Aggregate", "Aggregates", "AsJson", "Desk", "Parked"]
+__all__ = [
+    "Aggregate",
+    "Aggregates",
+    "AsJson",
+    "Desk",
+    "Parked",
+    "Traceback",
+    "plain_letter",
+    "print_letters",
+]
 
 T = TypeVar("T")
 
@@ -27,6 +36,9 @@ Aggregates = Annotated[
     list[str] | None, typer.Argument(help="Ids of parked aggregates; none: all of them.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="A line of JSON per letter.")]
+Traceback = Annotated[
+    bool, typer.Option("--traceback", help="Where in the code each of them failed, too.")
+]
 
 _NOT_ALL = 1
 
@@ -79,9 +91,9 @@ class Desk:
         self._find = find
         self._as_json = as_json
 
-    def list_all(self) -> None:
-        """Prints the letters."""
-        self._show(self._with_letters(lambda parked: parked.all()))
+    def list_all(self, *, traceback: bool = False) -> None:
+        """Prints the letters, with tracebacks where they are wished for."""
+        self._show(self._with_letters(lambda parked: parked.all()), traceback=traceback)
 
     def retry(self, aggregates: list[str] | None) -> None:
         """Takes up letters, all of them where none are named; exits with 1 if something is left."""
@@ -126,31 +138,42 @@ class Desk:
 
         return asyncio.run(run())
 
-    def _show(self, found: "list[Letter]") -> None:
+    def _show(self, found: "list[Letter]", *, traceback: bool = False) -> None:
         if self._as_json:
             for letter in found:
-                typer.echo(json.dumps(_plain(letter)))
-            return
-        if not found:
+                typer.echo(json.dumps(plain_letter(letter)))
+        elif not found:
             typer.echo(f"{self._kind} {self._name} has parked nothing")
-            return
-        from rich.console import Console
-        from rich.table import Table
-
-        table = Table("aggregate", "done up to", "waiting", "since", "retries", "error", box=None)
-        for letter in found:
-            table.add_row(
-                letter.aggregate_id,
-                f"version {letter.version}",
-                str(letter.held),
-                f"{letter.parked_at:%Y-%m-%d %H:%M:%S}",
-                str(letter.retries),
-                letter.error,
-            )
-        Console().print(table)
+        else:
+            print_letters([("", letter) for letter in found], traceback=traceback)
 
 
-def _plain(letter: "Letter") -> dict[str, object]:
+def print_letters(found: "list[tuple[str, Letter]]", *, traceback: bool) -> None:
+    """Prints letters as a table, with whose they are where that is not empty; then tracebacks."""
+    from rich.console import Console
+    from rich.table import Table
+
+    owners = ["process"] if any(owner for owner, _ in found) else []
+    table = Table(
+        *owners, "aggregate", "done up to", "waiting", "since", "retries", "error", box=None
+    )
+    for owner, letter in found:
+        table.add_row(
+            *([owner] if owners else []),
+            letter.aggregate_id,
+            f"version {letter.version}",
+            str(letter.held),
+            f"{letter.parked_at:%Y-%m-%d %H:%M:%S}",
+            str(letter.retries),
+            letter.error,
+        )
+    Console().print(table)
+    for _, letter in found if traceback else ():
+        typer.echo(f"\n{letter.aggregate_id}\n{letter.traceback or 'no traceback was kept'}")
+
+
+def plain_letter(letter: "Letter") -> dict[str, object]:
+    """Returns a letter as JSON values."""
     topic, queue_id = letter.queue
     return {
         "aggregate_id": letter.aggregate_id,
@@ -162,4 +185,5 @@ def _plain(letter: "Letter") -> dict[str, object]:
         "held": letter.held,
         "retries": letter.retries,
         "error": letter.error,
+        "traceback": letter.traceback,
     }

@@ -288,7 +288,7 @@ class ProjectionSink:
                 if len(some) > 1:
                     size = len(some) // 2
                     continue
-                outcome = await self._park(some[0], place.target, positions, str(error))
+                outcome = await self._park(some[0], place.target, positions, error)
             if not isinstance(outcome, Applied):
                 return outcome
             size = min(2 * size, self.settings.projection_batch_max)
@@ -311,7 +311,7 @@ class ProjectionSink:
         message: Incoming,
         target: Target[Any],
         positions: Mapping[QueueId, int | None],
-        error: str,
+        error: Exception,
     ) -> Applied | Moved | Switched:
         outcome: Applied | Moved | Switched | Full = await self.read_models.transact(
             partial(
@@ -334,7 +334,8 @@ class ProjectionSink:
             aggregate_id=message.key,
             queue=message.queue,
             offset=message.offset,
-            error=error,
+            error=str(error),
+            exc_info=error,
         )
         return outcome
 

@@ -35,6 +35,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    text,
 )
 from sqlalchemy.types import TypeDecorator
 
@@ -190,11 +191,12 @@ projection_versions = Table(
     PrimaryKeyConstraint("name", "generation", "aggregate_id"),
 )
 
-# What a projection could not apply: one letter per aggregate, whose later events wait behind it.
+# What could not be applied or handled: one letter per aggregate, whose later events wait behind it.
 projection_letters = Table(
     "projection_letters",
     metadata,
-    Column("name", String(40), nullable=False),
+    # Of a projection; "handlers:NAME" of event handlers, "process:NAME" of process managers.
+    Column("name", String(127), nullable=False),
     Column("generation", Integer, nullable=False),
     Column("aggregate_id", String(255), nullable=False),
     Column("topic", String(127), nullable=False),
@@ -204,6 +206,10 @@ projection_letters = Table(
     Column("held", BigInteger, nullable=False),
     Column("retries", Integer, nullable=False),
     Column("error", Text, nullable=False),
+    # The last version that a process manager handled; NULL: only rejections wait, or the version
+    # is in projection_versions.
+    Column("version", BigInteger),
+    Column("traceback", Text),
     PrimaryKeyConstraint("name", "generation", "aggregate_id"),
 )
 
@@ -229,8 +235,16 @@ process_instances = Table(
     Column("error", Text),
     Column("parked_at", UtcDateTime),
     Column("retries", Integer, nullable=False),
+    Column("traceback", Text),
     PrimaryKeyConstraint("process", "instance"),
     Index("ix_process_instances_ended", "process", "ended", "changed_at"),
+    Index(
+        "ix_process_instances_parked",
+        "process",
+        "parked_at",
+        sqlite_where=text("parked_at IS NOT NULL"),
+        postgresql_where=text("parked_at IS NOT NULL"),
+    ),
 )
 
 process_journal = Table(
@@ -264,7 +278,7 @@ process_commands = Table(
     Column("refused", Text),  # why it was rejected, and no handler was there for that
     PrimaryKeyConstraint("process", "command_id"),
     Index("ix_process_commands_instance", "process", "instance", "number"),
-    Index("ix_process_commands_unsent", "process", "sent"),
+    Index("ix_process_commands_unsent", "process", "sent", "due"),
 )
 
 process_versions = Table(

@@ -280,7 +280,11 @@ class FakeTransport:
     def put(self, stream: EventStream, queue: int | None = None) -> Incoming:
         """Appends a stream to its queue, or to the one given."""
         number = sum(map(ord, stream.aggregate_id)) % len(self.logs) if queue is None else queue
-        headers = {"kind": "events" if stream.rejection is None else "rejection"}
+        headers = {
+            "kind": "events" if stream.rejection is None else "rejection",
+            "version": "" if stream.version is None else str(stream.version),
+            "command": stream.command_id,
+        }
         return self.put_raw(
             (TOPIC, number), stream.aggregate_id, self._serializer.encode_stream(stream), headers
         )

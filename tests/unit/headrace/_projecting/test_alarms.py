@@ -8,6 +8,8 @@ import pytest
 from sqlalchemy import delete
 
 from headrace._projecting.alarms import Alarm, Alarms
+from headrace._projecting.instances import take
+from headrace._projecting.process_standings import ProcessStandings
 from headrace._projecting.standings import Standings
 from headrace.settings import Settings
 from headrace.stores.tables import projection_letters
@@ -114,7 +116,7 @@ async def test_event_handlers_have_alarms_too(read_models: Any, clock: Any) -> N
                 Standings("mail").park,
                 message=Incoming(("shop.events", 0), 1, aggregate_id, "", {}, b""),
                 version=0,
-                error="no",
+                error=ValueError("no"),
                 now=clock.now(),
                 letters_max=9,
             )
@@ -140,3 +142,40 @@ async def test_foreign_messages_are_an_alarm_from_the_first_on(
     )
     (told,) = logs
     assert told["event"] == "alarm: somebody else writes to the event topic"
+
+
+async def test_process_managers_have_alarms_too_for_aggregates_and_instances(
+    read_models: Any, clock: Any, make_process: Any, serializer: Any, domain: Any
+) -> None:
+    alarms = Alarms(
+        projections=["process:copies"], read_models=read_models, settings=SETTINGS, clock=clock
+    )
+    await read_models.transact(
+        partial(
+            take,
+            process=make_process(refuses=[1]),
+            streams=[domain.stream("a", 1), domain.stream("b", 1, domain.Added(amount=2))],
+            serializer=serializer,
+            now=clock.now(),
+            park=True,
+        )
+    )
+    await alarms.look()
+    assert alarms.current == ()
+    clock.advance(5_000)
+    await read_models.transact(
+        partial(
+            ProcessStandings("copies").park_at,
+            message=Incoming(("shop.events", 0), 1, "c", "", {}, b""),
+            version=0,
+            error=ValueError("no"),
+            now=clock.now(),
+            letters_max=9,
+        )
+    )
+    clock.advance(55_000)
+    await alarms.look()
+    assert alarms.current == (
+        Alarm(projection="process:copies", kind="letters", value=2, bound=2),
+        Alarm(projection="process:copies", kind="oldest letter", value=60_000, bound=60_000),
+    )

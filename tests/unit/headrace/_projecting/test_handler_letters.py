@@ -42,7 +42,7 @@ class Mail:
                     Standings("mail").park,
                     message=message,
                     version=0,
-                    error="no",
+                    error=ValueError("no"),
                     now=datetime(2026, 1, 31, tzinfo=UTC),
                     letters_max=1,
                 )

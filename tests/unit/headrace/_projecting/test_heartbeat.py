@@ -77,7 +77,9 @@ async def test_projections_pass_beats_over_and_process_managers_send_nothing(
         projection=totals, read_models=sqlite_models, store=store, settings=settings, **parts
     )
     reacting = asyncio.create_task(
-        ProcessManagerRunner(manager=manager, bus=None, settings=settings, **parts).run()
+        ProcessManagerRunner(
+            manager=manager, bus=None, read_models=sqlite_models, settings=settings, **parts
+        ).run()
     )
     targets = {each.queue: each.end for each in await topic.waiting(domain.topic, {})}
     await runner.run_until(targets, timeout_ms=100_000)

@@ -12,11 +12,10 @@ from headrace._projecting.instances import (
     Outdated,
     ReactionFailed,
     Taken,
-    find_unsent,
-    mark_sent,
     read_instances,
     take,
 )
+from headrace._projecting.kept_commands import find_unsent, mark_sent
 from headrace._projecting.read_models import ReadModels
 from headrace.stores.tables import process_commands, process_journal
 
@@ -192,7 +191,13 @@ async def test_commands_are_there_until_they_are_sent_and_go_when_their_instance
 
     async def unsent() -> list[Any]:
         return await read_models.transact(
-            partial(find_unsent, process="copies", made_before=clock.now(), serializer=serializer)
+            partial(
+                find_unsent,
+                process="copies",
+                made_before=clock.now(),
+                due_before=clock.now(),
+                serializer=serializer,
+            )
         )
 
     assert sorted(await unsent(), key=lambda one: one.command_id) == sorted(

@@ -3,13 +3,15 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from headrace._domain.message import Command
+from headrace._projecting.process_letters import ManagerLetters
 from headrace._projecting.process_runner import ProcessManagerRunner
-from headrace._projecting.workflows import ProcessManager
+from headrace._projecting.workflows import Later, ProcessManager
 from headrace.errors import CommandRefused, CommandTimeout
 from headrace.serialization import CommandEnvelope
 
@@ -43,32 +45,61 @@ def bus() -> FakeBus:
 
 
 @pytest.fixture
-def make_runner(
-    domain: Any, transport: Any, bus: FakeBus, serializer: Any, settings: Any
-) -> Callable[[], ProcessManagerRunner]:
+def broken() -> set[str]:
+    """What the code cannot do yet."""
+    return {"666"}
+
+
+@pytest.fixture
+def manager(domain: Any, broken: set[str]) -> ProcessManager:
     manager = ProcessManager("copying")
 
     @manager.on
     def added(event: domain.Added, context: Any) -> Iterable[Command]:
-        if event.amount == 666:
-            raise RuntimeError("this amount is not bearable")
+        if event.amount == 666 and "666" in broken:
+            raise FileNotFoundError("this amount is not bearable")
         yield domain.Add(counter_id=f"{context.aggregate_id}-copy", amount=event.amount)
 
     @manager.on_rejection
     def refused(command: domain.Add, rejection: Any) -> Iterable[Command]:
+        if "rejections" in broken:
+            raise RuntimeError("no rejection is bearable")
         yield domain.Add(counter_id="refused", amount=command.amount)
 
-    def make() -> ProcessManagerRunner:
+    return manager
+
+
+@pytest.fixture
+def make_runner(
+    manager: ProcessManager,
+    transport: Any,
+    bus: FakeBus,
+    serializer: Any,
+    settings: Any,
+    sqlite_models: Any,
+    clock: Any,
+) -> Callable[..., ProcessManagerRunner]:
+    def make(models: Any = sqlite_models, **changes: Any) -> ProcessManagerRunner:
         return ProcessManagerRunner(
             manager=manager,
             app_name="shop",
+            read_models=models,
             transport=transport,
             bus=bus,
             serializer=serializer,
-            settings=settings,
+            settings=settings.model_copy(update=changes),
+            clock=clock,
+            sweep_ms=1,
         )
 
     return make
+
+
+@pytest.fixture
+def letters(
+    manager: ProcessManager, bus: FakeBus, sqlite_models: Any, store: Any, serializer: Any
+) -> ManagerLetters:
+    return ManagerLetters(manager, bus, sqlite_models, store, serializer)
 
 
 @asynccontextmanager
@@ -146,50 +177,188 @@ async def test_a_queue_that_is_away_is_waited_out_without_limit(
     assert [entry["attempt"] for entry in logs] == [1, 2, 4, 8]
 
 
-async def test_a_handler_that_fails_holds_its_aggregate_and_no_other(
-    make_runner: Any, transport: Any, domain: Any, bus: FakeBus, logs: Any
+async def test_a_handler_that_fails_parks_its_aggregate_and_no_other(
+    make_runner: Any, transport: Any, domain: Any, bus: FakeBus, logs: Any, letters: Any
 ) -> None:
     transport.put(domain.stream("a", 1))
     transport.put(domain.stream("a", 2, domain.Added(amount=666)))
     transport.put(domain.stream("a", 3))
+    transport.put(domain.stream("a", 4, domain.Noted(text="nobody reacts")))
     transport.put(domain.stream("b", 1))
-    runner = make_runner()
-    async with running(runner):
-        await until(lambda: acked(transport) == 2 and runner.held)
-        transport.put(domain.stream("a", 4))
+    async with running(make_runner()):
+        await until(lambda: acked(transport) == 5)
+        transport.put(domain.stream("a", 5))
         transport.put(domain.stream("b", 2))
-        await until(lambda: acked(transport) == 3)
-    assert runner.held == {"a"}
+        await until(lambda: acked(transport) == 7)
     assert (bus.amounts("a-copy"), bus.amounts("b-copy")) == ([1], [1, 2])
-    (held,) = [entry for entry in logs if entry["log_level"] == "error"]
-    assert (held["aggregate_id"], held["offset"]) == ("a", 1)
+    (letter,) = await letters.all()
+    assert (letter.aggregate_id, letter.version, letter.offset) == ("a", 1, 1)
+    assert letter.held == 3  # what nobody reacts to waits for nothing
+    assert "this amount is not bearable" in letter.error
+    assert "in added" in letter.traceback
+    (logged,) = [entry for entry in logs if entry["log_level"] == "error"]
+    assert (logged["aggregate_id"], logged["offset"]) == ("a", 1)
+    assert isinstance(logged["exc_info"].__cause__, FileNotFoundError)
 
 
-async def test_a_message_that_does_not_decode_is_held(
-    make_runner: Any, transport: Any, domain: Any, logs: Any
-) -> None:
-    transport.put_raw((domain.topic, 0), "a", b"{")
-    runner = make_runner()
-    async with running(runner):
-        await until(lambda: runner.held)
-    assert acked(transport) == 0
-
-
-async def test_what_was_held_is_tried_again_after_a_restart_with_the_same_command_ids(
+async def test_one_poison_event_stops_none_of_thousands_behind_it_in_its_queue(
     make_runner: Any, transport: Any, domain: Any, bus: FakeBus, logs: Any
 ) -> None:
-    transport.put(domain.stream("a", 1))
-    transport.put(domain.stream("a", 2))
-    bus.errors = [RuntimeError("odd")] * 3
-    runner = make_runner()
-    async with running(runner):
-        await until(lambda: runner.held)
-        assert bus.sent == []
-    for total in (2, 4):
-        async with running(make_runner()):
-            await until(lambda: acked(transport) == total)  # noqa: B023 - awaited at once
-    assert bus.amounts("a-copy") == [1, 2, 1, 2]
-    assert len({envelope.command_id for envelope in bus.sent}) == 2
+    transport.put(domain.stream("a", 1, domain.Added(amount=666)), queue=0)
+    for number in range(3_000):
+        transport.put(domain.stream("a" if number % 10 == 0 else f"b{number}", 2), queue=0)
+    async with running(make_runner()):
+        await until(lambda: acked(transport) == 3_001)
+    assert len(bus.sent) == 2_700
+    # Nothing is left unacknowledged: the queue's offset moves past all of it.
+    assert sorted(transport.subscriptions[0].acked)[-1] == ((domain.topic, 0), 3_000)
+
+
+async def test_what_is_parked_waits_through_restarts_and_is_sent_in_order_after_the_repair(
+    make_runner: Any,
+    transport: Any,
+    domain: Any,
+    bus: FakeBus,
+    logs: Any,
+    letters: Any,
+    broken: Any,
+    store: Any,
+) -> None:
+    store.streams = [domain.stream("a", version) for version in (1, 2, 3, 4)]
+    store.streams[1] = domain.stream("a", 2, domain.Added(amount=666))
+    for stream in store.streams[:3]:
+        transport.put(stream)
+    async with running(make_runner()):
+        await until(lambda: acked(transport) == 3)
+    async with running(make_runner()):  # reads the topic from its beginning
+        transport.put(store.streams[3])
+        await until(lambda: acked(transport) == 7)
+        assert bus.amounts("a-copy") == [1]
+        left = await letters.retry("a")
+        assert left is not None
+        assert (left.version, left.retries) == (1, 1)
+        broken.clear()
+        assert await letters.retry("a") is None
+        transport.put(domain.stream("a", 5))
+        await until(lambda: acked(transport) == 8)
+    assert bus.amounts("a-copy") == [1, 666, 3, 4, 5]
+    assert await letters.all() == []
+    async with running(make_runner()):
+        await until(lambda: acked(transport) == 13)
+    # Once more, and no command is another one than before.
+    assert len({envelope.command_id for envelope in bus.sent}) == 5
+
+
+async def test_what_is_skipped_is_never_sent_and_what_waits_behind_it_is(
+    make_runner: Any, transport: Any, domain: Any, bus: FakeBus, logs: Any, letters: Any, store: Any
+) -> None:
+    store.streams = [
+        domain.stream("a", 1, domain.Added(amount=666)),
+        domain.stream("a", 2),
+        domain.stream("a", 3, domain.Added(amount=666)),
+        domain.stream("a", 4),
+    ]
+    for stream in store.streams:
+        transport.put(stream)
+    async with running(make_runner()):
+        await until(lambda: acked(transport) == 4)
+        left = await letters.skip("a")
+        assert (left.version, bus.amounts("a-copy")) == (2, [2])
+        assert await letters.skip("a") is None
+    assert bus.amounts("a-copy") == [2, 4]
+
+
+async def test_a_message_that_does_not_decode_parks_its_aggregate(
+    make_runner: Any, transport: Any, domain: Any, logs: Any, letters: Any, bus: Any, store: Any
+) -> None:
+    store.streams = [domain.stream("a", 1), domain.stream("a", 2)]
+    transport.put_raw((domain.topic, 0), "a", b"{")
+    async with running(make_runner()):
+        await until(lambda: acked(transport) == 1)
+    assert await letters.retry("a") is None
+    # The message does not tell its version: its aggregate's commands are sent with the same ids.
+    assert bus.amounts("a-copy") == [1, 2]
+
+
+async def test_rejections_that_cannot_be_reacted_to_wait_and_are_taken_up_or_skipped(
+    make_runner: Any,
+    transport: Any,
+    domain: Any,
+    bus: FakeBus,
+    logs: Any,
+    letters: Any,
+    broken: Any,
+    store: Any,
+    read_models: Any,
+    manager: Any,
+    serializer: Any,
+) -> None:
+    letters = ManagerLetters(manager, bus, read_models, store, serializer)
+    broken.add("rejections")
+    store.streams = [
+        domain.stream("a", 7),
+        domain.rejection("a", "c-1"),
+        domain.rejection("a", "c-2"),
+        domain.stream("a", 8),
+    ]
+    for stream in store.streams[1:]:
+        transport.put(stream)
+    async with running(make_runner(read_models)):
+        await until(lambda: acked(transport) == 3)
+    async with running(make_runner(read_models)):
+        await until(lambda: acked(transport) == 6)
+    assert bus.sent == []
+    left = await letters.skip("a")
+    # The event that waited is handled, and nothing before it; one rejection is left out.
+    assert (bus.amounts("a-copy"), bus.amounts("refused"), left.retries) == ([8], [], 1)
+    broken.clear()
+    assert await letters.retry("a") is None
+    assert (bus.amounts("a-copy"), bus.amounts("refused")) == ([8], [5])
+
+
+async def test_so_many_parked_aggregates_and_the_next_one_waits_for_room(
+    make_runner: Any, transport: Any, domain: Any, logs: Any, letters: Any
+) -> None:
+    most = 2
+    for number in range(most + 1):
+        transport.put(domain.stream(f"a{number}", 1, domain.Added(amount=666)))
+    async with running(make_runner(projection_letters_max=most)):
+        await until(lambda: any("as many aggregates" in one["event"] for one in logs))
+        assert acked(transport) == most
+        (first, _) = await letters.all()
+        assert await letters.skip(first.aggregate_id) is None
+        await until(lambda: acked(transport) == most + 1)
+
+
+async def test_a_command_that_is_due_in_years_waits_in_the_database_until_it_is_near(
+    make_runner: Any,
+    manager: Any,
+    transport: Any,
+    domain: Any,
+    bus: FakeBus,
+    clock: Any,
+    read_models: Any,
+) -> None:
+    due = clock.now() + timedelta(days=4_000)
+
+    @manager.on
+    def noted(event: domain.Noted, context: Any) -> Iterable[Any]:
+        yield Later(domain.Add(counter_id="reminder", amount=1), at=due)
+        yield domain.Add(counter_id="now", amount=2)
+
+    transport.put(domain.stream("a", 1, domain.Noted(text="in ten years")))
+    async with running(make_runner(read_models)):
+        await until(lambda: acked(transport) == 1)
+    assert [each.aggregate_id for each in bus.sent] == ["now"]
+    clock.advance(3_634 * 86_400_000)
+    async with running(make_runner(read_models)):
+        transport.put(domain.stream("b", 1))
+        await until(lambda: acked(transport) == 3)
+        assert bus.amounts("reminder") == []
+        clock.advance(86_400_000)
+        await until(lambda: bus.amounts("reminder"))
+    (reminder,) = [each for each in bus.sent if each.aggregate_id == "reminder"]
+    assert reminder.due == due
 
 
 async def test_a_subscription_that_breaks_is_made_anew(

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from headrace._projecting.instances import mark_sent, take
+from headrace._projecting.instances import take
+from headrace._projecting.kept_commands import mark_sent
 from headrace._projecting.processes import Processes
 from headrace.errors import InstanceNotFound
 

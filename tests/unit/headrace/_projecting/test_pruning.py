@@ -9,7 +9,8 @@ import pytest
 from sqlalchemy import func, select
 
 from headrace._projecting import pruning
-from headrace._projecting.instances import mark_sent, take
+from headrace._projecting.instances import take
+from headrace._projecting.kept_commands import mark_sent
 from headrace._projecting.processes import Processes
 from headrace._projecting.pruning import count_ended, prune
 from headrace._projecting.read_models import ReadModels

@@ -29,7 +29,12 @@ class Kept:
     async def park(self, aggregate_id: str, version: int = 0, letters_max: int = 9) -> Any:
         message = Incoming(("shop.events", 1), 40 + version, aggregate_id, "", {}, b"")
         return await self(
-            "park", message=message, version=version, error="no", now=NOW, letters_max=letters_max
+            "park",
+            message=message,
+            version=version,
+            error=ValueError("no"),
+            now=NOW,
+            letters_max=letters_max,
         )
 
 
@@ -70,7 +75,7 @@ async def test_a_parked_aggregate_keeps_its_version_and_counts_what_waits(kept: 
         42,
     )
     assert (letter.parked_at, letter.held, letter.retries, letter.error) == (NOW, 3, 0, "no")
-    await kept("note_failure", "a", "still no")
+    await kept("note_failure", "a", ValueError("still no"))
     (letter,) = await kept("letters", "a")
     assert (letter.retries, letter.error) == (1, "still no")
     assert await kept("letters", "b") == []

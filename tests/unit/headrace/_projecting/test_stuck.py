@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from headrace._projecting.instances import find_unsent, mark_sent, read_instances, take
+from headrace._projecting.instances import read_instances, take
+from headrace._projecting.kept_commands import find_unsent, mark_sent
 from headrace._projecting.stuck import StuckInstances
 from headrace.errors import InstanceNotFound, ProcessError
 
@@ -44,7 +45,13 @@ def look(sqlite_models: Any, serializer: Any, clock: Any) -> Callable[..., Any]:
 
     async def run() -> Any:
         unsent = await sqlite_models.transact(
-            partial(find_unsent, process="copies", made_before=clock.now(), serializer=serializer)
+            partial(
+                find_unsent,
+                process="copies",
+                made_before=clock.now(),
+                due_before=clock.now(),
+                serializer=serializer,
+            )
         )
         found = await sqlite_models.transact(partial(read_instances, process="copies", keys=["a"]))
         return found["a"], [one.command.model_dump()["amount"] for one in unsent]

@@ -21,6 +21,7 @@ LETTER = Letter(
     held=2,
     retries=0,
     error="no ink today",
+    traceback="print.py, line 1",
 )
 
 
@@ -76,7 +77,10 @@ def test_letters_are_a_table_or_a_line_of_json_each(make_desk: Any, capsys: Any)
         "held": 2,
         "retries": 0,
         "error": "no ink today",
+        "traceback": "print.py, line 1",
     }
+    make_desk(Parked("ink")).list_all(traceback=True)
+    assert capsys.readouterr().out.endswith("\nink\nprint.py, line 1\n")
     make_desk(Parked()).list_all()
     assert capsys.readouterr().out == "processor mail has parked nothing\n"
 

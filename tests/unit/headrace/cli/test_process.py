@@ -142,7 +142,9 @@ def test_instances_are_listed_and_shown_with_what_makes_them_stand_still(
     assert 'state     {"steps": 1}' in shown
     assert "last      Ordered of good at " in shown
     assert "pending   Order to reminder, due " in shown
-    assert "parked    Ordered of bad-1" in ask("show", "deliveries", "bad-1")[1]
+    parked = ask("show", "deliveries", "bad-1")[1]
+    assert "parked    Ordered of bad-1" in parked
+    assert 'raise ValueError("cannot be packed")' in parked
     assert json.loads(ask("show", "deliveries", "good", "--json")[1])["stuck"] == []
     assert ask("list", "others")[1] == "no such instances\n"
 
@@ -150,11 +152,11 @@ def test_instances_are_listed_and_shown_with_what_makes_them_stand_still(
 def test_parked_instances_are_retried_and_skipped(shop: Any, ask: Any) -> None:
     status, said = ask("retry", "deliveries")
     assert status == 1
-    assert "0 of 2 instances of deliveries go on" in said
+    assert "0 of 2 parked by deliveries go on" in said
     assert "bad-2: ValueError('cannot be packed')" in said
     assert ask("skip", "deliveries", "bad-1") == (0, "bad-1 goes on without it\n")
     shop.MENDED.append(True)
-    assert ask("retry", "deliveries") == (0, "1 of 1 instances of deliveries go on\n")
+    assert ask("retry", "deliveries") == (0, "1 of 1 parked by deliveries go on\n")
     assert ask("list", "--stuck")[1] == "no such instances\n"
 
 
@@ -177,7 +179,11 @@ def test_ended_instances_are_counted_and_pruned(shop: Any, ask: Any) -> None:
 
 
 def test_mistakes_are_told(shop: Any, ask: Any) -> None:
-    with pytest.raises(ProcessError, match="shop has no process with a state 'others'"):
+    with pytest.raises(
+        ProcessError, match="shop has no process manager 'others'; it has: deliveries"
+    ):
         ask("retry", "others")
-    with pytest.raises(InstanceNotFound, match="'good' of process deliveries is not parked"):
+    with pytest.raises(
+        InstanceNotFound, match="deliveries has parked neither an instance nor an aggregate 'good'"
+    ):
         ask("skip", "deliveries", "good")
