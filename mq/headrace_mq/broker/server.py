@@ -299,10 +299,11 @@ class Broker:
         return state
 
     def _scheduler(self, store: MessageStore, topics: Topics, watermarks: Watermarks) -> Scheduler:
+        assert self._steady is not None
         return Scheduler(
             store,
             topics,
-            clock=self._clock,
+            clock=self._steady,
             file=schedule_file(self._settings.store.directory, self._files),
             epoch=self._epoch,
             pending_max=self._settings.scheduled_max,

@@ -74,6 +74,11 @@ class SteadyClock:
         reading = self.look()
         return reading.wall_ms - self.timeline.ahead_ms
 
+    def assume(self, ahead_ms: int) -> None:
+        """Takes over by how much the clock was set, where no timeline was kept that knows better."""
+        if self.is_new:
+            self.timeline.ahead_ms += ahead_ms
+
     def look(self) -> Reading:
         """Takes note of the time; returns what the clocks say."""
         reading = self._reading()

@@ -33,8 +33,7 @@ import structlog
 
 from headrace_mq._runtime.clock import Clock
 from headrace_mq.broker.metadata_file import MetadataFile
-from headrace_mq.broker.schedule_delivery import NotYet
-from headrace_mq.broker.scheduler import SchedulingStore
+from headrace_mq.broker.schedule_delivery import NotYet, SchedulingStore
 from headrace_mq.broker.topics import Topics
 from headrace_mq.broker.transaction_checks import Answer, TransactionChecks
 from headrace_mq.broker.transaction_delivery import DEAD_TRANSACTIONS_QUEUE, Decisions
