@@ -154,7 +154,7 @@ class Scheduler:
             _log.warning("the kept schedule is read from its journal instead", reason=str(error))
         if first and not self._kept_to:
             # What the journal said of the clock at first is deleted: most likely this.
-            self._schedule.ahead_ms = self._clock.timeline.ahead_ms
+            self._schedule.ahead_ms = self._clock.ahead_ms
         self._follow()
         self._noted_ms = self._schedule.ahead_ms
         self._clock.assume(self._noted_ms)
@@ -412,8 +412,7 @@ class Scheduler:
 
     def _note_clock(self) -> None:
         """Says in the journal how far the clock is ahead, before what is counted from it."""
-        self._clock.look()
-        ahead_ms = self._clock.timeline.ahead_ms
+        ahead_ms = self._clock.ahead_ms
         if ahead_ms == self._noted_ms:
             return
         self._append(own_record(ClockSet(ahead_ms)))

@@ -313,10 +313,11 @@ class Broker:
     def _transactions(
         self, store: MessageStore, topics: Topics, watermarks: Watermarks
     ) -> TransactionCoordinator[Connection]:
+        assert self._steady is not None
         return TransactionCoordinator(
             store,
             topics,
-            clock=self._clock,
+            clock=self._steady,
             file=transactions_file(self._settings.store.directory, self._files),
             epoch=self._epoch,
             settings=self._settings,

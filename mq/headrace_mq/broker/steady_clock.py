@@ -71,8 +71,13 @@ class SteadyClock:
 
     def steady_ms(self) -> int:
         """The machine's clock without its jumps."""
-        reading = self.look()
-        return reading.wall_ms - self.timeline.ahead_ms
+        return self.look().wall_ms - self.timeline.ahead_ms
+
+    @property
+    def ahead_ms(self) -> int:
+        """How far the machine's clock is ahead of the steady one."""
+        self.look()
+        return self.timeline.ahead_ms
 
     def assume(self, ahead_ms: int) -> None:
         """Takes over by how much the clock was set, where no timeline was kept that knows better."""
