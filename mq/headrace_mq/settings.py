@@ -78,6 +78,12 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     # be lost over a long weekend, and a forgotten group must not keep the log forever. 0: not at
     # all (EQueue's and RocketMQ's way).
     unconsumed_ms_max: int = 168 * HOUR_MS
+    # How often what was seen to age is written down: a machine that loses its power forgets so much of
+    # it, and messages stay that much longer. Restarts of the broker alone forget nothing.
+    timeline_keep_ms: int = 60_000
+    # A clock that is set by more is an alarm for a day: somebody, or a battery, was wrong. Smaller steps
+    # are those of a time server; they are in the log.
+    clock_jump_ms_min: int = 60_000
     # How often the rules are applied (EQueue: 10 s).
     retention_interval_ms: int = 10_000
     # Segments that go at a time (RocketMQ: 10): a mistake is noticed while most is still there.
@@ -124,7 +130,7 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
             require(getattr(self, name) >= 0, f"{name} must not be negative")
         for name in (
             "transient_age_ms", "retention_interval_ms", "segments_deleted_max", "disk_look_ms",
-            "compact_interval_ms",
+            "compact_interval_ms", "timeline_keep_ms", "clock_jump_ms_min",
         ):  # fmt: skip
             require(getattr(self, name) >= 1, f"{name} must be at least 1")
         for name in ("disk_refuse_percent", "disk_delete_percent", "compact_dirty_percent"):

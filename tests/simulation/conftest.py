@@ -35,6 +35,8 @@ ADDRESS = "broker:9876"
 TOPIC = "t"
 # Simulated seconds without faults in which everything must be delivered.
 CALM_S_MAX = 240.0
+# By what somebody sets the broker's clock; messages are kept for seven days, read or not.
+LEAPS_MS = (-8 * 86_400_000, -3_600_000, -1_000, 1_000, 3_600_000, 8 * 86_400_000)
 
 
 class Options(NamedTuple):
@@ -301,7 +303,7 @@ class World:
 
     async def jump(self) -> None:
         """Sets the wall clock."""
-        self.broker.clock.ahead_ms += self.chosen.choice((-3_600_000, -1_000, 1_000, 3_600_000))
+        self.broker.clock.ahead_ms += self.chosen.choice(LEAPS_MS)
 
     async def drop(self) -> None:
         """Drops some connections."""

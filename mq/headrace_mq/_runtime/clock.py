@@ -1,6 +1,8 @@
 """The only place of the queue that asks for the time."""
 
 import time
+from functools import cache
+from pathlib import Path
 from typing import Protocol
 
 __all__ = ["Clock", "SystemClock"]
@@ -17,6 +19,10 @@ class Clock(Protocol):
         """Milliseconds from some start; never goes back."""
         ...
 
+    def boot_id(self) -> str:
+        """Names the start that `monotonic_ms` counts from; empty where that cannot be told."""
+        ...
+
 
 class SystemClock:
     """The machine's own clocks."""
@@ -28,3 +34,15 @@ class SystemClock:
     def monotonic_ms(self) -> int:
         """Milliseconds from some start."""
         return time.monotonic_ns() // 1_000_000
+
+    def boot_id(self) -> str:
+        """The kernel's name for this boot of the machine; empty where it tells none."""
+        return _boot_id()
+
+
+@cache
+def _boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except OSError:
+        return ""

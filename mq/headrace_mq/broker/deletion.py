@@ -1,19 +1,20 @@
 """
 Deletes what the retention rules let go; the broker's timer calls it.
 
-Sits between: the timer, the pure policy `store.retention`, the groups' committed offsets, and the
-store, which drops whole segments. Must never know files.
+Sits between: the timer, the pure policy `store.retention` and the ages of `store.timeline`, the groups'
+committed offsets, and the store, which drops whole segments. Must never know files or the clock.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 import structlog
 
-from headrace_mq._runtime.clock import Clock
 from headrace_mq.message import QueueRef
 from headrace_mq.settings import StoreSettings
-from headrace_mq.store.retention import Rules, SegmentFacts, Timeline, delete_before
+from headrace_mq.store.retention import Rules, SegmentFacts, delete_before
+from headrace_mq.store.timeline import Timeline
 
 __all__ = ["Deletion", "SegmentStore", "rules_of"]
 
@@ -52,7 +53,7 @@ class Deletion:
     Args:
         store: holds the segments.
         settings: the rules.
-        clock: the time.
+        timeline: knows how old segments are.
         consumed: the offset that every group has reached in a queue.
         early: whether the disk is so full that consumed messages go before their age.
         spare: given the segments, lowers the position before which they may go.
@@ -63,38 +64,25 @@ class Deletion:
         store: SegmentStore,
         settings: StoreSettings,
         *,
-        clock: Clock,
+        timeline: Timeline,
         consumed: Callable[[QueueRef], int],
         early: Callable[[], bool],
         spare: Callable[[Sequence[SegmentFacts], int], int],
     ) -> None:
         self._store = store
         self._settings = settings
-        self._clock = clock
+        self._timeline = timeline
         self._consumed = consumed
         self._early = early
         self._spare = spare
-        self._timeline: Timeline | None = None
-
-    def start(self) -> None:
-        """Takes note of the time, once, before the first message of this run is taken."""
-        times = [s.last_ms for s in self._store.segments(_LOG) if s.last_ms is not None]
-        newest_ms = max(times, default=None)
-        self._timeline = Timeline(
-            newest_ms, now_ms=self._clock.now_ms(), monotonic_ms=self._clock.monotonic_ms()
-        )
 
     def run(self) -> int:
         """Deletes what may go now, a bounded number of segments; returns how many went."""
-        if self._timeline is None:
-            self.start()
-        assert self._timeline is not None
-        jumped_ms = self._timeline.observe(self._clock.now_ms(), self._clock.monotonic_ms())
-        if jumped_ms:
-            _log.warning("the clock was set; no message becomes older by that", by_ms=jumped_ms)
         segments = self._store.segments(_LOG)
+        self._timeline.note(_LOG, segments)
         rules = rules_of(self._settings, early=self._early())
-        before = delete_before(segments, rules, self._timeline, self._consumed)
+        age_ms = partial(self._timeline.age_ms, _LOG)
+        before = delete_before(segments, rules, age_ms, self._consumed)
         if not segments or before <= segments[0].base:
             return 0
         before = self._spare(segments, before)

@@ -22,6 +22,7 @@ from headrace_mq.broker.schedule import KeptSchedule
 from headrace_mq.broker.topics import KeptTopic, KeptTopics
 from headrace_mq.broker.transactions import KeptTransactions
 from headrace_mq.store.inspection import FoundQueue, MetadataKind
+from headrace_mq.store.timeline import KeptTimeline
 
 __all__ = [
     "METADATA",
@@ -31,6 +32,7 @@ __all__ = [
     "offsets_file",
     "producers_file",
     "schedule_file",
+    "timeline_file",
     "topics_file",
     "topics_from",
     "transactions_file",
@@ -75,6 +77,9 @@ METADATA: Mapping[str, MetadataKind] = MappingProxyType(
         ),
         f"{METADATA_FOLDER}/transactions.json": MetadataKind(
             KeptTransactions, "transactions are then read from their journal, which takes longer"
+        ),
+        f"{METADATA_FOLDER}/timeline.json": MetadataKind(
+            KeptTimeline, "no message is then older than the next start"
         ),
         f"{METADATA_FOLDER}/archive.json": MetadataKind(
             KeptArchive, "the messages in its archive are then out of reach of this broker"
@@ -123,6 +128,12 @@ def transactions_file(store: Path, files: Files | None = None) -> MetadataFile[K
     """The file with the undecided transactions, so that a start need not read all of them."""
     file = f"{METADATA_FOLDER}/transactions.json"
     return MetadataFile(store / file, KeptTransactions, repair=_repair(store, file), files=files)
+
+
+def timeline_file(store: Path, files: Files | None = None) -> MetadataFile[KeptTimeline]:
+    """The file with what was seen to age."""
+    file = f"{METADATA_FOLDER}/timeline.json"
+    return MetadataFile(store / file, KeptTimeline, repair=_repair(store, file), files=files)
 
 
 def archive_file(store: Path, files: Files | None = None) -> MetadataFile[KeptArchive]:

@@ -7,6 +7,7 @@ the store itself drops a batch that is delivered again after a crash.
 Sits between: `scheduler`, which decides when, and the store and the topics. Must never know the time.
 """
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple, Protocol, TypeVar
@@ -34,6 +35,7 @@ from headrace_mq.protocol.batch import (
 from headrace_mq.protocol.bodies import CreateTopic
 from headrace_mq.protocol.keys import queue_for_key
 from headrace_mq.protocol.scheduling import SCHEDULE_QUEUE
+from headrace_mq.store.message_store import Appended
 
 __all__ = [
     "BYTES_MAX",
@@ -44,6 +46,7 @@ __all__ = [
     "Letter",
     "NotYet",
     "Prepared",
+    "SchedulingStore",
 ]
 
 # Clients draw theirs from 2^64, so nobody has this one.
@@ -71,6 +74,22 @@ class Journal(Protocol):
         self, queue: QueueRef, offset: int, bytes_max: int
     ) -> Sequence[bytes | memoryview] | None:
         """The same without waiting for the disk; None while it is asked for the first of them."""
+        ...
+
+
+class SchedulingStore(Journal, Protocol):
+    """What is needed of the store by those who keep a journal in it."""
+
+    def append(self, batch: bytearray | memoryview, *, retention: str) -> Appended:
+        """Accepts one batch."""
+        ...
+
+    def durable(self) -> asyncio.Future[None]:
+        """Ends when everything appended so far is durable."""
+        ...
+
+    def range(self, queue: QueueRef) -> tuple[int, int]:
+        """The first offset held and the next one to become visible."""
         ...
 
 

@@ -1,11 +1,13 @@
 """
 What stands in the schedule's journal, queue 0 of `%SCHEDULE%`: records to values and back. PURE.
 
-    client   a message to be delivered later, as `protocol.scheduling` says       -> Entry
+    client   a message for a date, as `protocol.scheduling` says                  -> Entry
+             a message for a time from now                                        -> Delayed
     broker   `moved`      the same message again, further on in the journal       -> Moved
              `cancelled`  one that was taken back                                 -> Cancelled
              `deliver`    what is about to be delivered, and as which batches     -> Delivery
              `delivered`  the last `deliver` is done                              -> Delivered
+             `clock`      by how much the clock was set, for delays behind it     -> ClockSet
 
 A record of the broker has KIND_HEADER; a client's may not.
 
@@ -33,6 +35,8 @@ from headrace_mq.protocol.scheduling import (
 __all__ = [
     "KIND_HEADER",
     "Cancelled",
+    "ClockSet",
+    "Delayed",
     "Delivered",
     "Delivery",
     "Event",
@@ -47,6 +51,8 @@ __all__ = [
 
 KIND_HEADER = RESERVED_PREFIX + "kind"
 _NUMBER_HEADER = RESERVED_PREFIX + "number"
+# On a message that is written again: its time is not a date, but a delay that counts on.
+_STEADY_HEADER = RESERVED_PREFIX + "steady"
 _MOVED = "moved"
 # A batch is refused as a whole, and clients check what they send: so only a client with a clock that
 # is wrong by more than this gets others refused.
@@ -55,10 +61,17 @@ _SKEW_MS_MAX = 86_400_000
 _TIME_MS_MAX = 1 << 53
 
 
-class Moved(msgspec.Struct, frozen=True):
-    """A pending message stands at another place now."""
+class Delayed(msgspec.Struct, frozen=True):
+    """A message that is due some time after it was stored; `entry.due_ms` as the clock said then."""
 
     entry: Entry
+
+
+class Moved(msgspec.Struct, frozen=True):
+    """A pending message stands at another place now; a delay is as the clock says at that place."""
+
+    entry: Entry
+    is_delay: bool = False
 
 
 class Cancelled(msgspec.Struct, frozen=True, array_like=True, tag="cancelled"):
@@ -96,26 +109,39 @@ class Delivered(msgspec.Struct, frozen=True, array_like=True, tag="delivered"):
     """The delivery before this is done, durably."""
 
 
-Event = Entry | Moved | Cancelled | Delivery | Delivered
-_OwnEvent = Cancelled | Delivery | Delivered
+class ClockSet(msgspec.Struct, frozen=True, array_like=True, tag="clock"):
+    """From here on the clock is so much ahead of the steady one."""
+
+    ahead_ms: int
+
+
+Event = Entry | Delayed | Moved | Cancelled | Delivery | Delivered | ClockSet
+_OwnEvent = Cancelled | Delivery | Delivered | ClockSet
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_OwnEvent).decode
 
 
-def own_record(event: Cancelled | Delivery | Delivered) -> Columns:
+def own_record(event: _OwnEvent) -> Columns:
     """Returns the columns of a batch that holds one of the broker's own records."""
     return Columns([], [], [{KIND_HEADER: "event"}], [_encode(event)], [])
 
 
-def moved_headers(headers: Mapping[str, str], entry: Entry) -> dict[str, str]:
+def moved_headers(
+    headers: Mapping[str, str], entry: Entry, *, is_delay: bool = False
+) -> dict[str, str]:
     """Returns the headers of a pending message that is written again."""
+    steady = {_STEADY_HEADER: "1"} if is_delay else {}
     kept = {name: text for name, text in headers.items() if name != DELAY_HEADER}
-    return kept | {
-        KIND_HEADER: _MOVED,
-        _NUMBER_HEADER: str(entry.number),
-        AT_HEADER: str(entry.due_ms),
-    }
+    return (
+        kept
+        | steady
+        | {
+            KIND_HEADER: _MOVED,
+            _NUMBER_HEADER: str(entry.number),
+            AT_HEADER: str(entry.due_ms),
+        }
+    )
 
 
 def headers_of(headers: Mapping[str, str]) -> tuple[str, dict[str, str]]:
@@ -131,9 +157,11 @@ def read_event(header: BatchHeader, columns: Columns, index: int) -> Event:
     try:
         kind = headers.get(KIND_HEADER)
         if kind is None:
-            return Entry(_due_ms(headers, header.appended_at_ms), offset, offset)
+            entry = Entry(_due_ms(headers, header.appended_at_ms), offset, offset)
+            return entry if AT_HEADER in headers else Delayed(entry)
         if kind == _MOVED:
-            return Moved(Entry(int(headers[AT_HEADER]), int(headers[_NUMBER_HEADER]), offset))
+            entry = Entry(int(headers[AT_HEADER]), int(headers[_NUMBER_HEADER]), offset)
+            return Moved(entry, _STEADY_HEADER in headers)
         event: Event = _decode(columns.bodies[index])
     except (KeyError, ValueError, msgspec.DecodeError) as error:
         raise DataCorrupt(f"record {offset} of the schedule's journal means nothing") from error

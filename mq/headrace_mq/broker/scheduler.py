@@ -16,7 +16,9 @@ So each message is delivered, and once. `delivered` closes the last one when not
 the store need not remember the sequences for longer than a moment.
 
 The schedule itself is memory, kept in `schedule.json` now and then so that a start reads only the
-journal behind it. The wall clock decides what is due: set back, it delays; set forth, it hastens.
+journal behind it. What is due at a date waits for the wall clock, what is due after a delay for the
+steady one. Before a message that comes after the clock was set the journal says `clock`, so that
+whoever reads it knows from which clock a delay was counted.
 
 Before a segment of the journal is deleted, what is pending in it is appended again (`spare`).
 
@@ -26,18 +28,19 @@ event loop's thread.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import structlog
 
-from headrace_mq._runtime.clock import Clock
 from headrace_mq.broker.metadata_file import MetadataFile
 from headrace_mq.broker.schedule import KeptSchedule, Schedule
-from headrace_mq.broker.schedule_delivery import Deliveries, NotYet, Prepared
+from headrace_mq.broker.schedule_delivery import Deliveries, NotYet, Prepared, SchedulingStore
 from headrace_mq.broker.schedule_journal import (
     Cancelled,
+    ClockSet,
+    Delayed,
     Delivered,
     Delivery,
+    Moved,
     Part,
     check_scheduled,
     moved_headers,
@@ -45,6 +48,7 @@ from headrace_mq.broker.schedule_journal import (
     read_event,
 )
 from headrace_mq.broker.schedule_wheel import Entry
+from headrace_mq.broker.steady_clock import SteadyClock
 from headrace_mq.broker.topics import Topics
 from headrace_mq.errors import (
     BrokerError,
@@ -65,10 +69,9 @@ from headrace_mq.protocol.batch import (
     read_header,
 )
 from headrace_mq.protocol.scheduling import SCHEDULE_QUEUE, SCHEDULE_TOPIC, ScheduleDescription
-from headrace_mq.store.message_store import Appended
 from headrace_mq.store.retention import SegmentFacts
 
-__all__ = ["Scheduler", "SchedulingStore"]
+__all__ = ["Scheduler"]
 
 _log = structlog.get_logger(__name__)
 
@@ -89,39 +92,13 @@ DISK_MS_MAX = 100
 PAUSE_MS = 1_000
 
 
-class SchedulingStore(Protocol):
-    """What is needed of the store."""
-
-    def append(self, batch: bytearray | memoryview, *, retention: str) -> Appended:
-        """Accepts one batch."""
-        ...
-
-    def durable(self) -> asyncio.Future[None]:
-        """Ends when everything appended so far is durable."""
-        ...
-
-    def read(self, queue: QueueRef, offset: int, bytes_max: int) -> list[bytes | memoryview]:
-        """Returns whole batches."""
-        ...
-
-    def read_now(
-        self, queue: QueueRef, offset: int, bytes_max: int
-    ) -> list[bytes | memoryview] | None:
-        """The same without waiting for the disk."""
-        ...
-
-    def range(self, queue: QueueRef) -> tuple[int, int]:
-        """The first offset held and the next one to become visible."""
-        ...
-
-
 class Scheduler:
     """The schedule of one broker.
 
     Args:
         store: holds the journal and takes the deliveries.
         topics: where they go.
-        clock: says what is due.
+        clock: says what is due, whatever was done to the machine's.
         file: keeps the state.
         epoch: of the broker.
         pending_max: messages that may wait at a time.
@@ -133,7 +110,7 @@ class Scheduler:
         store: SchedulingStore,
         topics: Topics,
         *,
-        clock: Clock,
+        clock: SteadyClock,
         file: MetadataFile[KeptSchedule],
         epoch: int,
         pending_max: int,
@@ -147,6 +124,8 @@ class Scheduler:
         self._check_room = check_room
         self._deliveries = Deliveries(store, topics, epoch=epoch)
         self._schedule = Schedule()
+        # How far the clock is ahead for what follows in the journal; None where that is unknown.
+        self._noted_ms: int | None = None
         self._kept_to = 0
         self._keep_now = False
         self._move_below = 0
@@ -173,7 +152,12 @@ class Scheduler:
                 self._kept_to = kept.read_to
         except (DataCorrupt, ValueError) as error:
             _log.warning("the kept schedule is read from its journal instead", reason=str(error))
+        if first and not self._kept_to:
+            # What the journal said of the clock at first is deleted: most likely this.
+            self._schedule.ahead_ms = self._clock.ahead_ms
         self._follow()
+        self._noted_ms = self._schedule.ahead_ms
+        self._clock.assume(self._noted_ms)
         self._current = self._schedule.unfinished
         _log.info("the schedule is read", pending=len(self._schedule), journal=end)
 
@@ -196,6 +180,7 @@ class Scheduler:
             InvalidArgument: a message cannot be scheduled; the sentence says why.
             ScheduleFull: as many wait as may.
             CorruptBatch: the batch cannot be read.
+            StoreFull, StoreReadOnly: what is to stand before it cannot be written.
         """
         if header.queue != SCHEDULE_QUEUE:
             raise InvalidArgument(f"{SCHEDULE_TOPIC} has one queue, with number 0")
@@ -209,6 +194,7 @@ class Scheduler:
                 f"{len(self._schedule)} scheduled messages wait, and at most {self._pending_max}"
                 " may; try again later, or raise scheduled_max"
             )
+        self._note_clock()
 
     def journal_grew(self) -> None:
         """Takes over the new records of the journal, or looks again at what came from the disk.
@@ -251,10 +237,11 @@ class Scheduler:
 
     def describe(self) -> ScheduleDescription:
         """How many wait, and when the next one is due."""
-        next_due_ms = self._schedule.next_due_ms()
+        now_ms = self._clock.look().wall_ms
+        next_due_ms = self._schedule.next_due_ms(self._clock.timeline.ahead_ms)
         if next_due_ms is None:
             return ScheduleDescription(0, -1, 0)
-        late_ms = max(0, self._clock.now_ms() - next_due_ms)
+        late_ms = max(0, now_ms - next_due_ms)
         return ScheduleDescription(len(self._schedule), next_due_ms, late_ms)
 
     def spare(self, segments: Sequence[SegmentFacts], before: int) -> int:
@@ -299,11 +286,11 @@ class Scheduler:
             await self._move()
         if self._keep_now or self._schedule.read_to - self._kept_to >= KEEP_EVERY:
             await self._keep()
-        now_ms = self._clock.now_ms()
-        if self._schedule.advance(now_ms, ADVANCED_MAX) or delivered:
+        now_ms, ahead_ms = self._clock.look().wall_ms, self._clock.timeline.ahead_ms
+        if self._schedule.advance(now_ms, now_ms - ahead_ms, ADVANCED_MAX) or delivered:
             await asyncio.sleep(0)
             return
-        wake_ms = self._schedule.wake_ms()
+        wake_ms = self._schedule.wake_ms(ahead_ms)
         wait_ms = LOOK_MS_MAX if wake_ms is None else min(LOOK_MS_MAX, wake_ms - now_ms)
         if wait_ms > 0:
             self._close()
@@ -314,7 +301,8 @@ class Scheduler:
     async def _deliver(self) -> int:
         """Delivers what is due, as much as goes at a time; returns how many messages."""
         self._on_its_way = False
-        due = self._schedule.take(self._clock.now_ms(), DELIVERED_MAX)
+        now_ms = self._clock.look().wall_ms
+        due = self._schedule.take(now_ms, now_ms - self._clock.timeline.ahead_ms, DELIVERED_MAX)
         if not due:
             return 0
         try:
@@ -397,13 +385,15 @@ class Scheduler:
         if not entries:
             self._move_below = 0
             return
+        self._note_clock()
         moved = [entry for entry in entries if self._move_one(entry)]
         if not moved:
             # They come from the disk, which wakes this task.
             return
         await self._store.durable()
 
-    def _move_one(self, entry: Entry) -> bool:
+    def _move_one(self, moved: Moved) -> bool:
+        entry = moved.entry
         # Nothing may happen to the entry between the search and the append: hence no waiting.
         try:
             letter = self._deliveries.letter(entry.place, wait=False)
@@ -412,11 +402,27 @@ class Scheduler:
         if letter is None:
             self._append(own_record(Cancelled(entry.number, entry.due_ms)))
             return True
-        columns = Columns(
-            [letter.key], [letter.tag], [moved_headers(letter.headers, entry)], [letter.body], []
-        )
+        if moved.is_delay:
+            assert self._noted_ms is not None
+            entry = entry._replace(due_ms=entry.due_ms + self._noted_ms)
+        headers = moved_headers(letter.headers, entry, is_delay=moved.is_delay)
+        columns = Columns([letter.key], [letter.tag], [headers], [letter.body], [])
         self._append(columns, born_ms=letter.born_at_ms)
         return True
+
+    def _note_clock(self) -> None:
+        """Says in the journal how far the clock is ahead, before what is counted from it."""
+        ahead_ms = self._clock.ahead_ms
+        if ahead_ms == self._noted_ms:
+            return
+        self._append(own_record(ClockSet(ahead_ms)))
+        self._noted_ms = ahead_ms
+
+        def settled(outcome: asyncio.Future[None]) -> None:
+            if outcome.exception() is not None:
+                self._noted_ms = None
+
+        self._store.durable().add_done_callback(settled)
 
     async def _keep(self) -> None:
         """Writes the state, so that a start reads the journal from here on."""
@@ -469,6 +475,8 @@ class Scheduler:
         event = self._deliveries.event(number) if number >= first else None
         if event is None:
             return True, None
+        if isinstance(event, Delayed):
+            event = event.entry
         return (True, event.due_ms) if isinstance(event, Entry) else (False, None)
 
     async def _pause(self) -> None:

@@ -41,6 +41,7 @@ from headrace_mq.broker.metadata import (
     offsets_file,
     producers_file,
     schedule_file,
+    timeline_file,
     topics_file,
     transactions_file,
 )
@@ -50,6 +51,7 @@ from headrace_mq.broker.quotas import quotas_of
 from headrace_mq.broker.scheduler import Scheduler
 from headrace_mq.broker.sifting.sifters import Sifters
 from headrace_mq.broker.state import BrokerState, check_room
+from headrace_mq.broker.steady_clock import SteadyClock
 from headrace_mq.broker.topics import COMPACT, Topics
 from headrace_mq.broker.transaction_coordinator import TransactionCoordinator
 from headrace_mq.broker.wiring import connect, delete_archived, spare
@@ -61,6 +63,8 @@ __all__ = ["Broker", "run", "serve"]
 
 # A member is noticed as gone at most a tenth of its expiry too late.
 _EXPIRY_SCANS = 10
+# A clock that was set is noticed within this time.
+_CLOCK_LOOK_S = 1.0
 # A stopping broker waits this long for clients to take their last answers.
 _CLOSE_GRACE_MS = 5_000
 # The key index is read behind the messages for a tenth of the time at most: a search looks itself at
@@ -94,7 +98,8 @@ class Broker:
         files: Files | None = None,
     ) -> None:
         self._settings = settings
-        self._clock = clock or SystemClock()
+        self._clock: Clock = clock or SystemClock()
+        self._steady: SteadyClock | None = None
         self._disk = disk or SystemDisk()
         self._files = files or SystemFiles()
         self._archive: Archive | None = None
@@ -157,8 +162,9 @@ class Broker:
             self._every(look_s, self._look_at_disk, name="look at the disk"),
             self._every(_KEYS_EVERY_MS / 1_000, self._index_keys, name="index keys"),
             self._every(compact_s, self._compact, name="compact"),
-            # At once, before the first message: what the clock says of those before it counts.
+            # At once, before the first message: what is there by now has an age from now on.
             self._every(delete_s, self._delete_segments, name="delete segments", at_once=True),
+            self._every(_CLOCK_LOOK_S, self._keep_time, name="look at the clock"),
         ]
         _log.info("broker started", address=state.address, epoch=state.epoch)
         if not is_loopback(self._settings.host):
@@ -189,6 +195,8 @@ class Broker:
             await asyncio.gather(*self._tasks)
             await self._flush_offsets()
             await self._flush_producers()
+            assert self._steady is not None
+            await self._steady.keep(always=True)
         finally:
             if self._sifters is not None:
                 await self._sifters.aclose()
@@ -243,8 +251,9 @@ class Broker:
             await store.aclose()
 
     def _load(self, store: MessageStore) -> BrokerState:
-        settings, clock = self._settings, self._clock
-        directory = settings.store.directory
+        settings, directory = self._settings, self._settings.store.directory
+        file = timeline_file(directory, self._files)
+        clock = self._steady = SteadyClock(self._clock, file, settings.store)
         topics = Topics(
             topics_file(directory, self._files),
             default_queues=settings.default_queues,
@@ -288,7 +297,7 @@ class Broker:
         self._deletion = Deletion(
             store,
             settings.store,
-            clock=clock,
+            timeline=clock.timeline,
             consumed=state.consumed,
             early=lambda: state.watermarks.early,
             spare=partial(spare, state),
@@ -297,10 +306,11 @@ class Broker:
         return state
 
     def _scheduler(self, store: MessageStore, topics: Topics, watermarks: Watermarks) -> Scheduler:
+        assert self._steady is not None
         return Scheduler(
             store,
             topics,
-            clock=self._clock,
+            clock=self._steady,
             file=schedule_file(self._settings.store.directory, self._files),
             epoch=self._epoch,
             pending_max=self._settings.scheduled_max,
@@ -310,10 +320,11 @@ class Broker:
     def _transactions(
         self, store: MessageStore, topics: Topics, watermarks: Watermarks
     ) -> TransactionCoordinator[Connection]:
+        assert self._steady is not None
         return TransactionCoordinator(
             store,
             topics,
-            clock=self._clock,
+            clock=self._steady,
             file=transactions_file(self._settings.store.directory, self._files),
             epoch=self._epoch,
             settings=self._settings,
@@ -386,9 +397,15 @@ class Broker:
     async def _delete_segments(self) -> None:
         assert self._deletion is not None
         assert self._state is not None
+        assert self._steady is not None
+        self._steady.look()
         self._deletion.run()
         if self._archive is not None:
             delete_archived(self._state, self._archive)
+
+    async def _keep_time(self) -> None:
+        assert self._steady is not None
+        await self._steady.keep()
 
     async def _compact(self) -> None:
         assert self._state is not None

@@ -83,7 +83,7 @@ class TransactionChecks(Generic[S]):
         """Asks for what is due and gives up what was asked for too often; returns what to note."""
         self.on_its_way = False
         if self._looked_at_ms is None or now_ms < self._looked_at_ms:
-            # A clock that was set back, now or before this start, must not delay them by as much.
+            # What a clock stored that was set before this start must not be delayed by as much.
             settings = self._settings
             longest_ms = max(settings.transaction_timeout_ms, settings.transaction_check_ms)
             self._state.bring_forward(now_ms + longest_ms)

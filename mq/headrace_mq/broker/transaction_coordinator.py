@@ -31,10 +31,9 @@ from typing import Generic, NamedTuple, TypeVar
 
 import structlog
 
-from headrace_mq._runtime.clock import Clock
 from headrace_mq.broker.metadata_file import MetadataFile
-from headrace_mq.broker.schedule_delivery import NotYet
-from headrace_mq.broker.scheduler import SchedulingStore
+from headrace_mq.broker.schedule_delivery import NotYet, SchedulingStore
+from headrace_mq.broker.steady_clock import SteadyClock
 from headrace_mq.broker.topics import Topics
 from headrace_mq.broker.transaction_checks import Answer, TransactionChecks
 from headrace_mq.broker.transaction_delivery import DEAD_TRANSACTIONS_QUEUE, Decisions
@@ -107,7 +106,7 @@ class TransactionCoordinator(Generic[S]):
     Args:
         store: holds the journal and takes what is committed.
         topics: where that goes.
-        clock: says what is due.
+        clock: says what is due, whatever was done to the machine's.
         file: keeps the state.
         epoch: of the broker.
         settings: when transactions are checked, how often, and how many may wait.
@@ -119,7 +118,7 @@ class TransactionCoordinator(Generic[S]):
         store: SchedulingStore,
         topics: Topics,
         *,
-        clock: Clock,
+        clock: SteadyClock,
         file: MetadataFile[KeptTransactions],
         epoch: int,
         settings: BrokerSettings,
@@ -149,6 +148,7 @@ class TransactionCoordinator(Generic[S]):
         Raises:
             FormatTooNew: a newer version wrote the file.
         """
+        self._state.ahead_ms = self._clock.ahead_ms
         self._log.load()
         self._current = self._state.unfinished
 
@@ -196,6 +196,7 @@ class TransactionCoordinator(Generic[S]):
 
         The store calls it when either can be read.
         """
+        self._state.ahead_ms = self._clock.ahead_ms
         self._log.follow()
         self._news.set()
 
@@ -297,7 +298,7 @@ class TransactionCoordinator(Generic[S]):
             await self._finish(self._current)
         self._news.clear()
         self._on_its_way = False
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.steady_ms()
         if events := self._checks.step(now_ms):
             # The next start may ask once more than it should; that does no harm.
             with suppress(StoreFull):

@@ -13,7 +13,7 @@ import structlog
 
 from headrace_mq._runtime.clock import Clock
 from headrace_mq.broker.metadata_file import MetadataFile
-from headrace_mq.broker.scheduler import SchedulingStore
+from headrace_mq.broker.schedule_delivery import SchedulingStore
 from headrace_mq.broker.transaction_journal import Checked, Decided, Done, own_record, read_event
 from headrace_mq.broker.transactions import KeptTransactions, Transactions
 from headrace_mq.errors import DataCorrupt, FormatTooNew

@@ -69,6 +69,8 @@ class Transactions:
         read_to: the journal offset below which everything is applied.
         unfinished: the last decisions, until they are known to be carried out.
         undecided: how many transactions wait.
+        ahead_ms: how far the clock that stored what is applied next was ahead of the steady one, by
+            which checks are due.
     """
 
     def __init__(self, first_check_ms: int) -> None:
@@ -82,6 +84,7 @@ class Transactions:
         self.read_to = 0
         self.unfinished: Decided | None = None
         self.undecided = 0
+        self.ahead_ms = 0
 
     def restore(self, kept: KeptTransactions) -> None:
         """Takes over what `kept` returned."""
@@ -160,7 +163,7 @@ class Transactions:
         heappush(self._checks, (at_ms, pending.number))
 
     def bring_forward(self, latest_ms: int) -> None:
-        """Lets no bundle wait for its check beyond a time; for clocks that were set back."""
+        """Lets no bundle wait for its check beyond a time; for what another clock stored."""
         for pending in [p for p in self._pending.values() if p.check_at_ms > latest_ms]:
             self.check_again(pending, latest_ms)
 
@@ -184,7 +187,7 @@ class Transactions:
                 assert_never(event)
 
     def _prepare(self, event: Prepared) -> None:
-        check_at_ms = event.begun_at_ms + self._first_check_ms
+        check_at_ms = event.begun_at_ms - self.ahead_ms + self._first_check_ms
         self._pending[event.number] = pending = Pending(
             event.number, event.group, event.client_id, event.begun_at_ms, check_at_ms,
             bytearray(event.count),

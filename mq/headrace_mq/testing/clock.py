@@ -22,14 +22,19 @@ class ManualClock:
     def __init__(self, now_ms: int = EPOCH_MS) -> None:
         self._now_ms = now_ms
         self._monotonic_ms = 0
+        self._boots = 1
 
     def now_ms(self) -> int:
         """Milliseconds since 1970 UTC."""
         return self._now_ms
 
     def monotonic_ms(self) -> int:
-        """Milliseconds since the beginning."""
+        """Milliseconds since the beginning, or since the last `reboot`."""
         return self._monotonic_ms
+
+    def boot_id(self) -> str:
+        """Names the beginning, or the last `reboot`."""
+        return f"boot-{self._boots}"
 
     def advance(self, milliseconds: int) -> None:
         """Lets time pass. Raises ValueError for less than nothing: use `set` to go back."""
@@ -41,6 +46,11 @@ class ManualClock:
     def set(self, now_ms: int) -> None:
         """Sets the wall clock, forth or back; the monotonic one goes on."""
         self._now_ms = now_ms
+
+    def reboot(self, now_ms: int) -> None:
+        """Boots the machine with a wall clock that may say anything; the monotonic one begins again."""
+        self._now_ms, self._monotonic_ms = now_ms, 0
+        self._boots += 1
 
 
 class SimulatedClock:
@@ -64,3 +74,7 @@ class SimulatedClock:
     def monotonic_ms(self) -> int:
         """Milliseconds since the simulation began."""
         return int(self._loop.time() * 1_000)
+
+    def boot_id(self) -> str:
+        """Names the simulation: its machines are not booted again."""
+        return "simulation"

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from headrace_mq.broker import schedule_delivery
-from headrace_mq.broker.metadata import schedule_file, topics_file
+from headrace_mq.broker.metadata import schedule_file, timeline_file, topics_file
 from headrace_mq.broker.scheduler import Scheduler
+from headrace_mq.broker.steady_clock import SteadyClock
 from headrace_mq.broker.topics import Topics
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.message import QueueRef
@@ -37,6 +38,9 @@ class Clock:
     def monotonic_ms(self) -> int:
         return self.now
 
+    def boot_id(self) -> str:
+        return "boot"
+
 
 class Schedule:
     """A store with a schedule, as a broker has them."""
@@ -53,7 +57,7 @@ class Schedule:
         self.scheduler = Scheduler(
             self.store,
             topics,
-            clock=clock,
+            clock=SteadyClock(clock, timeline_file(directory, files), settings),
             file=schedule_file(directory, files),
             epoch=epoch,
             pending_max=1_000,

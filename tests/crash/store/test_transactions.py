@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from headrace_mq.broker import transaction_delivery
-from headrace_mq.broker.metadata import topics_file, transactions_file
+from headrace_mq.broker.metadata import timeline_file, topics_file, transactions_file
+from headrace_mq.broker.steady_clock import SteadyClock
 from headrace_mq.broker.topics import Topics
 from headrace_mq.broker.transaction_coordinator import TransactionCoordinator
 from headrace_mq.broker.transaction_delivery import DEAD_TRANSACTIONS_QUEUE
@@ -46,6 +47,9 @@ class Clock:
     def monotonic_ms(self) -> int:
         return self.now
 
+    def boot_id(self) -> str:
+        return "boot"
+
 
 class Said:
     """What was promised to producers, by body."""
@@ -71,7 +75,7 @@ class Transactions:
         self.coordinator: TransactionCoordinator[str] = TransactionCoordinator(
             self.store,
             topics,
-            clock=clock,
+            clock=SteadyClock(clock, timeline_file(directory, files), stored),
             file=transactions_file(directory, files),
             epoch=epoch,
             settings=BrokerSettings(store=stored),

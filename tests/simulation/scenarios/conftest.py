@@ -86,13 +86,6 @@ class Scenario:
                 self.busy.add(host)
                 self.listen(host)
 
-    async def jump(self) -> None:
-        """Sets the wall clock; not back by an hour, for which the schedule would wait."""
-        if self.scenario in {"scheduled", "retries"}:
-            self.broker.clock.ahead_ms += self.chosen.choice((-1_000, 1_000, 3_600_000))
-        else:
-            await super().jump()
-
     # --- parallel, and retries ----------------------------------------------------------------
 
     def _consumer(self, group: str, settings: ConsumerSettings) -> Any:

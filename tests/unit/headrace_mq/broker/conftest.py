@@ -45,6 +45,9 @@ class FakeClock:
     def monotonic_ms(self) -> int:
         return self.monotonic
 
+    def boot_id(self) -> str:
+        return "boot"
+
 
 class RawClient:
     """One connection; answers and pushes are kept apart as they arrive."""

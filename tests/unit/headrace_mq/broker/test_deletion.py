@@ -8,6 +8,7 @@ import pytest
 from headrace_mq.broker.deletion import Deletion, rules_of
 from headrace_mq.message import QueueRef
 from headrace_mq.settings import StoreSettings
+from headrace_mq.store.timeline import Reading, Timeline
 
 QUEUE = QueueRef("t", 0)
 HOUR = 3_600_000
@@ -17,7 +18,6 @@ class Stretch(NamedTuple):
     base: int
     end: int
     bytes: int
-    last_ms: int | None
     sealed: bool
     next_offsets: dict[QueueRef, int]
 
@@ -25,10 +25,9 @@ class Stretch(NamedTuple):
 class ListedStore:
     """A store of nothing but segments."""
 
-    def __init__(self, *last_ms: int) -> None:
+    def __init__(self, segments: int) -> None:
         self.held = [
-            Stretch(n, n + 1, 1, at, n < len(last_ms) - 1, {QUEUE: n + 1})
-            for n, at in enumerate(last_ms)
+            Stretch(n, n + 1, 1, n < segments - 1, {QUEUE: n + 1}) for n in range(segments)
         ]
         self.asked: list[str] = []
 
@@ -47,7 +46,12 @@ def settings(**changed: int) -> StoreSettings:
 
 
 @pytest.fixture
-def deletion(clock: Any) -> Any:
+def timeline() -> Timeline:
+    return Timeline(Reading(0, 0, "boot"))
+
+
+@pytest.fixture
+def deletion(timeline: Timeline) -> Any:
     def make(
         store: ListedStore,
         *,
@@ -57,82 +61,70 @@ def deletion(clock: Any) -> Any:
         **changed: int,
     ) -> Any:
         return Deletion(
-            store, settings(**changed), clock=clock, consumed=lambda _: reached,
+            store, settings(**changed), timeline=timeline, consumed=lambda _: reached,
             early=lambda: early, spare=spare,
         )  # fmt: skip
 
     return make
 
 
-def move(clock: Any, ms: int) -> None:
-    clock.now += ms
-    clock.monotonic += ms
+def move(timeline: Timeline, ms: int) -> None:
+    timeline.observe(Reading(0, timeline.aged_ms + ms, "boot"))
 
 
-def test_segments_go_at_their_age_and_not_before(deletion: Any, clock: Any) -> None:
-    store = ListedStore(clock.now, clock.now, clock.now)
+def test_segments_go_at_their_age_and_not_before(deletion: Any, timeline: Timeline) -> None:
+    store = ListedStore(3)
     passes = deletion(store)
     assert passes.run() == 0
-    move(clock, 72 * HOUR - 1)
+    move(timeline, 72 * HOUR - 1)
     assert passes.run() == 0
-    move(clock, 1)
+    move(timeline, 1)
     assert passes.run() == 2
     assert [one.base for one in store.held] == [2]
 
 
-def test_topics_kept_forever_are_never_looked_at(deletion: Any, clock: Any) -> None:
-    store = ListedStore(clock.now)
+def test_topics_kept_forever_are_never_looked_at(deletion: Any, timeline: Timeline) -> None:
+    store = ListedStore(1)
     deletion(store).run()
     assert set(store.asked) == {"transient"}
 
 
-def test_a_pass_takes_no_more_than_its_bound(deletion: Any, clock: Any) -> None:
-    store = ListedStore(*[clock.now] * 6)
+def test_a_pass_takes_no_more_than_its_bound(deletion: Any, timeline: Timeline) -> None:
+    store = ListedStore(6)
     passes = deletion(store, segments_deleted_max=2)
-    passes.start()
-    move(clock, 72 * HOUR)
+    passes.run()
+    move(timeline, 72 * HOUR)
     assert [passes.run() for _ in range(4)] == [2, 2, 1, 0]
 
 
-def test_a_clock_that_jumps_deletes_nothing(deletion: Any, clock: Any) -> None:
-    store = ListedStore(clock.now, clock.now)
+def test_a_broker_that_starts_ages_nothing_that_it_did_not_see(
+    deletion: Any, timeline: Timeline
+) -> None:
+    move(timeline, 1_000 * HOUR)
+    store = ListedStore(2)
     passes = deletion(store)
-    passes.start()
-    clock.now += 1_000 * HOUR
     assert passes.run() == 0
-    move(clock, 72 * HOUR)
+    move(timeline, 72 * HOUR)
     assert passes.run() == 1
 
 
-def test_a_long_rest_before_the_start_deletes_nothing(deletion: Any, clock: Any) -> None:
-    store = ListedStore(clock.now, clock.now)
-    move(clock, 1_000 * HOUR)
-    passes = deletion(store)
-    assert passes.run() == 0
-    move(clock, 72 * HOUR)
-    assert passes.run() == 1
-
-
-def test_messages_that_a_group_has_not_consumed_stay(deletion: Any, clock: Any) -> None:
-    store = ListedStore(clock.now, clock.now, clock.now)
+def test_messages_that_a_group_has_not_consumed_stay(deletion: Any, timeline: Timeline) -> None:
+    store = ListedStore(3)
     passes = deletion(store, reached=1)
-    passes.start()
-    move(clock, 72 * HOUR)
+    passes.run()
+    move(timeline, 72 * HOUR)
     assert passes.run() == 1
-    move(clock, 96 * HOUR)
+    move(timeline, 96 * HOUR)
     assert passes.run() == 1
 
 
-def test_a_disk_that_fills_takes_consumed_messages_early(deletion: Any, clock: Any) -> None:
-    store = ListedStore(clock.now, clock.now, clock.now)
+def test_a_disk_that_fills_takes_consumed_messages_early(deletion: Any, timeline: Timeline) -> None:
+    store = ListedStore(3)
     assert deletion(store, reached=1, early=True).run() == 1
 
 
 def test_an_empty_store_is_left_alone(deletion: Any) -> None:
-    assert deletion(ListedStore()).run() == 0
-    store = ListedStore(0)
-    store.held[0] = store.held[0]._replace(last_ms=None, next_offsets={})
-    assert deletion(store).run() == 0
+    assert deletion(ListedStore(0)).run() == 0
 
 
 def test_no_size_is_no_limit() -> None:
@@ -140,12 +132,12 @@ def test_no_size_is_no_limit() -> None:
     assert rules_of(settings(transient_bytes_max=5), early=False).bytes_max == 5
 
 
-def test_what_is_spared_stays_until_it_is_not(deletion: Any, clock: Any) -> None:
-    store = ListedStore(clock.now, clock.now, clock.now)
+def test_what_is_spared_stays_until_it_is_not(deletion: Any, timeline: Timeline) -> None:
+    store = ListedStore(3)
     needed = [1]
     passes = deletion(store, spare=lambda segments, before: min(before, needed[0]))
-    passes.start()
-    move(clock, 72 * HOUR)
+    passes.run()
+    move(timeline, 72 * HOUR)
     assert passes.run() == 1
     assert passes.run() == 0
     needed[0] = 9

@@ -2,10 +2,13 @@ import msgspec
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from msgspec.structs import astuple
 
 from headrace_mq.broker.schedule import KeptSchedule, Schedule
 from headrace_mq.broker.schedule_journal import (
     Cancelled,
+    ClockSet,
+    Delayed,
     Delivered,
     Delivery,
     Event,
@@ -24,11 +27,11 @@ def delivery(*entries: Entry) -> Delivery:
 def test_what_is_taken_is_neither_taken_again_nor_forgotten() -> None:
     schedule = Schedule()
     schedule.apply(Entry(NOW, 0, 0))
-    assert schedule.take(NOW, 5) == [Entry(NOW, 0, 0)]
-    assert schedule.take(NOW, 5) == []
-    assert (len(schedule), schedule.next_due_ms(), schedule.lowest_place()) == (1, NOW, 0)
+    assert schedule.take(NOW, NOW, 5) == [Entry(NOW, 0, 0)]
+    assert schedule.take(NOW, NOW, 5) == []
+    assert (len(schedule), schedule.next_due_ms(0), schedule.lowest_place()) == (1, NOW, 0)
     schedule.give_back([Entry(NOW, 0, 0)])
-    assert schedule.take(NOW, 5) == [Entry(NOW, 0, 0)]
+    assert schedule.take(NOW, NOW, 5) == [Entry(NOW, 0, 0)]
 
 
 def test_a_delivery_is_unfinished_until_the_next_one_or_its_end() -> None:
@@ -61,7 +64,50 @@ def test_a_withdrawn_cancellation_leaves_the_message_where_its_newest_copy_is() 
     assert cancelled is not None
     schedule.apply(Moved(Entry(NOW, 0, 7)))
     schedule.give_back([cancelled])
-    assert schedule.take(NOW, 1) == [Entry(NOW, 0, 7)]
+    assert schedule.take(NOW, NOW, 1) == [Entry(NOW, 0, 7)]
+
+
+def test_a_delay_waits_by_the_steady_clock_and_a_date_by_the_wall_clock() -> None:
+    schedule = Schedule()
+    schedule.apply(Entry(NOW + 100, 0, 0))
+    schedule.apply(Delayed(Entry(NOW + 100, 1, 1)))
+    # The clock is set forth by an hour; what comes now is counted from what it says now.
+    hour = 3_600_000
+    schedule.apply(ClockSet(hour))
+    schedule.apply(Delayed(Entry(NOW + hour + 50, 2, 2)))
+    assert schedule.next_due_ms(hour) == NOW + 100
+    assert (schedule.wake_ms(hour) or 0) <= NOW + 100
+    assert schedule.take(NOW + hour, NOW, 5) == [Entry(NOW + 100, 0, 0)]
+    schedule.apply(delivery(Entry(NOW + 100, 0, 0)))
+    assert schedule.next_due_ms(hour) == NOW + hour + 50
+    due = schedule.take(NOW + hour + 100, NOW + 100, 5)
+    assert due == [Entry(NOW + 50, 2, 2), Entry(NOW + 100, 1, 1)]
+
+
+def test_what_is_due_by_both_clocks_comes_in_the_order_of_the_wall_clock() -> None:
+    schedule = Schedule()
+    for number in range(4):
+        entry = Entry(NOW + number, number, number)
+        schedule.apply(Delayed(entry) if number % 2 else entry)
+    taken = [schedule.take(NOW + 9, NOW + 9, 3), schedule.take(NOW + 9, NOW + 9, 3)]
+    assert [[entry.number for entry in some] for some in taken] == [[0, 1, 2], [3]]
+
+
+def test_a_delay_is_cancelled_also_when_the_clock_was_set_since() -> None:
+    for was_kept in (False, True):
+        schedule = Schedule()
+        schedule.apply(Delayed(Entry(NOW + 10_000_000, 0, 0)))
+        schedule.apply(ClockSet(86_400_000))
+        if was_kept:
+            schedule = Schedule.restored(schedule.kept())
+        assert schedule.cancel(0, NOW + 10_000_000) == Entry(NOW + 10_000_000, 0, 0)
+        assert schedule.cancel(0, NOW + 10_000_000) is None
+
+
+def test_what_the_version_before_kept_are_dates() -> None:
+    before = b'{"read_to":3,"buckets":[],"held":[[%d,0,0]],"unfinished":null}' % NOW
+    schedule = Schedule.restored(msgspec.json.decode(before, type=KeptSchedule))
+    assert schedule.take(NOW, NOW - 10, 5) == [Entry(NOW, 0, 0)]
 
 
 class AgainstItsJournal(RuleBasedStateMachine):
@@ -77,20 +123,30 @@ class AgainstItsJournal(RuleBasedStateMachine):
         self.pending: dict[int, Entry] = {}
         self.taken: list[Entry] = []
         self.now = NOW
+        # By how much the clock was set, as the tail of the journal says, and as readers know it.
+        self.ahead = self.applied_ahead = 0
+        self.delays: set[int] = set()
 
-    @rule(in_ms=st.integers(-5, 100))
-    def enter(self, in_ms: int) -> None:
+    @rule(in_ms=st.integers(-5, 100), is_delay=st.booleans())
+    def enter(self, in_ms: int, *, is_delay: bool) -> None:
         number = len(self.journal) + len(self.staged)
-        self.staged.append(Entry(self.now + in_ms, number, number))
+        entry = Entry(self.now + in_ms, number, number)
+        self.staged.append(Delayed(entry) if is_delay else entry)
 
     @rule(by_ms=st.integers(-50, 100))
     def pass_time(self, by_ms: int) -> None:
         self.now += by_ms
 
+    @rule(by_ms=st.integers(-500, 500))
+    def set_clock(self, by_ms: int) -> None:
+        self.now += by_ms
+        self.ahead += by_ms
+        self.staged.append(ClockSet(self.ahead))
+
     @precondition(lambda self: not self.taken)
     @rule(limit=st.integers(1, 3))
     def take(self, limit: int) -> None:
-        self.taken = self.schedule.take(self.now, limit)
+        self.taken = self.schedule.take(self.now, self.now - self.ahead, limit)
         if self.taken:
             self.staged.append(delivery(*self.taken))
 
@@ -104,9 +160,10 @@ class AgainstItsJournal(RuleBasedStateMachine):
 
     @rule(limit=st.integers(1, 3))
     def move(self, limit: int) -> None:
-        for entry in self.schedule.placed_below(len(self.journal), limit):
+        for entry, is_delay in map(astuple, self.schedule.placed_below(len(self.journal), limit)):
             place = len(self.journal) + len(self.staged)
-            self.staged.append(Moved(entry._replace(place=place)))
+            due_ms = entry.due_ms + (self.ahead if is_delay else 0)
+            self.staged.append(Moved(Entry(due_ms, entry.number, place), is_delay))
 
     @rule()
     def sync(self) -> None:
@@ -124,6 +181,12 @@ class AgainstItsJournal(RuleBasedStateMachine):
         held = [Entry(e.due_ms, e.number, 0) for e in self.staged if isinstance(e, Cancelled)]
         self.schedule.give_back([*self.taken, *held])
         self.staged, self.taken = [], []
+        self.note_clock()
+
+    def note_clock(self) -> None:
+        """As before anything that is counted from the clock."""
+        if self.applied_ahead != self.ahead:
+            self.staged.append(ClockSet(self.ahead))
 
     @rule()
     def keep(self) -> None:
@@ -143,6 +206,7 @@ class AgainstItsJournal(RuleBasedStateMachine):
             self.schedule.read_to += 1
         delivered = [event for event in self.journal if isinstance(event, Delivery)]
         assert self.schedule.unfinished == (delivered[-1] if delivered else None)
+        self.note_clock()
 
     @invariant()
     def knows_what_is_pending(self) -> None:
@@ -150,18 +214,31 @@ class AgainstItsJournal(RuleBasedStateMachine):
         held |= {event.number for event in self.staged if isinstance(event, Cancelled)}
         free = sorted(entry for n, entry in self.pending.items() if n not in held)
         assert len(self.schedule) == len(self.pending)
-        assert sorted(self.schedule.placed_below(1 << 60, 1 << 30)) == free
+        found = [astuple(moved) for moved in self.schedule.placed_below(1 << 60, 1 << 30)]
+        assert sorted(entry for entry, _ in found) == free
+        assert {entry.number for entry, is_delay in found if is_delay} == {
+            entry.number for entry in free if entry.number in self.delays
+        }
 
     def _model(self, event: Event) -> None:
         if isinstance(event, Entry):
             self.pending[event.number] = event
+        elif isinstance(event, Delayed):
+            self.delays.add(event.entry.number)
+            self.pending[event.entry.number] = self._steady(event.entry)
         elif isinstance(event, Moved):
-            self.pending[event.entry.number] = event.entry
+            entry = self._steady(event.entry) if event.is_delay else event.entry
+            self.pending[entry.number] = entry
+        elif isinstance(event, ClockSet):
+            self.applied_ahead = event.ahead_ms
         elif isinstance(event, Cancelled):
             del self.pending[event.number]
         elif isinstance(event, Delivery):
             for entry in event.entries():
                 del self.pending[entry.number]
+
+    def _steady(self, entry: Entry) -> Entry:
+        return entry._replace(due_ms=entry.due_ms - self.applied_ahead)
 
 
 TestAgainstItsJournal = AgainstItsJournal.TestCase

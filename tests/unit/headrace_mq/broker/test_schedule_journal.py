@@ -3,6 +3,8 @@ import pytest
 from headrace_mq.broker.schedule_journal import (
     KIND_HEADER,
     Cancelled,
+    ClockSet,
+    Delayed,
     Delivered,
     Delivery,
     Moved,
@@ -44,7 +46,7 @@ def test_a_time_is_taken_as_it_is_and_a_delay_counts_from_the_append() -> None:
         {TOPIC_HEADER: "t", AT_HEADER: "77"}, {TOPIC_HEADER: "t", DELAY_HEADER: "5000"}
     )
     assert event(columns, base_offset=40) == Entry(77, 40, 40)
-    assert event(columns, base_offset=40, index=1) == Entry(NOW + 5_000, 41, 41)
+    assert event(columns, base_offset=40, index=1) == Delayed(Entry(NOW + 5_000, 41, 41))
 
 
 @pytest.mark.parametrize(
@@ -53,6 +55,7 @@ def test_a_time_is_taken_as_it_is_and_a_delay_counts_from_the_append() -> None:
         Cancelled(3, NOW),
         Delivery(7, [Part("t", 2, 9, [Entry(NOW, 1, 4)])], [Entry(1, 2, 3)]),
         Delivered(),
+        ClockSet(-5),
     ],
 )
 def test_the_brokers_own_records_come_back_as_they_were(own) -> None:
@@ -61,10 +64,11 @@ def test_the_brokers_own_records_come_back_as_they_were(own) -> None:
 
 def test_a_message_that_is_written_again_keeps_its_number_and_due_time() -> None:
     headers = {"a": "b", TOPIC_HEADER: "t", DELAY_HEADER: "5"}
-    again = moved_headers(headers, Entry(NOW + 9, 3, 3))
-    assert event(scheduled(again), base_offset=90) == Moved(Entry(NOW + 9, 3, 90))
-    assert headers_of(again) == ("t", {"a": "b"})
-    assert moved_headers(again, Entry(NOW + 9, 3, 90)) == again
+    for is_delay in (False, True):
+        again = moved_headers(headers, Entry(NOW + 9, 3, 3), is_delay=is_delay)
+        assert event(scheduled(again), base_offset=90) == Moved(Entry(NOW + 9, 3, 90), is_delay)
+        assert headers_of(again) == ("t", {"a": "b"})
+        assert moved_headers(again, Entry(NOW + 9, 3, 90), is_delay=is_delay) == again
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from headrace_mq.broker import scheduler as scheduler_module
-from headrace_mq.broker.metadata import schedule_file, topics_file
+from headrace_mq.broker.metadata import schedule_file, timeline_file, topics_file
 from headrace_mq.broker.schedule_delivery import DEAD_SCHEDULE_QUEUE
 from headrace_mq.broker.scheduler import Scheduler
+from headrace_mq.broker.steady_clock import SteadyClock
 from headrace_mq.broker.topics import Topics
 from headrace_mq.errors import InvalidArgument, ScheduleFull, StoreFull
 from headrace_mq.message import QueueRef
@@ -45,10 +46,11 @@ class Rig:
         self.topics.create(CreateTopic("t", 1))
         self.topics.create(CreateTopic("kept", 1, "forever"))
         self.full = False
+        self.steady = SteadyClock(clock, timeline_file(directory), settings)
         self.schedule = Scheduler(
             self.store,
             self.topics,
-            clock=clock,
+            clock=self.steady,
             file=schedule_file(directory),
             epoch=epoch,
             pending_max=pending_max,
@@ -93,6 +95,7 @@ class Rig:
 
     async def aclose(self) -> None:
         await self.schedule.aclose()
+        await self.steady.keep(always=True)
         await self.store.aclose()
 
 
@@ -117,6 +120,7 @@ async def open_rig(tmp_path: Path, clock: Any) -> AsyncIterator[Open]:
 def move(clock: Any) -> Callable[[Rig, int], None]:
     def move(rig: Rig, ms: int) -> None:
         clock.now += ms
+        clock.monotonic += ms
         rig.schedule.look()
 
     return move
@@ -162,7 +166,7 @@ async def test_a_delay_counts_from_the_append_also_after_a_restart(
     await until(lambda: again.bodies() == [b"1"])
 
 
-async def test_a_clock_that_goes_back_delays_and_repeats_nothing(
+async def test_a_clock_that_goes_back_delays_what_has_a_date_and_repeats_nothing(
     open_rig: Open, move: Any, until: Until
 ) -> None:
     rig = open_rig()
@@ -171,10 +175,104 @@ async def test_a_clock_that_goes_back_delays_and_repeats_nothing(
     move(rig, 10)
     await until(lambda: rig.bodies() == [b"1", b"2"])
     await rig.enter(b"3", at_ms=rig.clock.now + 10)
-    move(rig, -DAY)
+    rig.clock.now -= DAY
     await until(lambda: rig.schedule.describe().next_due_at_ms == rig.clock.now + DAY + 10)
     move(rig, DAY + 10)
     await until(lambda: rig.bodies() == [b"1", b"2", b"3"])
+
+
+@pytest.mark.parametrize("leap", [2 * HOUR, -10 * HOUR, 400 * DAY, -400 * DAY])
+async def test_a_delay_takes_its_time_however_the_clock_is_set(
+    open_rig: Open, move: Any, until: Until, leap: int
+) -> None:
+    rig = open_rig()
+    rig.schedule.start()
+    await rig.enter(b"hour", delay_ms=HOUR)
+    await rig.enter(b"4 s", delay_ms=4_000)
+    rig.clock.now += leap
+    await rig.enter(b"5 s", delay_ms=5_000)
+    assert rig.schedule.describe().next_due_at_ms == rig.clock.now + 4_000
+    move(rig, 3_999)
+    await rig.enter(b"now", at_ms=0)
+    await until(lambda: rig.bodies() == [b"now"])
+    for ms, body in ((1, b"4 s"), (1_000, b"5 s"), (HOUR - 5_000, b"hour")):
+        move(rig, ms - 1)
+        assert rig.schedule.describe().late_ms == 0
+        move(rig, 1)
+        await until(lambda: rig.bodies()[-1] == body)  # noqa: B023 - awaited here
+    assert rig.bodies() == [b"now", b"4 s", b"5 s", b"hour"]
+
+
+async def test_a_date_is_the_clocks_as_it_stands(open_rig: Open, until: Until) -> None:
+    rig = open_rig()
+    rig.schedule.start()
+    await rig.enter(b"tomorrow", at_ms=rig.clock.now + DAY)
+    rig.clock.now += DAY
+    rig.schedule.look()
+    await until(lambda: rig.bodies() == [b"tomorrow"])
+
+
+@pytest.mark.parametrize("kept", ["before", "after", "lost"])
+@pytest.mark.parametrize("leap", [5 * HOUR, -5 * HOUR])
+async def test_a_clock_that_was_set_before_or_at_a_restart_changes_no_delay(
+    open_rig: Open, move: Any, until: Until, leap: int, kept: str
+) -> None:
+    rig = open_rig()
+    await rig.enter(b"1", delay_ms=2 * HOUR)
+    if kept == "before":
+        await rig.steady.keep(always=True)
+    rig.clock.now += leap
+    if kept != "before":
+        await rig.enter(b"2", delay_ms=2 * HOUR)
+    if kept == "after":
+        await rig.steady.keep(always=True)
+    move(rig, HOUR)
+    again = open_rig(kill(rig, "b"), epoch=2)
+    again.schedule.start()
+    described = again.schedule.describe()
+    assert described.next_due_at_ms == again.clock.now + HOUR
+    move(again, HOUR - 1)
+    assert (again.schedule.describe().late_ms, again.bodies()) == (0, [])
+    move(again, 1)
+    await until(lambda: len(again.bodies()) == described.pending)
+
+
+async def test_a_machine_that_was_off_delivers_what_is_overdue(
+    open_rig: Open, clock: Any, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = open_rig()
+    await rig.enter(b"1", delay_ms=2 * HOUR)
+    await rig.steady.keep(always=True)
+    clock.now, clock.monotonic = clock.now + 3 * DAY, 0
+    monkeypatch.setattr(type(clock), "boot_id", lambda _: "another boot")
+    again = open_rig(kill(rig, "b"), epoch=2)
+    again.schedule.start()
+    await until(lambda: again.bodies() == [b"1"])
+
+
+async def test_a_note_of_the_clock_that_found_no_room_is_made_again(
+    open_rig: Open, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = open_rig()
+    await rig.enter(b"1", delay_ms=HOUR)
+    clock.now += 10 * HOUR
+    with monkeypatch.context() as patch:
+        patch.setattr(rig.store, "append", _full)
+        with pytest.raises(StoreFull):
+            await rig.enter(b"2", delay_ms=HOUR)
+    withdrawn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    with monkeypatch.context() as patch:
+        patch.setattr(rig.store, "append", lambda batch, retention: None)
+        patch.setattr(rig.store, "durable", lambda: withdrawn)
+        rig.schedule._note_clock()
+    withdrawn.set_exception(StoreFull("taken back"))
+    with pytest.raises(StoreFull):
+        await withdrawn
+    await asyncio.sleep(0)
+    await rig.enter(b"3", delay_ms=HOUR + 1)
+    again = open_rig(kill(rig, "b"), epoch=2)
+    due = again.schedule._schedule.take(clock.now + DAY, clock.now - 9 * HOUR + 1, 5)
+    assert [entry.due_ms for entry in due] == [clock.now - 9 * HOUR, clock.now - 9 * HOUR + 1]
 
 
 async def test_a_cancelled_message_is_never_delivered_and_cancelling_says_what_became_of_it(

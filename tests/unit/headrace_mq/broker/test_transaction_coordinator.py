@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from headrace_mq.broker import transaction_delivery, transaction_log
-from headrace_mq.broker.metadata import topics_file, transactions_file
+from headrace_mq.broker.metadata import timeline_file, topics_file, transactions_file
+from headrace_mq.broker.steady_clock import SteadyClock
 from headrace_mq.broker.topics import Topics
 from headrace_mq.broker.transaction_coordinator import TransactionCoordinator
 from headrace_mq.broker.transaction_delivery import (
@@ -77,7 +78,7 @@ class Rig:
         self.transactions: TransactionCoordinator[str] = TransactionCoordinator(
             self.store,
             self.topics,
-            clock=clock,
+            clock=SteadyClock(clock, timeline_file(directory), stored),
             file=transactions_file(directory),
             epoch=epoch,
             settings=BrokerSettings(store=stored, **changed),
@@ -166,6 +167,7 @@ def kill(rig: Rig, into: str) -> str:
 
 def move(rig: Rig, ms: int) -> None:
     rig.clock.now += ms
+    rig.clock.monotonic += ms
     rig.transactions.look()
 
 
@@ -342,6 +344,24 @@ async def test_an_undecided_transaction_is_asked_for_after_the_time_out_and_agai
     assert asked[0][0].attempt == 2
     await rig.end(number, [1])
     assert rig.bodies() == [b"one", b"two"]
+
+
+@pytest.mark.parametrize("leap", [-86_400_000, 86_400_000])
+async def test_a_clock_that_is_set_neither_hastens_nor_delays_a_question(
+    open_rig: Open, until: Until, leap: int
+) -> None:
+    rig = open_rig()
+    for body in (b"1", b"2"):
+        number = await rig.prepare(bundle_of(body))
+        asked = rig.wait_for_checks()
+        rig.clock.now += leap
+        move(rig, TIMEOUT - 1)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert asked == []
+        move(rig, 1)
+        await until(lambda asked=asked: asked)
+        await rig.end(number, [0])
 
 
 async def test_while_nobody_is_there_no_question_counts_however_long_it_takes(

@@ -20,6 +20,7 @@ from headrace_mq.broker.metadata import (
     offsets_file,
     producers_file,
     schedule_file,
+    timeline_file,
     topics_file,
     transactions_file,
 )
@@ -36,6 +37,7 @@ from headrace_mq.store.clean_end import COPY_NAME
 from headrace_mq.store.inspection import CHECKPOINT, check
 from headrace_mq.store.repair import Repair, export, repair
 from headrace_mq.store.segment import SEGMENT_HEADER_BYTES
+from headrace_mq.store.timeline import KeptTimeline
 
 Fill = Callable[..., Awaitable[Path]]
 QUEUE = QueueRef("orders", 2)
@@ -58,6 +60,7 @@ def fill(open_store: Any, make_batch: Any, tmp_path: Path) -> Fill:
         limits_file(directory).write(KeptLimits())
         archive_file(directory).write(KeptArchive("a", begun=False))
         schedule_file(directory).write(KeptSchedule(0, [], [], None))
+        timeline_file(directory).write(KeptTimeline(0, 0, 0, 0, ""))
         transactions_file(directory).write(KeptTransactions(0, [], [], None))
         return directory
 

@@ -1,5 +1,6 @@
-"""Which segments may go, and how old a message is when the clock cannot be trusted."""
+"""Which segments may go, given their ages."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
@@ -7,13 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace_mq.message import QueueRef
-from headrace_mq.store.retention import (
-    JUMP_MS_MIN,
-    JUMPS_MAX,
-    Rules,
-    Timeline,
-    delete_before,
-)
+from headrace_mq.store.retention import Rules, delete_before
 
 HOUR = 3_600_000
 DAY, YEAR = 24 * HOUR, 365 * 24 * HOUR
@@ -29,7 +24,7 @@ class Stretch(NamedTuple):
     base: int
     end: int
     bytes: int
-    last_ms: int | None
+    written_ms: int
     sealed: bool
     next_offsets: dict[QueueRef, int]
 
@@ -44,11 +39,9 @@ def log_of(*last_ms: int) -> list[Stretch]:
     return [*sealed, Stretch(end, end + 50, 100, newest, False, {QUEUE: 10 * len(last_ms) + 5})]
 
 
-def running(now_ms: int) -> Timeline:
-    """A timeline of a broker that has run since long before, with no jump."""
-    timeline = Timeline(None, now_ms=START, monotonic_ms=0)
-    assert timeline.observe(now_ms, now_ms - START) == 0
-    return timeline
+def at(now_ms: int) -> Callable[[Stretch], int]:
+    """How old segments are at a time."""
+    return lambda segment: now_ms - segment.written_ms
 
 
 def everything(_queue: QueueRef) -> int:
@@ -65,27 +58,27 @@ def nothing(_queue: QueueRef) -> int:
 def test_segments_go_when_their_last_message_reaches_the_age() -> None:
     log = log_of(START, START + HOUR, START + 2 * HOUR)
     for now, before in [(AGE - 1, 0), (AGE, 100), (AGE + HOUR, 200), (AGE + DAY, 300)]:
-        assert delete_before(log, RULES, running(START + now), everything) == before
+        assert delete_before(log, RULES, at(START + now), everything) == before
 
 
 def test_the_segment_that_is_written_to_never_goes() -> None:
     rules = Rules(age_ms=1, bytes_max=1, early=True, unconsumed_ms_max=0, segments_max=10)
-    assert delete_before(log_of(), rules, running(START + YEAR), everything) == 0
-    assert delete_before(log_of(START), rules, running(START + YEAR), everything) == 100
+    assert delete_before(log_of(), rules, at(START + YEAR), everything) == 0
+    assert delete_before(log_of(START), rules, at(START + YEAR), everything) == 100
 
 
 def test_an_empty_log_has_nothing_to_delete() -> None:
-    assert delete_before([], RULES, running(START + YEAR), everything) == 0
+    assert delete_before([], RULES, at(START + YEAR), everything) == 0
 
 
 def test_a_log_without_limits_is_kept_for_ever() -> None:
     forever = Rules(age_ms=None, bytes_max=None, early=False, unconsumed_ms_max=0, segments_max=10)
-    assert delete_before(log_of(START), forever, running(START + 100 * YEAR), everything) == 0
+    assert delete_before(log_of(START), forever, at(START + 100 * YEAR), everything) == 0
 
 
 def test_a_pass_is_bounded() -> None:
     log = log_of(*[START] * 25)
-    assert delete_before(log, RULES, running(START + YEAR), everything) == 10 * 100
+    assert delete_before(log, RULES, at(START + YEAR), everything) == 10 * 100
 
 
 def test_by_size_the_oldest_go_until_the_log_fits() -> None:
@@ -94,24 +87,24 @@ def test_by_size_the_oldest_go_until_the_log_fits() -> None:
         rules = Rules(
             age_ms=AGE, bytes_max=bytes_max, early=False, unconsumed_ms_max=0, segments_max=10
         )
-        assert delete_before(log, rules, running(START), nothing) == before
+        assert delete_before(log, rules, at(START), nothing) == before
 
 
 @pytest.mark.parametrize(("consumed", "before"), [(0, 0), (9, 0), (10, 100), (29, 200)])
 def test_what_a_group_has_not_consumed_outlives_its_age(consumed: int, before: int) -> None:
     log = log_of(START, START, START)
-    assert delete_before(log, RULES, running(START + AGE), lambda _: consumed) == before
+    assert delete_before(log, RULES, at(START + AGE), lambda _: consumed) == before
 
 
 def test_a_forgotten_group_does_not_keep_the_log_for_ever() -> None:
     log = log_of(START, START + HOUR)
-    assert delete_before(log, RULES, running(START + LONGEST - 1), nothing) == 0
-    assert delete_before(log, RULES, running(START + LONGEST), nothing) == 100
+    assert delete_before(log, RULES, at(START + LONGEST - 1), nothing) == 0
+    assert delete_before(log, RULES, at(START + LONGEST), nothing) == 100
 
 
 def test_protection_can_be_switched_off() -> None:
     rules = Rules(age_ms=AGE, bytes_max=None, early=False, unconsumed_ms_max=0, segments_max=10)
-    assert delete_before(log_of(START), rules, running(START + AGE), nothing) == 100
+    assert delete_before(log_of(START), rules, at(START + AGE), nothing) == 100
 
 
 def test_one_queue_that_lags_holds_its_segment_and_all_behind() -> None:
@@ -119,9 +112,9 @@ def test_one_queue_that_lags_holds_its_segment_and_all_behind() -> None:
     log = log_of(START, START, START)
     log[1] = log[1]._replace(next_offsets={QUEUE: 20, other: 4})
     reached = {QUEUE: 1_000, other: 3}
-    assert delete_before(log, RULES, running(START + AGE), reached.__getitem__) == 100
+    assert delete_before(log, RULES, at(START + AGE), reached.__getitem__) == 100
     reached[other] = 4
-    assert delete_before(log, RULES, running(START + AGE), reached.__getitem__) == 300
+    assert delete_before(log, RULES, at(START + AGE), reached.__getitem__) == 300
 
 
 @pytest.mark.parametrize("unconsumed_ms_max", [0, LONGEST])
@@ -131,91 +124,20 @@ def test_early_only_consumed_messages_go(unconsumed_ms_max: int) -> None:
         segments_max=10,
     )  # fmt: skip
     log = log_of(START, START, START)
-    assert delete_before(log, rules, running(START), lambda _: 20) == 200
-    assert delete_before(log, rules, running(START), nothing) == 0
+    assert delete_before(log, rules, at(START), lambda _: 20) == 200
+    assert delete_before(log, rules, at(START), nothing) == 0
 
 
-def test_a_segment_without_messages_goes_with_the_message_behind_it() -> None:
+def test_a_segment_without_messages_goes_by_its_age_like_any_other() -> None:
     log = log_of(START, START, START + HOUR)
-    log[1] = log[1]._replace(last_ms=None, next_offsets={})
-    assert delete_before(log, RULES, running(START + AGE), everything) == 100
-    assert delete_before(log, RULES, running(START + AGE + HOUR), everything) == 300
-    empty = [one._replace(last_ms=None, next_offsets={}) for one in log]
-    assert delete_before(empty, RULES, running(START + YEAR), everything) == 0
+    log[1] = log[1]._replace(next_offsets={})
+    assert delete_before(log, RULES, at(START + AGE), everything) == 200
+    assert delete_before(log, RULES, at(START + AGE + HOUR), everything) == 300
 
 
-# --- the clock -----------------------------------------------------------------------------------
-
-
-def test_a_clock_set_ahead_deletes_nothing() -> None:
-    log = log_of(START, START + HOUR)
-    timeline = running(START + 2 * HOUR)
-    assert timeline.observe(START + YEAR, 2 * HOUR + 10_000) == YEAR - 2 * HOUR - 10_000
-    assert delete_before(log, RULES, timeline, everything) == 0
-    # From then on everything becomes older at the pace of the clock that cannot be set.
-    timeline.observe(START + YEAR + AGE, 2 * HOUR + 10_000 + AGE)
-    assert timeline.age_ms(START) == AGE + 2 * HOUR + 10_000
-    assert delete_before(log, RULES, timeline, everything) == 200
-
-
-def test_a_clock_that_is_put_right_again_leaves_true_ages() -> None:
-    timeline = running(START + HOUR)
-    timeline.observe(START + YEAR, HOUR)
-    timeline.observe(START + HOUR, HOUR)
-    timeline.observe(START + 3 * HOUR, 3 * HOUR)
-    assert timeline.age_ms(START) == 3 * HOUR
-    assert timeline.age_ms(START + 2 * HOUR) == HOUR
-
-
-def test_a_time_in_the_future_is_corrected_by_what_stands_behind_it() -> None:
-    log = log_of(START, START + YEAR, START + HOUR)
-    assert delete_before(log, RULES, running(START + AGE + HOUR), everything) == 300
-
-
-def test_time_in_which_the_broker_was_down_makes_nothing_older() -> None:
-    log = log_of(START, START + HOUR)
-    timeline = Timeline(START + HOUR, now_ms=START + YEAR, monotonic_ms=0)
-    assert timeline.age_ms(START) < 2 * HOUR
-    assert delete_before(log, RULES, timeline, everything) == 0
-    timeline.observe(START + YEAR + AGE, AGE)
-    assert delete_before(log, RULES, timeline, everything) == 200
-
-
-def test_slewing_is_no_jump() -> None:
-    timeline = Timeline(None, now_ms=START, monotonic_ms=0)
-    assert timeline.observe(START + HOUR + JUMP_MS_MIN - 1, HOUR) == 0
-    assert timeline.age_ms(START) == HOUR
-
-
-def test_a_time_that_no_remembered_clock_showed_is_from_before_them() -> None:
-    timeline = Timeline(START, now_ms=START, monotonic_ms=0)
-    timeline.observe(START + HOUR, HOUR)
-    assert timeline.age_ms(START + YEAR) == HOUR
-    for hop in range(1, JUMPS_MAX + 2):
-        timeline.observe(START + hop * YEAR, HOUR)
-    assert timeline.age_ms(START - YEAR) == 0
-
-
-steps = st.lists(
-    st.tuples(st.integers(0, 10 * DAY), st.one_of(st.just(0), st.integers(-YEAR, YEAR))),
-    max_size=JUMPS_MAX + 20,
-)
-
-
-@given(steps, st.integers(0, 10 * DAY))
-def test_however_the_clock_is_set_nothing_seems_older_than_it_is(
-    steps: list[tuple[int, int]], rest: int
-) -> None:
-    now, monotonic = START, 0
-    timeline = Timeline(None, now_ms=now, monotonic_ms=monotonic)
-    written = [(now, monotonic)]
-    for elapsed, jump in [*steps, (rest, 0)]:
-        monotonic += elapsed
-        now += elapsed + jump
-        timeline.observe(now, monotonic)
-        for at, when in written:
-            assert timeline.age_ms(at) < monotonic - when + 2 * JUMP_MS_MIN
-        written.append((now, monotonic))
+def test_an_old_segment_behind_a_young_one_stays() -> None:
+    log = log_of(START + HOUR, START, START)
+    assert delete_before(log, RULES, at(START + AGE), everything) == 0
 
 
 @given(
@@ -231,7 +153,7 @@ def test_whatever_the_rules_a_bounded_row_of_whole_sealed_segments_goes(
         age_ms=AGE, bytes_max=size or None, early=early, unconsumed_ms_max=YEAR * 2,
         segments_max=most,
     )  # fmt: skip
-    before = delete_before(log, rules, running(START + now), lambda _: reached)
+    before = delete_before(log, rules, at(START + now), lambda _: reached)
     gone = [segment for segment in log if segment.end <= before]
     assert before in {0, *(segment.end for segment in gone)}
     assert len(gone) <= most

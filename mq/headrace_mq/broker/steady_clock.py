@@ -1,0 +1,138 @@
+"""
+The broker's clock: the machine's, and a timeline that tells what of it to believe.
+
+The timeline is kept in `timeline.json`, so that a restart neither forgets what aged nor believes a clock
+that was set meanwhile. Where the file is missing or damaged nothing is older than this start.
+
+Sits between: the parts of the broker that ask for ages and delays, and the machine's clock, the pure
+`store.timeline` and its file. Belongs to the event loop's thread.
+"""
+
+import asyncio
+
+import structlog
+
+from headrace_mq._runtime.clock import Clock
+from headrace_mq.broker.metadata_file import MetadataFile
+from headrace_mq.errors import DataCorrupt
+from headrace_mq.settings import StoreSettings
+from headrace_mq.store.timeline import KeptTimeline, Reading, Timeline
+
+__all__ = ["SteadyClock"]
+
+_log = structlog.get_logger(__name__)
+
+# Between two looks at one clock, and three tries for that: else the other one is taken to have jumped
+# while this process stood still.
+_TOGETHER_MS, _TRIES = 50, 3
+# How long a jump stays an alarm: somebody looks once a day.
+_ALARM_MS = 24 * 3_600_000
+
+
+class SteadyClock:
+    """A `Clock` with a timeline.
+
+    Args:
+        clock: the machine's.
+        file: keeps the timeline.
+        settings: how often, and from which jump on there is an alarm.
+
+    Attributes:
+        timeline: what the clock's readings came to.
+        is_new: whether nothing was kept of earlier starts.
+
+    Raises:
+        FormatTooNew: a newer version wrote the file.
+    """
+
+    def __init__(
+        self, clock: Clock, file: MetadataFile[KeptTimeline], settings: StoreSettings
+    ) -> None:
+        self._clock = clock
+        self._file = file
+        self._keep_ms = settings.timeline_keep_ms
+        kept = self._read()
+        self.is_new = kept is None
+        self.timeline = Timeline(self._reading(), kept, jump_ms_min=settings.clock_jump_ms_min)
+        self._kept_at_ms: int | None = None
+        self._tell(0 if kept is None else self.timeline.ahead_ms - kept.ahead_ms)
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970 UTC, as the machine's clock says; jumps when it is set."""
+        return self._clock.now_ms()
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds from some start; never goes back."""
+        return self._clock.monotonic_ms()
+
+    def boot_id(self) -> str:
+        """Names this boot of the machine."""
+        return self._clock.boot_id()
+
+    def steady_ms(self) -> int:
+        """The machine's clock without its jumps."""
+        return self.look().wall_ms - self.timeline.ahead_ms
+
+    @property
+    def ahead_ms(self) -> int:
+        """How far the machine's clock is ahead of the steady one."""
+        self.look()
+        return self.timeline.ahead_ms
+
+    def assume(self, ahead_ms: int) -> None:
+        """Takes over by how much the clock was set, where no timeline was kept that knows better."""
+        if self.is_new:
+            self.timeline.ahead_ms += ahead_ms
+
+    def look(self) -> Reading:
+        """Takes note of the time; returns what the clocks say."""
+        reading = self._reading()
+        self._tell(self.timeline.observe(reading))
+        return reading
+
+    @property
+    def alarm(self) -> str:
+        """Why somebody should look at the machine's clock, or an empty text."""
+        timeline = self.timeline
+        if not timeline.jump_ms or timeline.aged_ms - timeline.jump_at_ms >= _ALARM_MS:
+            return ""
+        ago_s = (timeline.aged_ms - timeline.jump_at_ms) // 1_000
+        way = "forth" if timeline.jump_ms > 0 else "back"
+        return (
+            f"the clock was set {way} by {abs(timeline.jump_ms) // 1_000:,} s, {ago_s:,} s ago; no"
+            " message became older or younger by that; see that the machine's clock is right"
+        )
+
+    async def keep(self, *, always: bool = False) -> None:
+        """Looks at the clock, and writes the timeline where it is time to, or `always`."""
+        self.look()
+        now_ms = self._clock.monotonic_ms()
+        due = self._kept_at_ms is None or now_ms - self._kept_at_ms >= self._keep_ms
+        if not (due or always):
+            return
+        content = self._file.encode(self.timeline.kept())
+        self._kept_at_ms = now_ms
+        try:
+            await asyncio.to_thread(self._file.write_encoded, content)
+        except OSError as error:
+            _log.warning("the timeline could not be kept; a start ages less", reason=str(error))
+
+    def _read(self) -> KeptTimeline | None:
+        try:
+            return self._file.read()
+        except (DataCorrupt, OSError) as error:
+            _log.error("the timeline is lost: no message is older than now", reason=str(error))
+            return None
+
+    def _reading(self) -> Reading:
+        for _ in range(_TRIES):
+            before_ms, wall_ms = self._clock.monotonic_ms(), self._clock.now_ms()
+            if self._clock.monotonic_ms() - before_ms <= _TOGETHER_MS:
+                break
+        return Reading(wall_ms, before_ms, self._clock.boot_id())
+
+    def _tell(self, by_ms: int) -> None:
+        if by_ms:
+            # What follows is to be known after a crash too.
+            self._kept_at_ms = None
+            _log.warning("the clock was set; no message becomes older by that", by_ms=by_ms)
