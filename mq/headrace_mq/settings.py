@@ -11,6 +11,8 @@ from typing import Literal
 
 import msgspec
 
+from headrace_mq.budgets import BudgetSettings
+
 __all__ = [
     "ArchiveSettings",
     "BrokerSettings",
@@ -179,8 +181,8 @@ class ArchiveSettings(msgspec.Struct, frozen=True, kw_only=True):
         _require_pauses("retry_ms", self.retry_ms_min, self.retry_ms_max)
 
 
-class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a broker listens, and where every one of its limits stands."""
+class BrokerSettings(BudgetSettings, frozen=True, kw_only=True):
+    """How a broker listens, and where every one of its limits stands; budgets are in the base."""
 
     # Where the files are, and how they are kept.
     store: StoreSettings
@@ -192,8 +194,6 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     auto_create_topics: bool = True
     # EQueue's and RocketMQ's default for a new topic.
     default_queues: int = 4
-    # One file descriptor each; far below the usual 65,536 of a service.
-    connections_max: int = 4_096
     # A frame before the handshake may hold a client's name and no more.
     frame_bytes_before_hello_max: int = 64 * KIB
     # 4 MiB of payload, RocketMQ's message limit, and 64 KiB for what surrounds it.
@@ -262,6 +262,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     archive: ArchiveSettings | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _require(0 <= self.port <= 65_535, "port must be 0 to 65535")
         _require(1 <= self.default_queues <= 1_024, "default_queues must be 1 to 1024")
         _require(
@@ -273,7 +274,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         _require_busy_poll(self.busy_poll_us)
         _require(self.lock_expiry_ms >= 100, "lock_expiry_ms must be at least 100")
         for name in (
-            "connections_max", "scan_bytes_max", "frame_ms_max", "transaction_timeout_ms",
+            "scan_bytes_max", "frame_ms_max", "transaction_timeout_ms",
             "transaction_check_ms", "transaction_checks_max", "quota_burst_ms", "throttle_ms_max",
         ):  # fmt: skip
             _require(getattr(self, name) >= 1, f"{name} must be at least 1")
