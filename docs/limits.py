@@ -18,6 +18,7 @@ PAGE: Final = Path(__file__).parent / "operations.md"
 SETTINGS: Final = [
     ("headrace.settings", "Settings", "an application"),
     ("headrace_mq.settings", "BrokerSettings", "a broker"),
+    ("headrace_mq.budgets", "BudgetSettings", "what a broker's clients may take up of it"),
     ("headrace_mq.settings", "StoreSettings", "a broker's files"),
     ("headrace_mq.settings", "ArchiveSettings", "a broker's archive"),
     ("headrace_mq.settings", "ProducerSettings", "a producer"),

@@ -11,7 +11,13 @@ from typing import Literal
 
 import msgspec
 
-from headrace_mq._runtime.checks import require, require_pauses, require_types
+from headrace_mq._runtime.checks import (
+    require,
+    require_pauses,
+    require_types,
+    require_vanished,
+)
+from headrace_mq.budgets import BudgetSettings
 
 __all__ = [
     "ArchiveSettings",
@@ -47,11 +53,6 @@ FETCH_BYTES_MAX = 32 * MIB
 
 def _require_busy_poll(busy_poll_us: int) -> None:
     require(0 <= busy_poll_us <= BUSY_POLL_US_MAX, f"busy_poll_us must be 0 to {BUSY_POLL_US_MAX}")
-
-
-def _require_vanished(vanished_ms: int) -> None:
-    # The kernel's probes count in whole seconds.
-    require(vanished_ms >= 4_000, "vanished_ms_max must be at least 4000")
 
 
 class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,8 +181,8 @@ class ArchiveSettings(msgspec.Struct, frozen=True, kw_only=True):
         require_pauses("retry_ms", self.retry_ms_min, self.retry_ms_max)
 
 
-class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a broker listens, and where every one of its limits stands."""
+class BrokerSettings(BudgetSettings, frozen=True, kw_only=True):
+    """How a broker listens, and where every one of its limits stands; budgets are in the base."""
 
     # Where the files are, and how they are kept.
     store: StoreSettings
@@ -193,8 +194,6 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     auto_create_topics: bool = True
     # EQueue's and RocketMQ's default for a new topic.
     default_queues: int = 4
-    # One file descriptor each; far below the usual 65,536 of a service.
-    connections_max: int = 4_096
     # A frame before the handshake may hold a client's name and no more.
     frame_bytes_before_hello_max: int = 64 * KIB
     # 4 MiB of payload, RocketMQ's message limit, and 64 KiB for what surrounds it.
@@ -264,6 +263,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         require_types(self)
+        super().__post_init__()
         require(0 <= self.port <= 65_535, "port must be 0 to 65535")
         require(1 <= self.default_queues <= 1_024, "default_queues must be 1 to 1024")
         require(
@@ -271,11 +271,11 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
             "frame_bytes_max must not be below frame_bytes_before_hello_max",
         )
         require(self.member_expiry_ms >= 1_000, "member_expiry_ms must be at least 1000")
-        _require_vanished(self.vanished_ms_max)
+        require_vanished(self.vanished_ms_max)
         _require_busy_poll(self.busy_poll_us)
         require(self.lock_expiry_ms >= 100, "lock_expiry_ms must be at least 100")
         for name in (
-            "connections_max", "scan_bytes_max", "frame_ms_max", "transaction_timeout_ms",
+            "scan_bytes_max", "frame_ms_max", "transaction_timeout_ms",
             "transaction_check_ms", "transaction_checks_max", "quota_burst_ms", "throttle_ms_max",
         ):  # fmt: skip
             require(getattr(self, name) >= 1, f"{name} must be at least 1")
@@ -319,7 +319,7 @@ class ProducerSettings(msgspec.Struct, frozen=True, kw_only=True):
         require(self.batch_bytes_max >= 1, "batch_bytes_max must be at least 1")
         require(self.buffer_bytes_max >= 1, "buffer_bytes_max must be at least 1")
         require_pauses("reconnect_ms", self.reconnect_ms_min, self.reconnect_ms_max)
-        _require_vanished(self.vanished_ms_max)
+        require_vanished(self.vanished_ms_max)
         _require_busy_poll(self.busy_poll_us)
 
 
@@ -437,7 +437,7 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
         )
         require_pauses("retry_ms", self.retry_ms_min, self.retry_ms_max)
         require_pauses("reconnect_ms", self.reconnect_ms_min, self.reconnect_ms_max)
-        _require_vanished(self.vanished_ms_max)
+        require_vanished(self.vanished_ms_max)
         _require_busy_poll(self.busy_poll_us)
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
-__all__ = ["is_loopback", "require", "require_pauses", "require_types"]
+__all__ = ["is_loopback", "require", "require_pauses", "require_types", "require_vanished"]
 
 
 def is_loopback(host: str) -> bool:
@@ -63,3 +63,8 @@ def require_types(settings: msgspec.Struct) -> None:
 def require_pauses(name: str, first_ms: int, longest_ms: int) -> None:
     """Raises ValueError unless pauses can grow from the first to the longest, both in ms."""
     require(1 <= first_ms <= longest_ms, f"{name}_min must be at least 1 and not above {name}_max")
+
+
+def require_vanished(vanished_ms: int) -> None:
+    """Raises ValueError for less than the kernel's probes can tell, which count in whole seconds."""
+    require(vanished_ms >= 4_000, "vanished_ms_max must be at least 4000")

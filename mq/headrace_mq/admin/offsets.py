@@ -22,6 +22,7 @@ from headrace_mq.protocol.bodies import (
     GetOffsets,
     OffsetsAnswer,
     encode,
+    topics_in_parts,
 )
 from headrace_mq.protocol.codes import RequestCode
 
@@ -30,14 +31,21 @@ __all__ = ["OffsetAdministration", "Target"]
 Target = Literal["earliest", "latest", "offset", "time", "shift"]
 
 
+def _by_queue(answer: OffsetsAnswer) -> dict[QueueRef, int]:
+    return {QueueRef(item.topic, item.queue_id): item.offset for item in answer.offsets}
+
+
 class OffsetAdministration(Asking):
     """The calls about the offsets of groups."""
 
     async def offsets(self, group: str, topics: Sequence[str]) -> dict[QueueRef, int]:
         """The next offset a group will read of every queue of the topics; -1: never committed."""
-        asked = GetOffsets(group=group, topics=list(topics))
-        answer = await self._ask(OffsetsAnswer, RequestCode.GET_OFFSETS, asked)
-        return {QueueRef(item.topic, item.queue_id): item.offset for item in answer.offsets}
+        found: dict[QueueRef, int] = {}
+        for names in topics_in_parts(topics):
+            asked = GetOffsets(group=group, topics=names)
+            answer = await self._ask(OffsetsAnswer, RequestCode.GET_OFFSETS, asked)
+            found |= _by_queue(answer)
+        return found
 
     async def set_offsets(self, group: str, offsets: Mapping[QueueRef, int]) -> None:
         """Moves a group to other offsets, forth or back; its consumers must be stopped.
@@ -45,6 +53,7 @@ class OffsetAdministration(Asking):
         Raises:
             GroupAtWork: the group has members, which would overwrite the offsets.
             OffsetOutOfRange: a queue does not reach that far; nothing was changed.
+            InvalidArgument: more than 4,096 offsets; nothing was changed.
         """
         asked = CommitOffsets(
             group=group,
@@ -65,9 +74,12 @@ class OffsetAdministration(Asking):
         Raises:
             TopicNotFound: there is no such topic.
         """
-        asked = OffsetsAt(topics=list(topics), time_ms=time_ms)
-        answer = await self._ask(OffsetsAnswer, RequestCode.OFFSETS_AT, asked)
-        return {QueueRef(item.topic, item.queue_id): item.offset for item in answer.offsets}
+        found: dict[QueueRef, int] = {}
+        for names in topics_in_parts(topics):
+            asked = OffsetsAt(topics=names, time_ms=time_ms)
+            answer = await self._ask(OffsetsAnswer, RequestCode.OFFSETS_AT, asked)
+            found |= _by_queue(answer)
+        return found
 
     async def reset_offsets(
         self,

@@ -25,6 +25,7 @@ from headrace_mq.protocol.bodies import (
     QueueRangesAnswer,
     TopicDescription,
     TopicsAnswer,
+    topics_in_parts,
 )
 from headrace_mq.protocol.codes import RequestCode
 
@@ -83,9 +84,12 @@ class TopicAdministration(Asking):
 
     async def ranges(self, topics: Sequence[str]) -> list[QueueRange]:
         """The lowest offset held and the next readable one of every queue of the topics."""
-        asked = QueueRanges(topics=list(topics))
-        answer = await self._ask(QueueRangesAnswer, RequestCode.QUEUE_RANGES, asked)
-        return answer.ranges
+        found: list[QueueRange] = []
+        for names in topics_in_parts(topics):
+            asked = QueueRanges(topics=names)
+            answer = await self._ask(QueueRangesAnswer, RequestCode.QUEUE_RANGES, asked)
+            found += answer.ranges
+        return found
 
     async def queues(self, topics: Sequence[TopicDescription]) -> list[QueueDescription]:
         """The state of every queue of the topics. Raises TopicNotFound."""

@@ -43,7 +43,7 @@ from headrace_mq.protocol.bodies import ErrorAnswer, encode
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import FLAG_ANSWER, FLAG_ONEWAY, Frame
 
-__all__ = ["HANDLERS", "Dispatcher", "Handler"]
+__all__ = ["HANDLERS", "REQUEST_BYTES_MAX", "Dispatcher", "Handler"]
 
 Handler = Callable[[BrokerState, Connection, Frame], "tuple[bytes | memoryview, ...] | None"]
 
@@ -89,6 +89,11 @@ HANDLERS: Mapping[int, Handler] = MappingProxyType(
         RequestCode.BROKER_STATUS: groups.broker_status,
     }
 )
+
+# Of a request that carries no messages: a thousand queues by their longest names. To decode so much takes
+# some ten milliseconds at the worst.
+REQUEST_BYTES_MAX = 256 << 10
+_WITH_MESSAGES = frozenset({RequestCode.PRODUCE, RequestCode.REPLY})
 
 _log = structlog.get_logger(__name__)
 
@@ -170,5 +175,10 @@ def _choose(connection: Connection, frame: Frame) -> Handler:
     if handler is None:
         raise UnknownRequest(
             f"this broker knows no request {code}; use one of its version, or update the broker"
+        )
+    if len(frame.body) > REQUEST_BYTES_MAX and code not in _WITH_MESSAGES:
+        raise InvalidArgument(
+            f"a request without messages has at most {REQUEST_BYTES_MAX} bytes, this one has"
+            f" {len(frame.body)}; ask for less at a time"
         )
     return handler

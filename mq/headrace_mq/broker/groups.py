@@ -8,7 +8,7 @@ Sits between: the handlers, which tell it what happened and when, and nothing be
 know the clock, connections (a session is only compared) or offsets.
 """
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
@@ -161,9 +161,14 @@ class Groups(Generic[S]):
         held = self._groups.get(group)
         return GroupAnswer(held.generation, _listed(held)) if held else GroupAnswer(0, [])
 
-    def names(self) -> list[str]:
-        """The groups that have members, in no certain order."""
-        return list(self._groups)
+    def names(self) -> Collection[str]:
+        """The groups that have members, in no certain order; a view, not to be changed."""
+        return self._groups.keys()
+
+    def topics_of(self, group: str) -> set[str]:
+        """The topics that the members of a group subscribed to."""
+        held = self._groups.get(group)
+        return set().union(*(entry.topics for entry in held.members.values())) if held else set()
 
     def members(self, group: str) -> list[Member[S]]:
         """The members of a group, in order of their names."""

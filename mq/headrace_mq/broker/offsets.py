@@ -16,7 +16,7 @@ from headrace_mq.broker.metadata_file import MetadataFile
 from headrace_mq.errors import InvalidArgument
 from headrace_mq.message import QueueRef
 
-__all__ = ["NEVER", "OFFSETS_MAX", "KeptOffsets", "Offsets"]
+__all__ = ["NEVER", "OFFSETS_MAX", "OFFSETS_PER_GROUP_MAX", "KeptOffsets", "Offsets"]
 
 # Takes None when a write ended well, or what went wrong with it.
 Settled = Callable[[OSError | None], None]
@@ -25,6 +25,8 @@ Settled = Callable[[OSError | None], None]
 NEVER = -1
 # Over all groups: the file is written as a whole, and 200,000 entries are about 6 MiB.
 OFFSETS_MAX = 200_000
+# A group's offsets are moved and deleted together, in some ten milliseconds of the loop's time.
+OFFSETS_PER_GROUP_MAX = 8_192
 
 _log = structlog.get_logger(__name__)
 
@@ -33,6 +35,13 @@ class KeptOffsets(msgspec.Struct, frozen=True):
     """The content of `offsets.json`: group -> topic -> queue number -> next offset to read."""
 
     groups: dict[str, dict[str, dict[int, int]]]
+
+
+def _by_topic(offsets: Mapping[QueueRef, int]) -> dict[str, dict[int, int]]:
+    topics: dict[str, dict[int, int]] = {}
+    for queue, offset in offsets.items():
+        topics.setdefault(queue.topic, {})[queue.queue_id] = offset
+    return topics
 
 
 class Offsets:
@@ -45,7 +54,13 @@ class Offsets:
     def __init__(self, file: MetadataFile[KeptOffsets]) -> None:
         self._file = file
         self._groups: dict[str, dict[QueueRef, int]] = {}
+        # The same by queue: who stands where in one is asked however many other groups there are.
+        self._readers: dict[QueueRef, dict[str, int]] = {}
         self._count = 0
+        # Groups that changed since the last write, and what the file says of each group: it is written
+        # as a whole, but only what changed is put into words again.
+        self._changed: set[str] = set()
+        self._words: dict[str, msgspec.Raw] = {}
         self._dirty = False
         # Who waits for the next write, and who for the one under way.
         self._waiting: list[Settled] = []
@@ -91,16 +106,29 @@ class Offsets:
 
         A queue that nobody reads counts as not consumed at all: its reader may be late.
         """
-        held = [offsets[queue] for offsets in self._groups.values() if queue in offsets]
-        return min(held, default=0)
+        readers = self._readers.get(queue)
+        return min(readers.values()) if readers else 0
 
     def commit(
-        self, group: str, offsets: Iterable[tuple[QueueRef, int]], *, backwards: bool = False
+        self,
+        group: str,
+        offsets: Iterable[tuple[QueueRef, int]],
+        *,
+        backwards: bool = False,
+        may_make: Callable[[int], None] | None = None,
     ) -> None:
         """Moves a group on; lower offsets are ignored unless `backwards` is set.
 
+        Args:
+            group: its name.
+            offsets: the next offset it will read of each of these queues.
+            backwards: whether it may be moved back.
+            may_make: called with the number of queues it had no offset of, if any; its error is
+                raised, and nothing was changed.
+
         Raises:
-            InvalidArgument: the broker keeps as many offsets as it can; nothing was changed.
+            InvalidArgument: the broker keeps as many offsets as it can, or as many of this group;
+                nothing was changed.
         """
         held = self._groups.get(group, {})
         moves = [
@@ -114,20 +142,27 @@ class Offsets:
                 f"the broker keeps at most {OFFSETS_MAX} offsets over all groups; use fewer groups,"
                 " or another broker"
             )
+        if new and len(held) + new > OFFSETS_PER_GROUP_MAX:
+            raise InvalidArgument(
+                f"a group has offsets in at most {OFFSETS_PER_GROUP_MAX} queues, {group!r} would have"
+                f" {len(held) + new}; divide its topics among several groups"
+            )
+        if new and may_make is not None:
+            may_make(new)
         for queue, offset in moves:
             self._set(group, queue, offset)
 
-    def groups_of(self, queue: QueueRef) -> dict[str, int]:
-        """Returns the offset of every group that committed one in a queue, by name."""
-        return {
-            group: offsets[queue]
-            for group, offsets in sorted(self._groups.items())
-            if queue in offsets
-        }
+    def behind(self, queue: QueueRef, end: int) -> list[tuple[str, int]]:
+        """Returns the groups that committed a lower offset than `end`, with it, in no order."""
+        return [one for one in self._readers.get(queue, {}).items() if one[1] < end]
 
-    def names(self) -> list[str]:
-        """The groups that have offsets, in no certain order."""
-        return list(self._groups)
+    def names(self) -> Collection[str]:
+        """The groups that have offsets, in no certain order; a view, not to be changed."""
+        return self._groups.keys()
+
+    def topics_of(self, group: str) -> set[str]:
+        """Returns the topics that a group committed offsets in."""
+        return {queue.topic for queue in self._groups.get(group, ())}
 
     def of(self, group: str) -> Mapping[QueueRef, int]:
         """Returns all offsets of a group, queues in order; empty where it committed none."""
@@ -139,18 +174,25 @@ class Offsets:
         for queue in queues:
             if offsets.pop(queue, None) is not None:
                 self._count -= 1
-                self._dirty = True
+                self._changed.add(group)
+                self._lost(queue, group)
         if not offsets:
             self._groups.pop(group, None)
 
     def forget(self, queues: Collection[QueueRef]) -> None:
         """Drops every group's offsets of queues."""
-        for group in list(self._groups):
-            self.leave(group, queues)
+        for queue in queues:
+            for group in self._readers.pop(queue, ()):
+                offsets = self._groups[group]
+                del offsets[queue]
+                self._count -= 1
+                self._changed.add(group)
+                if not offsets:
+                    del self._groups[group]
 
     def when_durable(self, settled: Settled) -> None:
         """Calls back when everything committed so far is on disk, or could not be written."""
-        if self._dirty:
+        if self._dirty or self._changed:
             self._waiting.append(settled)
         elif self._writing:
             self._written.append(settled)
@@ -168,16 +210,18 @@ class Offsets:
 
         `settle` must follow the write.
         """
-        if not self._dirty:
+        if not (self._dirty or self._changed):
             return None
-        groups: dict[str, dict[str, dict[int, int]]] = {}
-        for group, offsets in self._groups.items():
-            topics = groups.setdefault(group, {})
-            for queue, offset in offsets.items():
-                topics.setdefault(queue.topic, {})[queue.queue_id] = offset
+        for group in self._changed:
+            offsets = self._groups.get(group)
+            if offsets is None:
+                self._words.pop(group, None)
+            else:
+                self._words[group] = msgspec.Raw(msgspec.json.encode(_by_topic(offsets)))
+        self._changed.clear()
         self._dirty, self._writing = False, True
         self._written, self._waiting = self._waiting, []
-        return self._file.encode(KeptOffsets(groups))
+        return msgspec.json.encode({"groups": self._words})
 
     def write(self, changes: bytes) -> None:
         """Makes the taken changes durable; may run in another thread, one at a time.
@@ -192,9 +236,17 @@ class Offsets:
 
     def _set(self, group: str, queue: QueueRef, offset: int) -> None:
         offsets = self._groups.setdefault(group, {})
-        self._count += queue not in offsets
+        if queue not in offsets:
+            self._count += 1
         offsets[queue] = offset
-        self._dirty = True
+        self._readers.setdefault(queue, {})[group] = offset
+        self._changed.add(group)
+
+    def _lost(self, queue: QueueRef, group: str) -> None:
+        readers = self._readers[queue]
+        del readers[group]
+        if not readers:
+            del self._readers[queue]
 
     def _within(self, group: str, queue: QueueRef, offset: int, end: int) -> int:
         if offset <= end:

@@ -7,13 +7,14 @@ to the event loop's thread, so nothing here is locked.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from headrace_mq._net.server import Connection, FrameServer
 from headrace_mq._runtime.clock import Clock
 from headrace_mq.archive.archive import Archive
 from headrace_mq.broker.acknowledgements import Acknowledgements
 from headrace_mq.broker.backlogs import Backlogs
+from headrace_mq.broker.creations import OFFSETS, QUEUES, Creations
 from headrace_mq.broker.disk import Watermarks
 from headrace_mq.broker.groups import GroupChange, Groups
 from headrace_mq.broker.limits import Limits
@@ -98,6 +99,7 @@ class BrokerState:
     long_poll: LongPoll = field(init=False)
     throttle: Throttle = field(init=False)
     backlogs: Backlogs = field(init=False)
+    creations: Creations = field(init=False)
     limited: bool = False
     address: str = ""
     clients: dict[str, Connection] = field(default_factory=dict)
@@ -118,6 +120,12 @@ class BrokerState:
         self.body_bytes_max = frame_bytes_max - (FRAME_HEADER_BYTES - 4)
         self.states_bytes_max = min(_STATES_BYTES_MAX, frame_bytes_max // 4)
         self.batch_bytes_max = self.body_bytes_max - self.states_bytes_max
+        self.creations = Creations(
+            {
+                QUEUES: self.settings.address_queues_per_minute,
+                OFFSETS: self.settings.address_offsets_per_minute,
+            }
+        )
         self.backlogs = Backlogs(self, alarm_percent=self.settings.backlog_alarm_percent)
 
     def range(self, queue: QueueRef) -> tuple[int, int]:
@@ -140,13 +148,23 @@ class BrokerState:
         """Raises and ends alarms of groups with a limit, and moves on those that shall skip."""
         self.backlogs.look(self.clock.monotonic_ms())
 
-    def queues_of_group(self, group: str) -> list[QueueRef]:
-        """The queues in which a group has an offset, or that its members subscribed to."""
+    def topics_of_group(self, group: str) -> set[str]:
+        """The topics in which a group has an offset, or that its members subscribed to."""
+        subscribed = self.groups.topics_of(group)
+        return self.offsets.topics_of(group).union(filter(self.topics.__contains__, subscribed))
+
+    def queues_of_group(self, group: str, *, at_most: int | None = None) -> list[QueueRef]:
+        """The queues in which a group has an offset, or that its members subscribed to.
+
+        Those with offsets come first where only some are asked for.
+        """
         queues = set(self.offsets.of(group))
-        for topic in {topic for member in self.groups.members(group) for topic in member.topics}:
+        for topic in self.groups.topics_of(group):
+            if at_most is not None and len(queues) >= at_most:
+                break
             if topic in self.topics:
                 queues.update(self.topics.queues_of(topic))
-        return sorted(queues)
+        return sorted(queues)[:at_most]
 
     def lags(self, group: str) -> Mapping[QueueRef, int]:
         """How many messages are ahead of a group, by queue."""
@@ -163,6 +181,12 @@ class BrokerState:
             for queue, count in counts.items()
         ]
         self.offsets.commit(group, moved)
+
+    def may_make(self, connection: Connection, kind: str) -> Callable[[int], None]:
+        """What a client asks before it makes queues or offsets; raises Throttled when called."""
+        peer = self.peers.get(connection)
+        host = "" if peer is None else peer.host
+        return partial(self.creations.take, kind, host, self.clock.monotonic_ms())
 
     def apply_limits(self) -> None:
         """Lets the limits of this moment be kept from now on."""
@@ -202,6 +226,7 @@ class BrokerState:
         for meters in (self.produced, self.fetched, self.fetched_by):
             meters.forget_idle(now_ms)
         self.quotas.forget_idle(now_ms)
+        self.creations.forget_idle(now_ms)
 
     def next_turn(self, count: int) -> int:
         """Returns where among `count` queues a fetch begins, so that each comes first as often.

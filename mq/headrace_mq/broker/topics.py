@@ -11,7 +11,7 @@ Sits between: the handlers, and a `metadata_file`. Must never know connections o
 """
 
 import errno
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 
 import msgspec
@@ -33,7 +33,16 @@ from headrace_mq.protocol.bodies import CreateTopic, TopicDescription
 from headrace_mq.protocol.scheduling import SCHEDULE_TOPIC
 from headrace_mq.protocol.transactions import TRANSACTION_TOPIC
 
-__all__ = ["COMPACT", "QUEUES_MAX", "RETENTIONS", "KeptGrave", "KeptTopic", "KeptTopics", "Topics"]
+__all__ = [
+    "COMPACT",
+    "QUEUES_MAX",
+    "QUEUES_PER_REQUEST_MAX",
+    "RETENTIONS",
+    "KeptGrave",
+    "KeptTopic",
+    "KeptTopics",
+    "Topics",
+]
 
 COMPACT = "compact"
 RETENTIONS = ("transient", "forever", COMPACT)
@@ -41,8 +50,22 @@ RETENTIONS = ("transient", "forever", COMPACT)
 # for each (ranges, tail) stays below 100 MiB, and a client that names topics at random cannot fill
 # the memory.
 QUEUES_MAX = 65_536
+# What one request is about: the loop looks at each of them, for some ten milliseconds in all. Four
+# topics as large as topics may be.
+QUEUES_PER_REQUEST_MAX = 4 * QUEUES_PER_TOPIC_MAX
+
+# Of one change: a request may name thousands.
+_NAMES_LOGGED_MAX = 20
 
 _log = structlog.get_logger(__name__)
+
+
+# Takes the number of queues that a client is about to make, and raises where that is too many.
+Allowance = Callable[[int], None]
+
+
+def _any_number(_count: int) -> None:
+    return None
 
 
 class KeptTopic(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -100,6 +123,14 @@ class Topics:
     def __contains__(self, topic: str) -> bool:
         return topic in self._topics
 
+    def __len__(self) -> int:
+        return len(self._topics)
+
+    @property
+    def queues(self) -> int:
+        """How many queues all topics have together."""
+        return sum(kept.queues for kept in self._topics.values())
+
     def load(self, held: Iterable[tuple[QueueRef, str, int]]) -> None:
         """Reads the file and adds what the store holds beyond it.
 
@@ -148,6 +179,27 @@ class Topics:
             raise _not_found(topic)
         return [QueueRef(topic, queue_id) for queue_id in range(kept.queues)]
 
+    def queues_of_all(self, topics: Iterable[str], *, at_most: int) -> list[QueueRef]:
+        """Returns the queues of some topics, each once; counted before any of them is made.
+
+        Raises:
+            TopicNotFound: one of them does not exist.
+            InvalidArgument: they have more than `at_most` queues together.
+        """
+        named = dict.fromkeys(topics)
+        count = 0
+        for topic in named:
+            kept = self._topics.get(topic)
+            if kept is None:
+                raise _not_found(topic)
+            count += kept.queues
+        if count > at_most:
+            raise InvalidArgument(
+                f"one request is about at most {at_most} queues, and these topics have {count};"
+                " name fewer topics at a time"
+            )
+        return [queue for topic in named for queue in self.queues_of(topic)]
+
     def check(self, queue: QueueRef) -> None:
         """Raises TopicNotFound or QueueNotFound unless there is such a queue."""
         self._of(queue)
@@ -191,11 +243,15 @@ class Topics:
         """Returns the offset below which the store's messages belong to a deleted queue."""
         return _start(self._graves, queue)
 
-    def admit(self, topics: Iterable[str]) -> None:
+    def admit(self, topics: Iterable[str], *, may_make: Allowance = _any_number) -> None:
         """Creates those that are missing, if this broker creates topics by itself; durable.
 
         Not those of dead letters: the first to be kept makes its topic, which says for how long. A stray
         message that made it transient would decide for good.
+
+        Args:
+            topics: their names.
+            may_make: called with the number of new queues; its error is raised.
 
         Raises:
             InvalidArgument: a name is not allowed, or there are too many topics.
@@ -213,10 +269,16 @@ class Topics:
             queues = 1 if topic in _JOURNALS else self._default_queues
             new[topic] = KeptTopic(queues, retention)
         if new:
-            self._change(new)
+            self._change(new, may_make=may_make)
 
-    def create(self, request: CreateTopic) -> TopicDescription:
+    def create(
+        self, request: CreateTopic, *, may_make: Allowance = _any_number
+    ) -> TopicDescription:
         """Creates a topic, adds queues to it, or confirms that it is as asked; durable.
+
+        Args:
+            request: what is asked for.
+            may_make: called with the number of new queues; its error is raised.
 
         Raises:
             InvalidArgument: a value is out of its range.
@@ -246,7 +308,7 @@ class Topics:
         default = 1 if topic in _JOURNALS else self._default_queues
         queues = request.queues or (kept.queues if kept else default)
         if kept is None:
-            self._change({topic: KeptTopic(queues, retention)})
+            self._change({topic: KeptTopic(queues, retention)}, may_make=may_make)
         elif queues > kept.queues and retention == COMPACT:
             raise InvalidArgument(
                 f"topic {topic!r} is compacted and keeps its {kept.queues} queues: with more of them"
@@ -254,7 +316,8 @@ class Topics:
                 " another topic and copy the state"
             )
         elif queues > kept.queues:
-            self._change({topic: msgspec.structs.replace(kept, queues=queues)})
+            grown = msgspec.structs.replace(kept, queues=queues)
+            self._change({topic: grown}, may_make=may_make)
         return _described(topic, self._topics[topic])
 
     def freeze(self, request: FreezeQueues) -> tuple[TopicDescription, list[QueueRef]]:
@@ -332,17 +395,22 @@ class Topics:
         self,
         changed: Mapping[str, KeptTopic | None],
         buried: Mapping[str, KeptGrave] | None = None,
+        *,
+        may_make: Allowance = _any_number,
     ) -> None:
         merged = {**self._topics, **changed}
         topics = {topic: kept for topic, kept in merged.items() if kept is not None}
         graves = {**self._graves, **(buried or {})}
         queues = _count(topics, graves)
-        if queues > QUEUES_MAX and queues > _count(self._topics, self._graves):
+        before = _count(self._topics, self._graves)
+        if queues > QUEUES_MAX and queues > before:
             raise InvalidArgument(
                 f"a broker has at most {QUEUES_MAX} queues over all topics, deleted ones that had"
                 f" messages included; this would make {queues}: use fewer queues per topic, or"
                 " another broker"
             )
+        if queues > before:
+            may_make(queues - before)
         try:
             self._file.write(KeptTopics(topics, graves))
         except OSError as error:
@@ -353,7 +421,10 @@ class Topics:
                 " space, then try again"
             ) from error
         self._topics, self._graves = topics, graves
-        _log.info("topics changed", changed=sorted(changed), topics=len(topics), queues=queues)
+        _log.info(
+            "topics changed",
+            changed=sorted(changed)[:_NAMES_LOGGED_MAX], topics=len(topics), queues=queues,
+        )  # fmt: skip
 
 
 def _checked(topic: str) -> str:

@@ -54,6 +54,7 @@ from headrace_mq.protocol.bodies import (
     decode,
     decode_fetch_answer,
     encode,
+    topics_in_parts,
 )
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import Frame, FrameReader, encode_frame
@@ -130,8 +131,11 @@ class BlockingReader:
         Raises:
             TopicNotFound: one of them does not exist.
         """
-        asked = QueueRanges(topics=list(topics))
-        return self._ask(QueueRangesAnswer, RequestCode.QUEUE_RANGES, asked).ranges
+        found: list[QueueRange] = []
+        for names in topics_in_parts(topics):
+            asked = QueueRanges(topics=names)
+            found += self._ask(QueueRangesAnswer, RequestCode.QUEUE_RANGES, asked).ranges
+        return found
 
     def offsets_at(self, topics: Sequence[str], time_ms: int) -> dict[QueueRef, int]:
         """The first offset of every queue of the topics that was stored at a time or later.
@@ -143,9 +147,11 @@ class BlockingReader:
         Raises:
             TopicNotFound: one of them does not exist.
         """
-        asked = OffsetsAt(topics=list(topics), time_ms=time_ms)
-        answer = self._ask(OffsetsAnswer, RequestCode.OFFSETS_AT, asked)
-        return {QueueRef(item.topic, item.queue_id): item.offset for item in answer.offsets}
+        found: dict[QueueRef, int] = {}
+        for names in topics_in_parts(topics):
+            asked = OffsetsAt(topics=names, time_ms=time_ms)
+            found |= _by_queue(self._ask(OffsetsAnswer, RequestCode.OFFSETS_AT, asked))
+        return found
 
     def committed(self, group: str, topics: Sequence[str]) -> dict[QueueRef, int]:
         """The next offset a group will read of every queue of the topics; -1: never committed.
@@ -153,9 +159,11 @@ class BlockingReader:
         Raises:
             TopicNotFound: one of them does not exist.
         """
-        asked = GetOffsets(group=group, topics=list(topics))
-        answer = self._ask(OffsetsAnswer, RequestCode.GET_OFFSETS, asked)
-        return {QueueRef(item.topic, item.queue_id): item.offset for item in answer.offsets}
+        found: dict[QueueRef, int] = {}
+        for names in topics_in_parts(topics):
+            asked = GetOffsets(group=group, topics=names)
+            found |= _by_queue(self._ask(OffsetsAnswer, RequestCode.GET_OFFSETS, asked))
+        return found
 
     def commit(self, group: str, offsets: Mapping[QueueRef, int]) -> None:
         """Stores offsets as a group's, forward or back; for scripts that read without joining it.
@@ -301,6 +309,10 @@ class BlockingReader:
         return ConnectionLost(
             f"the connection to {self._address} ended: {error or 'closed by the broker'}"
         )
+
+
+def _by_queue(answer: OffsetsAnswer) -> dict[QueueRef, int]:
+    return {QueueRef(item.topic, item.queue_id): item.offset for item in answer.offsets}
 
 
 def _parts(

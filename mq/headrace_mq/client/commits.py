@@ -5,7 +5,7 @@ Sits between: `shares`, which know what is finished, and the broker's COMMIT_OFF
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import structlog
 
@@ -13,11 +13,15 @@ from headrace_mq._net.link import Link
 from headrace_mq.client.locks import QueueLocks
 from headrace_mq.client.shares import Shares
 from headrace_mq.errors import BrokerError, ConnectionLost, MessageQueueError, StaleLock
+from headrace_mq.message import QueueRef
 from headrace_mq.protocol.bodies import CommitOffsets, CommittedOffset, encode
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.settings import ConsumerSettings
 
 __all__ = ["Commits"]
+
+# What a broker takes at a time, by the longest names of topics.
+OFFSETS_PER_COMMIT = 1_024
 
 _log = structlog.get_logger(__name__)
 
@@ -78,30 +82,32 @@ class Commits:
             ConnectionLost, RequestTimeout: the outcome is unknown.
         """
         async with self._turn:
-            offsets = self._shares.to_commit()
-            if not offsets:
-                return
-            request = CommitOffsets(
-                group=self._group,
-                member=self._link.client_id,
-                generation=self._generation(),
-                offsets=[
-                    CommittedOffset(*queue, offset, self._locks.epoch(queue))
-                    for queue, offset in offsets.items()
-                ],
+            finished = list(self._shares.to_commit().items())
+            for at in range(0, len(finished), OFFSETS_PER_COMMIT):
+                await self._send(dict(finished[at : at + OFFSETS_PER_COMMIT]))
+
+    async def _send(self, offsets: Mapping[QueueRef, int]) -> None:
+        request = CommitOffsets(
+            group=self._group,
+            member=self._link.client_id,
+            generation=self._generation(),
+            offsets=[
+                CommittedOffset(*queue, offset, self._locks.epoch(queue))
+                for queue, offset in offsets.items()
+            ],
+        )
+        try:
+            await self._link.request(
+                RequestCode.COMMIT_OFFSETS,
+                encode(request),
+                timeout_ms=self._settings.request_timeout_ms,
             )
-            try:
-                await self._link.request(
-                    RequestCode.COMMIT_OFFSETS,
-                    encode(request),
-                    timeout_ms=self._settings.request_timeout_ms,
-                )
-            except BrokerError as error:
-                if not error.retriable:
-                    # A commit is refused as a whole: what cannot be stored must not keep the
-                    # offsets of the queues still held from being stored.
-                    self._shares.forget_revoked()
-                if isinstance(error, StaleLock):
-                    self._on_stale()
-                raise
-            self._shares.committed(offsets)
+        except BrokerError as error:
+            if not error.retriable:
+                # A commit is refused as a whole: what cannot be stored must not keep the
+                # offsets of the queues still held from being stored.
+                self._shares.forget_revoked()
+            if isinstance(error, StaleLock):
+                self._on_stale()
+            raise
+        self._shares.committed(offsets)

@@ -53,6 +53,8 @@ SWEEP_MS_MIN, SWEEP_MS_MAX = 5, 250
 DEPART_BYTES = 16 << 10
 # After so many requests of a single message somebody sends one by one: the next one leaves at once.
 ALONE_REQUESTS = 4
+# A broker works on this many for some milliseconds, and on no request of others meanwhile.
+BATCHES_PER_REQUEST = 1_024
 
 _NO_LANES: dict[str, Lane] = {}
 _log = structlog.get_logger(__name__)
@@ -359,7 +361,7 @@ class Outbox:
                 continue
             batch, encoded = lane.depart()
             self._sent += batch.count
-            if parts and size + len(encoded) > limit:
+            if parts and (size + len(encoded) > limit or len(parts) >= BATCHES_PER_REQUEST):
                 self._send(load, parts)
                 load, parts, size = [], [], FRAME_OVERHEAD_BYTES
             load.append((lane, batch))

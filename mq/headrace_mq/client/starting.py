@@ -23,6 +23,7 @@ from headrace_mq.protocol.bodies import (
     QueueRangesAnswer,
     decode,
     encode,
+    topics_in_parts,
 )
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.settings import ConsumerSettings
@@ -109,14 +110,13 @@ async def offsets_at(
     """
     if not queues:
         return {}
-    body = encode(OffsetsAt(topics=_topics(queues), time_ms=time_ms))
-    answer = await link.request(
-        RequestCode.OFFSETS_AT, body, timeout_ms=settings.request_timeout_ms
-    )
-    found = {
-        QueueRef(item.topic, item.queue_id): item.offset
-        for item in decode(OffsetsAnswer, answer).offsets
-    }
+    found: dict[QueueRef, int] = {}
+    for topics in topics_in_parts(_topics(queues)):
+        body = encode(OffsetsAt(topics=topics, time_ms=time_ms))
+        answer = await link.request(
+            RequestCode.OFFSETS_AT, body, timeout_ms=settings.request_timeout_ms
+        )
+        found |= _offsets(answer)
     return {queue: _known(found, queue) for queue in queues}
 
 
@@ -138,10 +138,17 @@ def _topics(queues: Collection[QueueRef]) -> list[str]:
 async def _committed(
     link: Link, queues: Sequence[QueueRef], group: str, settings: ConsumerSettings
 ) -> dict[QueueRef, int]:
-    body = encode(GetOffsets(group=group, topics=_topics(queues)))
-    answer = await link.request(
-        RequestCode.GET_OFFSETS, body, timeout_ms=settings.request_timeout_ms
-    )
+    found: dict[QueueRef, int] = {}
+    for topics in topics_in_parts(_topics(queues)):
+        body = encode(GetOffsets(group=group, topics=topics))
+        answer = await link.request(
+            RequestCode.GET_OFFSETS, body, timeout_ms=settings.request_timeout_ms
+        )
+        found |= _offsets(answer)
+    return found
+
+
+def _offsets(answer: memoryview) -> dict[QueueRef, int]:
     offsets = decode(OffsetsAnswer, answer).offsets
     return {QueueRef(item.topic, item.queue_id): item.offset for item in offsets}
 
@@ -149,9 +156,12 @@ async def _committed(
 async def _ranges(
     link: Link, queues: Sequence[QueueRef], settings: ConsumerSettings
 ) -> dict[QueueRef, tuple[int, int]]:
-    body = encode(QueueRanges(topics=_topics(queues)))
-    answer = await link.request(
-        RequestCode.QUEUE_RANGES, body, timeout_ms=settings.request_timeout_ms
-    )
-    ranges = decode(QueueRangesAnswer, answer).ranges
-    return {QueueRef(item.topic, item.queue_id): (item.first, item.end) for item in ranges}
+    found: dict[QueueRef, tuple[int, int]] = {}
+    for topics in topics_in_parts(_topics(queues)):
+        body = encode(QueueRanges(topics=topics))
+        answer = await link.request(
+            RequestCode.QUEUE_RANGES, body, timeout_ms=settings.request_timeout_ms
+        )
+        for item in decode(QueueRangesAnswer, answer).ranges:
+            found[QueueRef(item.topic, item.queue_id)] = (item.first, item.end)
+    return found

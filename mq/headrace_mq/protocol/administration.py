@@ -198,7 +198,10 @@ class ListGroups(Body, frozen=True):
 
 
 class GroupSummary(Body, frozen=True):
-    """A group: its members, the queues it reads or has read, and the messages ahead of it."""
+    """A group: its members, the queues it reads or has read, and the messages ahead of it.
+
+    Of a group with more than 4,096 queues it tells of the first 4,096.
+    """
 
     group: str
     members: int

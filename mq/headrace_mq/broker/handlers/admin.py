@@ -5,7 +5,10 @@ Sits between: the dispatcher and the broker's topics and store.
 """
 
 from headrace_mq._net.server import Connection
+from headrace_mq.broker.creations import QUEUES
 from headrace_mq.broker.state import BrokerState
+from headrace_mq.broker.topics import QUEUES_PER_REQUEST_MAX
+from headrace_mq.errors import InvalidArgument
 from headrace_mq.protocol.bodies import (
     BrokerDescription,
     CreateTopic,
@@ -19,36 +22,59 @@ from headrace_mq.protocol.bodies import (
 )
 from headrace_mq.protocol.frame import Frame
 
-__all__ = ["create_topic", "describe_broker", "describe_topics", "queue_ranges"]
+__all__ = [
+    "TOPICS_DESCRIBED_MAX",
+    "create_topic",
+    "describe_broker",
+    "describe_topics",
+    "queue_ranges",
+]
+
+# By name; some ten milliseconds of the loop's time.
+TOPICS_DESCRIBED_MAX = 4_096
 
 
-def create_topic(state: BrokerState, _connection: Connection, frame: Frame) -> tuple[bytes]:
+def create_topic(state: BrokerState, connection: Connection, frame: Frame) -> tuple[bytes]:
     """Creates, grows or confirms a topic.
 
     Raises:
         InvalidArgument: a value is out of its range.
         TopicExists: the topic has another retention policy.
+        Throttled: clients of this address made too many queues in the last minute.
         StoreFull: the disk is full.
     """
-    created = state.topics.create(decode(CreateTopic, frame.body))
+    may_make = state.may_make(connection, QUEUES)
+    created = state.topics.create(decode(CreateTopic, frame.body), may_make=may_make)
     return (encode(TopicsAnswer([created])),)
 
 
-def describe_topics(state: BrokerState, _connection: Connection, frame: Frame) -> tuple[bytes]:
-    """Describes the topics that exist, after creating the missing ones where that is allowed."""
+def describe_topics(state: BrokerState, connection: Connection, frame: Frame) -> tuple[bytes]:
+    """Describes the topics that exist, after creating the missing ones where that is allowed.
+
+    Raises:
+        InvalidArgument: a name is not allowed, or they are too many.
+        Throttled: clients of this address made too many queues in the last minute.
+        StoreFull: the disk is full.
+    """
     request = decode(DescribeTopics, frame.body)
+    named = dict.fromkeys(request.topics)
+    if len(named) > TOPICS_DESCRIBED_MAX:
+        raise InvalidArgument(
+            f"one request names at most {TOPICS_DESCRIBED_MAX} topics, not {len(named)}; name fewer"
+            " at a time, or none for all of them"
+        )
     if request.create_missing:
-        state.topics.admit(request.topics)
-    if not request.topics:
+        state.topics.admit(named, may_make=state.may_make(connection, QUEUES))
+    if not named:
         return (encode(TopicsAnswer(state.topics.all())),)
-    found = (state.topics.find(topic) for topic in request.topics)
+    found = (state.topics.find(topic) for topic in named)
     return (encode(TopicsAnswer([topic for topic in found if topic is not None])),)
 
 
 def queue_ranges(state: BrokerState, _connection: Connection, frame: Frame) -> tuple[bytes]:
-    """Answers what each queue of the topics holds. Raises TopicNotFound."""
+    """Answers what each queue of the topics holds. Raises TopicNotFound, InvalidArgument."""
     request = decode(QueueRanges, frame.body)
-    queues = [queue for topic in request.topics for queue in state.topics.queues_of(topic)]
+    queues = state.topics.queues_of_all(request.topics, at_most=QUEUES_PER_REQUEST_MAX)
     ranges = [QueueRange(*queue, *state.range(queue)) for queue in queues]
     return (encode(QueueRangesAnswer(ranges)),)
 

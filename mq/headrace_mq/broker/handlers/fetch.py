@@ -33,10 +33,18 @@ from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import Frame
 from headrace_mq.protocol.sieve import Sieve
 
-__all__ = ["QUEUES_PER_FETCH_MAX", "answer_nothing", "fetch", "serve_parked"]
+__all__ = [
+    "FILTER_CHARACTERS_MAX",
+    "QUEUES_PER_FETCH_MAX",
+    "answer_nothing",
+    "fetch",
+    "serve_parked",
+]
 
 # As many as one topic has; a consumer of more queues sends several fetches.
 QUEUES_PER_FETCH_MAX = 1_024
+# Of the different conditions of one fetch: four of the longest ones take ten milliseconds to understand.
+FILTER_CHARACTERS_MAX = 8_192
 # The numbers of a queue's state in msgpack, at most.
 _STATE_BYTES = 48
 # What comes from the disk is on its way: a fetch waits for it this long even if it asked for what
@@ -221,6 +229,12 @@ def _check(state: BrokerState, request: Fetch) -> None:
                 check_topic(topic)
             except ValueError as error:
                 raise InvalidArgument(str(error)) from error
+    asked = sum(map(len, {one.condition for one in request.filters}))
+    if len(request.filters) > QUEUES_PER_FETCH_MAX or asked > FILTER_CHARACTERS_MAX:
+        raise InvalidArgument(
+            f"a fetch has at most {QUEUES_PER_FETCH_MAX} filters, and together their different"
+            f" conditions have at most {FILTER_CHARACTERS_MAX} characters; send several fetches"
+        )
     try:
         _sieves(state, request)
     except InvalidFilter as error:

@@ -5,8 +5,9 @@ Sits between: the dispatcher and the broker's groups, offsets and connections. L
 the end of the queue at this moment, never from what a client told.
 """
 
-from collections.abc import Iterable
-from itertools import islice
+from collections.abc import Iterable, Iterator
+from heapq import nsmallest
+from itertools import chain, filterfalse, islice
 
 from headrace_mq._net.server import Connection
 from headrace_mq.broker.handlers.sessions import check_name
@@ -48,7 +49,8 @@ __all__ = [
 ]
 
 ROLES = ("producer", "consumer", "reader")
-# Groups in one answer, and queues looked at for it: a few milliseconds of the loop's time.
+# Groups in one answer, and queues looked at for it, in all and of one group: some ten milliseconds of
+# the loop's time.
 GROUPS_LISTED_MAX = 256
 QUEUES_COUNTED_MAX = 4_096
 # Of one connection; most have one or two.
@@ -58,12 +60,13 @@ CONNECTION_GROUPS_MAX = 16
 def list_groups(state: BrokerState, _connection: Connection, frame: Frame) -> tuple[bytes]:
     """Answers the next groups by name, with their lag over all queues."""
     after = decode(ListGroups, frame.body).after
-    names = sorted({*state.offsets.names(), *state.groups.names()})
-    ahead = [name for name in names if name > after]
+    names = (name for name in _names(state) if name > after)
+    # The first by name are found without sorting them all.
+    ahead = nsmallest(GROUPS_LISTED_MAX + 1, names)
     groups: list[GroupSummary] = []
     counted = 0
     for name in ahead[:GROUPS_LISTED_MAX]:
-        queues = state.queues_of_group(name)
+        queues = state.queues_of_group(name, at_most=QUEUES_COUNTED_MAX)
         counted += len(queues)
         # At least one, so that whoever asks comes to an end.
         if groups and counted > QUEUES_COUNTED_MAX:
@@ -76,7 +79,7 @@ def describe_group(state: BrokerState, _connection: Connection, frame: Frame) ->
     """Answers a group's members and topics. Raises GroupNotFound."""
     name = decode(DescribeGroup, frame.body).group
     members, now_ms = state.groups.members(name), state.clock.monotonic_ms()
-    topics = sorted({queue.topic for queue in state.queues_of_group(name)})
+    topics = sorted(state.topics_of_group(name))
     if not members and not topics:
         raise GroupNotFound(
             f"group {name!r} has neither members nor offsets here; correct the name"
@@ -106,12 +109,7 @@ def describe_lag(state: BrokerState, _connection: Connection, frame: Frame) -> t
     """
     request = decode(DescribeLag, frame.body)
     check_name("group", request.group)
-    queues = [queue for topic in request.topics for queue in state.topics.queues_of(topic)]
-    if len(queues) > QUEUES_DESCRIBED_MAX:
-        raise InvalidArgument(
-            f"one request describes at most {QUEUES_DESCRIBED_MAX} queues, not {len(queues)}; name"
-            " fewer topics at a time"
-        )
+    queues = state.topics.queues_of_all(request.topics, at_most=QUEUES_DESCRIBED_MAX)
     lags = [_lag(state, request.group, queue) for queue in queues]
     return (encode(LagAnswer(state.clock.now_ms(), lags)),)
 
@@ -133,7 +131,6 @@ def list_connections(state: BrokerState, _connection: Connection, frame: Frame) 
 def broker_status(state: BrokerState, _connection: Connection, _frame: Frame) -> tuple[bytes]:
     """Answers what the broker holds and does as a whole."""
     now_ms = state.clock.monotonic_ms()
-    topics = state.topics.all()
     state.look_at_backlogs()
     logs = []
     for log in RETENTIONS:
@@ -143,9 +140,9 @@ def broker_status(state: BrokerState, _connection: Connection, _frame: Frame) ->
         logs.append(LogDescription(log, len(segments), size, first, end))
     status = BrokerStatus(
         now_ms=state.clock.now_ms(),
-        topics=len(topics),
-        queues=sum(topic.queues for topic in topics),
-        groups=len({*state.offsets.names(), *state.groups.names()}),
+        topics=len(state.topics),
+        queues=state.topics.queues,
+        groups=sum(1 for _ in _names(state)),
         connections=len(state.server.connections),
         refuses=state.store.read_only or state.refusal,
         produced=state.produced.total(now_ms),
@@ -158,6 +155,12 @@ def broker_status(state: BrokerState, _connection: Connection, _frame: Frame) ->
         alarms=state.backlogs.alarms,
     )
     return (encode(status),)
+
+
+def _names(state: BrokerState) -> Iterator[str]:
+    """Every group once, in no certain order."""
+    with_offsets = state.offsets.names()
+    return chain(with_offsets, filterfalse(with_offsets.__contains__, state.groups.names()))
 
 
 def _summary(state: BrokerState, group: str, queues: Iterable[QueueRef]) -> GroupSummary:

@@ -13,10 +13,12 @@ from typing import NamedTuple
 import structlog
 
 from headrace_mq._net.server import Connection
+from headrace_mq.broker.creations import OFFSETS
 from headrace_mq.broker.handlers.sessions import check_name
 from headrace_mq.broker.offsets import NEVER
 from headrace_mq.broker.refusals import refuse
 from headrace_mq.broker.state import BrokerState
+from headrace_mq.broker.topics import QUEUES_PER_REQUEST_MAX
 from headrace_mq.errors import (
     GroupNotFound,
     InvalidArgument,
@@ -142,7 +144,13 @@ def _queues(
         named = sorted({queue.topic for queue in committed})
     chosen = list(dict.fromkeys(numbers))
     if not chosen:
-        return [queue for topic in named for queue in state.topics.queues_of(topic)]
+        return state.topics.queues_of_all(named, at_most=QUEUES_PER_REQUEST_MAX)
+    # Counted first: many names and many numbers are a great many pairs of them.
+    if len(named) * len(chosen) > QUEUES_PER_REQUEST_MAX:
+        raise InvalidArgument(
+            f"one request moves at most {QUEUES_PER_REQUEST_MAX} offsets, not {len(chosen)} of"
+            f" each of {len(named)} topics; name fewer at a time"
+        )
     queues = [QueueRef(topic, number) for topic in named for number in chosen]
     for queue in queues:
         state.topics.check(queue)
@@ -189,7 +197,8 @@ def _apply(
     if plan.dry_run:
         return (answer,)
     kept = [(queue, offset) for queue, offset in plan.after.items() if offset != NEVER]
-    state.offsets.commit(group, kept, backwards=True)
+    may_make = state.may_make(connection, OFFSETS)
+    state.offsets.commit(group, kept, backwards=True, may_make=may_make)
     state.offsets.leave(group, plan.after.keys() - dict(kept).keys())
     _log.info("offsets of a group moved", group=group, queues=len(moves))
     state.offsets.when_durable(_answer_when_durable(connection, frame, answer))

@@ -5,10 +5,12 @@ Sits between: the dispatcher and the broker's `offsets`.
 """
 
 from headrace_mq._net.server import Connection
+from headrace_mq.broker.creations import OFFSETS
 from headrace_mq.broker.handlers.sessions import check_name
 from headrace_mq.broker.locks import Owner
 from headrace_mq.broker.state import BrokerState
-from headrace_mq.errors import NotGroupMember, OffsetOutOfRange
+from headrace_mq.broker.topics import QUEUES_PER_REQUEST_MAX
+from headrace_mq.errors import InvalidArgument, NotGroupMember, OffsetOutOfRange
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.administration import OffsetsAt
 from headrace_mq.protocol.bodies import (
@@ -32,9 +34,16 @@ def commit_offsets(state: BrokerState, connection: Connection, frame: Frame) -> 
         GroupAtWork: administration of a group that has members.
         StaleLock: a queue's lock was lost, or another member holds it.
         TopicNotFound, QueueNotFound, OffsetOutOfRange: an entry names what does not exist.
+        InvalidArgument: there are too many offsets.
+        Throttled: clients of this address made too many new ones in the last minute.
     """
     request = decode(CommitOffsets, frame.body)
     check_name("group", request.group)
+    if len(request.offsets) > QUEUES_PER_REQUEST_MAX:
+        raise InvalidArgument(
+            f"one request commits at most {QUEUES_PER_REQUEST_MAX} offsets, not"
+            f" {len(request.offsets)}; commit in parts"
+        )
     administration = not request.member
     if administration:
         state.groups.require_idle(request.group)
@@ -44,24 +53,34 @@ def commit_offsets(state: BrokerState, connection: Connection, frame: Frame) -> 
     offsets = [(QueueRef(item.topic, item.queue_id), item.offset) for item in request.offsets]
     for queue, offset in offsets:
         _check_offset(state, queue, offset)
-    state.offsets.commit(request.group, offsets, backwards=administration)
+    state.offsets.commit(
+        request.group,
+        offsets,
+        backwards=administration,
+        may_make=state.may_make(connection, OFFSETS),
+    )
     if state.limited:
         state.look_at_backlogs()
     return (b"",)
 
 
 def get_offsets(state: BrokerState, _connection: Connection, frame: Frame) -> tuple[bytes]:
-    """Answers one offset per queue of the topics. Raises TopicNotFound."""
+    """Answers one offset per queue of the topics. Raises TopicNotFound, InvalidArgument."""
     request = decode(GetOffsets, frame.body)
-    queues = [queue for topic in request.topics for queue in state.topics.queues_of(topic)]
+    queues = state.topics.queues_of_all(request.topics, at_most=QUEUES_PER_REQUEST_MAX)
     found = [CommittedOffset(*queue, state.offsets.get(request.group, queue)) for queue in queues]
     return (encode(OffsetsAnswer(found)),)
 
 
 def offsets_at(state: BrokerState, _connection: Connection, frame: Frame) -> tuple[bytes]:
-    """Answers for each queue the first offset stored at a time or later. Raises TopicNotFound."""
+    """Answers for each queue the first offset stored at a time or later.
+
+    Raises:
+        TopicNotFound: there is no such topic.
+        InvalidArgument: the topics have too many queues for one answer.
+    """
     request = decode(OffsetsAt, frame.body)
-    queues = [queue for topic in request.topics for queue in state.topics.queues_of(topic)]
+    queues = state.topics.queues_of_all(request.topics, at_most=QUEUES_PER_REQUEST_MAX)
     found = [CommittedOffset(*queue, state.offset_at(queue, request.time_ms)) for queue in queues]
     return (encode(OffsetsAnswer(found)),)
 

@@ -6,11 +6,14 @@ but for those to the schedule and of transactions; of those to compacted topics 
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
+from itertools import islice
 
 import structlog
 
 from headrace_mq._net.server import Connection
 from headrace_mq.broker import schedule_delivery, transaction_delivery
+from headrace_mq.broker.creations import QUEUES
 from headrace_mq.broker.handlers.throttling import hold_produce
 from headrace_mq.broker.peers import Peer
 from headrace_mq.broker.state import BrokerState
@@ -24,6 +27,7 @@ from headrace_mq.errors import (
     MalformedRequest,
     ResponseCode,
 )
+from headrace_mq.message import check_topic
 from headrace_mq.protocol.batch import BatchHeader, read_header, split_batches
 from headrace_mq.protocol.bodies import ProduceAnswer, Produced, encode
 from headrace_mq.protocol.frame import Frame
@@ -31,7 +35,10 @@ from headrace_mq.protocol.keys import keyless
 from headrace_mq.protocol.scheduling import SCHEDULE_TOPIC
 from headrace_mq.protocol.transactions import TRANSACTION_TOPIC
 
-__all__ = ["produce"]
+__all__ = ["BATCHES_PER_REQUEST_MAX", "produce"]
+
+# A batch for each of as many queues: some twenty milliseconds of the loop's time.
+BATCHES_PER_REQUEST_MAX = 4_096
 
 # The broker's own.
 _OWN_IDS = frozenset({schedule_delivery.PRODUCER_ID, transaction_delivery.PRODUCER_ID})
@@ -45,16 +52,22 @@ def produce(state: BrokerState, connection: Connection, frame: Frame) -> tuple[b
     Raises:
         BrokerStopping: nothing was appended; try again soon.
         MalformedRequest: the body is not a row of batches; nothing was appended.
+        InvalidArgument: there are too many of them; nothing was appended.
         Throttled: a quota is used up, and too many requests wait for it already.
     """
     if state.stopping:
         raise BrokerStopping("the broker is stopping and takes no more messages; try again soon")
     try:
-        batches = list(split_batches(frame.body))
+        batches = list(islice(split_batches(frame.body), BATCHES_PER_REQUEST_MAX + 1))
     except DataCorrupt as error:
         raise MalformedRequest(f"the body is no row of record batches: {error}") from error
     if not batches:
         raise MalformedRequest("a PRODUCE request holds at least one record batch")
+    if len(batches) > BATCHES_PER_REQUEST_MAX:
+        raise InvalidArgument(
+            f"a PRODUCE request holds at most {BATCHES_PER_REQUEST_MAX} record batches; send the"
+            " others in another one"
+        )
     if state.limited and hold_produce(
         state, connection, frame, batches, lambda: _store(state, connection, frame, batches)
     ):
@@ -66,7 +79,8 @@ def _store(
     state: BrokerState, connection: Connection, frame: Frame, batches: Sequence[memoryview]
 ) -> tuple[bytes] | None:
     peer = state.peers.get(connection)
-    results = [_produce_batch(state, peer, batch) for batch in batches]
+    request = _Request(connection, batches)
+    results = [_produce_batch(state, peer, batch, request) for batch in batches]
     if frame.is_oneway:
         return None
     if all(result.code for result in results):
@@ -75,7 +89,46 @@ def _store(
     return None
 
 
-def _produce_batch(state: BrokerState, peer: Peer | None, batch: memoryview) -> Produced:
+class _Request:
+    """The batches that came together, for what is done once for all of them."""
+
+    __slots__ = ("_batches", "_connection", "_refusal", "_tried")
+
+    def __init__(self, connection: Connection, batches: Sequence[memoryview]) -> None:
+        self._connection = connection
+        self._batches = batches
+        self._tried = False
+        self._refusal: BrokerError | None = None
+
+    def admit(self, state: BrokerState, topic: str) -> None:
+        """Creates a topic, and with it all others that the request names: each time writes a file."""
+        try:
+            check_topic(topic)
+        except ValueError as error:
+            raise InvalidArgument(str(error)) from error
+        if not self._tried:
+            self._tried = True
+            may_make = state.may_make(self._connection, QUEUES)
+            try:
+                state.topics.admit(self._topics(), may_make=may_make)
+            except BrokerError as error:
+                self._refusal = error
+        if self._refusal is not None:
+            # A new one: an error that is raised again and again collects all their tracebacks.
+            raise type(self._refusal)(str(self._refusal))
+
+    def _topics(self) -> set[str]:
+        """The topics of all batches that can be read, but for names that no topic can have."""
+        found = set()
+        for batch in self._batches:
+            with suppress(DataCorrupt, ValueError):
+                found.add(check_topic(read_header(batch).queue.topic))
+        return found
+
+
+def _produce_batch(
+    state: BrokerState, peer: Peer | None, batch: memoryview, request: _Request
+) -> Produced:
     try:
         header = read_header(batch)
     except DataCorrupt as error:
@@ -83,7 +136,7 @@ def _produce_batch(state: BrokerState, peer: Peer | None, batch: memoryview) -> 
         return Produced("", 0, -1, ResponseCode.CORRUPT_BATCH, sentence)
     queue = header.queue
     try:
-        base_offset, duplicate = _append(state, header, batch)
+        base_offset, duplicate = _append(state, header, batch, request)
     except BrokerError as error:
         return Produced(queue.topic, queue.queue_id, -1, error.code, str(error))
     except Exception:  # noqa: BLE001 - one batch must not take away the answers of those before it
@@ -97,7 +150,9 @@ def _produce_batch(state: BrokerState, peer: Peer | None, batch: memoryview) -> 
     return Produced(queue.topic, queue.queue_id, base_offset, duplicate=duplicate)
 
 
-def _append(state: BrokerState, header: BatchHeader, batch: memoryview) -> tuple[int, bool]:
+def _append(
+    state: BrokerState, header: BatchHeader, batch: memoryview, request: _Request
+) -> tuple[int, bool]:
     if len(batch) > state.batch_bytes_max:
         raise InvalidArgument(
             f"a record batch has at most {state.batch_bytes_max} bytes here, this one has"
@@ -108,7 +163,7 @@ def _append(state: BrokerState, header: BatchHeader, batch: memoryview) -> tuple
             f"producer id {header.producer_id} is the broker's own; take a random one of 63 bits"
         )
     try:
-        retention = _admit(state, header, batch)
+        retention = _admit(state, header, batch, request)
     except BrokerError:
         # What was stored before its producer lost the connection is not refused when it comes
         # again: the producer would send it to another queue, and it would stand in both.
@@ -119,7 +174,7 @@ def _append(state: BrokerState, header: BatchHeader, batch: memoryview) -> tuple
     return state.store.append(batch, retention=retention, header=header)
 
 
-def _admit(state: BrokerState, header: BatchHeader, batch: memoryview) -> str:
+def _admit(state: BrokerState, header: BatchHeader, batch: memoryview, request: _Request) -> str:
     """Returns the retention of the queue if it takes new messages; raises BrokerError if not."""
     state.check_room()
     topic = header.queue.topic
@@ -130,7 +185,7 @@ def _admit(state: BrokerState, header: BatchHeader, batch: memoryview) -> str:
     elif topic == TRANSACTION_TOPIC:
         state.transactions.check(header, batch)
     if topic not in state.topics:
-        state.topics.admit((topic,))
+        request.admit(state, topic)
     retention = state.topics.for_append(header.queue)
     if retention == COMPACT:
         _check_keys(header, batch)

@@ -9,11 +9,13 @@ Sits between: the dispatcher and the broker's topics, offsets and store.
 """
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
 
 import structlog
 
 from headrace_mq._net.server import Connection
+from headrace_mq.broker.offsets import NEVER
 from headrace_mq.broker.refusals import refuse
 from headrace_mq.broker.state import BrokerState
 from headrace_mq.errors import InvalidArgument, ResponseCode, StoreReadOnly, TopicInUse
@@ -54,12 +56,7 @@ def describe_queues(state: BrokerState, _connection: Connection, frame: Frame) -
         InvalidArgument: the topics have too many queues for one answer.
     """
     request = decode(DescribeQueues, frame.body)
-    queues = [queue for topic in request.topics for queue in state.topics.queues_of(topic)]
-    if len(queues) > QUEUES_DESCRIBED_MAX:
-        raise InvalidArgument(
-            f"one request describes at most {QUEUES_DESCRIBED_MAX} queues, not {len(queues)}; name"
-            " fewer topics at a time"
-        )
+    queues = state.topics.queues_of_all(request.topics, at_most=QUEUES_DESCRIBED_MAX)
     return (encode(QueuesAnswer([_described(state, queue) for queue in queues])),)
 
 
@@ -143,14 +140,15 @@ def _doomed(state: BrokerState, request: DeleteQueues) -> list[DoomedQueue]:
             f"topic {request.topic!r} has {len(queues)} queues; 0 to {len(queues) - 1} of them can"
             f" stay, not {request.keep}"
         )
-    at_work = set(state.groups.subscribed(request.topic))
+    # More than can be told of one queue need not be looked at for each of them.
+    at_work = state.groups.subscribed(request.topic)[: OBSTACLES_MAX + 1]
     return [
         DoomedQueue(*queue, *state.range(queue), _obstacles(state, queue, at_work))
         for queue in queues[request.keep :]
     ]
 
 
-def _obstacles(state: BrokerState, queue: QueueRef, at_work: set[str]) -> list[str]:
+def _obstacles(state: BrokerState, queue: QueueRef, at_work: Sequence[str]) -> list[str]:
     """Says what must happen before a queue can go; nothing where it can."""
     first, end = state.range(queue)
     found = []
@@ -159,16 +157,18 @@ def _obstacles(state: BrokerState, queue: QueueRef, at_work: set[str]) -> list[s
     if state.topics.is_readable(queue):
         found.append("gives messages: freeze it for reading once it is consumed")
     if first < end:
-        committed = state.offsets.groups_of(queue)
-        left = {group: end - max(offset, first) for group, offset in committed.items()}
-        left |= dict.fromkeys(sorted(at_work - committed.keys()), end - first)
+        behind = state.offsets.behind(queue, end)
+        some = sorted(behind[:OBSTACLES_MAX])
+        left = {group: end - max(offset, first) for group, offset in some}
+        new = [group for group in at_work if state.offsets.get(group, queue) == NEVER]
+        left |= dict.fromkeys(new, end - first)
+        more = len(behind) + len(new) + len(found) - OBSTACLES_MAX
         found += [
             f"has {messages} messages that group {group!r} has not consumed"
             for group, messages in left.items()
-            if messages
         ]
-    if len(found) > OBSTACLES_MAX:
-        found[OBSTACLES_MAX - 1 :] = [f"and {len(found) - OBSTACLES_MAX + 1} more reasons"]
+        if more > 0:
+            found[OBSTACLES_MAX - 1 :] = [f"and {more + 1} more reasons"]
     return found
 
 

@@ -448,7 +448,8 @@ LIMITS = re.findall(r"^\| .* \| (\d+) \| `([\w.]+)` \|$", ARCHITECTURE.read_text
 
 
 def test_the_limits_table_covers_every_limit_of_the_settings() -> None:
-    fields = {name for name in BrokerSettings.__struct_fields__ if name.endswith(("_max", "_ms"))}
+    ends = ("_max", "_ms", "_per_minute", "_reserved")
+    fields = {name for name in BrokerSettings.__struct_fields__ if name.endswith(ends)}
     assert fields == {name for _, name in LIMITS if "." not in name}
 
 

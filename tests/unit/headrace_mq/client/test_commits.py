@@ -4,6 +4,8 @@ from typing import Any
 import pytest
 
 from headrace_mq._net.link import Link
+from headrace_mq.broker.topics import QUEUES_PER_REQUEST_MAX
+from headrace_mq.client import commits as subject
 from headrace_mq.client.commits import Commits
 from headrace_mq.client.locks import QueueLocks
 from headrace_mq.client.process_queue import WindowLimits
@@ -75,6 +77,18 @@ async def test_only_what_the_broker_does_not_hold_is_sent(broker: Any, commits: 
         "g", "me", 3, [CommittedOffset("t", 1, 7)]
     )
     assert broker.offsets == {("g", B): 7}
+
+
+async def test_many_offsets_are_sent_in_parts_that_a_broker_takes(
+    broker: Any, commits: Commits, shares: Shares, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert subject.OFFSETS_PER_COMMIT <= QUEUES_PER_REQUEST_MAX
+    monkeypatch.setattr(subject, "OFFSETS_PER_COMMIT", 1)
+    shares.seek(A, 9)
+    await commits.commit()
+    sent = [decode(CommitOffsets, r.body).offsets for r in broker.seen if r.code == COMMIT]
+    assert sent == [[CommittedOffset("t", 0, 9)], [CommittedOffset("t", 1, 7)]]
+    assert broker.offsets == {("g", A): 9, ("g", B): 7}
 
 
 async def test_commits_take_turns_and_the_second_sends_what_changed_meanwhile(

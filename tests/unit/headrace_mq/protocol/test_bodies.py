@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from headrace_mq import protocol
 from headrace_mq.errors import InvalidArgument, MalformedRequest, ResponseCode, error_for
-from headrace_mq.message import QueueRef
+from headrace_mq.message import QUEUES_PER_TOPIC_MAX, QueueRef
 from headrace_mq.protocol import bodies
 from headrace_mq.protocol.batch import Columns, assign, encode_batch
 from headrace_mq.protocol.bodies import (
@@ -32,6 +32,7 @@ from headrace_mq.protocol.bodies import (
     decode_fetch_answer,
     encode,
     encode_fetch_answer,
+    topics_in_parts,
 )
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import FLAG_ANSWER, encode_frame
@@ -235,3 +236,10 @@ def examples() -> dict[str, bytes]:
 def test_wire_md_shows_the_bytes_that_the_code_makes() -> None:
     shown = re.findall(r"```hex ([a-z ]+)\n(.*?)```", WIRE, flags=re.DOTALL)
     assert {name: bytes.fromhex(text) for name, text in shown} == examples()
+
+
+@given(names=st.lists(st.sampled_from("abcdefghij")))
+def test_topics_in_parts_are_all_of_them_once_and_never_too_many(names: list[str]) -> None:
+    parts = [*topics_in_parts(names)]
+    assert [name for part in parts for name in part] == [*dict.fromkeys(names)]
+    assert all(1 <= len(part) * QUEUES_PER_TOPIC_MAX <= 4_096 for part in parts)
