@@ -156,7 +156,7 @@ def _show_streams(found: Sequence[_Placed]) -> None:
             stream.aggregate_type,
             stream.aggregate_id,
             "" if stream.version is None else f"{stream.version:,}",
-            ", ".join(each.message_name for each in (*stream.events, *stream.messages))
+            ", ".join(each.message_name for each in (*stream.events, *stream.messages)) or "nothing"
             if rejection is None
             else f"{rejection.command_name} rejected: {rejection.error}",
         )
