@@ -27,6 +27,8 @@ Status = Literal["executed", "unchanged", "rejected", "failed"]
 class CommandResult:
     """What became of a command; a duplicate of the command gets the same result.
 
+    One that failed may be handled when it comes again.
+
     Attributes:
         status: "executed": its events are stored. "unchanged": it had nothing to change.
             "rejected": a business rule said no. "failed": it could not be handled, and was parked.

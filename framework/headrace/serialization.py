@@ -8,8 +8,8 @@ The JSON of a stream, drawn once for the event store, the event topic and Spark:
      "items": {}, "events": [{"name": "Deposited", "version": 1, "data": {"amount": 5}}],
      "rejection": null}
 
-with `"messages"`, of the form of events, only where there are application messages. One of those on its
-way:
+with `"messages"`, of the form of events, only where there are application messages, and
+`"seen_version"` only where the command changed nothing. An application message on its way:
 
     {"name": "PaymentDue", "version": 1, "message_id": "…", "aggregate_id": "a-1", "command_id": "…",
      "correlation_id": "…", "recorded_at": "…", "items": {}, "data": {"amount": 5}}
@@ -155,6 +155,7 @@ class _WireStream(msgspec.Struct, gc=False):
     events: list[_WireMessage] = []
     rejection: _WireRejection | None = None
     messages: list[_WireMessage] | msgspec.UnsetType = msgspec.UNSET
+    seen_version: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class _WireApplicationMessage(msgspec.Struct, gc=False):
@@ -307,6 +308,7 @@ class JsonSerializer:
             wire.result,
             wire.items,
             None if wire.rejection is None else self._rejection(wire.rejection),
+            wire.seen_version or None,
         )
 
     def encode_message(self, message: ApplicationMessage, context: MessageContext) -> bytes:
@@ -393,6 +395,7 @@ def _encode_stream(stream: EventStream) -> bytes:
             items=dict(stream.items),
             events=list(map(_wire_message, stream.events)),
             messages=list(map(_wire_message, stream.messages)) or msgspec.UNSET,
+            seen_version=stream.seen_version or msgspec.UNSET,
             rejection=None
             if rejection is None
             else _WireRejection(

@@ -29,10 +29,10 @@ def result_of(stream: EventStream, place: Place | None) -> Reply:
     """The result of a command whose stream is stored and published, without its value."""
     rejection = stream.rejection
     return Reply(
-        status="executed" if rejection is None else "rejected",
+        status="rejected" if rejection else "unchanged" if stream.unchanged else "executed",
         aggregate_id=stream.aggregate_id,
         command_id=stream.command_id,
-        version=stream.version,
+        version=stream.seen_version if stream.version is None else stream.version,
         place=place,
         error="" if rejection is None else rejection.error,
         sentence="" if rejection is None else rejection.sentence,

@@ -25,7 +25,7 @@ from headrace._runtime.traces import trace_of
 from headrace.errors import AggregateExists, DomainError
 from headrace.serialization import CommandEnvelope, Serializer
 
-__all__ = ["Crashed", "Decider", "Decision", "Failed", "Recorded", "Repeated", "Unchanged"]
+__all__ = ["Crashed", "Decider", "Decision", "Failed", "Recorded", "Repeated"]
 
 # The largest stream that every part downstream takes: the broker's limit for a message. One that
 # could be stored but never published would hold its aggregate for ever.
@@ -33,12 +33,12 @@ STREAM_BYTES_MAX = 4 << 20
 
 
 class Recorded(NamedTuple):
-    """A stream to be stored: events, or a rejection.
+    """A stream to be stored: events, messages, a rejection, or that nothing changed.
 
     Attributes:
         stream: what is to be stored.
         body: the stream encoded, as it will be published.
-        aggregate: the changed aggregate, its events not accepted yet; None for a rejection.
+        aggregate: the changed aggregate, its events not accepted yet; None: none was changed.
         dirty: whether the aggregate in memory was changed by something that will not be stored.
     """
 
@@ -46,19 +46,6 @@ class Recorded(NamedTuple):
     body: bytes
     aggregate: Aggregate | None = None
     dirty: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unchanged:
-    """The handler recorded nothing.
-
-    Attributes:
-        result: what it handed to `set_result`, as JSON text.
-        version: of the aggregate it looked at, if it did.
-    """
-
-    result: str | None = None
-    version: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +79,7 @@ class Crashed:
     error: BaseException
 
 
-Decision = Recorded | Unchanged | Repeated | Failed | Crashed
+Decision = Recorded | Repeated | Failed | Crashed
 
 
 class StateOfAggregate(Loader, Protocol):
@@ -161,9 +148,7 @@ class Decider:
     def _done(self, envelope: CommandEnvelope, state: Loader, run: HandlerRun) -> Decision:
         aggregate = run.aggregate
         changed = aggregate if aggregate is not None and aggregate.recorded else None
-        if changed is None and not run.messages:
-            version = aggregate.version if aggregate is not None else None
-            return Unchanged(result=run.result, version=version or None)
+        only_seen = changed is None and not run.messages and aggregate is not None
         known = aggregate or state.accepted
         return self._encoded(
             EventStream(
@@ -177,6 +162,7 @@ class Decider:
                 messages=tuple(run.messages),
                 result=run.result,
                 items=envelope.items,
+                seen_version=(aggregate.version or None) if only_seen and aggregate else None,
             ),
             changed,
             dirty=False,
@@ -205,7 +191,7 @@ class Decider:
                 ),
             ),
             None,
-            dirty=run.aggregate is not None and bool(run.aggregate.recorded),
+            dirty=known is not None and run.aggregate is known and bool(known.recorded),
         )
 
     def _encoded(
@@ -226,6 +212,7 @@ async def _call(
 ) -> None:
     work = handler(envelope.command, CommandContext(envelope, state, run))
     await run.deadline.run(cast("Coroutine[Any, Any, None]", work))
+    run.finish(state.accepted)
     if run.added and await state.is_taken():
         raise AggregateExists(f"{envelope.aggregate_id!r} exists already")
 

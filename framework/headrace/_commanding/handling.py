@@ -64,6 +64,21 @@ class HandlerRun:
     messages: list[ApplicationMessage] = field(default_factory=list)
     misuse: str = ""
 
+    def finish(self, accepted: Aggregate | None) -> None:
+        """Ends a run whose handler has returned.
+
+        Only here does it tell that an id is taken, so that a run ends alike whether the aggregate
+        happens to be in memory or not.
+
+        Args:
+            accepted: the aggregate of the command, if it is in memory.
+
+        Raises:
+            AggregateExists: the handler has added an aggregate in the place of that one.
+        """
+        if self.added and accepted is not None:
+            raise AggregateExists(f"{accepted.id!r} exists already")
+
 
 class CommandContext:
     """What a handler may use: its command's aggregate and its command's result.
@@ -122,8 +137,11 @@ class CommandContext:
     def add(self, aggregate: Aggregate) -> None:
         """Hands over a new aggregate to be stored.
 
+        Whether its id is taken is found out when the handler has returned: then its command is
+        rejected as `AggregateExists`, which no handler and no middleware can catch.
+
         Raises:
-            AggregateExists: its id is taken.
+            AggregateExists: `get` has returned the aggregate of this id.
             ValueError: the id is not that of the command's aggregate, or it is not new.
         """
         self._check(aggregate.id)
@@ -134,7 +152,7 @@ class CommandContext:
             self._misused(f"{aggregate!r} is not new: what comes from get is stored without add")
         if run.added:
             self._misused(f"{aggregate.id!r} was added already, as another object")
-        if run.aggregate is not None or self._loader.accepted is not None:
+        if run.aggregate is not None:
             raise AggregateExists(f"{aggregate.id!r} exists already")
         run.aggregate = aggregate
         run.added = True

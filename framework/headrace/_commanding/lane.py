@@ -9,7 +9,6 @@ is decided on top of it. Answers leave in order from the front of the mailbox:
 
     Recorded    the committer says what became of the stream (its table `NEXT_STEP`)
     Repeated    the store held its outcome before: answered with that, its handler does not run
-    Unchanged   the same, if the store holds anything; else answered as "unchanged"
     Failed      the same, if the store holds anything; else parked as a letter
 """
 
@@ -27,7 +26,6 @@ from headrace._commanding.deciding import (
     Failed,
     Recorded,
     Repeated,
-    Unchanged,
 )
 from headrace._commanding.holds import Hold, Holds
 from headrace._commanding.mailbox import Mailbox
@@ -45,7 +43,6 @@ from headrace._loading.snapshots import Snapshots
 from headrace._runtime.backoff import Backoff
 from headrace._runtime.tasks import TaskSet
 from headrace._runtime.traces import trace_of
-from headrace.bus import CommandResult
 from headrace.errors import HeadraceError
 from headrace.serialization import Serializer
 from headrace.settings import Settings
@@ -395,18 +392,6 @@ class Lane:
                 aggregate_id=self._aggregate_id,
                 command_id=submission.command_id,
             )
-        elif isinstance(decision, Unchanged):
-            self._mailbox.settle()
-            self._parts.answering.answer(
-                submission.deliveries,
-                CommandResult(
-                    status="unchanged",
-                    aggregate_id=self._aggregate_id,
-                    command_id=submission.command_id,
-                    version=decision.version,
-                ),
-                decision.result,
-            )
         self._advance()
 
     def _publish_again(self, submission: Submission, stored: EventStream) -> None:
@@ -418,7 +403,10 @@ class Lane:
         def published(place: Place | None) -> None:
             answering.answer(deliveries, result_of(stream, place), stream.result)
 
-        self._parts.publisher.offer(stream, body, published)
+        if stream.unchanged:
+            published(None)
+        else:
+            self._parts.publisher.offer(stream, body, published)
 
     def _wake(self) -> None:
         if self._progress is not None and not self._progress.done():

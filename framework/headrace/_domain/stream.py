@@ -1,5 +1,5 @@
 """
-What one command did: events of one aggregate with one version, messages, or a rejection.
+What one command did: events of one aggregate with one version, messages, a rejection, or nothing.
 
 Sits between: `_commanding`, which makes streams, and the stores and topics that keep them. Pure.
 """
@@ -44,7 +44,8 @@ class EventStream:
 
     A command may publish application messages; without events they take no version either. A rejected
     command leaves a stream without events, whose `version` is None and whose
-    `rejection` says why: it takes no version, and a duplicate of the command finds it.
+    `rejection` says why: it takes no version, and a duplicate of the command finds it. So does one
+    that changed nothing, whose stream has none of these and is never published.
 
     Attributes:
         aggregate_type: registered name of the aggregate class.
@@ -58,6 +59,8 @@ class EventStream:
         result: what the handler handed to `set_result`, as JSON text; None if it did not.
         items: text values handed on from the command.
         rejection: why the command was rejected, or None.
+        seen_version: of a command that changed nothing, the version of the aggregate that its handler
+            looked at; None: it looked at none.
     """
 
     aggregate_type: str
@@ -71,12 +74,20 @@ class EventStream:
     result: str | None = None
     items: Mapping[str, str] = field(default_factory=dict)
     rejection: Rejection | None = None
+    seen_version: int | None = None
 
     def __post_init__(self) -> None:
         if (self.version is None) != (not self.events):
             raise ValueError("a stream has a version and events, or neither")
-        if (self.rejection is not None) == bool(self.events or self.messages):
+        if self.rejection is not None and (self.events or self.messages):
             raise ValueError("a stream has events or messages, or a rejection and neither")
+        if self.seen_version is not None and not self.unchanged:
+            raise ValueError("what changed something has no version that it only looked at")
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether the command changed nothing and told nothing."""
+        return not (self.events or self.messages or self.rejection)
 
     def contexts(self) -> list[tuple[DomainEvent, EventContext]]:
         """Pairs each event with its context, in order."""

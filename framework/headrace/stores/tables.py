@@ -1,7 +1,7 @@
 """
 The tables of Headrace, the same on SQLite and PostgreSQL.
 
-    event_streams        every stream of events and every rejection: the truth
+    event_streams        what every command did, rejections and nothing among it: the truth
     store_identity       one row: which event store this is
     snapshots            the newest snapshot of each aggregate that has one
     command_letters      commands that were put aside, and those held behind them
@@ -102,7 +102,7 @@ event_streams = Table(
     ),
     Column("aggregate_id", String(255), nullable=False),
     Column("aggregate_type", String(127), nullable=False),
-    Column("version", BigInteger),  # NULL: a rejection
+    Column("version", BigInteger),  # NULL: it changed no aggregate
     Column("command_id", String(255), nullable=False),
     Column("recorded_at", UtcDateTime, nullable=False),
     Column("body", Text, nullable=False),

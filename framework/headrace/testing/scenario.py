@@ -22,7 +22,7 @@ from headrace._commanding.handling import CommandContext, CommandHandler, Handle
 from headrace._domain.aggregate import Aggregate
 from headrace._domain.decider import Decider
 from headrace._domain.message import Command, DomainEvent
-from headrace.errors import DomainError
+from headrace.errors import AggregateExists, DomainError
 from headrace.serialization import CommandEnvelope, decode_result
 
 __all__ = ["HasHandlers", "Outcome", "Scenario", "scenario"]
@@ -111,20 +111,24 @@ class Scenario(Generic[A]):
         )
         run = HandlerRun()
         error: DomainError | None = None
-        work = handler(command, CommandContext(envelope, _Given(self._aggregate), run))
+        given = _Given(self._aggregate)
+        work = handler(command, CommandContext(envelope, given, run))
         try:
-            cast("Coroutine[Any, Any, None]", work).send(None)
-        except StopIteration:
-            pass
+            try:
+                cast("Coroutine[Any, Any, None]", work).send(None)
+            except StopIteration:
+                run.finish(given.accepted)
+            else:
+                cast("Coroutine[Any, Any, None]", work).close()
+                raise AssertionError(
+                    f"the handler of {type(command).__name__} waits for something; a scenario has"
+                    " no event loop: test it with app.run_local()"
+                )
         except DomainError as raised:
             error = raised
-        else:
-            cast("Coroutine[Any, Any, None]", work).close()
-            raise AssertionError(
-                f"the handler of {type(command).__name__} waits for something; a scenario has no"
-                " event loop: test it with app.run_local()"
-            )
-        return Outcome(cast("A", run.aggregate or self._aggregate), error, run.result)
+        # What was added in the place of an aggregate that exists is not what its events changed.
+        changed = None if isinstance(error, AggregateExists) else run.aggregate
+        return Outcome(cast("A", changed or self._aggregate), error, run.result)
 
 
 class _Given:

@@ -164,3 +164,22 @@ def test_the_result_of_a_stream_says_executed_or_rejected(world, bank):
     result = result_of(rejection, Place(2, 18))
     assert (result.status, result.version) == ("rejected", None)
     assert (result.error, result.sentence) == ("overdrawn", "too much")
+
+
+async def test_a_command_that_changed_nothing_is_answered_so_again_whatever_happened_since(
+    world, bank
+):
+    world.start()
+    await world.bus.execute(bank.Open(account_id="a-1"))
+    await world.bus.execute(bank.Close(account_id="a-1"))
+    first = await world.bus.execute(bank.Close(account_id="a-1"), command_id="c-1")
+    look = await world.bus.execute(bank.Look(account_id="a-1"), command_id="look")
+    assert (first.status, first.version) == ("unchanged", 2)
+    await world.bus.execute(bank.Deposit(account_id="a-1", amount=5))
+    for _ in range(2):
+        assert await world.bus.execute(bank.Close(account_id="a-1"), command_id="c-1") == first
+        assert await world.bus.execute(bank.Look(account_id="a-1"), command_id="look") == look
+        await world.stop()
+        world.start()
+    assert (await world.account("a-1")).version == 3
+    assert all(stream.events for stream in world.published("a-1"))

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from headrace._commanding import deciding
-from headrace._commanding.deciding import Crashed, Decider, Failed, Recorded, Unchanged
+from headrace._commanding.deciding import Crashed, Decider, Failed, Recorded
 from headrace._commanding.handling import CommandContext, HandlerTable
 from headrace._domain.aggregate import Aggregate, applies
 from headrace._domain.message import AggregateId, Command, DomainEvent
 from headrace._runtime import handler_deadline as deadline
-from headrace.errors import DomainError
+from headrace.errors import AggregateExists, DomainError
 from headrace.serialization import CommandEnvelope
 from headrace.settings import Settings
 
@@ -88,18 +88,44 @@ async def test_a_new_aggregate_whose_id_turns_out_to_be_taken_is_rejected(decide
     assert decision.aggregate is None
 
 
+@pytest.mark.parametrize("cached", [True, False])
+async def test_a_taken_id_ends_alike_whether_its_aggregate_is_in_memory_or_not(
+    decide, bank, account, cached
+):
+    heard = []
+
+    async def handler(command: Try, context: CommandContext) -> None:
+        new = bank.Account.open("a-1", "Bob")
+        try:
+            context.add(new)
+        except AggregateExists:
+            heard.append("too early")
+        again = await context.get(bank.Account, "a-1")
+        heard.append(again is new)
+
+    state = State(account) if cached else State(taken=True)
+    decision = await decide(handler, state)
+    assert (decision.stream.rejection.error, decision.aggregate) == ("AggregateExists", None)
+    assert heard == [True]
+    # The one in memory was not touched, and stays.
+    assert not decision.dirty
+
+
 async def test_a_handler_that_records_nothing_leaves_its_result_and_the_version(
     decide, bank, account
 ):
     decision = await decide(bank.Look(account_id="a-1"), State(account))
-    assert decision == Unchanged(result='{"balance":0}', version=1)
+    stream = decision.stream
+    assert (stream.unchanged, stream.version, stream.seen_version) == (True, None, 1)
+    assert stream.result == '{"balance":0}'
 
 
 async def test_a_handler_that_touches_nothing_changes_nothing(decide):
     async def handler(command: Try, context: CommandContext) -> None:
         pass
 
-    assert await decide(handler, State()) == Unchanged()
+    stream = (await decide(handler, State())).stream
+    assert (stream.unchanged, stream.seen_version, stream.result) == (True, None, None)
 
 
 async def test_a_domain_error_is_a_rejection_with_its_code_or_its_class_name(decide, bank, account):

@@ -192,10 +192,11 @@ async def test_add_after_a_get_that_found_nothing_is_fine(bank):
     assert (run.aggregate, run.added, run.misuse) == (added, True, "")
 
 
-async def test_add_of_an_id_that_is_in_memory_is_rejected(bank):
+async def test_add_of_an_id_that_get_has_returned_is_rejected(bank):
     account = bank.Account.open("a-1", "Ann")
     account.accept()
     context, run = context_of(bank.Open(account_id="a-1"), FakeLoader(accepted=account))
+    await context.get(bank.Account, "a-1")
     with pytest.raises(AggregateExists, match="'a-1' exists already"):
         context.add(bank.Account.open("a-1", "Bob"))
     assert run.misuse == ""

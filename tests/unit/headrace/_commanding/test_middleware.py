@@ -97,7 +97,8 @@ async def test_without_next_the_handler_does_not_run(world, bank):
     world.start()
     result = await world.bus.execute(bank.Open(account_id="a-1"))
     assert (result.status, result.value) == ("unchanged", "swallowed")
-    assert await world.stored("a-1") == []
+    (stream,) = await world.stored("a-1")
+    assert (stream.unchanged, stream.seen_version) == (True, None)
 
 
 async def test_a_handler_never_runs_twice_in_one_run(world, bank):

@@ -68,7 +68,8 @@ LINE = [("broken", "holding"), ("after", "held"), ("last", "held")]
 
 
 async def executed(world, account_id="a-1"):
-    return [stream.command_id for stream in await world.stored(account_id)][1:]
+    stored = await world.stored(account_id)
+    return [stream.command_id for stream in stored if not stream.unchanged][1:]
 
 
 async def until(condition):

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from headrace._commanding.deciding import Repeated, Unchanged
+from headrace._commanding.deciding import Failed, Repeated
 from headrace._commanding.lane import SOUGHT_TOGETHER_MAX
 from headrace._commanding.submission import Delivery, Submission
 from headrace._runtime.ids import new_id
@@ -18,7 +18,7 @@ def test_a_new_decision_takes_the_place_of_the_old_one_and_of_what_became_of_it(
     delivery = Delivery(message=None, subscription=None)
     submission = Submission(envelope, delivery)
     assert (submission.command_id, submission.deliveries) == ("c-1", [delivery])
-    submission.decided(Unchanged())
+    submission.decided(Failed(error="x", sentence="y"))
     submission.durable = True
     submission.recalling = True
     submission.decided(Repeated())

@@ -50,13 +50,20 @@ def test_a_rejection_has_no_events_and_no_contexts():
     assert stream(version=None, events=(), rejection=REJECTION).contexts() == []
 
 
+def test_a_stream_may_say_that_nothing_changed():
+    nothing = stream(version=None, events=(), seen_version=3)
+    assert (nothing.unchanged, nothing.contexts(), nothing.message_contexts()) == (True, [], [])
+    assert not stream().unchanged
+    with pytest.raises(ValueError, match="only looked at"):
+        stream(seen_version=3)
+
+
 @pytest.mark.parametrize(
     "changes",
     [
         {"version": None},
         {"events": ()},
         {"rejection": REJECTION},
-        {"version": None, "events": ()},
         {"version": None, "rejection": REJECTION},
         {"events": (), "rejection": REJECTION},
         {"version": None, "events": (), "messages": (Told(),), "rejection": REJECTION},

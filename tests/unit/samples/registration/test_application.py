@@ -110,10 +110,12 @@ class Interleaving:
         handler = app.handlers.find(type(command))
         assert handler is not None
         rejection = None
+        loaded = _Loaded(self, command)
         try:
-            handler(command, CommandContext(envelope, _Loaded(self, command), run)).send(None)
-        except StopIteration:
-            pass
+            try:
+                handler(command, CommandContext(envelope, loaded, run)).send(None)
+            except StopIteration:
+                run.finish(loaded.accepted)
         except DomainError as error:
             rejection = Rejection(
                 error=type(error).__name__,
