@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headrace._domain.message import Command
-from headrace._projecting.process_letters import ManagerLetters
+from headrace._projecting.process_letters import ProcessManagerLetters
 from headrace._projecting.process_runner import ProcessManagerRunner
 from headrace._projecting.workflows import Later, ProcessManager
 from headrace.errors import CommandRefused, CommandTimeout
@@ -98,8 +98,8 @@ def make_runner(
 @pytest.fixture
 def letters(
     manager: ProcessManager, bus: FakeBus, sqlite_models: Any, store: Any, serializer: Any
-) -> ManagerLetters:
-    return ManagerLetters(manager, bus, sqlite_models, store, serializer)
+) -> ProcessManagerLetters:
+    return ProcessManagerLetters(manager, bus, sqlite_models, store, serializer)
 
 
 @asynccontextmanager
@@ -293,7 +293,7 @@ async def test_rejections_that_cannot_be_reacted_to_wait_and_are_taken_up_or_ski
     manager: Any,
     serializer: Any,
 ) -> None:
-    letters = ManagerLetters(manager, bus, read_models, store, serializer)
+    letters = ProcessManagerLetters(manager, bus, read_models, store, serializer)
     broken.add("rejections")
     store.streams = [
         domain.stream("a", 7),
