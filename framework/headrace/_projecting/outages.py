@@ -49,7 +49,10 @@ def is_outage(error: BaseException) -> bool:
         return error.connection_invalidated or not mistaken
     if isinstance(error, StatementError):
         return False
-    return isinstance(error, OSError | PoolTimeout | CommandRefused | CommandTimeout)
+    if isinstance(error, CommandRefused):
+        # A command that is too large for the queue is so at every attempt.
+        return not isinstance(error.__cause__, ValueError)
+    return isinstance(error, OSError | PoolTimeout | CommandTimeout)
 
 
 def claims_outage(error: BaseException) -> bool:

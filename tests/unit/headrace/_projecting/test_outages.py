@@ -134,3 +134,10 @@ def test_handlers_claim_an_outage_by_connections_timeouts_and_names(error: Excep
 )
 def test_what_derives_from_oserror_and_is_no_connection_is_a_failure(error: Exception) -> None:
     assert not claims_outage(error)
+
+
+def test_a_command_that_the_queue_can_never_take_is_no_outage() -> None:
+    refused = CommandRefused("command c was not handed over")
+    refused.__cause__ = ValueError("over the broker's limit")
+    assert not is_outage(refused)
+    assert not claims_outage(refused)

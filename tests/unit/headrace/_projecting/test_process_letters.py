@@ -60,11 +60,14 @@ class Bus:
 
     def __init__(self) -> None:
         self.away = False
+        self.too_large = 0
         self.sent: list[Any] = []
 
     async def send_envelope(self, envelope: Any) -> None:
         if self.away:
             raise CommandRefused("away")
+        if self.too_large and envelope.command.amount == self.too_large:
+            raise CommandRefused("no") from ValueError("too large")
         self.sent.append(envelope)
 
     @property
@@ -320,3 +323,23 @@ async def test_a_command_that_is_due_in_years_waits_in_the_database_until_it_is_
         clock.advance(86_400_000)
         await until(lambda: len(bus.sent) == 3)
     assert (bus.amounts[2], bus.sent[2].due) == (77, due)
+
+
+async def test_a_command_that_the_queue_can_never_take_shows_at_its_instance_and_stops_no_other(
+    make_runner: Any,
+    make_process: Any,
+    sqlite_models: Any,
+    transport: Any,
+    domain: Any,
+    bus: Bus,
+    logs: Any,
+) -> None:
+    bus.too_large = 2
+    for aggregate_id, amount in (("a", 2), ("b", 1), ("c", 3)):
+        transport.put(domain.stream(aggregate_id, 1, domain.Added(amount=amount)))
+    async with running(make_runner(make_process(), sqlite_models)):
+        await until(lambda: acked(transport) == 3)
+    assert sorted(bus.amounts) == [1, 3]
+    (stuck,) = await Processes(sqlite_models).all(stuck=True)
+    assert (stuck.key, stuck.stuck[0].kind) == ("a", "rejected")
+    assert "cannot be sent: no" in stuck.stuck[0].sentence

@@ -177,6 +177,19 @@ async def test_a_queue_that_is_away_is_waited_out_without_limit(
     assert [entry["attempt"] for entry in logs] == [1, 2, 4, 8]
 
 
+async def test_a_command_that_the_queue_can_never_take_parks_the_aggregate_of_its_event(
+    make_runner: Any, transport: Any, domain: Any, bus: FakeBus, logs: Any, letters: Any
+) -> None:
+    refusal = CommandRefused("command x was not handed over: over the broker's limit")
+    refusal.__cause__ = ValueError("over the broker's limit")
+    bus.errors = [refusal] * 3
+    transport.put(domain.stream("a", 1))
+    async with running(make_runner()):
+        await until(lambda: acked(transport) == 1)
+    (letter,) = await letters.all()
+    assert "over the broker's limit" in letter.error
+
+
 async def test_a_handler_that_fails_parks_its_aggregate_and_no_other(
     make_runner: Any, transport: Any, domain: Any, bus: FakeBus, logs: Any, letters: Any
 ) -> None:
