@@ -198,13 +198,18 @@ class ListGroups(Body, frozen=True):
 
 
 class GroupSummary(Body, frozen=True):
-    """A group: its members, the queues it reads or has read, and the messages ahead of it."""
+    """A group: its members, the queues it reads or has read, and the messages ahead of it.
+
+    Without `commits` no offset of its is kept here: it is new, or keeps them itself, as projections
+    do with their rows, and `lag` counts all that its queues hold.
+    """
 
     group: str
     members: int
     queues: int
     lag: int
     fetched: Traffic = NO_TRAFFIC
+    commits: bool = True
 
 
 class GroupsAnswer(Body, frozen=True):
