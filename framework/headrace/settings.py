@@ -72,6 +72,10 @@ class Settings(BaseModel):
     # Aggregates that a projection parks before it stands still: as many poison events are no
     # accident but a fold that is wrong.
     projection_letters_max: int = Field(default=1_000, ge=0)
+    # How long one event may find away what its handler needs while the handler succeeds for others; then
+    # its aggregate is parked. Longer than a restart of what is needed, and the messages behind it wait
+    # no longer than this. Where no call succeeds the outage is waited out, however long.
+    handler_outage_ms: int = Field(default=300_000, ge=1)
     # An ended instance of a process stays so long, with its journal: until then nothing that comes late
     # for its key begins it anew. Four times what a broker keeps messages that nobody consumes, and a
     # month to look things up. None: for ever.

@@ -17,11 +17,11 @@ from headrace.errors import EventHandlerError
 
 __all__ = ["Attempting", "at_once", "call_all"]
 
-# Makes attempts at one call until it succeeds, or raises what the last one raised.
-Attempting = Callable[[Callable[[], Awaitable[None]]], Awaitable[None]]
+# Makes attempts at one call of a handler until it succeeds, or raises what the last one raised.
+Attempting = Callable[[EventHandler, Callable[[], Awaitable[None]]], Awaitable[None]]
 
 
-async def at_once(call: Callable[[], Awaitable[None]]) -> None:
+async def at_once(_handler: EventHandler, call: Callable[[], Awaitable[None]]) -> None:
     """Makes one attempt."""
     await call()
 
@@ -38,7 +38,9 @@ async def call_all(handlers: EventHandlers, stream: EventStream, attempting: Att
     """
     for event, context in stream.contexts():
         for level in handlers.levels(type(event)):
-            calls = [attempting(partial(_call, handler, event, context)) for handler in level]
+            calls = [
+                attempting(handler, partial(_call, handler, event, context)) for handler in level
+            ]
             outcomes = await asyncio.gather(*calls, return_exceptions=True)
             for handler, outcome in zip(level, outcomes, strict=True):
                 if outcome is not None:

@@ -8,8 +8,9 @@ Once where nothing breaks: versions are stored after the handlers, and a crash m
 
     handled before                    acknowledged, handlers are not called
     versions are missing before it    read from the event store and handled first; nothing waits
-    a database is away, a handler     tried again, with pauses that grow, until it is back; other
-    says so of what it needs          aggregates go on
+    a database is away                tried again, with pauses that grow, until it is back
+    a handler says so of what it      tried again, with pauses that grow, until it is back; for
+    needs                             `handler_outage_ms` where other calls of it succeed
     a handler raises, a message       tried again `error_retries_max` times, then its aggregate is
     does not decode                   parked: what follows waits in the event store for
                                       `headrace handler retry`, everything else flows
@@ -30,8 +31,9 @@ from sqlalchemy import Connection
 
 from headrace._domain.stream import EventStream
 from headrace._projecting.calling import call_all
-from headrace._projecting.event_handlers import EventHandlers
-from headrace._projecting.outages import is_outage
+from headrace._projecting.claims import Claim, Claims
+from headrace._projecting.event_handlers import EventHandler, EventHandlers
+from headrace._projecting.outages import claims_outage, is_outage
 from headrace._projecting.read_models import ReadModels
 from headrace._projecting.standings import Standings
 from headrace._runtime.backoff import Backoff
@@ -100,6 +102,7 @@ class EventHandlerRunner:
         self._serializer = serializer
         self._settings = settings
         self._clock = clock or SystemClock()
+        self._claims = Claims(settings.handler_outage_ms)
         self._backoff = Backoff(ms_min=settings.retry_ms_min, ms_max=settings.retry_ms_max)
         self._following = Following(
             transport,
@@ -194,9 +197,7 @@ class EventHandlerRunner:
         for stream in streams:
             assert stream.version is not None, "rejections are passed over"
             if stream.version > standing.version:
-                await call_all(
-                    self._handlers, stream, partial(self._attempt, what="handle an event")
-                )
+                await call_all(self._handlers, stream, self._call)
                 standing.version = stream.version
 
     async def _streams(self, message: Incoming, standing: _Standing) -> Sequence[EventStream]:
@@ -227,16 +228,42 @@ class EventHandlerRunner:
                 faults += not is_outage(error)
                 if faults > self._settings.error_retries_max:
                     raise
-                # At 1, 2, 4, 8, …: in an outage hundreds of events try again side by side.
-                if attempt & (attempt - 1) == 0:
-                    log.warning(
-                        "event handlers will try again",
-                        processor=self._handlers.name,
-                        what=what,
-                        attempt=attempt,
-                        error=repr(error),
-                    )
+                self._say_retry(what, attempt, error)
             await self._backoff.pause(attempt)
+
+    async def _call(self, handler: EventHandler, call: Callable[[], Awaitable[None]]) -> None:
+        """Calls a handler until it succeeds; raises what the last attempt raised."""
+        attempt = faults = 0
+        claim: Claim | None = None
+        while True:
+            try:
+                await call()
+            except Exception as error:
+                attempt += 1
+                if not claims_outage(error):
+                    faults += 1
+                    if faults > self._settings.error_retries_max:
+                        raise
+                elif claim is None:
+                    claim = self._claims.begin(handler, self._clock.monotonic_ms())
+                elif not claim.again(self._clock.monotonic_ms()):
+                    raise
+                self._say_retry("handle an event", attempt, error)
+            else:
+                self._claims.succeeded(handler)
+                return
+            await self._backoff.pause(attempt)
+
+    def _say_retry(self, what: str, attempt: int, error: Exception) -> None:
+        # At 1, 2, 4, 8, …: in an outage hundreds of events try again side by side.
+        if attempt & (attempt - 1) == 0:
+            log.warning(
+                "event handlers will try again",
+                processor=self._handlers.name,
+                what=what,
+                attempt=attempt,
+                error=repr(error),
+            )
 
     async def _park(self, message: Incoming, standing: _Standing, error: Exception) -> None:
         attempt = 0

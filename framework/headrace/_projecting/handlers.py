@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from headrace._domain.stream import EventStream
 from headrace._projecting.folding import poisoned
-from headrace._projecting.outages import is_outage
+from headrace._projecting.outages import claims_outage
 from headrace._projecting.projection import Projection
 
 __all__ = ["call_handlers"]
@@ -38,7 +38,7 @@ def call_handlers(
                     handler(session, event, context)
                 session.flush()
             except Exception as error:
-                if is_outage(error):
+                if claims_outage(error):
                     raise
                 raise poisoned(projection, event, context, error) from error
         session.commit()

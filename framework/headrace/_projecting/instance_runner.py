@@ -36,7 +36,7 @@ from headrace._projecting.instances import (
     Taken,
     take,
 )
-from headrace._projecting.kept_commands import find_unsent, mark_sent, readable_again
+from headrace._projecting.kept_commands import find_unsent, mark_sent, refuse, try_again
 from headrace._projecting.outages import is_outage
 from headrace._projecting.outbox import EnvelopeSender, near_until
 from headrace._projecting.process import Process
@@ -134,8 +134,8 @@ class ProcessRunner:
         await self._following.run(self._follow)
 
     async def _follow(self, subscription: Subscription) -> None:
-        # Commands that an older release could not read may be readable by this one.
-        await self._within(partial(readable_again, process=self._process.name), "begin")
+        # What an older release could not read or send, this one may.
+        await self._within(partial(try_again, process=self._process.name), "begin")
         while True:
             # What nobody has sent is looked for before each poll, and while nothing comes.
             await self._sweep()
@@ -354,21 +354,37 @@ class ProcessRunner:
         lanes: dict[str, list[CommandEnvelope]] = {}
         for envelope in commands:
             lanes.setdefault(envelope.aggregate_id, []).append(envelope)
+        sent: list[str] = []
         async with asyncio.TaskGroup() as sending:
             for lane in lanes.values():
-                sending.create_task(self._send_in_order(lane))
-        ids = [envelope.command_id for envelope in commands]
-        await self._persist(
-            partial(
-                self._read_models.transact,
-                partial(mark_sent, process=self._process.name, command_ids=ids),
-            ),
-            "note what was sent",
+                sending.create_task(self._send_in_order(lane, sent))
+        await self._within(
+            partial(mark_sent, process=self._process.name, command_ids=sent), "note what was sent"
         )
 
-    async def _send_in_order(self, lane: Sequence[CommandEnvelope]) -> None:
+    async def _send_in_order(self, lane: Sequence[CommandEnvelope], sent: list[str]) -> None:
+        """Sends commands and adds their ids to those that are sent."""
         for envelope in lane:
-            await self._persist(partial(self._bus.send_envelope, envelope), "send a command")
+            command_id = envelope.command_id
+            try:
+                await self._persist(partial(self._bus.send_envelope, envelope), "send a command")
+            except Exception as error:
+                # Too large, say: its instance shows it, and everything else goes on.
+                log.exception(
+                    "a command cannot be sent",
+                    process=self._process.name,
+                    command=envelope.command.message_name,
+                    command_id=command_id,
+                )
+                refusing = partial(
+                    refuse,
+                    process=self._process.name,
+                    command_id=command_id,
+                    sentence=f"cannot be sent: {error}",
+                )
+                await self._within(refusing, "note what cannot be sent")
+            else:
+                sent.append(command_id)
 
     async def _within(self, work: Callable[[Connection], Any], what: str) -> Any:
         return await self._persist(partial(self._read_models.transact, work), what)

@@ -13,11 +13,12 @@ import structlog
 from sqlalchemy import Connection, delete, or_, select, update
 
 from headrace._projecting.letters import ERROR_CHARACTERS_MAX
+from headrace._runtime.tracebacks import storable
 from headrace.errors import HeadraceError
 from headrace.serialization import CommandEnvelope, Serializer
 from headrace.stores.tables import process_commands, process_instances
 
-__all__ = ["command_row", "find_unsent", "mark_sent", "readable_again"]
+__all__ = ["command_row", "find_unsent", "mark_sent", "refuse", "try_again"]
 
 log = structlog.get_logger(__name__)
 
@@ -82,16 +83,27 @@ def find_unsent(
             found.append(replace(serializer.decode_command(body.encode()), due=due))
         except HeadraceError as error:
             log.exception("a command cannot be read", process=process, command_id=command_id)
-            connection.execute(
-                update(process_commands)
-                .where(columns.process == process, columns.command_id == command_id)
-                .values(refused=f"cannot be read: {error}"[:ERROR_CHARACTERS_MAX])
+            refuse(
+                connection,
+                process=process,
+                command_id=command_id,
+                sentence=f"cannot be read: {error}",
             )
     return found
 
 
-def readable_again(connection: Connection, *, process: str) -> None:
-    """Lets commands that could not be read be tried again, by code that may know them."""
+def refuse(connection: Connection, *, process: str, command_id: str, sentence: str) -> None:
+    """Notes why no attempt will bring a command into the queue; it is found no more."""
+    columns = process_commands.c
+    connection.execute(
+        update(process_commands)
+        .where(columns.process == process, columns.command_id == command_id)
+        .values(refused=storable(sentence)[:ERROR_CHARACTERS_MAX])
+    )
+
+
+def try_again(connection: Connection, *, process: str) -> None:
+    """Lets commands be found again that were refused: code and settings may be others now."""
     columns = process_commands.c
     connection.execute(
         update(process_commands)

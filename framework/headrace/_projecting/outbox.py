@@ -13,9 +13,11 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final, Protocol
 
+import structlog
 from sqlalchemy import Connection, delete
 
-from headrace._projecting.kept_commands import command_row, find_unsent
+from headrace._projecting.kept_commands import command_row, find_unsent, refuse, try_again
+from headrace._projecting.outages import is_outage
 from headrace._projecting.read_models import ReadModels
 from headrace._projecting.statements import upsert_into
 from headrace._runtime.clock import Clock
@@ -23,6 +25,8 @@ from headrace.serialization import CommandEnvelope, Serializer
 from headrace.stores.tables import process_commands
 
 __all__ = ["AHEAD_MS_MAX", "EnvelopeSender", "Outbox", "near_until"]
+
+log = structlog.get_logger(__name__)
 
 # How far ahead a command is given to the queue: a day less than the broker keeps one for, because
 # its clock may differ from ours.
@@ -87,12 +91,29 @@ class Outbox:
                 serializer=self._serializer,
             )
         )
+        sent = []
         for envelope in near:
-            await self._bus.send_envelope(envelope)
-        if near:
-            sent = [envelope.command_id for envelope in near]
+            try:
+                await self._bus.send_envelope(envelope)
+            except Exception as error:
+                if is_outage(error):
+                    raise
+                log.exception(
+                    "a command cannot be sent",
+                    process_manager=self._manager,
+                    command=envelope.command.message_name,
+                    command_id=envelope.command_id,
+                )
+                await self._read_models.transact(self._refusing(envelope, error))
+            else:
+                sent.append(envelope.command_id)
+        if sent:
             await self._read_models.transact(partial(self._forget, command_ids=sent))
-        return len(near)
+        return len(sent)
+
+    async def try_again(self) -> None:
+        """Lets the next sweep find what could not be read or sent before."""
+        await self._read_models.transact(partial(try_again, process=self._manager))
 
     def _keeping(self, envelope: CommandEnvelope, now: datetime) -> Callable[[Connection], Any]:
         # No instance has sent it: it is found by its id alone.
@@ -102,6 +123,16 @@ class Outbox:
             connection.execute(upsert_into(process_commands, connection.dialect), [row])
 
         return transact
+
+    def _refusing(
+        self, envelope: CommandEnvelope, error: Exception
+    ) -> Callable[[Connection], None]:
+        return partial(
+            refuse,
+            process=self._manager,
+            command_id=envelope.command_id,
+            sentence=f"cannot be sent: {error}",
+        )
 
     def _forget(self, connection: Connection, command_ids: list[str]) -> None:
         columns = process_commands.c

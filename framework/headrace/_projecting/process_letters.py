@@ -1,7 +1,7 @@
 """
 The aggregates that process managers have parked: looked at, taken up again, or without what failed.
 
-    ManagerLetters   of a `ProcessManager`: its commands are sent here, with the ids that they
+    ProcessManagerLetters   of a `ProcessManager`: its commands are sent here, with the ids that they
                      would have had, so that what was sent before has no second effect
     ProcessLetters   of a `Process`, which could not read an event or its key: the instances take
                      what waits, and the running application sends what follows
@@ -32,7 +32,7 @@ from headrace.errors import ProcessError
 from headrace.serialization import CommandEnvelope, Serializer
 from headrace.stores.base import EventStore
 
-__all__ = ["ManagerLetters", "ProcessLetters", "letters_of", "reactions"]
+__all__ = ["ProcessLetters", "ProcessManagerLetters", "letters_of", "reactions"]
 
 
 def reactions(manager: ProcessManager, stream: EventStream) -> list[CommandEnvelope]:
@@ -87,7 +87,7 @@ class _Rejections(StandingLetters):
         return None
 
 
-class ManagerLetters(_Rejections):
+class ProcessManagerLetters(_Rejections):
     """The letters of one process manager; may be used while it runs, here or in another process.
 
     Args:
@@ -188,10 +188,10 @@ def letters_of(
     read_models: ReadModels,
     store: EventStore,
     serializer: Serializer,
-) -> ManagerLetters | ProcessLetters:
+) -> ProcessManagerLetters | ProcessLetters:
     """Returns the letters of a process manager of either kind."""
     if isinstance(manager, ProcessManager):
-        return ManagerLetters(manager, bus, read_models, store, serializer)
+        return ProcessManagerLetters(manager, bus, read_models, store, serializer)
     return ProcessLetters(manager, read_models, store, serializer)
 
 

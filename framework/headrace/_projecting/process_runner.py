@@ -209,6 +209,7 @@ class ProcessManagerRunner:
 
     async def _sweep_for_ever(self) -> None:
         """Sends what was due in years, when it has come near."""
+        await self._backoff.persist(self._outbox.try_again, what="begin", unless=())
         while True:
             await self._backoff.persist(
                 lambda: finish(self._outbox.sweep()), what="send what has come near", unless=()

@@ -10,7 +10,7 @@ from typing import Any
 from headrace._projecting.letters import Letter
 from headrace._projecting.outbox import EnvelopeSender
 from headrace._projecting.process import Process
-from headrace._projecting.process_letters import ManagerLetters, ProcessLetters
+from headrace._projecting.process_letters import ProcessLetters, ProcessManagerLetters
 from headrace._projecting.read_models import ReadModels
 from headrace._projecting.standing_letters import StandingLetters
 from headrace._projecting.stuck import StuckInstances
@@ -49,7 +49,7 @@ class Repair:
             self._letters = ProcessLetters(manager, read_models, store, serializer)
         else:
             assert bus is not None, "a process manager without a state sends by itself"
-            self._letters = ManagerLetters(manager, bus, read_models, store, serializer)
+            self._letters = ProcessManagerLetters(manager, bus, read_models, store, serializer)
 
     async def retry(self, key: str) -> str | None:
         """Handles what waits; returns None, or why something is still parked.

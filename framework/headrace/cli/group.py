@@ -29,15 +29,24 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would move; ch
 
 @commands.command("list")
 def list_groups(*, as_json: AsJson = False, broker: BrokerAddress = "127.0.0.1:9876") -> None:
-    """List every group with its members, its lag, and how fast it reads."""
+    """List every group with its members, its lag, and how fast it reads.
+
+    No lag is told of groups that keep their offsets themselves, as projections do.
+    """
     groups = ask(broker, lambda admin: admin.groups())
     if as_json:
         print_json(groups)
         return
     print_table(
         ("group", "members", "queues", "lag", "messages/s", "bytes/s"),
-        ((one.group, one.members, one.queues, one.lag, *per_second(one.fetched)) for one in groups),
-    )
+        (
+            (
+                one.group, one.members, one.queues, one.lag if one.commits else "",
+                *per_second(one.fetched),
+            )
+            for one in groups
+        ),
+    )  # fmt: skip
 
 
 @commands.command()
@@ -74,7 +83,14 @@ def show(name: Name, *, as_json: AsJson = False, broker: BrokerAddress = "127.0.
         ),
     )  # fmt: skip
     behind = sum(one.lag for one in lag.queues)
-    typer.echo(f"group {name}: {len(group.members)} members, {behind:,} messages behind")
+    if all(one.committed < 0 for one in lag.queues):
+        told = (
+            "no offsets here: it has yet to begin, or keeps them itself; `headrace projection status`"
+            " tells how far projections are"
+        )
+    else:
+        told = f"{behind:,} messages behind"
+    typer.echo(f"group {name}: {len(group.members)} members, {told}")
 
 
 @commands.command()

@@ -33,6 +33,7 @@ from headrace_mq.errors import (
     BrokerError,
     BufferFull,
     ConnectionLost,
+    FrameTooLarge,
     InvalidArgument,
     MessageQueueError,
     SendTimeout,
@@ -95,10 +96,13 @@ class QueueTransport:
 
         Raises:
             TimeoutError: the broker did not say whether it has; sending again is safe.
+            ValueError: it is too large, or malformed otherwise, and no attempt will succeed.
             MessageQueueError: the broker refused it.
         """
         try:
             sent = await self._producer.send(_to_send(message))
+        except (InvalidArgument, FrameTooLarge) as error:
+            raise ValueError(str(error)) from error
         except (SendTimeout, ConnectionLost) as error:
             raise TimeoutError(str(error)) from error
         return Place(sent.queue.queue_id, sent.offset)

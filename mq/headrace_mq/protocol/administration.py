@@ -200,6 +200,8 @@ class ListGroups(Body, frozen=True):
 class GroupSummary(Body, frozen=True):
     """A group: its members, the queues it reads or has read, and the messages ahead of it.
 
+    Without `commits` no offset of its is kept here: it is new, or keeps them itself, as projections
+    do with their rows, and `lag` counts all that its queues hold.
     Of a group with more than 4,096 queues it tells of the first 4,096.
     """
 
@@ -208,6 +210,7 @@ class GroupSummary(Body, frozen=True):
     queues: int
     lag: int
     fetched: Traffic = NO_TRAFFIC
+    commits: bool = True
 
 
 class GroupsAnswer(Body, frozen=True):

@@ -165,10 +165,12 @@ def _names(state: BrokerState) -> Iterator[str]:
 
 def _summary(state: BrokerState, group: str, queues: Iterable[QueueRef]) -> GroupSummary:
     now_ms, looked_at = state.clock.monotonic_ms(), list(queues)
-    lag = sum(_ahead(state, group, queue)[3] for queue in looked_at)
+    ahead = [_ahead(state, group, queue) for queue in looked_at]
+    lag = sum(each[3] for each in ahead)
+    commits = any(each[2] >= 0 for each in ahead)
     fetched = _sum(state.fetched_by.read((group, queue), now_ms) for queue in looked_at)
     members = len(state.groups.members(group))
-    return GroupSummary(group, members, len(looked_at), lag, fetched)
+    return GroupSummary(group, members, len(looked_at), lag, fetched, commits)
 
 
 def _ahead(state: BrokerState, group: str, queue: QueueRef) -> tuple[int, int, int, int]:

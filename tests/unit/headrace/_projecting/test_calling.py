@@ -99,7 +99,7 @@ async def test_each_handler_gets_attempts_of_its_own(calls: Calls, domain: Any) 
     calls.add("a")
     calls.add("b")
 
-    async def three_times(call: Any) -> None:
+    async def three_times(_handler: Any, call: Any) -> None:
         for attempt in (1, 2, 3):
             if attempt == 3:
                 calls.errors.clear()

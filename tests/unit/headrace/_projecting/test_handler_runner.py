@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import smtplib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -72,7 +73,13 @@ class Shop:
 
 @pytest.fixture
 def shop(
-    domain: Any, transport: Any, sqlite_models: Any, store: Any, serializer: Any, settings: Any
+    domain: Any,
+    transport: Any,
+    sqlite_models: Any,
+    store: Any,
+    serializer: Any,
+    settings: Any,
+    clock: Any,
 ) -> Shop:
     parts = {
         "app_name": "shop",
@@ -81,6 +88,7 @@ def shop(
         "transport": transport,
         "serializer": serializer,
         "settings": settings,
+        "clock": clock,
     }
     return Shop(parts, domain)
 
@@ -208,6 +216,63 @@ async def test_an_outage_of_what_a_handler_needs_is_waited_out(shop: Shop) -> No
     shop.put("a", 1)
     await shop.run(1)
     assert shop.notes == ["not a1"] * 20 + ["a1"]
+
+
+async def test_a_refusal_for_one_customer_is_a_failure_and_thousands_of_others_are_handled(
+    shop: Shop, logs: Any
+) -> None:
+    refusal = smtplib.SMTPRecipientsRefused({"ann@example.org": (550, b"no such user")})
+    shop.errors["ann1"] = [refusal] * 10
+    shop.put("ann", 1, 2)
+    for number in range(3_000):
+        shop.transport.put(shop.domain.stream(f"b{number}", 1), queue=0)
+    await shop.run(3_002)
+    assert len([each for each in shop.notes if each.startswith("b")]) == 3_000
+    (letter,) = await shop.letters.all()
+    assert (letter.aggregate_id, letter.held) == ("ann", 2)
+    assert "no such user" in letter.error
+    assert "smtplib.SMTPRecipientsRefused" in letter.traceback
+    assert "in added" in letter.traceback
+
+
+async def test_what_one_event_alone_finds_away_is_waited_out_for_a_bounded_time(
+    shop: Shop, clock: Any
+) -> None:
+    shop.parts["settings"] = shop.parts["settings"].model_copy(update={"handler_outage_ms": 60_000})
+    away = ConnectionError("the webhook of this customer is away")
+    shop.errors["a1"] = [away] * 1_000_000
+    shop.put("a", 1)
+    async with shop.running():
+        await until(lambda: shop.notes)
+        for version in range(1, 60):
+            clock.advance(1_000)
+            shop.put("b", version)
+            await until(lambda: shop.acked == version)  # noqa: B023 - awaited here
+            tried = len(shop.notes)
+            await until(lambda: len(shop.notes) > tried + 1)  # noqa: B023 - awaited here
+        assert await shop.letters.all() == []
+        clock.advance(1_000)
+        shop.put("b", 60)
+        await until(lambda: shop.acked == 61)
+    (letter,) = await shop.letters.all()
+    assert letter.aggregate_id == "a"
+
+
+async def test_what_is_away_for_all_parks_nothing_however_long_it_lasts(
+    shop: Shop, clock: Any
+) -> None:
+    names = [f"a{number}" for number in range(50)]
+    for name in names:
+        shop.errors[f"{name}1"] = [ConnectionError("the mail server is away")] * 20
+        shop.put(name, 1)
+    async with shop.running():
+        for _ in range(15):
+            clock.advance(3_600_000)
+            tried = len(shop.notes)
+            await until(lambda: len(shop.notes) > tried + len(names))  # noqa: B023 - awaited here
+        await until(lambda: shop.acked == len(names))
+    assert await shop.letters.all() == []
+    assert len([each for each in shop.notes if not each.startswith("not ")]) == len(names)
 
 
 async def test_an_outage_of_the_database_is_waited_out(shop: Shop, logs: Any) -> None:

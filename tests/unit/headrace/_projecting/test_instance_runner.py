@@ -5,14 +5,12 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from headrace._projecting import instance_runner
 from headrace._projecting.instance_runner import ProcessRunner
-from headrace._projecting.process_letters import ProcessLetters
 from headrace._projecting.processes import Processes
 from headrace._projecting.read_models import ReadModels
 from headrace.errors import CommandRefused
@@ -72,11 +70,6 @@ def make_runner(
         )
 
     return make
-
-
-@pytest.fixture
-def parked(serializer: Any, store: Any, clock: Any) -> Callable[..., ProcessLetters]:
-    return lambda process, models: ProcessLetters(process, models, store, serializer, clock=clock)
 
 
 @asynccontextmanager
@@ -198,70 +191,6 @@ async def test_a_handler_that_fails_less_often_than_it_is_tried_parks_nothing(
     assert bus.amounts == [1]
 
 
-async def test_what_does_not_decode_parks_its_aggregate_and_nothing_else(
-    make_runner: Any,
-    make_process: Any,
-    read_models: Any,
-    transport: Any,
-    domain: Any,
-    bus: Any,
-    parked: Any,
-    logs: Any,
-) -> None:
-    process = make_process()
-    bad = transport.put_raw((domain.topic, 0), "a", b"no json")
-    transport.put(domain.stream("a", 2), queue=0)
-    transport.put(domain.stream("b", 1), queue=0)
-    for _ in range(2):  # the second one reads the topic from its beginning
-        before = acked(transport)
-        async with running(make_runner(process, read_models)):
-            await until(lambda: acked(transport) == before + 3)  # noqa: B023 - awaited here
-    assert bus.amounts == [1]
-    (letter,) = await parked(process, read_models).all()
-    assert (letter.aggregate_id, letter.version, letter.offset) == ("a", 0, bad.offset)
-    assert letter.error.startswith("an event stream does not decode")
-    assert "msgspec.DecodeError" in letter.traceback
-    logged = next(one for one in logs if one["log_level"] == "error")
-    assert (logged["aggregate_id"], str(logged["exc_info"])) == ("a", logged["error"])
-
-
-async def test_what_was_parked_is_taken_up_in_order_and_sent_by_the_running_process(
-    make_runner: Any,
-    make_process: Any,
-    read_models: Any,
-    transport: Any,
-    domain: Any,
-    bus: Any,
-    parked: Any,
-    store: Any,
-    clock: Any,
-) -> None:
-    process, broken = make_process(), ["the key function"]
-
-    def key(event: Any, context: Any) -> str:
-        return str(event.unknown) if broken else str(context.aggregate_id)
-
-    process._on[domain.Added] = replace(process._on[domain.Added], key=key)
-    store.streams = [domain.stream("a", version) for version in (1, 2, 3)]
-    transport.put(store.streams[0], queue=0)
-    transport.put(store.streams[1], queue=0)
-    async with running(make_runner(process, read_models)):
-        await until(lambda: acked(transport) == 2)
-        letters = parked(process, read_models)
-        left = await letters.retry("a")
-        assert left is not None
-        assert (left.held, left.retries) == (2, 1)
-        assert "has no attribute 'unknown'" in left.error
-        broken.clear()  # the code is mended
-        assert await letters.retry("a") is None
-        transport.put(store.streams[2], queue=0)
-        await until(lambda: acked(transport) == 3)
-        clock.advance(10_000)
-        await until(lambda: len(bus.amounts) == 3)
-    assert sorted(bus.amounts) == [1, 3, 6]
-    assert await letters.all() == []
-
-
 async def test_versions_that_come_late_or_never_are_read_from_the_store_and_handled_in_order(
     make_runner: Any,
     make_process: Any,
@@ -319,38 +248,6 @@ async def test_a_handler_that_fails_in_a_gap_parks_its_instance_alone(
     assert Counter(bus.amounts) == Counter([1, 1])
     (parked,) = await Processes(sqlite_models).all(stuck=True)
     assert (parked.key, parked.seen, parked.waiting) == ("a", 3, 2)
-
-
-async def test_versions_that_the_store_does_not_have_park_their_aggregate_and_no_other(
-    make_runner: Any,
-    make_process: Any,
-    sqlite_models: Any,
-    transport: Any,
-    domain: Any,
-    bus: Any,
-    store: Any,
-    parked: Any,
-    clock: Any,
-) -> None:
-    store.streams = [domain.stream("a", 1)]
-    transport.put(domain.stream("a", 3), queue=0)
-    transport.put(domain.stream("b", 1), queue=0)
-    transport.put(domain.stream("a", 4), queue=0)
-    process = make_process()
-    async with running(make_runner(process, sqlite_models)):
-        await until(lambda: acked(transport) == 3)
-        assert bus.amounts == [1]
-        letters = parked(process, sqlite_models)
-        (letter,) = await letters.all()
-        assert (letter.aggregate_id, letter.version, letter.held) == ("a", 0, 2)
-        assert "versions 1 to 2 of a did not come and are not all in the" in letter.error
-        # It cannot be told by this process what is lost: version 2 is left out for good.
-        store.streams += [domain.stream("a", 3), domain.stream("a", 4)]
-        assert (await letters.retry("a")).version == 1
-        assert await letters.skip("a") is None
-        clock.advance(10_000)
-        await until(lambda: len(bus.amounts) == 4)
-    assert bus.amounts == [1, 1, 4, 8]
 
 
 async def test_instances_that_ended_long_ago_go_by_themselves(

@@ -11,7 +11,7 @@ from headrace._projecting.kept_commands import (
     command_row,
     find_unsent,
     mark_sent,
-    readable_again,
+    try_again,
 )
 from headrace.serialization import CommandEnvelope
 from headrace.stores.tables import process_commands
@@ -81,5 +81,5 @@ async def test_one_of_a_class_that_is_gone_is_left_out_and_said_until_code_may_k
         refused = select(process_commands.c.refused).where(process_commands.c.command_id == "gone")
         assert "cannot be read" in (await connection.execute(refused)).scalar_one()
         await connection.execute(gone.values(body=known))
-    await kept.models.transact(partial(readable_again, process="copies"))
+    await kept.models.transact(partial(try_again, process="copies"))
     assert await kept.unsent() == ["gone", "known"]

@@ -17,10 +17,13 @@ class Bus:
     def __init__(self) -> None:
         self.sent: list[CommandEnvelope] = []
         self.away = False
+        self.too_large = ""
 
     async def send_envelope(self, envelope: CommandEnvelope) -> None:
         if self.away:
             raise CommandRefused("away")
+        if envelope.command_id == self.too_large:
+            raise CommandRefused("no") from ValueError("too large")
         self.sent.append(envelope)
 
     @property
@@ -73,3 +76,18 @@ async def test_what_is_near_goes_to_the_queue_and_what_is_far_when_it_has_come_n
     assert await outbox.sweep() == 1
     assert bus.sent[2] == far
     assert await outbox.sweep() == 0
+
+
+async def test_one_that_can_never_be_sent_stops_no_other_and_is_tried_by_the_next_start(
+    outbox: Outbox, bus: Bus, envelope: Any, clock: Any, logs: Any
+) -> None:
+    for command_id in ("large", "small"):
+        await outbox.send_envelope(envelope(command_id, timedelta(days=366)))
+    bus.too_large = "large"
+    clock.advance(86_400_000)
+    assert await outbox.sweep() == 1
+    assert (await outbox.sweep(), bus.ids) == (0, ["small"])
+    assert [each["command_id"] for each in logs] == ["large"]
+    bus.too_large = ""
+    await outbox.try_again()
+    assert (await outbox.sweep(), bus.ids) == (1, ["small", "large"])

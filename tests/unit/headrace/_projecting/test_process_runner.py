@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headrace._domain.message import Command
-from headrace._projecting.process_letters import ManagerLetters
+from headrace._projecting.process_letters import ProcessManagerLetters
 from headrace._projecting.process_runner import ProcessManagerRunner
 from headrace._projecting.workflows import Later, ProcessManager
 from headrace.errors import CommandRefused, CommandTimeout
@@ -98,8 +98,8 @@ def make_runner(
 @pytest.fixture
 def letters(
     manager: ProcessManager, bus: FakeBus, sqlite_models: Any, store: Any, serializer: Any
-) -> ManagerLetters:
-    return ManagerLetters(manager, bus, sqlite_models, store, serializer)
+) -> ProcessManagerLetters:
+    return ProcessManagerLetters(manager, bus, sqlite_models, store, serializer)
 
 
 @asynccontextmanager
@@ -175,6 +175,19 @@ async def test_a_queue_that_is_away_is_waited_out_without_limit(
         await until(lambda: acked(transport) == 2)
     assert bus.amounts("a-copy") == [1, 2]
     assert [entry["attempt"] for entry in logs] == [1, 2, 4, 8]
+
+
+async def test_a_command_that_the_queue_can_never_take_parks_the_aggregate_of_its_event(
+    make_runner: Any, transport: Any, domain: Any, bus: FakeBus, logs: Any, letters: Any
+) -> None:
+    refusal = CommandRefused("command x was not handed over: over the broker's limit")
+    refusal.__cause__ = ValueError("over the broker's limit")
+    bus.errors = [refusal] * 3
+    transport.put(domain.stream("a", 1))
+    async with running(make_runner()):
+        await until(lambda: acked(transport) == 1)
+    (letter,) = await letters.all()
+    assert "over the broker's limit" in letter.error
 
 
 async def test_a_handler_that_fails_parks_its_aggregate_and_no_other(
@@ -293,7 +306,7 @@ async def test_rejections_that_cannot_be_reacted_to_wait_and_are_taken_up_or_ski
     manager: Any,
     serializer: Any,
 ) -> None:
-    letters = ManagerLetters(manager, bus, read_models, store, serializer)
+    letters = ProcessManagerLetters(manager, bus, read_models, store, serializer)
     broken.add("rejections")
     store.streams = [
         domain.stream("a", 7),

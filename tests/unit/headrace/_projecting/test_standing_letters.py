@@ -3,11 +3,11 @@
 import pytest
 
 from headrace._projecting.handler_letters import HandlerLetters
-from headrace._projecting.process_letters import ManagerLetters, ProcessLetters
+from headrace._projecting.process_letters import ProcessLetters, ProcessManagerLetters
 from headrace._projecting.standing_letters import StandingLetters
 
 
-@pytest.mark.parametrize("kind", [HandlerLetters, ManagerLetters, ProcessLetters])
+@pytest.mark.parametrize("kind", [HandlerLetters, ProcessManagerLetters, ProcessLetters])
 def test_all_kinds_are_taken_up_in_one_way(kind: type[StandingLetters]) -> None:
     assert issubclass(kind, StandingLetters)
     for way in ("all", "retry", "skip", "_take_up"):

@@ -1,6 +1,8 @@
 """`headrace group` as an operator meets it, against a broker in a process of its own."""
 
 import asyncio
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -118,7 +120,34 @@ def test_groups_are_listed_with_their_lag(run, group) -> None:
     assert one == {
         "group": group, "members": 0, "queues": 1, "lag": 2,
         "fetched": {"messages_1s": 0, "bytes_1s": 0, "messages_10s": 0, "bytes_10s": 0},
+        "commits": True,
     }  # fmt: skip
+
+
+def test_of_a_group_that_keeps_its_offsets_itself_no_lag_is_told(
+    run, group, topic, broker_address
+) -> None:
+    name = f"projection.{topic}"
+
+    async def begin(_queues: Sequence[QueueRef]) -> dict[QueueRef, int]:
+        return {}
+
+    async def shown() -> list[Any]:
+        consumer = Consumer(broker_address, group=name, topics=[topic], load_offsets=begin)
+        await consumer.start()
+        try:
+            await consumer.poll()
+            commands = (["list"], ["show", name], ["list", "--json"])
+            return [await asyncio.to_thread(run, "group", *each) for each in commands]
+        finally:
+            await consumer.aclose()
+
+    table, one, plain = asyncio.run(shown())
+    (row,) = [each for each in table.rows if each[0] == name]
+    assert row[1:3] == ["1", "2"]
+    assert row[3] != "5"  # the lag's cell is empty
+    assert "no offsets here: it has yet to begin, or keeps them itself" in one.output
+    assert [each["commits"] for each in plain.json if each["group"] == name] == [False]
 
 
 def test_a_group_is_shown_with_members_and_lag(run, group, topic, broker_address) -> None:

@@ -98,7 +98,7 @@ async def test_groups_are_listed_by_name_with_members_and_offsets(client, batch)
     await commit(client, "idle", (0, 1))
     await client.ask(RequestCode.JOIN_GROUP, JoinGroup("busy", "m", ["t", "not-there-yet"]))
     assert await listed(client) == GroupsAnswer(
-        [GroupSummary("busy", 1, 2, 3), GroupSummary("idle", 0, 1, 1)], more=False
+        [GroupSummary("busy", 1, 2, 3, commits=False), GroupSummary("idle", 0, 1, 1)], more=False
     )
     assert [one.group for one in (await listed(client, "busy")).groups] == ["idle"]
 
