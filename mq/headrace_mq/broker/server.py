@@ -254,6 +254,7 @@ class Broker:
         settings, directory = self._settings, self._settings.store.directory
         file = timeline_file(directory, self._files)
         clock = self._steady = SteadyClock(self._clock, file, settings.store)
+        store.compaction.steady_ms = clock.steady_ms
         topics = Topics(
             topics_file(directory, self._files),
             default_queues=settings.default_queues,

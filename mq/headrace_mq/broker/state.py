@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 
 from headrace_mq._net.server import Connection, FrameServer
-from headrace_mq._runtime.clock import Clock
 from headrace_mq.archive.archive import Archive
 from headrace_mq.broker.acknowledgements import Acknowledgements
 from headrace_mq.broker.backlogs import Backlogs
@@ -26,6 +25,7 @@ from headrace_mq.broker.producers import Producers
 from headrace_mq.broker.quotas import Quotas
 from headrace_mq.broker.scheduler import Scheduler
 from headrace_mq.broker.sifting.ahead import Ahead
+from headrace_mq.broker.steady_clock import SteadyClock
 from headrace_mq.broker.throttle import Throttle
 from headrace_mq.broker.topics import Topics
 from headrace_mq.broker.traffic import Meters
@@ -78,7 +78,7 @@ class BrokerState:
     """
 
     settings: BrokerSettings
-    clock: Clock
+    clock: SteadyClock
     store: MessageStore
     topics: Topics
     offsets: Offsets

@@ -93,6 +93,7 @@ class SteadyClock:
     @property
     def alarm(self) -> str:
         """Why somebody should look at the machine's clock, or an empty text."""
+        self.look()
         timeline = self.timeline
         if not timeline.jump_ms or timeline.aged_ms - timeline.jump_at_ms >= _ALARM_MS:
             return ""

@@ -20,6 +20,12 @@ __all__ = ["TTL_HEADER", "Expiry", "expiring", "is_expired"]
 # that is retried is stored anew, and keeps its time of birth.
 TTL_HEADER = "%ttl"
 
+# A consumer's clock that was set forth counts once it has stood so for this long: one that is wrong for a
+# moment gives up no message.
+SETTLED_MS = 60_000
+# Less than this is slewing.
+_STEP_MS = 1_000
+
 Handler = Callable[[Record], Awaitable[None]]
 BatchHandler = Callable[[Sequence[Record]], Awaitable[None]]
 
@@ -41,13 +47,36 @@ def is_expired(record: Record, now_ms: int) -> bool:
     return ttl.isascii() and ttl.isdigit() and now_ms >= record.born_at_ms + int(ttl)
 
 
+class _Settled:
+    """A clock whose jumps forth count when they have stood for a time; others count at once."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._offset_ms = clock.now_ms() - clock.monotonic_ms()
+        # The jump that does not count yet: when it was, and how far it went.
+        self._set_at_ms: int | None = None
+        self._ahead_ms = 0
+
+    def now_ms(self) -> int:
+        now_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic_ms()
+        ahead_ms = now_ms - monotonic_ms - self._offset_ms
+        if ahead_ms >= _STEP_MS:
+            if self._set_at_ms is None or ahead_ms - self._ahead_ms >= _STEP_MS:
+                self._set_at_ms, self._ahead_ms = monotonic_ms, ahead_ms
+            if monotonic_ms - self._set_at_ms < SETTLED_MS:
+                return monotonic_ms + self._offset_ms
+        self._set_at_ms, self._offset_ms = None, now_ms - monotonic_ms
+        return now_ms
+
+
 class Expiry:
     """Keeps expired records from handlers.
 
     Args:
         expired: "drop" acknowledges them; "dead_letter" gives them up, so that a `RetryingConsumer`
             puts them among its dead letters.
-        clock: the time, which has to agree with the producers' as well as the times demand.
+        clock: the time, which has to agree with the producers' as well as the times demand; set forth,
+            it counts after SETTLED_MS.
 
     Attributes:
         expired: how many records were kept from handlers.
@@ -57,7 +86,7 @@ class Expiry:
         self, expired: Literal["drop", "dead_letter"] = "drop", *, clock: Clock | None = None
     ) -> None:
         self._gives_up = expired == "dead_letter"
-        self._clock = clock or SystemClock()
+        self._clock = _Settled(clock or SystemClock())
         self.expired = 0
 
     def spare(self, handler: Handler) -> Handler:

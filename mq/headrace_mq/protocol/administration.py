@@ -360,7 +360,8 @@ class BrokerStatus(Body, frozen=True):
 
     `throttled` counts the requests that were held up since the start, `held` those that wait now;
     `alarms` names the groups whose backlog is near its limit, or above it.
-    `archive` has one entry where the broker has an archive.
+    `archive` has one entry where the broker has an archive. `clock_alarm` says that the machine's clock
+    was set, for a day, or is empty.
     """
 
     now_ms: int
@@ -377,6 +378,7 @@ class BrokerStatus(Body, frozen=True):
     archive: list[ArchiveDescription] = msgspec.field(default_factory=list)
     compaction: CompactionDescription = CompactionDescription()
     alarms: list[str] = msgspec.field(default_factory=list)
+    clock_alarm: str = ""
 
 
 class DescribeProducers(Body, frozen=True):

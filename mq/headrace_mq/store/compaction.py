@@ -79,6 +79,9 @@ class Compaction:
         clock: the time.
         exchange: lets readers and index writers finish with a segment's files, forget what they
             hold of its positions, and closes the files of those that are gone.
+
+    Attributes:
+        steady_ms: tells the time by which tombstones go; the broker gives it a clock without jumps.
     """
 
     def __init__(
@@ -104,6 +107,7 @@ class Compaction:
             segment_bytes=settings.compact_segment_bytes,
         )
         self._clock = clock
+        self.steady_ms: Callable[[], int] = clock.now_ms
         self._exchange = exchange
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="headrace-compact")
         self._pace = Pace(0, clock)
@@ -145,7 +149,7 @@ class Compaction:
         self._thread.shutdown()
 
     def _plan(self) -> Plan:
-        return planned(self._log.infos(), self._rules, self._clock.now_ms())
+        return planned(self._log.infos(), self._rules, self._clock.now_ms(), self.steady_ms())
 
     async def _compact(self, plan: Plan, floors: Mapping[QueueRef, int]) -> None:
         if self._closed:
@@ -215,15 +219,16 @@ class Compaction:
         *,
         is_last: bool,
     ) -> None:
-        now_ms = self._clock.now_ms()
+        now_ms, steady_ms = self._clock.now_ms(), self.steady_ms()
         sources = [_source(info) for info in group]
         cleaned = [info.compacted.cleaned_ms if info.compacted else 0 for info in group]
         needed = Needed(
             floors=floors,
             remembered=self._queues.remembered(),
             # Not before all that they delete is gone from what stands in front of them.
-            drop_tombstones=is_last and all(expired(info, self._rules, now_ms) for info in group),
-            cleaned_ms=max(cleaned) if all(cleaned) else (now_ms if is_last else 0),
+            drop_tombstones=is_last
+            and all(expired(info, self._rules, steady_ms) for info in group),
+            cleaned_ms=max(cleaned) if all(cleaned) else (steady_ms if is_last else 0),
             epoch=self._log.epoch,
             now_ms=now_ms,
         )

@@ -56,13 +56,16 @@ def data_bytes(segment: SegmentInfo) -> int:
     return end - segment.base
 
 
-def planned(segments: Sequence[SegmentInfo], rules: CompactionRules, now_ms: int) -> Plan:
+def planned(
+    segments: Sequence[SegmentInfo], rules: CompactionRules, now_ms: int, steady_ms: int
+) -> Plan:
     """Plans the next compaction of a log.
 
     Args:
         segments: all of it, in order.
         rules: when, and what.
-        now_ms: the time.
+        now_ms: the time, as the clock that stamps messages says.
+        steady_ms: the time by the clock that stamps segments as clean.
     """
     clean: list[SegmentInfo] = []
     dirty: list[SegmentInfo] = []
@@ -79,12 +82,12 @@ def planned(segments: Sequence[SegmentInfo], rules: CompactionRules, now_ms: int
     dirty_bytes, clean_bytes = sum(map(data_bytes, dirty)), sum(map(data_bytes, clean))
     is_dirty = dirty_bytes * 100 >= rules.dirty_percent * (dirty_bytes + clean_bytes)
     overdue = any(
-        segment.compacted.tombstones and expired(segment, rules, now_ms)
+        segment.compacted.tombstones and expired(segment, rules, steady_ms)
         for segment in clean
         if segment.compacted is not None
     )
     return Plan(
-        groups=[*_groups(clean, rules, now_ms), *([segment] for segment in dirty)],
+        groups=[*_groups(clean, rules, steady_ms), *([segment] for segment in dirty)],
         dirty=len(dirty),
         dirty_bytes=dirty_bytes,
         clean_bytes=clean_bytes,
@@ -92,18 +95,18 @@ def planned(segments: Sequence[SegmentInfo], rules: CompactionRules, now_ms: int
     )
 
 
-def expired(segment: SegmentInfo, rules: CompactionRules, now_ms: int) -> bool:
+def expired(segment: SegmentInfo, rules: CompactionRules, steady_ms: int) -> bool:
     """Whether records of a segment that delete their key have been seen long enough."""
     compacted = segment.compacted
     return (
         compacted is not None
         and compacted.cleaned_ms > 0
-        and compacted.cleaned_ms + rules.tombstone_ms <= now_ms
+        and compacted.cleaned_ms + rules.tombstone_ms <= steady_ms
     )
 
 
 def _groups(
-    clean: Sequence[SegmentInfo], rules: CompactionRules, now_ms: int
+    clean: Sequence[SegmentInfo], rules: CompactionRules, steady_ms: int
 ) -> list[list[SegmentInfo]]:
     """Joins neighbours while they are small; only such whose tombstones go, so that none stays on."""
     groups: list[list[SegmentInfo]] = []
@@ -111,8 +114,8 @@ def _groups(
     for segment in clean:
         joins = (
             bool(groups)
-            and expired(segment, rules, now_ms)
-            and expired(groups[-1][0], rules, now_ms)
+            and expired(segment, rules, steady_ms)
+            and expired(groups[-1][0], rules, steady_ms)
             and size + data_bytes(segment) <= rules.segment_bytes
         )
         if joins:

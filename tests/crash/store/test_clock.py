@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from headrace_mq.broker.deletion import Deletion
 from headrace_mq.broker.metadata import timeline_file
 from headrace_mq.broker.steady_clock import SteadyClock
+from headrace_mq.errors import MessageQueueError
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns, encode_batch, read_header
 from headrace_mq.settings import StoreSettings
@@ -103,6 +105,7 @@ class Machine:
     Attributes:
         stored_ms: of each acknowledged message the true time when it was.
         consumed: the offset that the only group has reached.
+        first: the first message that is still there.
         counted: what happened.
     """
 
@@ -111,12 +114,12 @@ class Machine:
         self.clock = ManualClock()
         self.true_ms = self.wrong_ms = 0
         self.stored_ms: list[int] = []
-        self.consumed = 0
+        self.first = self.consumed = 0
         self.counted: Counter[str] = Counter()
         self._folder, self._disk, self._copies = folder, disk, 0
         (folder / "0").mkdir(parents=True)
 
-    def start(self) -> None:
+    def start(self, *, cut: bool = True) -> None:
         """Starts a broker's parts on what the disk holds."""
         directory = self._folder / str(self._copies)
         settings = StoreSettings(
@@ -124,6 +127,9 @@ class Machine:
             transient_age_ms=AGE_MS, unconsumed_ms_max=UNCONSUMED_MS,
         )  # fmt: skip
         self.files = self._disk(directory)
+        if cut and self.chosen.random() < 0.5:
+            # The power goes during this change of the disk, whichever it is.
+            self.files.cut_at = self.chosen.randint(1, 150)
         file = timeline_file(directory, self.files)
         self.steady = SteadyClock(self.clock, file, settings)
         self.store = MessageStore(settings, clock=self.steady, files=self.files)
@@ -138,12 +144,13 @@ class Machine:
     def look(self) -> None:
         """A retention pass; counts what went too early."""
         self.steady.look()
-        before = self.store.range(QUEUE)[0]
         while self._deletion.run():
             pass
         first, end = self.store.range(QUEUE)
         assert end >= len(self.stored_ms), "an acknowledged message is lost"
-        for offset in range(before, min(first, len(self.stored_ms))):
+        gone = range(self.first, min(first, len(self.stored_ms)))
+        self.first = max(self.first, gone.stop)
+        for offset in gone:
             limit_ms = AGE_MS if offset < self.consumed else UNCONSUMED_MS
             age_ms = self.true_ms - self.stored_ms[offset]
             self.counted["deleted_too_early" if age_ms < limit_ms else "deleted"] += 1
@@ -170,14 +177,15 @@ class Machine:
 
     async def end(self) -> None:
         """The broker stops, is killed, or loses its power; time passes, and the clock is set."""
-        how = self.chosen.choice(["stop", "kill", "power"])
+        how = "power" if self.files.dead else self.chosen.choice(["stop", "kill", "power"])
         if how == "stop":
             await self.steady.keep(always=True)
-            await self.store.aclose()
-        elif how == "kill":
+            with suppress(MessageQueueError, OSError):
+                await self.store.aclose()
+            how = "power" if self.files.dead else how
+        if how != "stop":
             self.files.abandon()
-        else:
-            self.files.abandon()
+        if how == "power":
             self._copies += 1
             self.files.image(self._folder / str(self._copies), self.chosen)
         self.files.forget()
@@ -209,11 +217,15 @@ async def lived(folder: Path, seed: int, disk: Any) -> Counter[str]:
     """Runs a machine through some lives of its broker; returns what happened."""
     machine = Machine(folder, seed, disk)
     for _ in range(machine.chosen.randint(2, 5)):
-        machine.start()
-        for _ in range(machine.chosen.randint(0, 12)):
-            await machine.step()
+        try:
+            machine.start()
+            for _ in range(machine.chosen.randint(0, 12)):
+                await machine.step()
+        except (MessageQueueError, OSError):
+            assert machine.files.dead
+            machine.counted["power_cuts"] += 1
         await machine.end()
-    machine.start()
+    machine.start(cut=False)
     await machine.store.aclose()
     machine.files.forget()
     machine.counted["messages"] = len(machine.stored_ms)

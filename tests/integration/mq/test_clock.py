@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from headrace_mq.admin.client import AdminClient
 from headrace_mq.broker.server import Broker
+from headrace_mq.client.consumer import Consumer
 from headrace_mq.client.producer import Producer
 from headrace_mq.message import Message, QueueRef
 from headrace_mq.settings import BrokerSettings, StoreSettings
@@ -97,3 +99,45 @@ async def test_a_damaged_timeline_ages_nothing_and_refuses_nothing(
     async with Broker(settings, clock=clock) as broker:
         passes(broker)
         assert held(broker) == 100
+
+
+async def test_a_jump_is_an_alarm_that_outlives_a_restart(settings: BrokerSettings) -> None:
+    clock = ManualClock()
+
+    async def alarm(broker: Broker) -> str:
+        async with AdminClient(broker.address) as admin:
+            return (await admin.status()).clock_alarm
+
+    async with Broker(settings, clock=clock) as broker:
+        assert await alarm(broker) == ""
+        clock.set(clock.now_ms() - 3 * HOUR_MS)
+        assert "set back by 10,800 s" in await alarm(broker)
+    async with Broker(settings, clock=clock) as broker:
+        assert "set back by 10,800 s" in await alarm(broker)
+        clock.advance(24 * HOUR_MS)
+        assert await alarm(broker) == ""
+
+
+async def test_members_and_locks_expire_by_silence_whatever_the_clock_is_set_to(
+    settings: BrokerSettings,
+) -> None:
+    clock = ManualClock()
+    async with Broker(settings, clock=clock) as broker:
+        await send(broker, 1)
+        state = broker._state
+        assert state is not None
+        async with Consumer(broker.address, group="g", topics=["t"]) as consumer:
+            (record,) = await consumer.poll()
+            for leap_ms in (-8 * 24 * HOUR_MS, 16 * 24 * HOUR_MS, -8 * 24 * HOUR_MS):
+                clock.set(clock.now_ms() + leap_ms)
+                await broker._expire_members()
+                assert len(state.groups.members("g")) == 1
+            consumer.ack(record)
+        # Its last commit was taken under its lock.
+        assert state.offsets.get("g", QUEUE) == 1
+        async with Consumer(broker.address, group="g", topics=["t"]):
+            # Heartbeats wait meanwhile: nothing here gives way. The first scan sees the pause.
+            clock.advance(settings.member_expiry_ms + 1)
+            await broker._expire_members()
+            await broker._expire_members()
+            assert state.groups.members("g") == []

@@ -153,6 +153,7 @@ def broker_status(state: BrokerState, _connection: Connection, _frame: Frame) ->
         archive=[] if state.archive is None else [state.archive.describe()],
         compaction=CompactionDescription(*state.store.compaction.figures),
         alarms=state.backlogs.alarms,
+        clock_alarm=state.clock.alarm,
     )
     return (encode(status),)
 

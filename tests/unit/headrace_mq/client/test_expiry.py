@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 
-from headrace_mq.client.expiry import TTL_HEADER, Expiry, expiring, is_expired
+from headrace_mq.client.expiry import SETTLED_MS, TTL_HEADER, Expiry, expiring, is_expired
 from headrace_mq.client.retrying import GiveUp
 from headrace_mq.message import Message, QueueRef, Record
+from headrace_mq.testing.clock import ManualClock
 
 BORN = 1_000
 
@@ -81,3 +83,46 @@ async def test_of_a_batch_what_expired_is_left_out_and_nothing_is_handed_over_wh
     await handle([record(0, "10"), record(1), record(2, "99")])
     await handle([record(3, "1")])
     assert (seen.offsets, seen.calls, expiry.expired) == ([1, 2], 1, 2)
+
+
+@pytest.fixture
+def lives_an_hour() -> Record:
+    return msgspec.structs.replace(record(0, "3600000"), born_at_ms=ManualClock().now_ms())
+
+
+async def test_a_clock_that_is_wrong_for_a_moment_gives_up_no_message(
+    lives_an_hour: Record,
+) -> None:
+    clock, seen = ManualClock(), Seen()
+    expiry = Expiry(clock=clock)
+    handle = expiry.spare(seen.one)
+    for leap_ms in (1_000, 86_400_000, -86_401_000, -86_400_000, 2 * 86_400_000):
+        clock.set(clock.now_ms() + leap_ms)
+        await handle(lives_an_hour)
+        clock.advance(SETTLED_MS - 1)
+        await handle(lives_an_hour)
+    assert (len(seen.offsets), expiry.expired) == (10, 0)
+
+
+async def test_a_clock_that_was_put_right_counts_after_a_while(lives_an_hour: Record) -> None:
+    clock, seen = ManualClock(), Seen()
+    expiry = Expiry(clock=clock)
+    handle = expiry.spare(seen.one)
+    clock.set(clock.now_ms() + 86_400_000)
+    await handle(lives_an_hour)
+    clock.advance(SETTLED_MS)
+    await handle(lives_an_hour)
+    assert (len(seen.offsets), expiry.expired) == (1, 1)
+
+
+async def test_time_that_truly_passes_counts_at_once(lives_an_hour: Record) -> None:
+    clock, seen = ManualClock(), Seen()
+    expiry = Expiry(clock=clock)
+    handle = expiry.spare_batches(seen.many)
+    clock.set(clock.now_ms() + 86_400_000)
+    clock.advance(1)
+    await handle([lives_an_hour])
+    clock.set(clock.now_ms() - 86_400_000)
+    clock.advance(3_600_000)
+    await handle([lives_an_hour])
+    assert (seen.offsets, expiry.expired) == ([0], 1)

@@ -27,6 +27,9 @@ class FakeClock:
     def monotonic_ms(self) -> int:
         return self.now
 
+    def boot_id(self) -> str:
+        return "boot"
+
 
 @pytest.fixture
 def clock() -> FakeClock:

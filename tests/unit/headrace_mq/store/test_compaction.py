@@ -156,6 +156,23 @@ async def test_a_message_without_a_body_deletes_its_key_and_stays_for_a_time_its
     assert not await keeper.store.compaction.run({})
 
 
+async def test_a_clock_that_is_set_takes_no_message_without_a_body_sooner(
+    keeper: Keeper, clock: Any
+) -> None:
+    ahead_ms = 0
+    keeper.store.compaction.steady_ms = lambda: clock.ms - ahead_ms
+    await keeper.put(("a", b"1"), ("b", b"2"), ("a", b""))
+    await keeper.seal()
+    await keeper.compact()
+    ahead_ms = 365 * 86_400_000
+    clock.ms += ahead_ms + 999
+    assert not await keeper.store.compaction.run({})
+    assert keeper.seen() == [(1, "b", b"2"), (2, "a", b"")]
+    clock.ms += 1
+    assert await keeper.store.compaction.run({})
+    assert keeper.seen() == [(1, "b", b"2")]
+
+
 async def test_a_queue_keeps_its_end_when_all_its_messages_are_gone(
     keeper: Keeper, clock: Any
 ) -> None:

@@ -78,6 +78,7 @@ async def test_a_transaction_that_stays_undecided_is_asked_for(
     # The broker has it when it has answered what came behind.
     assert await held(client) == 0
     clock.now += 1_000
+    clock.monotonic += 1_000
     other = await connect(broker, "other")
     await other.ask(RequestCode.TAKE_CHECKS, TakeChecks("none", "other", 0))
     checks = decode(ChecksAnswer, (await client.answer(asked)).body).checks
