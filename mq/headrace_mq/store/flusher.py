@@ -45,6 +45,7 @@ READERS_FIRST_BATCHES_MAX = 2
 _NEWEST = 1 / 8
 
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 class Durable(asyncio.Future[None]):
@@ -374,9 +375,11 @@ def _segment_for(group: Group, active: Segment | None) -> Segment:
     try:
         group.segment = group.log.make_segment(group.plan)
     except OSError as error:
+        remedy = "make room on the disk, or set smaller segments"
+        if error.errno in _NO_DESCRIPTORS:
+            remedy = "close connections, or raise the limit on open files (LimitNOFILE, ulimit -n)"
         raise StoreFull(
-            f"no new segment of {group.plan.file_bytes:,} bytes can be made: {error}; make room on"
-            " the disk, or set smaller segments"
+            f"no new segment of {group.plan.file_bytes:,} bytes can be made: {error}; {remedy}"
         ) from error
     return group.segment
 
