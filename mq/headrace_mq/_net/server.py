@@ -31,6 +31,10 @@ __all__ = ["REFUSED_MAX", "Connection", "FrameHandler", "FrameServer", "ServerLi
 _BACKLOG = 1_024
 # Connections that were turned away and are still told why; above it the oldest is cut off.
 REFUSED_MAX = 64
+_NO_DESCRIPTORS = (
+    "as many files and connections are open as the system grants this broker, but for those kept for its"
+    " own files; close some, or raise the limit (LimitNOFILE, ulimit -n)"
+)
 
 _log = structlog.get_logger(__name__)
 
@@ -153,10 +157,7 @@ class FrameServer:
         sentence = self.ledger.refusal(host)
         # The system gives the lowest number that is free: at this one all below are taken.
         if sentence is None and connection.descriptor >= self.limits.descriptors_max:
-            sentence = (
-                "as many files and connections are open as the system grants this broker, but for"
-                " those kept for its own files; close some, or raise the limit (LimitNOFILE, ulimit -n)"
-            )
+            sentence = _NO_DESCRIPTORS
         if sentence is not None:
             self._refuse(connection, sentence)
             return
@@ -168,6 +169,12 @@ class FrameServer:
                 f"more than {most} connections have not said HELLO, and this one has been silent for"
                 " longest; say it at once, or raise connections_before_hello_max",
             )
+
+    def close_newest(self, count: int) -> None:
+        """Closes so many connections, because files need their descriptors; who came last goes first."""
+        for connection in list(self.connections)[::-1][:count]:
+            if not connection.closing:
+                self._refuse(connection, _NO_DESCRIPTORS)
 
     def note_held(self, connection: Connection, number: int, size: int) -> None:
         """Counts what a connection holds of requests; closes who holds on for longest, above the limit."""

@@ -366,6 +366,7 @@ class Broker:
     async def _look_at_disk(self) -> None:
         assert self._state is not None
         self._state.watermarks.look()
+        self._state.server.close_newest(self._state.descriptors.missing())
         if self._archive is not None:
             self._archive.look()
 

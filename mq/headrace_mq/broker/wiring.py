@@ -12,7 +12,7 @@ import structlog
 
 from headrace_mq._net.ledger import Budgets
 from headrace_mq._net.server import FrameServer, ServerLimits
-from headrace_mq._runtime.descriptors import granted, in_use
+from headrace_mq._runtime.descriptors import in_use
 from headrace_mq.archive.archive import Archive
 from headrace_mq.archive.archived_store import ARCHIVED_LOGS
 from headrace_mq.broker.dispatcher import Dispatcher
@@ -25,7 +25,6 @@ from headrace_mq.broker.throttle import Throttle
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.scheduling import SCHEDULE_QUEUE
 from headrace_mq.protocol.transactions import TRANSACTION_QUEUE
-from headrace_mq.settings import BrokerSettings
 from headrace_mq.store.message_store import SegmentInfo
 
 __all__ = ["connect", "delete_archived", "spare"]
@@ -39,10 +38,11 @@ _log = structlog.get_logger(__name__)
 def connect(state: BrokerState, sifters: Sifters | None) -> None:
     """Joins the parts that call each other; without `sifters` nothing is looked through elsewhere."""
     settings = state.settings
+    _warn_of_few_descriptors(state)
     budgets = Budgets(*(getattr(settings, name) for name in Budgets._fields))
     limits = ServerLimits(
         budgets=budgets,
-        descriptors_max=_descriptors(settings),
+        descriptors_max=state.descriptors.first_kept,
         frame_bytes_before_hello_max=settings.frame_bytes_before_hello_max,
         outgoing_bytes_max=settings.outgoing_bytes_max,
         # Whoever says nothing at all is treated like a member that fell silent.
@@ -71,20 +71,16 @@ def connect(state: BrokerState, sifters: Sifters | None) -> None:
     state.store.on_visible = partial(_visible, state)
 
 
-def _descriptors(settings: BrokerSettings) -> int:
-    """The lowest number of a descriptor that is kept for files, and no connection's."""
-    limit = granted()
-    # Where there are few, files and connections share them.
-    kept = min(settings.descriptors_reserved, limit // 2)
+def _warn_of_few_descriptors(state: BrokerState) -> None:
+    limit, kept = state.descriptors
     left = limit - kept - in_use()
-    if left < settings.connections_max:
+    if left < state.settings.connections_max:
         _log.warning(
             "the system grants too few open files for all connections: raise the limit of this process"
             " (LimitNOFILE, ulimit -n), or lower connections_max",
             open_files_max=limit, kept_for_files=kept, connections=max(0, left),
-            connections_max=settings.connections_max,
+            connections_max=state.settings.connections_max,
         )  # fmt: skip
-    return limit - kept
 
 
 def spare(state: BrokerState, segments: Sequence[SegmentInfo], before: int) -> int:

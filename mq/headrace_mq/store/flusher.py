@@ -23,7 +23,7 @@ import structlog
 from headrace_mq.errors import MessageQueueError, StoreFull, StoreReadOnly
 from headrace_mq.store.commit_log import CommitLog
 from headrace_mq.store.group import Group, Staged
-from headrace_mq.store.segment import MARK_BYTES, Segment, encode_mark
+from headrace_mq.store.segment import MARK_BYTES, NO_DESCRIPTORS, Segment, encode_mark
 
 __all__ = ["READERS_FIRST_BATCHES_MAX", "STAGED_BYTES_MAX", "Durable", "Flusher"]
 
@@ -45,7 +45,6 @@ READERS_FIRST_BATCHES_MAX = 2
 _NEWEST = 1 / 8
 
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-_NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 class Durable(asyncio.Future[None]):
@@ -376,7 +375,7 @@ def _segment_for(group: Group, active: Segment | None) -> Segment:
         group.segment = group.log.make_segment(group.plan)
     except OSError as error:
         remedy = "make room on the disk, or set smaller segments"
-        if error.errno in _NO_DESCRIPTORS:
+        if error.errno in NO_DESCRIPTORS:
             remedy = "close connections, or raise the limit on open files (LimitNOFILE, ulimit -n)"
         raise StoreFull(
             f"no new segment of {group.plan.file_bytes:,} bytes can be made: {error}; {remedy}"

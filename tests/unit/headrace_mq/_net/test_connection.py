@@ -220,3 +220,16 @@ async def test_a_connection_that_takes_a_descriptor_kept_for_files_is_turned_awa
     (error,) = handler.unreadable
     assert isinstance(error, TooManyConnections)
     assert "LimitNOFILE" in str(error)
+
+
+async def test_the_newest_connections_make_room_for_files(
+    make: Made, server: FrameServer, handler: Slow
+) -> None:
+    made = [make(f"10.0.0.{number}") for number in range(4)]
+    server.close_newest(0)
+    server.close_newest(3)
+    assert [wire.closed for _, wire in made] == [False, True, True, True]
+    # Those that go already are not counted as gone; the rest has its turn when they are.
+    server.close_newest(1)
+    assert [wire.closed for _, wire in made] == [False, True, True, True]
+    assert len(handler.unreadable) == 3
