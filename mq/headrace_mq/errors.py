@@ -29,6 +29,7 @@ Every error that the queue raises on purpose, and the code that stands for it on
     │   ├── ScheduleFull                  as many scheduled messages wait as may
     │   ├── TransactionsFull              as many transactions are undecided as may be
     │   ├── Throttled                     a quota is used up, or a group full: try again later
+    │   ├── Overloaded            fatal   the broker's memory for requests is used up: try again
     │   ├── BacklogFull                   a group is as far behind as it may be
     │   └── ArchiveUnavailable            old messages cannot be asked for now: try again soon
     ├── ConnectionLost            the connection ended before an answer came: outcome unknown
@@ -68,6 +69,7 @@ __all__ = [
     "MessageQueueError",
     "NotGroupMember",
     "OffsetOutOfRange",
+    "Overloaded",
     "QueueFrozen",
     "QueueNotFound",
     "ReplyUndeliverable",
@@ -123,6 +125,7 @@ class ResponseCode(IntEnum):
     THROTTLED = 31
     BACKLOG_FULL = 32
     ARCHIVE_UNAVAILABLE = 33
+    OVERLOADED = 34
     GROUP_DIFFERS = 40
 
 
@@ -309,6 +312,14 @@ class Throttled(BrokerError):
     """A client or topic is over its quota, and the request has waited as long as it may."""
 
     code = ResponseCode.THROTTLED
+    retriable = True
+
+
+class Overloaded(BrokerError):
+    """The broker's memory for requests is used up, and this connection held some for longest."""
+
+    code = ResponseCode.OVERLOADED
+    fatal = True
     retriable = True
 
 

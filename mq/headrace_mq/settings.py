@@ -219,7 +219,7 @@ class BrokerSettings(BudgetSettings, frozen=True, kw_only=True):
     # use both processors of a small machine; 35 MiB each while there is such a backlog. 0: none.
     filter_processes_max: int = 2
     # Parked fetches over all connections; each costs about 1 KiB.
-    parked_fetches_max: int = 65_536
+    parked_fetches_max: int = 16_384
     # A member that has not been heard of for this long has left (RocketMQ scans at 120 s).
     member_expiry_ms: int = 30_000
     # A member's locks on queues may go to others after this silence: ten heartbeats missed. Well

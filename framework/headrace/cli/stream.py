@@ -250,7 +250,10 @@ def _show_streams(found: Sequence[_Entry]) -> None:
             stream.aggregate_type,
             stream.aggregate_id,
             version,
-            (", ".join(each.message_name for each in (*stream.events, *stream.messages)) or "nothing")
+            (
+                ", ".join(each.message_name for each in (*stream.events, *stream.messages))
+                or "nothing"
+            )
             if stream.rejection is None
             else f"{stream.rejection.command_name} rejected: {stream.rejection.error}",
         )

@@ -8,6 +8,7 @@ Sits between: the handlers, which tell it what happened and when, and nothing be
 know the clock, connections (a session is only compared) or offsets.
 """
 
+import sys
 from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
@@ -25,6 +26,7 @@ from headrace_mq.protocol.bodies import (
 
 __all__ = [
     "CONTRACT_CHARACTERS_MAX",
+    "GROUP_BYTES_MAX",
     "MEMBERSHIPS_PER_SESSION_MAX",
     "MEMBERS_PER_GROUP_MAX",
     "GroupChange",
@@ -38,6 +40,10 @@ MEMBERS_PER_GROUP_MAX = 1_024
 MEMBERSHIPS_PER_SESSION_MAX = 1_024
 # Of one member's contract: a filter for each of 256 topics, long ones cut by the client.
 CONTRACT_CHARACTERS_MAX = 64 << 10
+# What the members of one group take: every view of it is told to each of them, and fits a frame.
+GROUP_BYTES_MAX = 4 << 20
+# Of a member, of one of its topics, and of the number of a queue that it says it holds; beside the names.
+_MEMBER_BYTES, _TOPIC_BYTES, _NUMBER_BYTES = 400, 72, 40
 
 S = TypeVar("S", bound=Hashable)
 
@@ -67,12 +73,15 @@ class _Member(Generic[S]):
     held: list[HeldQueues]
     contract: Mapping[str, str]
     shown: list[HeldQueues] = field(default_factory=list)
+    # What it takes, about, with what it holds as the newest view shows it.
+    size: int = 0
 
 
 @dataclass(slots=True)
 class _Group(Generic[S]):
     generation: int
     members: dict[str, _Member[S]]
+    size: int = 0
 
 
 class Groups(Generic[S]):
@@ -80,6 +89,8 @@ class Groups(Generic[S]):
 
     Args:
         member_expiry_ms: silence after which a member has left.
+        bytes_max: what all members take, about; above it nobody new joins.
+        session_bytes_max: what the members of one session take.
         epoch: the broker's start number; generations grow across restarts because of it.
         on_left: told the group and the member whenever one is gone.
     """
@@ -88,6 +99,8 @@ class Groups(Generic[S]):
         self,
         *,
         member_expiry_ms: int,
+        bytes_max: int = sys.maxsize,
+        session_bytes_max: int = sys.maxsize,
         epoch: int = 0,
         on_left: Callable[[str, str], None] = lambda _group, _member: None,
     ) -> None:
@@ -98,6 +111,10 @@ class Groups(Generic[S]):
         self._generation = epoch << 24
         self._groups: dict[str, _Group[S]] = {}
         self._by_session: dict[S, set[tuple[str, str]]] = {}
+        self._bytes_max = bytes_max
+        self._session_bytes_max = session_bytes_max
+        self._session_sizes: dict[S, int] = {}
+        self.size = 0
 
     def join(self, request: JoinGroup, *, session: S, now_ms: int) -> GroupChange[S] | None:
         """Enters a member, or gives it new topics or a new session.
@@ -113,12 +130,19 @@ class Groups(Generic[S]):
         known = group.members.get(member) if group else None
         self._check_room(group, known, session)
         contract = _agreed(request, group)
+        size = _size(name, member, topics, request.held)
+        if contract is request.contract:
+            size += sum(len(what) + len(how) for what, how in contract.items())
+        self._check_size(group, known, session, size)
         if group is None:
             group = self._groups[name] = _Group(0, {})
         if known is not None:
+            self._weigh(group, known, 0)
             self._forget_session(known.session, name, member)
         shown = known.shown if known else []
-        group.members[member] = _Member(session, topics, now_ms, request.held, contract, shown)
+        entry = _Member(session, topics, now_ms, request.held, contract, shown)
+        group.members[member] = entry
+        self._weigh(group, entry, size)
         self._by_session.setdefault(session, set()).add((name, member))
         if known is not None and known.topics == topics:
             return None
@@ -135,9 +159,19 @@ class Groups(Generic[S]):
         return changes[0] if changes else None
 
     def heartbeat(self, request: Heartbeat, *, session: S, now_ms: int) -> GroupAnswer:
-        """Keeps a member alive. Raises NotGroupMember: it must join again."""
+        """Keeps a member alive.
+
+        Raises:
+            NotGroupMember: it must join again.
+            InvalidArgument: there is no room for all that it says it holds.
+        """
         member = self.require_member(request.group, request.member, session=session)
         member.heard_at_ms = now_ms
+        if request.held or member.held:
+            size = _size(request.group, request.member, member.topics, request.held)
+            group = self._groups[request.group]
+            self._check_size(group, member, session, size)
+            self._weigh(group, member, size)
         member.held = request.held
         return self.view(request.group)
 
@@ -231,10 +265,44 @@ class Groups(Generic[S]):
                 " connection for more"
             )
 
+    def _check_size(
+        self, group: _Group[S] | None, known: _Member[S] | None, session: S, size: int
+    ) -> None:
+        before = known.size if known else 0
+        if size <= before:
+            return
+        mine = known is not None and known.session == session
+        for what, held, bytes_max in (
+            ("all groups", self.size - before, self._bytes_max),
+            ("this group", (group.size if group else 0) - before, GROUP_BYTES_MAX),
+            (
+                "this connection",
+                self._session_sizes.get(session, 0) - (before if mine else 0),
+                self._session_bytes_max,
+            ),
+        ):
+            if held + size > bytes_max:
+                raise InvalidArgument(
+                    f"the members of {what} take {held} bytes with their topics, and there is room"
+                    f" for {bytes_max}: subscribe to fewer topics, or let some leave first"
+                )
+
+    def _weigh(self, group: _Group[S], member: _Member[S], size: int) -> None:
+        more, member.size = size - member.size, size
+        self.size += more
+        group.size += more
+        left = self._session_sizes.get(member.session, 0) + more
+        if left:
+            self._session_sizes[member.session] = left
+        else:
+            self._session_sizes.pop(member.session, None)
+
     def _remove(self, gone: list[tuple[str, str]]) -> list[GroupChange[S]]:
         for name, member in gone:
             group = self._groups[name]
-            self._forget_session(group.members.pop(member).session, name, member)
+            entry = group.members.pop(member)
+            self._weigh(group, entry, 0)
+            self._forget_session(entry.session, name, member)
             if not group.members:
                 del self._groups[name]
             self._on_left(name, member)
@@ -280,6 +348,13 @@ def _agreed(joining: JoinGroup, group: "_Group[S] | None") -> Mapping[str, str]:
                     " stop them first, or give this one a group of its own"
                 )
     return contract
+
+
+def _size(group: str, member: str, topics: list[str], held: list[HeldQueues]) -> int:
+    """What a member takes in memory, about: a fair price, the same for what it says and for what is shown."""
+    size = _MEMBER_BYTES + len(group) + len(member) + sum(map(len, topics))
+    size += _TOPIC_BYTES * (len(topics) + 2 * len(held)) + 2 * sum(len(one.topic) for one in held)
+    return size + 2 * _NUMBER_BYTES * sum(len(one.queue_ids) for one in held)
 
 
 def _listed(group: _Group[S]) -> list[GroupMember]:

@@ -10,18 +10,31 @@ Sits between: `handlers.fetch`, which parks and knows how to answer, and the sto
 which queues have something to read. Must never know files or offsets.
 """
 
+import sys
 from collections.abc import Callable, Collection, Hashable, Mapping
+from itertools import islice
 from typing import Protocol, TypeVar
 
 from headrace_mq._net.server import Connection
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.bodies import Fetch
 
-__all__ = ["SERVED_AT_ONCE_MAX", "LongPoll", "ParkedFetch", "Timers"]
+__all__ = [
+    "PARKED_PER_CONNECTION_MAX",
+    "SERVED_AT_ONCE_MAX",
+    "SERVED_IN_TURN_MAX",
+    "LongPoll",
+    "ParkedFetch",
+    "Timers",
+]
 
 # Fetches that are served before senders hear of a few batches: at some 70 us each, the longest that
 # an acknowledgement waits for them.
 SERVED_AT_ONCE_MAX = 4
+# Fetches that are served in one turn of the loop, for some five milliseconds.
+SERVED_IN_TURN_MAX = 64
+# A consumer has one or two of them, and a process has some consumers on a connection.
+PARKED_PER_CONNECTION_MAX = 1_024
 
 K = TypeVar("K", bound=Hashable)
 
@@ -73,6 +86,7 @@ class LongPoll:
     Args:
         timers: the event loop.
         parked_max: fetches that may wait at a time.
+        places_max: queues that they may wait at, each counted for each fetch.
         serve: answers a fetch if one of the given queues has something to read now, and says
             whether it did.
         expire: answers a fetch with nothing.
@@ -83,11 +97,14 @@ class LongPoll:
         timers: Timers,
         *,
         parked_max: int,
+        places_max: int = sys.maxsize,
         serve: Callable[[ParkedFetch, Collection[QueueRef]], bool],
         expire: Callable[[ParkedFetch], None],
     ) -> None:
         self._timers = timers
         self._parked_max = parked_max
+        self._places_max = places_max
+        self._places = 0
         self._serve = serve
         self._expire = expire
         # Dicts as ordered sets: who waited longest is served first.
@@ -95,15 +112,22 @@ class LongPoll:
         self._by_connection: dict[Connection, dict[ParkedFetch, None]] = {}
         self._dirty: dict[ParkedFetch, dict[QueueRef, None]] = {}
         self._count = 0
+        self._is_soon = False
 
     def __len__(self) -> int:
         return self._count
 
     def park(self, fetch: ParkedFetch, wait_ms: int) -> bool:
         """Lets a fetch wait; returns False where no more may wait."""
-        if self._count >= self._parked_max:
+        of_connection = self._by_connection.get(fetch.connection, ())
+        if (
+            self._count >= self._parked_max
+            or len(of_connection) >= PARKED_PER_CONNECTION_MAX
+            or self._places + len(fetch.offsets) > self._places_max
+        ):
             return False
         self._count += 1
+        self._places += len(fetch.offsets)
         for queue in fetch.offsets:
             self._by_queue.setdefault(queue, {})[fetch] = None
         self._by_connection.setdefault(fetch.connection, {})[fetch] = None
@@ -152,14 +176,23 @@ class LongPoll:
         return fetches
 
     def _mark(self, fetch: ParkedFetch, queues: Collection[QueueRef]) -> None:
-        if not self._dirty:
-            self._timers.call_soon(self._serve_dirty)
+        self._serve_soon()
         self._dirty.setdefault(fetch, {}).update(dict.fromkeys(queues))
 
     def _serve_dirty(self) -> None:
-        dirty, self._dirty = self._dirty, {}
-        for fetch, queues in dirty.items():
-            self._look(fetch, queues)
+        self._is_soon = False
+        # A few at a time: as many as may wait could hold up everything else for seconds.
+        for fetch in [*islice(self._dirty, SERVED_IN_TURN_MAX)]:
+            queues = self._dirty.pop(fetch, None)
+            if queues is not None:
+                self._look(fetch, queues)
+        if self._dirty:
+            self._serve_soon()
+
+    def _serve_soon(self) -> None:
+        if not self._is_soon:
+            self._is_soon = True
+            self._timers.call_soon(self._serve_dirty)
 
     def _look(self, fetch: ParkedFetch, queues: Collection[QueueRef]) -> None:
         waits = fetch in self._by_connection.get(fetch.connection, ())
@@ -172,6 +205,7 @@ class LongPoll:
 
     def _remove(self, fetch: ParkedFetch) -> None:
         self._count -= 1
+        self._places -= len(fetch.offsets)
         fetch.timer.cancel()
         self._dirty.pop(fetch, None)
         for queue in fetch.offsets:

@@ -278,6 +278,8 @@ class Broker:
             offsets=offsets,
             groups=Groups[Connection](
                 member_expiry_ms=settings.member_expiry_ms,
+                bytes_max=settings.memberships_bytes_max,
+                session_bytes_max=settings.memberships_bytes_per_connection_max,
                 epoch=self._epoch,
                 on_left=locks.release,
             ),
@@ -383,6 +385,7 @@ class Broker:
     async def _look_at_disk(self) -> None:
         assert self._state is not None
         self._state.watermarks.look()
+        self._state.server.close_newest(self._state.descriptors.missing())
         if self._archive is not None:
             self._archive.look()
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 
 from headrace_mq._net.server import Connection, FrameServer
+from headrace_mq._runtime.descriptors import Descriptors
 from headrace_mq.archive.archive import Archive
 from headrace_mq.broker.acknowledgements import Acknowledgements
 from headrace_mq.broker.backlogs import Backlogs
@@ -100,6 +101,7 @@ class BrokerState:
     throttle: Throttle = field(init=False)
     backlogs: Backlogs = field(init=False)
     creations: Creations = field(init=False)
+    descriptors: Descriptors = field(init=False)
     limited: bool = False
     address: str = ""
     clients: dict[str, Connection] = field(default_factory=dict)
@@ -120,6 +122,7 @@ class BrokerState:
         self.body_bytes_max = frame_bytes_max - (FRAME_HEADER_BYTES - 4)
         self.states_bytes_max = min(_STATES_BYTES_MAX, frame_bytes_max // 4)
         self.batch_bytes_max = self.body_bytes_max - self.states_bytes_max
+        self.descriptors = Descriptors.divided(self.settings.descriptors_reserved)
         self.creations = Creations(
             {
                 QUEUES: self.settings.address_queues_per_minute,

@@ -10,7 +10,9 @@ from functools import partial
 
 import structlog
 
+from headrace_mq._net.ledger import Budgets
 from headrace_mq._net.server import FrameServer, ServerLimits
+from headrace_mq._runtime.descriptors import in_use
 from headrace_mq.archive.archive import Archive
 from headrace_mq.archive.archived_store import ARCHIVED_LOGS
 from headrace_mq.broker.dispatcher import Dispatcher
@@ -36,8 +38,11 @@ _log = structlog.get_logger(__name__)
 def connect(state: BrokerState, sifters: Sifters | None) -> None:
     """Joins the parts that call each other; without `sifters` nothing is looked through elsewhere."""
     settings = state.settings
+    _warn_of_few_descriptors(state)
+    budgets = Budgets(*(getattr(settings, name) for name in Budgets._fields))
     limits = ServerLimits(
-        connections_max=settings.connections_max,
+        budgets=budgets,
+        descriptors_max=state.descriptors.first_kept,
         frame_bytes_before_hello_max=settings.frame_bytes_before_hello_max,
         outgoing_bytes_max=settings.outgoing_bytes_max,
         # Whoever says nothing at all is treated like a member that fell silent.
@@ -46,10 +51,11 @@ def connect(state: BrokerState, sifters: Sifters | None) -> None:
         vanished_ms=settings.vanished_ms_max,
         busy_poll_us=settings.busy_poll_us,
     )
-    state.server = FrameServer(limits, Dispatcher(state))
+    state.server = FrameServer(limits, Dispatcher(state), state.clock)
     state.long_poll = LongPoll(
         asyncio.get_running_loop(),
         parked_max=settings.parked_fetches_max,
+        places_max=settings.parked_queues_max,
         serve=partial(serve_parked, state),
         expire=answer_nothing,
     )
@@ -63,6 +69,18 @@ def connect(state: BrokerState, sifters: Sifters | None) -> None:
         state.ahead = Ahead(state.store, sifters, state.long_poll.wake)
     state.apply_limits()
     state.store.on_visible = partial(_visible, state)
+
+
+def _warn_of_few_descriptors(state: BrokerState) -> None:
+    limit, kept = state.descriptors
+    left = limit - kept - in_use()
+    if left < state.settings.connections_max:
+        _log.warning(
+            "the system grants too few open files for all connections: raise the limit of this process"
+            " (LimitNOFILE, ulimit -n), or lower connections_max",
+            open_files_max=limit, kept_for_files=kept, connections=max(0, left),
+            connections_max=state.settings.connections_max,
+        )  # fmt: skip
 
 
 def spare(state: BrokerState, segments: Sequence[SegmentInfo], before: int) -> int:

@@ -88,9 +88,23 @@ class FrameReader:
         self.frame_bytes_max = frame_bytes_max
 
     @property
+    def held_bytes(self) -> int:
+        """Bytes of frames that are not whole, or were not taken yet."""
+        return len(self._held)
+
+    @property
+    def cuts(self) -> int:
+        """A number that stays while the same frame is arriving."""
+        return self._cuts
+
+    @property
     def arriving(self) -> int | None:
         """A number that stays while the same frame is arriving; None between two frames."""
         return self._cuts if self._held else None
+
+    def forget(self) -> None:
+        """Gives up what has arrived of frames; the stream is unusable afterwards."""
+        self._held = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Frame]:
         """Yields every frame that is whole now.

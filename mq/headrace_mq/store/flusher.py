@@ -23,7 +23,7 @@ import structlog
 from headrace_mq.errors import MessageQueueError, StoreFull, StoreReadOnly
 from headrace_mq.store.commit_log import CommitLog
 from headrace_mq.store.group import Group, Staged
-from headrace_mq.store.segment import MARK_BYTES, Segment, encode_mark
+from headrace_mq.store.segment import MARK_BYTES, NO_DESCRIPTORS, Segment, encode_mark
 
 __all__ = ["READERS_FIRST_BATCHES_MAX", "STAGED_BYTES_MAX", "Durable", "Flusher"]
 
@@ -374,9 +374,11 @@ def _segment_for(group: Group, active: Segment | None) -> Segment:
     try:
         group.segment = group.log.make_segment(group.plan)
     except OSError as error:
+        remedy = "make room on the disk, or set smaller segments"
+        if error.errno in NO_DESCRIPTORS:
+            remedy = "close connections, or raise the limit on open files (LimitNOFILE, ulimit -n)"
         raise StoreFull(
-            f"no new segment of {group.plan.file_bytes:,} bytes can be made: {error}; make room on"
-            " the disk, or set smaller segments"
+            f"no new segment of {group.plan.file_bytes:,} bytes can be made: {error}; {remedy}"
         ) from error
     return group.segment
 

@@ -5,6 +5,7 @@ Sits between: `commit_log`, which keeps segments in order, and a file. Knows the
 mark to the byte (drawn in `FORMAT.md`), record batches only by their length; never a queue.
 """
 
+import errno
 import struct
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +18,7 @@ from headrace_mq.errors import DataCorrupt, FormatTooNew
 __all__ = [
     "MARK_BYTES",
     "MARK_MAGIC",
+    "NO_DESCRIPTORS",
     "SEGMENT_HEADER_BYTES",
     "SEGMENT_SUFFIX",
     "SMALL_WRITE_BYTES",
@@ -67,6 +69,10 @@ _MARK_CRC_AT, _HEADER_CRC_AT = 8, 12
 # The same in pieces, since one is encoded with every write: what never changes, and the rest.
 _MARK_START = struct.pack("<4sBxH", MARK_MAGIC, MARK_FORMAT, MARK_BYTES)
 _MARK_BEHIND_CRC = struct.Struct("<Iqq")
+
+
+# As many files and sockets are open as the system grants.
+NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 class SyncFailed(Exception):
@@ -295,6 +301,10 @@ class Segment:
             self._files.rename(unfinished, self.path)
             self._files.sync_directory(self.path.parent)
         except OSError as error:
+            if error.errno in NO_DESCRIPTORS:
+                # Nothing was synced, so nothing is unknown: it goes, and is made again.
+                _remove_quietly(self._files, self.path)
+                raise
             raise SyncFailed(f"{self.path}: {error}") from error
 
     @property

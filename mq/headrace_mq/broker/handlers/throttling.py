@@ -15,7 +15,7 @@ from headrace_mq.broker.quotas import FETCH, PRODUCE, Demand, Room, Whose
 from headrace_mq.broker.refusals import refuse
 from headrace_mq.broker.state import BrokerState
 from headrace_mq.broker.throttle import Held, Lane, Obstacle
-from headrace_mq.errors import BrokerError, DataCorrupt, ResponseCode
+from headrace_mq.errors import BrokerError, DataCorrupt, ResponseCode, Throttled
 from headrace_mq.protocol.batch import BatchHeader, read_header
 from headrace_mq.protocol.frame import Frame
 from headrace_mq.protocol.limits import CLIENT, TOPIC
@@ -40,8 +40,13 @@ def hold_produce(
     """Keeps a request that must wait; False: serve it now, it is paid for.
 
     Raises:
-        Throttled: too many requests wait already.
+        Throttled: too many requests wait already, or too many bytes of them.
     """
+    if state.server.charged_bytes + len(frame.body) > state.settings.requests_bytes_max:
+        raise Throttled(
+            f"requests in work take {state.server.charged_bytes} bytes, which is as much as they may;"
+            " try again soon, or raise requests_bytes_max"
+        )
     demands = _demands(state, connection, batches)
     topics = {header.queue.topic for batch in batches if (header := _header(batch))}
     obstacles: list[Obstacle] = [*demands, *state.backlogs.blocked(topics)]

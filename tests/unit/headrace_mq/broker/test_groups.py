@@ -3,6 +3,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from headrace_mq.broker import groups as subject
 from headrace_mq.broker.groups import (
     CONTRACT_CHARACTERS_MAX,
     MEMBERS_PER_GROUP_MAX,
@@ -41,6 +42,41 @@ def test_a_join_is_seen_by_all_and_told_to_the_others(groups: Groups[str]) -> No
     assert change.view.members == [GroupMember("a", ["t"]), GroupMember("b", ["t"])]
     assert change.tell == ["session of b"]
     assert groups.view("g").members == change.view.members
+
+
+def test_members_have_a_budget_together_and_by_session_and_give_it_back() -> None:
+    groups = Groups[str](member_expiry_ms=EXPIRY_MS, bytes_max=10_000, session_bytes_max=6_000)
+    many = tuple(f"topic-{number}" for number in range(50))
+    join(groups, "a", topics=many, session="one")
+    before = groups.size
+    assert before > 50 * 72
+    with pytest.raises(InvalidArgument, match="members of this connection take"):
+        join(groups, "b", topics=many, session="one")
+    join(groups, "b", topics=many, session="two")
+    with pytest.raises(InvalidArgument, match="members of all groups take"):
+        join(groups, "c", topics=many, session="three")
+    # Who is in already stays in, with the same or with less.
+    join(groups, "a", topics=many, session="one")
+    join(groups, "a", topics=("t",), session="one")
+    assert groups.size < before + 1_000
+    held = Heartbeat("g", "a", [HeldQueues("t", [*range(1_000)])])
+    with pytest.raises(InvalidArgument, match="members of"):
+        groups.heartbeat(held, session="one", now_ms=0)
+    groups.disconnect("one")
+    groups.leave(LeaveGroup("g", "b"), session="two")
+    assert groups.size == 0
+    assert groups._session_sizes == {}
+    join(groups, "c", topics=many, session="three")
+
+
+def test_a_group_is_no_larger_than_what_can_be_told_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subject, "GROUP_BYTES_MAX", 1_000)
+    groups = Groups[str](member_expiry_ms=EXPIRY_MS)
+    join(groups, "a")
+    join(groups, "b")
+    with pytest.raises(InvalidArgument, match="members of this group take"):
+        join(groups, "c")
+    join(groups, "c", group="h")
 
 
 def test_each_change_makes_a_greater_generation(groups: Groups[str]) -> None:
@@ -231,6 +267,12 @@ class AnyHistory(RuleBasedStateMachine):
         self.groups.expire(self.now_ms)
         self.model = {key: held for key, held in self.model.items() if held[2] > self.now_ms - 100}
         self.check(before)
+
+    @invariant()
+    def sizes_are_those_of_the_members(self) -> None:
+        entries = [e for group in self.groups._groups.values() for e in group.members.values()]
+        assert self.groups.size == sum(entry.size for entry in entries)
+        assert sum(self.groups._session_sizes.values()) == self.groups.size
 
     @invariant()
     def holds_what_the_model_holds(self) -> None:

@@ -2,7 +2,13 @@ from collections.abc import Callable, Collection
 
 import pytest
 
-from headrace_mq.broker.long_poll import SERVED_AT_ONCE_MAX, LongPoll, ParkedFetch
+from headrace_mq.broker import long_poll
+from headrace_mq.broker.long_poll import (
+    SERVED_AT_ONCE_MAX,
+    SERVED_IN_TURN_MAX,
+    LongPoll,
+    ParkedFetch,
+)
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.bodies import Fetch
 
@@ -242,3 +248,51 @@ def test_one_queue_named_twice_is_waited_for_once(subject: Subject) -> None:
     subject.poll.wake([A])
     subject.timers.advance()
     assert subject.answers == [("served", 1)]
+
+
+def test_many_fetches_are_served_some_at_a_time_and_all_in_the_end() -> None:
+    subject = Subject(10_000)
+    count = 2 * SERVED_IN_TURN_MAX + 10
+    for number in range(count):
+        subject.park(number, A)
+    subject.there.add(A)
+    subject.poll.wake([A])
+    served = []
+    while len(subject.poll):
+        subject.timers.advance()
+        served.append(len(subject.answers))
+    assert served == [SERVED_IN_TURN_MAX, 2 * SERVED_IN_TURN_MAX, count]
+    assert [number for _, number in subject.answers] == [*range(count)]
+
+
+def test_a_fetch_that_is_gone_when_its_turn_comes_is_passed_over() -> None:
+    subject = Subject(10_000)
+    connections = [subject.park(number, A) for number in range(SERVED_IN_TURN_MAX + 2)]
+    subject.there.add(A)
+    subject.poll.wake([A])
+    subject.timers.advance()
+    subject.poll.drop(connections[-1])
+    subject.timers.advance()
+    assert [number for _, number in subject.answers] == [*range(SERVED_IN_TURN_MAX + 1)]
+
+
+def test_the_places_that_fetches_wait_at_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    poll = LongPoll(
+        FakeTimers(), parked_max=100, places_max=3, serve=lambda *_: True, expire=lambda _: None
+    )
+
+    def parks(connection: FakeConnection, *queues: QueueRef) -> bool:
+        fetch = ParkedFetch(connection, 1, Fetch([], 1, 1), dict.fromkeys(queues, 0))
+        return poll.park(fetch, 1_000)
+
+    first, second = FakeConnection(), FakeConnection()
+    assert parks(first, A, B)
+    assert not parks(second, A, B)
+    assert parks(second, A)
+    poll.drop(first)
+    assert parks(second, A, B)
+    poll.drop(second)
+    monkeypatch.setattr(long_poll, "PARKED_PER_CONNECTION_MAX", 1)
+    assert parks(first, A)
+    assert not parks(first, A)
+    assert parks(second, A)

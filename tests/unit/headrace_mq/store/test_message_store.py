@@ -127,6 +127,22 @@ async def test_who_is_told_of_new_batches_can_read_them_and_all_others_at_once(
     assert bodies(store) == [b"old", *(b"%d" % number for number in range(count))]
 
 
+@pytest.mark.parametrize(
+    ("number", "remedy"), [(28, "make room on the disk"), (24, r"LimitNOFILE, ulimit -n")]
+)
+async def test_a_segment_that_cannot_be_made_says_what_would_help(
+    open_store: OpenStore, make_batch: MakeBatch, files: Any, number: int, remedy: str
+) -> None:
+    store = open_store()
+    files.allocate_error = OSError(number, "as the system says it")
+    store.append(make_batch(b"a"), retention="forever")
+    with pytest.raises(StoreFull, match=remedy):
+        await store.durable()
+    files.allocate_error = None
+    await put(store, make_batch(b"b"))
+    assert bodies(store) == [b"b"]
+
+
 async def test_reading_begins_at_the_batch_that_holds_the_offset(
     open_store: OpenStore, make_batch: MakeBatch
 ) -> None:

@@ -181,6 +181,17 @@ def test_a_creation_that_cannot_be_synced_is_no_matter_of_space(
         Segment.create(files, plan(tmp_path))
 
 
+def test_a_creation_that_lacks_a_descriptor_for_its_folder_leaves_nothing_and_may_come_again(
+    tmp_path: Path, files: Any
+) -> None:
+    files.directory_sync_error = OSError(24, "Too many open files")
+    with pytest.raises(OSError, match="Too many open files"):
+        Segment.create(files, plan(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+    files.directory_sync_error = None
+    Segment.create(files, plan(tmp_path)).close()
+
+
 def test_a_failed_sync_says_so(segment: Segment, files: Any) -> None:
     files.sync_error = OSError(5, "Input/output error")
     with pytest.raises(SyncFailed, match="Input/output error"):
