@@ -10,6 +10,7 @@ from headrace_mq._runtime.async_block import AsyncBlock
 from headrace_mq._runtime.clock import Clock
 from headrace_mq.client.allocation.strategy import Strategy
 from headrace_mq.client.consumer import Consumer
+from headrace_mq.client.damage import Damages
 from headrace_mq.client.origins import restored, retry_topic
 from headrace_mq.client.producer import Producer
 from headrace_mq.client.retrying import Retrying
@@ -87,6 +88,11 @@ class RetryingConsumer(AsyncBlock):
     def assignment(self) -> frozenset[QueueRef]:
         """The queues that are this member's now, those of the retry topic included."""
         return self.consumer.assignment
+
+    @property
+    def damage(self) -> Damages:
+        """What could not be read and was left out, as `Consumer.damage`."""
+        return self.consumer.damage
 
     async def run(self, handler: Callable[[Record], Awaitable[None]]) -> None:
         """Handles records until the consumer is closed, as `Consumer.run` does."""

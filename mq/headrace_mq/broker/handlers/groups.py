@@ -47,6 +47,9 @@ __all__ = [
     "list_groups",
 ]
 
+# Sentences about damage in one answer; each has less than 300 bytes.
+DAMAGE_TOLD_MAX = 100
+
 ROLES = ("producer", "consumer", "reader")
 # Groups in one answer, and queues looked at for it: a few milliseconds of the loop's time.
 GROUPS_LISTED_MAX = 256
@@ -156,6 +159,8 @@ def broker_status(state: BrokerState, _connection: Connection, _frame: Frame) ->
         archive=[] if state.archive is None else [state.archive.describe()],
         compaction=CompactionDescription(*state.store.compaction.figures),
         alarms=state.backlogs.alarms,
+        damaged=len(state.store.damage),
+        damage=[one.sentence for one in state.store.damage[-DAMAGE_TOLD_MAX:]],
     )
     return (encode(status),)
 
