@@ -16,6 +16,7 @@ from headrace_mq.client.blocking_producer import BlockingProducer
 from headrace_mq.client.checking import Decision, Undecided
 from headrace_mq.client.columns import RecordColumns
 from headrace_mq.client.consumer import Consumer
+from headrace_mq.client.damage import Damaged
 from headrace_mq.client.producer import Producer
 from headrace_mq.client.pull_consumer import PullConsumer
 from headrace_mq.client.requests import Requester
@@ -42,6 +43,7 @@ __all__ = [
     "BrokerSettings",
     "Consumer",
     "ConsumerSettings",
+    "Damaged",
     "Decision",
     "Message",
     "Producer",

@@ -14,6 +14,7 @@ Every error that the queue raises on purpose, and the code that stands for it on
     │   ├── QueueNotFound                 the topic has no queue of that number
     │   ├── OffsetOutOfRange              the offset is below the first or above the next one
     │   ├── CorruptBatch                  a checksum does not fit its bytes
+    │   ├── InvalidBatch                  a batch is not built so that readers could decode it
     │   ├── SequenceGap                   a producer's sequence jumped
     │   ├── NotGroupMember                the member is unknown or was replaced: join again
     │   ├── StaleLock                     a lock on a queue went to somebody else: start over
@@ -40,6 +41,7 @@ Every error that the queue raises on purpose, and the code that stands for it on
     ├── DecidedOtherwise          a transaction had been decided in another way before
     ├── Closed                    the producer or consumer was closed
     ├── DataCorrupt               bytes on disk or on the wire fail their checksum
+    │   └── UndecodableBatch      the checksums of a batch are right, but nobody can decode it
     └── FormatTooNew              a file or frame was written by a newer version
 
 Programmer errors (`TypeError`, `ValueError`) are not in the family.
@@ -65,6 +67,7 @@ __all__ = [
     "GroupNotFound",
     "HandlerTimeout",
     "InvalidArgument",
+    "InvalidBatch",
     "MalformedRequest",
     "MessageQueueError",
     "NotGroupMember",
@@ -87,6 +90,7 @@ __all__ = [
     "TopicInUse",
     "TopicNotFound",
     "TransactionsFull",
+    "UndecodableBatch",
     "UnknownRequest",
     "UnsupportedVersion",
     "error_for",
@@ -126,7 +130,8 @@ class ResponseCode(IntEnum):
     BACKLOG_FULL = 32
     ARCHIVE_UNAVAILABLE = 33
     OVERLOADED = 34
-    GROUP_DIFFERS = 40
+    GROUP_DIFFERS = 35
+    INVALID_BATCH = 36
 
 
 class MessageQueueError(Exception):
@@ -218,6 +223,12 @@ class CorruptBatch(BrokerError):
     """A record batch arrived with a checksum that does not fit its bytes."""
 
     code = ResponseCode.CORRUPT_BATCH
+
+
+class InvalidBatch(BrokerError):
+    """A record batch with a right checksum that readers could not decode; the sentence says why."""
+
+    code = ResponseCode.INVALID_BATCH
 
 
 class SequenceGap(BrokerError):
@@ -366,6 +377,10 @@ class Closed(MessageQueueError):
 
 class DataCorrupt(MessageQueueError):
     """Bytes on disk or from the wire fail their checksum or their bounds."""
+
+
+class UndecodableBatch(DataCorrupt):
+    """The checksums of a record batch are right, but its payload is none: readers leave it out."""
 
 
 class FormatTooNew(MessageQueueError):

@@ -114,7 +114,11 @@ def when(time_ms: int) -> str:
     """Writes a time for people, in UTC; empty for none."""
     if not time_ms:
         return ""
-    moment = datetime.fromtimestamp(time_ms / 1_000, UTC)
+    try:
+        moment = datetime.fromtimestamp(time_ms / 1_000, UTC)
+    except (OverflowError, ValueError, OSError):
+        # A producer may say what it likes.
+        return f"{time_ms} ms"
     return moment.isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
 
 

@@ -252,5 +252,8 @@ def show(*, as_json: AsJson = False, broker: BrokerAddress = "127.0.0.1:9876") -
         rows.append(("backlog alarms", " ".join(status.alarms)))
     if status.clock_alarm:
         rows.append(("clock alarm", status.clock_alarm))
+    if status.damaged:
+        rows.append(("damaged places, left out", status.damaged))
+        rows += [("damaged", one) for one in status.damage]
     rows.append(("takes messages", f"no: {status.refuses}" if status.refuses else "yes"))
     print_table(("", ""), ((name, f"{v:,}" if isinstance(v, int) else v) for name, v in rows))

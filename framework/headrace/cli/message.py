@@ -44,16 +44,21 @@ def show(
     as_json: AsJson = False,
     broker: BrokerAddress = "127.0.0.1:9876",
 ) -> None:
-    """Show one message. Exit status 1 if it is not there, or no longer."""
+    """Show one message. Exit status 1 if it is not there (any more), or nobody can decode it."""
 
-    async def question(admin: Any) -> tuple[Any, Senders]:
+    async def question(admin: Any) -> tuple[Any, Senders, Any]:
         record = await admin.message(message_id)
-        return record, {} if record is None else await admin.producers([record])
+        if record is None:
+            return None, {}, await admin.batch_of(message_id)
+        return record, await admin.producers([record]), None
 
     try:
-        record, senders = ask(broker, question)
+        record, senders, batch = ask(broker, question)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="ID") from error
+    if batch is not None and batch.damage:
+        _show_undecodable(batch.header, batch.damage, as_json=as_json)
+        raise typer.Exit(1)
     if record is None:
         typer.echo(f"there is no message {message_id}, or it was deleted by age", err=True)
         raise typer.Exit(1)
@@ -74,6 +79,27 @@ def show(
     ]
     print_table(("", ""), ((name, value) for name, value in rows if value))
     typer.echo(_text(record.body))
+
+
+def _show_undecodable(header: Any, damage: str, *, as_json: bool) -> None:
+    told = {
+        "first offset": header.base_offset,
+        "messages": header.count,
+        "bytes": header.length,
+        "codec": header.codec,
+        "bytes before compression": header.plain_bytes,
+        "producer id": header.producer_id,
+        "born (UTC)": when(header.born_first_ms),
+        "stored (UTC)": when(header.appended_at_ms),
+        "damage": damage,
+    }
+    if as_json:
+        print_json(
+            {name.replace(" ", "_").replace("_(UTC)", ""): fact for name, fact in told.items()}
+        )
+        return
+    print_table(("", ""), ((name, str(fact)) for name, fact in told.items()))
+    typer.echo("nobody can decode this batch; readers leave it out and go on behind it", err=True)
 
 
 @commands.command()
@@ -157,7 +183,7 @@ def find(
             (
                 _id(one), when(one.stored_at_ms), *_words(one),
                 senders[one.producer_id].address if one.producer_id in senders else "",
-                _shortened(one.body),
+                _content(one),
             )
             for one in records
         ),
@@ -335,10 +361,7 @@ def _show(records: "Iterable[Record]", *, as_json: bool) -> None:
     else:
         print_table(
             ("id", "stored (UTC)", "key", "tag", "body"),
-            (
-                (_id(one), when(one.stored_at_ms), *_words(one), _shortened(one.body))
-                for one in records
-            ),
+            ((_id(one), when(one.stored_at_ms), *_words(one), _content(one)) for one in records),
         )
 
 
@@ -349,7 +372,7 @@ def _print_lines(records: "Iterable[Record]", *, as_json: bool) -> None:
         if as_json:
             line = msgspec.json.encode(_described(one)).decode()
         else:
-            words = (_id(one), when(one.stored_at_ms), *_words(one), _shortened(one.body))
+            words = (_id(one), when(one.stored_at_ms), *_words(one), _content(one))
             line = "  ".join(word for word in words if word)
         print(line, flush=True)
 
@@ -411,6 +434,13 @@ def _shortened(body: bytes) -> str:
         text = ""
     text = " ".join(text.split()) if text and _is_plain(text) else head.hex(" ")
     return text if len(text) <= _BODY_SHOWN else f"{text[: _BODY_SHOWN - 1]}…"
+
+
+def _content(record: "Record") -> str:
+    """Writes the beginning of a body, or why nobody can decode it, in one line."""
+    from headrace_mq.client.damage import DAMAGE_HEADER, is_marker
+
+    return record.headers[DAMAGE_HEADER] if is_marker(record) else _shortened(record.body)
 
 
 def _word(text: str) -> str:

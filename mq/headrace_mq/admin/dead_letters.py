@@ -16,6 +16,8 @@ import msgspec
 from msgspec.structs import replace
 
 from headrace_mq.admin.asking import Asking
+from headrace_mq.admin.readable import readable_records
+from headrace_mq.client.damage import is_marker
 from headrace_mq.client.origins import (
     ORIGIN_HEADER,
     Origin,
@@ -26,7 +28,7 @@ from headrace_mq.client.origins import (
 from headrace_mq.client.producer import Producer
 from headrace_mq.errors import InvalidArgument, MessageQueueError, ResponseCode, error_for
 from headrace_mq.message import Message, QueueRef, Record, SendResult
-from headrace_mq.protocol.batch import decode_records, split_batches
+from headrace_mq.protocol.batch import split_batches
 from headrace_mq.protocol.bodies import (
     CommitOffsets,
     CommittedOffset,
@@ -164,10 +166,10 @@ class DeadLetterAdministration(Asking):
             for state in answer.queues:
                 if state.code != ResponseCode.OK:
                     raise error_for(state.code, state.sentence)
-            records = [one for batch in split_batches(batches) for one in decode_records(batch)]
+            records = [one for batch in split_batches(batches) for one in readable_records(batch)]
             if not records:
                 break
-            found += [one for one in records if start <= one.offset < end]
+            found += [one for one in records if start <= one.offset < end and not is_marker(one)]
             start = records[-1].offset + 1
         return found[:limit]
 

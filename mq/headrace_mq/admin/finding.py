@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Iterable
 
 from headrace_mq.admin.asking import Asking
+from headrace_mq.admin.readable import StoredBatch, readable_records, stored_batch
+from headrace_mq.client.damage import is_marker
 from headrace_mq.errors import RequestTimeout, ResponseCode, error_for
 from headrace_mq.message import QueueRef, Record
 from headrace_mq.message_id import MessageId
@@ -18,7 +20,7 @@ from headrace_mq.protocol.administration import (
     ProducerDescription,
     ProducersAnswer,
 )
-from headrace_mq.protocol.batch import decode_records, split_batches
+from headrace_mq.protocol.batch import check_body, check_head, split_batches
 from headrace_mq.protocol.bodies import Fetch, FetchFrom, decode_fetch_answer, encode
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.finding import FindMessages, decode_find_answer
@@ -79,10 +81,29 @@ class MessageSearch(Asking):
     async def message(self, message_id: str) -> Record | None:
         """The message of an id, `topic:queue:offset`; None if it is not there (any more).
 
+        None also where nobody can decode it: `batch_of` tells.
+
         Raises:
             ValueError: it is no message id.
             QueueNotFound: there is no such topic or queue.
         """
+        _, offset = MessageId.parse(message_id)
+        for batch in await self._batches_of(message_id):
+            for record in readable_records(batch):
+                if record.offset == offset and not is_marker(record):
+                    return record
+        return None
+
+    async def batch_of(self, message_id: str) -> StoredBatch | None:
+        """The batch that holds a message; None if it is not there (any more). Raises as `message`."""
+        _, offset = MessageId.parse(message_id)
+        for batch in await self._batches_of(message_id):
+            found = stored_batch(batch)
+            if found.header.base_offset <= offset < found.header.next_offset:
+                return found
+        return None
+
+    async def _batches_of(self, message_id: str) -> list[memoryview]:
         queue, offset = MessageId.parse(message_id)
         # One byte: the batch that holds it, and no other.
         asked = Fetch([FetchFrom(*queue, offset)], bytes_max=1, wait_ms=0, group="")
@@ -93,8 +114,11 @@ class MessageSearch(Asking):
         for state in answer.queues:
             if state.code not in {ResponseCode.OK, ResponseCode.OFFSET_OUT_OF_RANGE}:
                 raise error_for(state.code, state.sentence)
-        records = (record for batch in split_batches(batches) for record in decode_records(batch))
-        return next((record for record in records if record.offset == offset), None)
+        found = list(split_batches(batches))
+        for batch in found:
+            check_head(batch)
+            check_body(batch)
+        return found
 
     async def producers(self, records: Iterable[Record]) -> dict[int, ProducerDescription]:
         """Who sent these records, by `Record.producer_id`, as far as the broker remembers.
@@ -124,7 +148,7 @@ class MessageSearch(Asking):
             )
             answer, batches = decode_find_answer(data)
             for batch in split_batches(batches):
-                for one in decode_records(batch):
+                for one in readable_records(batch):
                     if one.key == wanted.key:
                         found[one.queue, one.offset] = one
             log, position = answer.log, answer.position

@@ -9,9 +9,10 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from typing import NamedTuple
 
 from headrace_mq.admin.asking import Asking
+from headrace_mq.admin.readable import readable_records
 from headrace_mq.errors import QueueNotFound, ResponseCode, error_for
 from headrace_mq.message import QUEUES_PER_TOPIC_MAX, QueueRef, Record
-from headrace_mq.protocol.batch import check_head, decode_records, read_header, split_batches
+from headrace_mq.protocol.batch import check_head, read_header, split_batches
 from headrace_mq.protocol.bodies import (
     Fetch,
     FetchedQueue,
@@ -116,7 +117,7 @@ class MessageTail(Asking):
             check_head(batch)
             header = read_header(batch)
             place = places[header.queue]
-            found += [record for record in decode_records(batch) if record.offset >= place]
+            found += [record for record in readable_records(batch) if record.offset >= place]
             # The last of its offsets may be one that a compaction took the message from.
             places[header.queue] = max(place, header.next_offset)
         return found

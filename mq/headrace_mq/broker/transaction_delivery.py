@@ -23,6 +23,7 @@ from headrace_mq.errors import (
     FormatTooNew,
     MalformedRequest,
     OffsetOutOfRange,
+    UndecodableBatch,
 )
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import (
@@ -217,9 +218,14 @@ def _cut(
     places: Sequence[int],
     queue: QueueRef,
     numbering: _Numbering,
-) -> bytearray:
+) -> bytearray | None:
     header = read_header(source.batch)
-    columns = decode_columns(source.batch, header)
+    try:
+        columns = decode_columns(source.batch, header)
+    except UndecodableBatch as error:
+        # A broker of before took it; without this no decision behind it would be carried out.
+        _log.error("messages of transactions are lost", queue=header.queue, reason=str(error))
+        return None
     headers = _pick(columns.headers, places)
     if queue == DEAD_TRANSACTIONS_QUEUE:
         ids = [bundle.ids[source.owners[place]] for place in places]

@@ -16,9 +16,16 @@ from collections.abc import Collection
 
 import msgspec
 
-from headrace_mq.errors import CorruptBatch, DataCorrupt, InvalidArgument, MalformedRequest
+from headrace_mq.errors import (
+    CorruptBatch,
+    DataCorrupt,
+    InvalidArgument,
+    InvalidBatch,
+    MalformedRequest,
+    UndecodableBatch,
+)
 from headrace_mq.message import QueueRef
-from headrace_mq.protocol.batch import BatchHeader, Columns, check_whole
+from headrace_mq.protocol.batch import BatchHeader, Columns, check_whole, decode_columns
 from headrace_mq.protocol.bodies import decode
 from headrace_mq.protocol.scheduling import SCHEDULE_TOPIC
 from headrace_mq.protocol.transactions import (
@@ -133,6 +140,7 @@ def check_bundle(body: bytes) -> tuple[int, Collection[QueueRef]]:
     Raises:
         InvalidArgument: it cannot be taken; the sentence says why.
         CorruptBatch: one of its batches is damaged.
+        InvalidBatch: nobody could decode one of them.
     """
     try:
         bundle = decode(Bundle, body)
@@ -160,6 +168,9 @@ def check_bundle(body: bytes) -> tuple[int, Collection[QueueRef]]:
 def _check_part(part: BundlePart, transactions: int) -> QueueRef:
     try:
         header = check_whole(part.batch)
+        decode_columns(part.batch, header)
+    except UndecodableBatch as error:
+        raise InvalidBatch(f"no reader could decode a batch of a transaction: {error}") from error
     except DataCorrupt as error:
         raise CorruptBatch(f"a batch of a transaction cannot be read: {error}") from error
     owners = part.owners

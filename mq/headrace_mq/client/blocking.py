@@ -25,6 +25,7 @@ from headrace_mq.errors import (
     OffsetOutOfRange,
     RequestTimeout,
     ResponseCode,
+    UndecodableBatch,
     error_for,
 )
 from headrace_mq.message import QueueRef
@@ -198,12 +199,13 @@ class BlockingReader:
         Yields:
             A batch's header and columns, and the range of indexes in the columns, from the first
             to before the last, that lies inside [start, end). What a compaction left of a batch
-            comes as one for each run of neighbouring offsets; where it left nothing in front of
-            `end`, the last range is empty and ends there.
+            comes as one for each run of neighbouring offsets. Batches that nobody can decode are
+            logged and left out. Where nothing is left in front of `end`, the last range is empty and
+            ends there.
 
         Raises:
             OffsetOutOfRange: the broker does not hold all of it (any more, or yet).
-            DataCorrupt, CorruptBatch: a batch is damaged.
+            DataCorrupt, CorruptBatch: a batch was damaged on the way.
             BrokerError: the broker refuses the connection.
             ConnectionLost, RequestTimeout: the broker is gone; what was yielded is good.
         """
@@ -221,7 +223,17 @@ class BlockingReader:
                     if header.next_offset <= at or header.base_offset >= end:
                         continue
                     skipped = wanted is not None and not wanted(header)
-                    parts = [] if skipped else _parts(queue, header, batch, (at, end))
+                    try:
+                        parts = [] if skipped else _parts(queue, header, batch, (at, end))
+                    except UndecodableBatch as error:
+                        parts = []
+                        _log.error(
+                            "messages cannot be read and are left out",
+                            topic=queue.topic, queue_id=queue.queue_id,
+                            first=max(at, header.base_offset), next=header.next_offset,
+                            messages=header.next_offset - max(at, header.base_offset),
+                            reason=str(error),
+                        )  # fmt: skip
                     if header.base_offset - removed_before(batch) > at:
                         _log.warning(
                             "offsets are missing in the queue",
@@ -234,7 +246,7 @@ class BlockingReader:
                     at = header.next_offset
                 at = max(at, following)
                 if wanted is None and told < end <= at:
-                    # A compaction left nothing there: whoever counts offsets is told so.
+                    # Nothing is left there: whoever counts offsets hears of it.
                     yield header, _NOTHING, end - header.base_offset, end - header.base_offset
         finally:
             self._expected.discard(waiting)

@@ -24,6 +24,7 @@ from headrace_mq.client.audience import Audience
 from headrace_mq.client.columns import RecordColumns
 from headrace_mq.client.commits import Commits
 from headrace_mq.client.contract import contract_of
+from headrace_mq.client.damage import Damages
 from headrace_mq.client.failures import FailurePolicy
 from headrace_mq.client.handing_over import HandingOver
 from headrace_mq.client.handling import Batch, Handler
@@ -250,13 +251,18 @@ class Consumer(AsyncBlock):
         """The queues that are this member's now."""
         return self._shares.assigned
 
+    @property
+    def damage(self) -> Damages:
+        """What could not be read and was left out; `damage.listen` tells of it at once."""
+        return self._shares.damage
+
     async def poll(self) -> list[Record]:
         """Waits for records and returns all that are there, in offset order per queue.
 
         Raises:
             Closed: the consumer was closed.
-            DataCorrupt, FormatTooNew: a queue cannot be read on; raised once. Other queues go on
-                with the next poll; this one when it is sought past the place.
+            DataCorrupt, FormatTooNew: a queue cannot be read on; raised once; others go on. Messages
+                that nobody can decode are left out instead: see `damage`.
             Exception: whatever `load_offsets` raised; it is called again.
         """
         return await self._delivering.poll()
@@ -380,8 +386,7 @@ class Consumer(AsyncBlock):
         self._tasks.append(task)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and task.exception() is not None:
-            error = task.exception()
+        if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("a part of the consumer failed", part=task.get_name(), exc_info=error)
             failure = error if isinstance(error, Exception) else RuntimeError(str(error))
             self._delivering.fail(failure)

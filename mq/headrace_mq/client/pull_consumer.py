@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from headrace_mq._net.link import Link, LinkSettings
 from headrace_mq._runtime.async_block import AsyncBlock
 from headrace_mq._runtime.clock import Clock, SystemClock
+from headrace_mq.client.damage import Damages
 from headrace_mq.client.delivering import Delivering
 from headrace_mq.client.locks import QueueLocks
 from headrace_mq.client.priorities import urgency_of
@@ -92,6 +93,11 @@ class PullConsumer(AsyncBlock):
     def assignment(self) -> frozenset[QueueRef]:
         """The queues it reads."""
         return self._shares.assigned
+
+    @property
+    def damage(self) -> Damages:
+        """What could not be read and was left out; `damage.listen` tells of it at once."""
+        return self._shares.damage
 
     async def assign(self, queues: Collection[QueueRef]) -> None:
         """Reads these queues from now on; those it read before go on where they are.

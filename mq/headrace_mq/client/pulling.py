@@ -20,6 +20,7 @@ from headrace_mq._net.client_connection import Answer
 from headrace_mq._net.link import Link
 from headrace_mq._runtime.clock import Clock
 from headrace_mq.client.columns import RecordColumns, decode_record_columns, from_records
+from headrace_mq.client.damage import Damaged, marker_of
 from headrace_mq.client.gathering import Gathering
 from headrace_mq.client.shares import Share, Shares
 from headrace_mq.errors import (
@@ -29,6 +30,7 @@ from headrace_mq.errors import (
     MalformedRequest,
     MessageQueueError,
     ResponseCode,
+    UndecodableBatch,
 )
 from headrace_mq.filters.filter import Filter
 from headrace_mq.message import QueueRef, Record
@@ -255,7 +257,10 @@ class Pulling:
                 check_head(batch)
                 for records in picks.before(batch):
                     count += self._take_records(asked, records)
-                count += self._take_batch(asked, batch)
+                try:
+                    count += self._take_batch(asked, batch)
+                except UndecodableBatch as error:
+                    count += self._leave_out(asked, batch, str(error))
             for records in picks.rest():
                 count += self._take_records(asked, records)
         except MessageQueueError as error:
@@ -302,6 +307,21 @@ class Pulling:
             return 0
         return self._shares.take(share, self._chosen(records[0].queue.topic, records))
 
+    def _leave_out(self, asked: Mapping[QueueRef, Share], batch: memoryview, reason: str) -> int:
+        """Goes on behind a sound batch that nobody can decode; its checksums vouch for its header."""
+        header = read_header(batch)
+        share = self._reader(asked, header.queue, header.base_offset, batch)
+        if share is None or header.next_offset <= share.window.end:
+            return 0
+        first = max(header.base_offset, share.window.end)
+        damaged = Damaged(header.queue, first, header.next_offset, reason)
+        self._shares.damage.tell(damaged)
+        if self._shares.damage.marks:
+            marker = marker_of(damaged, at_ms=header.appended_at_ms)
+            return self._take_records(asked, [marker])
+        self._shares.pass_over(share, header.next_offset)
+        return 0
+
     def _take_sparse(self, asked: dict[QueueRef, Share], batch: memoryview) -> int:
         """Takes what a compaction left of a batch, and goes on behind the last of its offsets."""
         header = read_header(batch)
@@ -328,7 +348,8 @@ class Pulling:
             and offset - removed_before(batch) > share.window.end
             and queue.topic not in self._filters
         ):
-            _tell_missing(share, offset)
+            missing = (share.queue, share.window.end, offset)
+            self._shares.damage.tell(Damaged(*missing, "the broker has no message there any more"))
         return share
 
     def _chosen(self, topic: str, records: list[Record]) -> list[Record]:
@@ -399,14 +420,6 @@ class _Waiting:
     def rest(self) -> list[list[Record]]:
         """Those that still wait."""
         return self._waiting
-
-
-def _tell_missing(share: Share, offset: int) -> None:
-    _log.warning(
-        "offsets are missing in the queue",
-        topic=share.queue.topic, queue_id=share.queue.queue_id,
-        first=share.window.end, next=offset,
-    )  # fmt: skip
 
 
 def _unreadable(share: Share, error: MessageQueueError) -> MessageQueueError:

@@ -11,6 +11,7 @@ from headrace_mq._runtime.clock import Clock
 from headrace_mq.client.allocation.strategy import Strategy
 from headrace_mq.client.consumer import Consumer
 from headrace_mq.client.contract import retries_told
+from headrace_mq.client.damage import Damages
 from headrace_mq.client.handling import check_async
 from headrace_mq.client.origins import restored, retry_topic
 from headrace_mq.client.producer import Producer
@@ -90,6 +91,11 @@ class RetryingConsumer(AsyncBlock):
     def assignment(self) -> frozenset[QueueRef]:
         """The queues that are this member's now, those of the retry topic included."""
         return self.consumer.assignment
+
+    @property
+    def damage(self) -> Damages:
+        """What could not be read and was left out, as `Consumer.damage`."""
+        return self.consumer.damage
 
     async def run(self, handler: Callable[[Record], Awaitable[None]]) -> None:
         """Handles records until the consumer is closed, as `Consumer.run` does."""

@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 
 from headrace_mq.client.columns import RecordColumns, from_records
+from headrace_mq.client.damage import Damages
 from headrace_mq.client.priorities import Urgency
 from headrace_mq.client.process_queue import ProcessQueue, WindowLimits
 from headrace_mq.message import QueueRef, Record
@@ -84,6 +85,7 @@ class Shares:
 
     Attributes:
         in_columns: how records were delivered last, and so are buffered.
+        damage: what could not be read.
     """
 
     def __init__(self, limits: WindowLimits, urgency: Urgency | None = None) -> None:
@@ -98,6 +100,7 @@ class Shares:
         self._busy: Counter[QueueRef] = Counter()
         self.assigned: frozenset[QueueRef] = frozenset()
         self.in_columns = False
+        self.damage = Damages()
 
     def assign(self, queues: Collection[QueueRef]) -> frozenset[QueueRef]:
         """Takes the group's new allocation; returns the revoked queues.

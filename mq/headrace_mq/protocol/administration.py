@@ -361,7 +361,8 @@ class BrokerStatus(Body, frozen=True):
     `throttled` counts the requests that were held up since the start, `held` those that wait now;
     `alarms` names the groups whose backlog is near its limit, or above it.
     `archive` has one entry where the broker has an archive. `clock_alarm` says that the machine's clock
-    was set, for a day, or is empty.
+    was set, for a day, or is empty. `damaged` counts the places of the logs that were found damaged since
+    the start, `damage` tells the last 100 of them, one sentence each.
     """
 
     now_ms: int
@@ -379,6 +380,8 @@ class BrokerStatus(Body, frozen=True):
     compaction: CompactionDescription = CompactionDescription()
     alarms: list[str] = msgspec.field(default_factory=list)
     clock_alarm: str = ""
+    damaged: int = 0
+    damage: list[str] = msgspec.field(default_factory=list)
 
 
 class DescribeProducers(Body, frozen=True):

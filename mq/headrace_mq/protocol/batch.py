@@ -43,9 +43,10 @@ from typing import NamedTuple
 import google_crc32c
 import msgspec
 
-from headrace_mq.errors import CorruptBatch, DataCorrupt, FormatTooNew
+from headrace_mq.errors import CorruptBatch, DataCorrupt, FormatTooNew, UndecodableBatch
 from headrace_mq.message import QueueRef, Record
 from headrace_mq.protocol.compression import CODECS, PLAIN_BYTES_MAX, compress, decompress
+from headrace_mq.protocol.structure import check_structure
 
 __all__ = [
     "BATCH_HEADER_BYTES",
@@ -400,23 +401,29 @@ def split_batches(buffer: bytes | bytearray | memoryview, at: int = 0) -> Iterat
 
 
 def unpacked(batch: bytes | bytearray | memoryview, header: BatchHeader) -> bytes | memoryview:
-    """The payload of one whole batch as msgpack; raises DataCorrupt if it does not unpack."""
+    """The payload of one whole batch as msgpack; raises UndecodableBatch if it does not unpack."""
     payload = memoryview(batch)[header.payload_at : header.length]
-    return decompress(header.codec, payload, header.plain_bytes)
+    if not header.codec:
+        return payload
+    plain = decompress(header.codec, payload, header.plain_bytes)
+    if not header.flags & SPARSE:
+        # A few bytes may unpack to millions of entries, which would take gigabytes as objects.
+        check_structure(plain, header.count)
+    return plain
 
 
 def decode_columns(batch: bytes | bytearray | memoryview, header: BatchHeader) -> Columns:
     """Decodes the payload of one whole batch; of a sparse one what remains.
 
     Raises:
-        DataCorrupt: the payload does not decode or its columns differ in length.
+        UndecodableBatch: the payload does not decode or its columns differ in length.
     """
     if header.flags & SPARSE:
         return decode_placed(batch, header)[1]
     try:
         columns = _new(Columns, _decode_columns(unpacked(batch, header)))
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise DataCorrupt(f"the payload of a record batch does not decode: {error}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UndecodableBatch(f"the payload of a record batch does not decode: {error}") from error
     _check_lengths(columns, header.count)
     return columns
 
@@ -427,17 +434,17 @@ def decode_placed(
     """Decodes the payload of one whole batch, and says the offset of each record.
 
     Raises:
-        DataCorrupt: the payload does not decode or its columns differ in length.
+        UndecodableBatch: the payload does not decode or its columns differ in length.
     """
     if not header.flags & SPARSE:
         return range(header.base_offset, header.next_offset), decode_columns(batch, header)
     try:
         keys, tags, headers, bodies, deltas, turns = _decode_sparse(unpacked(batch, header))
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise DataCorrupt(f"the payload of a record batch does not decode: {error}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UndecodableBatch(f"the payload of a record batch does not decode: {error}") from error
     columns = Columns(keys, tags, headers, bodies, deltas)
     if min(turns, default=0) < 0 or sum(turns) > header.count:
-        raise DataCorrupt("a sparse record batch says that it has other offsets than its own")
+        raise UndecodableBatch("a sparse record batch says that it has other offsets than its own")
     offsets: list[int] = []
     at = header.base_offset
     for turn, length in enumerate(turns):
@@ -452,7 +459,7 @@ def _check_lengths(columns: Columns, count: int) -> None:
     keys, tags, headers, bodies, deltas = columns
     lengths = {len(keys), len(tags), len(headers), len(deltas)}
     if len(bodies) != count or not lengths <= {0, count}:
-        raise DataCorrupt("the columns of a record batch differ in length")
+        raise UndecodableBatch("the columns of a record batch differ in length")
 
 
 def decode_records(batch: bytes | bytearray | memoryview) -> list[Record]:
@@ -460,7 +467,7 @@ def decode_records(batch: bytes | bytearray | memoryview) -> list[Record]:
 
     Raises:
         CorruptBatch: the producer's checksum fails.
-        DataCorrupt: the payload does not decode.
+        UndecodableBatch: the payload does not decode.
     """
     header = check_whole(batch)
     offsets, columns = decode_placed(batch, header)

@@ -8,7 +8,7 @@ no clock, no I/O.
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from headrace_mq.errors import DataCorrupt
+from headrace_mq.errors import UndecodableBatch
 
 __all__ = ["CODECS", "PLAIN_BYTES_MAX", "compress", "decompress"]
 
@@ -37,27 +37,29 @@ def decompress(codec: int, payload: bytes | memoryview, plain_bytes: int) -> byt
     """Unpacks a payload that says to have so many bytes.
 
     Raises:
-        DataCorrupt: it does not unpack, or to something else.
+        UndecodableBatch: it does not unpack, or to something else.
     """
     if codec == _NONE:
         return payload
     if plain_bytes > PLAIN_BYTES_MAX:
-        raise DataCorrupt(f"a payload unpacks to {plain_bytes} bytes, over {PLAIN_BYTES_MAX}")
+        raise UndecodableBatch(f"a payload unpacks to {plain_bytes} bytes, over {PLAIN_BYTES_MAX}")
     if codec == _LZ4:
         import lz4.block
 
         try:
             return bytes(lz4.block.decompress(payload, uncompressed_size=plain_bytes))
         except lz4.block.LZ4BlockError as error:
-            raise DataCorrupt(f"a payload is no lz4 block: {error}") from error
+            raise UndecodableBatch(f"a payload is no lz4 block: {error}") from error
     if codec == _ZSTD:
         import zstandard
 
         try:
             # zstd believes its own header, not a limit, so the two have to agree first.
             if zstandard.frame_content_size(payload) != plain_bytes:
-                raise DataCorrupt("a payload and its header disagree about the unpacked length")
+                raise UndecodableBatch(
+                    "a payload and its header disagree about the unpacked length"
+                )
             return zstandard.ZstdDecompressor().decompress(payload)
         except zstandard.ZstdError as error:
-            raise DataCorrupt(f"a payload is no zstd frame: {error}") from error
-    raise DataCorrupt(f"a batch names codec {codec}, which does not exist")
+            raise UndecodableBatch(f"a payload is no zstd frame: {error}") from error
+    raise UndecodableBatch(f"a batch names codec {codec}, which does not exist")

@@ -11,7 +11,7 @@ Sits between: whoever chooses a queue (`client.routing`, `broker.scheduler`) and
 import google_crc32c
 import msgspec
 
-from headrace_mq.errors import DataCorrupt
+from headrace_mq.errors import UndecodableBatch
 from headrace_mq.protocol.batch import BatchHeader, unpacked
 
 __all__ = ["keyless", "queue_for_key"]
@@ -30,10 +30,10 @@ def keyless(batch: bytes | memoryview, header: BatchHeader) -> int:
     """Returns how many records of a whole dense batch have no key.
 
     Raises:
-        DataCorrupt: the payload does not decode.
+        UndecodableBatch: the payload does not decode.
     """
     try:
         keys, *_ = _decode_keys(unpacked(batch, header))
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise DataCorrupt(f"the payload of a record batch does not decode: {error}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UndecodableBatch(f"the payload of a record batch does not decode: {error}") from error
     return keys.count("") if len(keys) == header.count else header.count

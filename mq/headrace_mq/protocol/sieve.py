@@ -122,7 +122,7 @@ class Sieve:
                 # So that an answer is never longer than the batches that it is made of.
                 if size < header.length:
                     return Part(None, found, len(found), size)
-        except (MessageQueueError, msgspec.DecodeError, UnicodeDecodeError):
+        except (MessageQueueError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             pass
         return Part(batch, None, record_count(batch), len(batch))
 

@@ -9,11 +9,19 @@ from headrace_mq.errors import (
     DataCorrupt,
     FormatTooNew,
     InvalidArgument,
+    InvalidBatch,
+    UndecodableBatch,
     UnsupportedVersion,
 )
 from headrace_mq.protocol.batch import BATCH_RECORDS_MAX, SPARSE, BatchHeader, check_whole
+from headrace_mq.protocol.compression import CODECS, PLAIN_BYTES_MAX
+from headrace_mq.protocol.structure import check_structure
 
-__all__ = ["checked_header"]
+__all__ = ["check_decodable", "checked_header"]
+
+_CODECS = frozenset(CODECS.values())
+# The fewest bytes that a record can take: those of an empty body.
+_RECORD_BYTES_MIN = 2
 
 
 def checked_header(batch: bytearray | memoryview, header: BatchHeader | None) -> BatchHeader:
@@ -41,3 +49,41 @@ def checked_header(batch: bytearray | memoryview, header: BatchHeader | None) ->
     if header.flags & SPARSE:
         raise InvalidArgument("only a compaction takes records out of a batch; send whole ones")
     return header
+
+
+def check_decodable(batch: bytearray | memoryview, header: BatchHeader) -> None:
+    """Checks what can be known of a batch's payload without unpacking or decoding it.
+
+    Its checksum says only that the bytes are what the producer meant: one that meant no batch would
+    stop every reader of the queue, or cost each of them the memory that it names.
+
+    Args:
+        batch: exactly one batch.
+        header: what `read_header` found in it.
+
+    Raises:
+        InvalidBatch: no reader could decode it; the sentence says why.
+        CorruptBatch, UnsupportedVersion, InvalidArgument: as `checked_header` does.
+    """
+    reason = _undecodable(batch, header)
+    if reason:
+        # What was damaged on the way is sent again; this one never gets better.
+        checked_header(batch, header)
+        raise InvalidBatch(f"no reader could decode the batch: {reason}")
+
+
+def _undecodable(batch: bytearray | memoryview, header: BatchHeader) -> str:
+    codec, plain_bytes = header.codec, header.plain_bytes
+    if codec not in _CODECS:
+        return f"it names codec {codec}, which does not exist"
+    if plain_bytes > PLAIN_BYTES_MAX:
+        return f"it unpacks to {plain_bytes} bytes, over {PLAIN_BYTES_MAX}"
+    if codec:
+        if plain_bytes < _RECORD_BYTES_MIN * header.count:
+            return f"{header.count} records cannot unpack to {plain_bytes} bytes"
+        return ""
+    try:
+        check_structure(memoryview(batch)[header.payload_at :], header.count)
+    except UndecodableBatch as error:
+        return str(error)
+    return ""

@@ -17,9 +17,9 @@ from typing import Literal
 import msgspec
 
 from headrace_mq._runtime.files import Files, SystemFiles
-from headrace_mq.errors import DataCorrupt, FormatTooNew, MessageQueueError
+from headrace_mq.errors import DataCorrupt, FormatTooNew, MessageQueueError, UndecodableBatch
 from headrace_mq.message import QueueRef
-from headrace_mq.protocol.batch import BatchHeader
+from headrace_mq.protocol.batch import BatchHeader, decode_placed
 from headrace_mq.store.checkpoint import read_checkpoint
 from headrace_mq.store.clean_end import CHECKPOINT_NAME, COPY_NAME, CleanEnd
 from headrace_mq.store.index_inspection import index_flaw, indexed_end, keys_flaw
@@ -358,6 +358,7 @@ class _Inspection:
                     end = entry.position + entry.length
                     batches, records = batches + 1, records + entry.count
                     self._enter(log, file, entry)
+                    self._decode(file, walk.batch(entry), entry)
         except FormatTooNew as error:
             self._find(file, "newer", str(error), position=end)
         except OSError as error:
@@ -388,6 +389,12 @@ class _Inspection:
             known, next=next_offset, records=known.records + header.count
         )
 
+    def _decode(self, file: str, batch: bytes, header: BatchHeader) -> None:
+        try:
+            decode_placed(batch, header)
+        except UndecodableBatch as error:
+            self._find_batch(file, header, str(error), header.length, kind="undecodable")
+
     def _note_gap(self, file: str, gap: Gap, synced: int) -> None:
         end = gap.end if gap.whole_follows or not synced else synced
         if gap.head is not None:
@@ -404,10 +411,18 @@ class _Inspection:
         if segment.header_damage is not None:
             self._find(file, "damaged", segment.header_damage, remedy=remedy)
 
-    def _find_batch(self, file: str, header: BatchHeader, reason: str, length: int) -> None:
+    def _find_batch(
+        self,
+        file: str,
+        header: BatchHeader,
+        reason: str,
+        length: int,
+        *,
+        kind: Literal["damaged", "undecodable"] = "damaged",
+    ) -> None:
         self._findings.append(
             Finding(
-                file=file, kind="damaged", reason=reason, position=header.position, length=length,
+                file=file, kind=kind, reason=reason, position=header.position, length=length,
                 queue=f"{header.queue.topic}/{header.queue.queue_id}",
                 base_offset=header.base_offset, records=header.count,
             )

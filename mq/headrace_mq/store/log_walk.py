@@ -57,6 +57,23 @@ class Damage(NamedTuple):
     base_offset: int = -1
     records: int = 0
 
+    @property
+    def sentence(self) -> str:
+        """Which messages it held, or where it stands, and what is wrong."""
+        if self.queue is None:
+            return f"{self.log} at log position {self.position}: {self.reason}"
+        topic, queue_id = self.queue
+        return f"{topic}/{queue_id} from offset {self.base_offset}, {self.records}: {self.reason}"
+
+    def facts(self) -> dict[str, object]:
+        """The same for a line of the log."""
+        place = {"log": self.log, "position": self.position, "length": self.length}
+        if self.queue is None:
+            return {**place, "reason": self.reason}
+        topic, queue_id = self.queue
+        messages = {"base_offset": self.base_offset, "messages": self.records}
+        return {"topic": topic, "queue_id": queue_id, **messages, **place, "reason": self.reason}
+
 
 class Gap(NamedTuple):
     """Bytes that are no whole entry, up to the next one or to the end of what was asked for.

@@ -21,10 +21,7 @@ from headrace_mq.errors import (
     StoreReadOnly,
 )
 from headrace_mq.message import QueueRef
-from headrace_mq.protocol.batch import (
-    BatchHeader,
-    assign,
-)
+from headrace_mq.protocol.batch import BatchHeader, assign
 from headrace_mq.settings import StoreSettings
 from headrace_mq.store.batch_reader import Batch, BatchReader, ReadFigures
 from headrace_mq.store.clean_end import CleanEnd, QueueEnd, read_either, write_both
@@ -38,8 +35,7 @@ from headrace_mq.store.index_page import Entry
 from headrace_mq.store.index_writer import IndexWriter
 from headrace_mq.store.log_index import BLOCK_BYTES
 from headrace_mq.store.log_walk import Damage
-from headrace_mq.store.queue_index import QueueIndex
-from headrace_mq.store.queues import Queues
+from headrace_mq.store.queues import Queue, Queues
 from headrace_mq.store.recovery import recover
 from headrace_mq.store.segment import MARK_BYTES, Segment, SyncFailed
 from headrace_mq.store.stretch import Stretch, stretch_from
@@ -316,7 +312,7 @@ class MessageStore:
             sound = []
             for entry, batch in zip(entries, found, strict=False):
                 if isinstance(batch, str):
-                    self._leave_out(log, index, entry, batch)
+                    self._leave_out(queue, known, entry, batch)
                 else:
                     sound.append(batch)
             if sound:
@@ -469,15 +465,16 @@ class MessageStore:
         self._reader.forget(COMPACT)
         self._cache.forget(COMPACT, segment.base, segment.limit)
 
-    def _leave_out(self, log: CommitLog, index: QueueIndex, entry: Entry, reason: str) -> None:
+    def _leave_out(self, queue: QueueRef, known: Queue, entry: Entry, reason: str) -> None:
         """Forgets a batch that cannot be read, or the page that was wrong about it."""
+        log, index = known.log, known.index
         ref = index.page_of(entry)
         if ref is not None and log.index.reload(ref, entry):
             return
         index.drop(entry.position)
-        damage = Damage(log.name, entry.position, entry.length, reason)
+        damage = Damage(log.name, *entry.place, reason, queue, entry.base, entry.records)
         self.damage.append(damage)
-        _log.error("a stored batch is damaged", **damage._asdict())
+        _log.error("a stored batch is damaged", **damage.facts())
 
     def _write_checkpoint(self) -> None:
         clean_end = CleanEnd(

@@ -249,7 +249,7 @@ class _Recovery:
 
     def _tell(self, damage: Damage) -> None:
         self.damage.append(damage)
-        _log.error("the log is damaged", **damage._asdict())
+        _log.error("the log is damaged", **damage.facts())
 
 
 def recover(log: CommitLog, ledger: Ledger, *, synced: int) -> list[Damage]:

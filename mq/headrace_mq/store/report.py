@@ -38,8 +38,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         kind: `damaged` and `missing` are damage; `newer` cannot be judged by this version; `torn`
             is an interrupted write that nobody was told of, `stale` an index that is made again
-            by itself, `unfinished`, `set aside` and `unknown` are files that a start passes over:
-            none of these is damage.
+            by itself, `unfinished`, `set aside` and `unknown` are files that a start passes over,
+            `undecodable` a batch that its producer made so that nobody can decode it: none of
+            these is damage.
         remedy: what `repair` does about it.
         position: where in the log, -1 for a whole file.
         queue, base_offset, records: which messages it were, where that can be told.
@@ -47,7 +48,15 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
     file: str
     kind: Literal[
-        "damaged", "missing", "newer", "torn", "stale", "unfinished", "set aside", "unknown"
+        "damaged",
+        "missing",
+        "newer",
+        "torn",
+        "stale",
+        "unfinished",
+        "set aside",
+        "unknown",
+        "undecodable",
     ]
     reason: str
     remedy: Literal["", "set aside", "shorten"] = ""

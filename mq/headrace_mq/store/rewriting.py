@@ -20,9 +20,9 @@ import structlog
 
 from headrace_mq._runtime.clock import Clock
 from headrace_mq._runtime.files import Files, write_all
-from headrace_mq.errors import MessageQueueError
+from headrace_mq.errors import MessageQueueError, UndecodableBatch
 from headrace_mq.message import QueueRef
-from headrace_mq.protocol.batch import BatchHeader, decode_placed, read_header
+from headrace_mq.protocol.batch import BatchHeader, Columns, decode_placed, read_header
 from headrace_mq.protocol.sparse import moved, removed_before, thinned
 from headrace_mq.store.index_page import Entry
 from headrace_mq.store.key_file import KEYS_SUFFIX
@@ -154,7 +154,7 @@ class Rewriter:
             with self._opened(source) as walk:
                 for header in _batches(walk, source):
                     self._pace.spend(header.length)
-                    offsets, columns = decode_placed(walk.batch(header), header)
+                    offsets, columns = _decoded(walk.batch(header), header)
                     keys.note(header.queue, columns.keys, offsets)
                     if keys.is_full:
                         return number
@@ -165,7 +165,7 @@ class Rewriter:
         with self._opened(source) as walk:
             for header in _batches(walk, source):
                 self._pace.spend(header.length)
-                offsets, columns = decode_placed(walk.batch(header), header)
+                offsets, columns = _decoded(walk.batch(header), header)
                 kept = keys.kept(
                     header.queue, offsets, columns,
                     floor=needed.floors.get(header.queue, 0),
@@ -311,7 +311,7 @@ class _Draft:
         """Takes the next batch of the group, or what stays of it."""
         queue, needed = header.queue, self._needed
         self.bytes_before += header.length
-        offsets, columns = decode_placed(batch, header)
+        offsets, columns = _decoded(batch, header)
         kept = self._keys.kept(
             queue, offsets, columns,
             floor=needed.floors.get(queue, 0), drop_tombstones=needed.drop_tombstones,
@@ -383,6 +383,14 @@ class _Draft:
         at = SEGMENT_HEADER_BYTES + self._written - self._base
         write_all(self._files, self._fd, at, self._parts)
         self._parts, self._written = [], self.end
+
+
+def _decoded(batch: bytes, header: BatchHeader) -> tuple[Sequence[int], Columns]:
+    """The records of a batch; one that nobody can decode stays, as records without a key do."""
+    try:
+        return decode_placed(batch, header)
+    except UndecodableBatch:
+        return range(header.base_offset, header.next_offset), Columns([], [], [], [], [])
 
 
 def _batches(walk: LogWalk, source: Source) -> Iterator[BatchHeader]:

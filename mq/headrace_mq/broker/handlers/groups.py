@@ -48,6 +48,9 @@ __all__ = [
     "list_groups",
 ]
 
+# Sentences about damage in one answer; each has less than 300 bytes.
+DAMAGE_TOLD_MAX = 100
+
 ROLES = ("producer", "consumer", "reader")
 # Groups in one answer, and queues looked at for it, in all and of one group: some ten milliseconds of
 # the loop's time.
@@ -154,6 +157,8 @@ def broker_status(state: BrokerState, _connection: Connection, _frame: Frame) ->
         compaction=CompactionDescription(*state.store.compaction.figures),
         alarms=state.backlogs.alarms,
         clock_alarm=state.clock.alarm,
+        damaged=len(state.store.damage),
+        damage=[one.sentence for one in state.store.damage[-DAMAGE_TOLD_MAX:]],
     )
     return (encode(status),)
 

@@ -1,8 +1,8 @@
 """
 PRODUCE: batches in, appended one after the other, answered when they are durable.
 
-Sits between: the dispatcher and the store. The payload of a batch is never decoded,
-but for those to the schedule and of transactions; of those to compacted topics the keys are.
+Sits between: the dispatcher and the store. Of a payload only the structure is looked at; those to
+the schedule and of transactions are decoded, of those to compacted topics the keys are.
 """
 
 from collections.abc import Sequence
@@ -34,6 +34,7 @@ from headrace_mq.protocol.frame import Frame
 from headrace_mq.protocol.keys import keyless
 from headrace_mq.protocol.scheduling import SCHEDULE_TOPIC
 from headrace_mq.protocol.transactions import TRANSACTION_TOPIC
+from headrace_mq.store.incoming import check_decodable
 
 __all__ = ["BATCHES_PER_REQUEST_MAX", "produce"]
 
@@ -162,6 +163,7 @@ def _append(
         raise InvalidArgument(
             f"producer id {header.producer_id} is the broker's own; take a random one of 63 bits"
         )
+    check_decodable(batch, header)
     try:
         retention = _admit(state, header, batch, request)
     except BrokerError:

@@ -1,0 +1,47 @@
+"""
+The records of a fetched batch for those who look and do not consume.
+
+What nobody can decode is one record that says so.
+
+Sits between: `tailing`, `finding` and `dead_letters`, and the record batch. Pure.
+"""
+
+from typing import NamedTuple
+
+from headrace_mq.client.damage import Damaged, marker_of
+from headrace_mq.errors import UndecodableBatch
+from headrace_mq.message import Record
+from headrace_mq.protocol.batch import BatchHeader, decode_placed, decode_records, read_header
+
+__all__ = ["StoredBatch", "readable_records", "stored_batch"]
+
+
+class StoredBatch(NamedTuple):
+    """A batch as it is stored: what its header says, and why nobody can decode it, or nothing."""
+
+    header: BatchHeader
+    damage: str
+
+
+def readable_records(batch: memoryview) -> list[Record]:
+    """The records of a batch, or a marker (`client.damage`) where nobody can decode it.
+
+    Raises:
+        CorruptBatch: the producer's checksum fails.
+    """
+    try:
+        return decode_records(batch)
+    except UndecodableBatch as error:
+        header = read_header(batch)
+        damaged = Damaged(header.queue, header.base_offset, header.next_offset, str(error))
+        return [marker_of(damaged, at_ms=header.appended_at_ms)]
+
+
+def stored_batch(batch: memoryview) -> StoredBatch:
+    """What there is to know of a batch whose checksums are right."""
+    header = read_header(batch)
+    try:
+        decode_placed(batch, header)
+    except UndecodableBatch as error:
+        return StoredBatch(header, str(error))
+    return StoredBatch(header, "")
