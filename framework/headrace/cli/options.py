@@ -60,7 +60,7 @@ Unsealed = Annotated[
     bool,
     typer.Option(
         "--unsealed",
-        help="Believe whatever stands in the topic, without an event store that vouches for it.",
+        help="Believe all that stands in the topic, without an event store that vouches for it.",
     ),
 ]
 ReadModelsUrl = Annotated[
@@ -122,14 +122,14 @@ def vouching_store(event_store: str, *, unsealed: bool) -> str | None:
     """Returns the URL of the event store that vouches for a topic's events; None: none is to.
 
     Raises:
-        typer.BadParameter: there is none, and nobody said that none is needed.
+        typer.BadParameter: there is none, and it was not said that none is needed.
     """
     if unsealed:
         return None
     if event_store == "memory://":
         raise typer.BadParameter(
             "what another process has in memory vouches for no event; name the event store's"
-            " database, or believe whatever stands in the topic with --unsealed",
+            " database, or believe all that stands in the topic with --unsealed",
             param_hint="--event-store",
         )
     return event_store

@@ -220,7 +220,7 @@ class Truth:
 
 @asynccontextmanager
 async def open_truth(url: str | None, serializer: Serializer) -> AsyncIterator[Truth]:
-    """Opens the event store that fills gaps and knows foreign messages; None: nobody does either.
+    """Opens the event store that fills gaps and knows foreign messages; None: none does.
 
     Raises:
         SchemaOutOfDate: there is no such database, or its schema is not this version's.

@@ -57,7 +57,7 @@ class Choices(TypedDict, total=False):
         broker: `host:port`.
         read_models_url: where the projections' tables are.
         event_store_url: fills gaps of the event topic, and knows foreign messages; without it a gap
-            is an error, and whatever stands in the topic is believed.
+            is an error, and all that stands in the topic is believed.
         start: "zero" folds the whole topic; "offsets" folds what came since onto a copy of the live
             rows, as they are.
         verify: compare row for row with the live generation, at equal offsets, before switching.

@@ -107,7 +107,7 @@ async def follow(  # noqa: PLR0913 - one argument per choice of the command line
         projection_name: which of its projections.
         broker: `host:port`, as this process and every executor reach it.
         read_models_url: where the projection's tables are.
-        event_store_url: fills gaps of the event topic, and knows foreign messages; without it whatever
+        event_store_url: fills gaps of the event topic, and knows foreign messages; without it all that
             stands in the topic is believed.
         spark: a session that is not one of Spark Connect; None starts a local one.
         available_now: end where the topic ends now; an outage is then an error after a few

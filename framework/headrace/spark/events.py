@@ -149,7 +149,7 @@ def read_events(
         spark: a session of any kind.
         app: the application's import path, such as `samples.bank:app`; executors import it too.
         broker: `host:port`, as this process and every executor reach it.
-        event_store_url: fills gaps of the event topic, and knows foreign messages; without it whatever
+        event_store_url: fills gaps of the event topic, and knows foreign messages; without it all that
             stands in the topic is believed.
         incomplete: "fail": an event that the application does not know, or versions that are
             nowhere, fail the job; "report": they are left out, and `report` tells of them.

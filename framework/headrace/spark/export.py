@@ -82,7 +82,7 @@ def export_events(
         folder: where the parts are; made if it is not there.
         broker: `host:port`.
         event_store_url: fills gaps of the event topic, and knows foreign messages, which become no
-            typed events; without it whatever stands in the topic is believed.
+            typed events; without it all that stands in the topic is believed.
         clock: measures.
 
     Returns:

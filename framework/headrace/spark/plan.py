@@ -28,7 +28,7 @@ class FoldPlan:
         projection: the projection's name.
         broker: `host:port`, as executors reach it.
         event_store: URL of the store that fills gaps; None: a gap fails the rebuild.
-        seal: what the messages of that store carry; None: whatever stands in the topic is believed.
+        seal: what the messages of that store carry; None: all that stands in the topic is believed.
         slices: what to read; an executor is given places in this list.
         archive: files that hold a part of it; the rest comes from the broker.
         only: keys of the rows that are wanted; None: all.

@@ -104,7 +104,7 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
         read_models_url: where the projection's tables are; PostgreSQL, as every executor reaches it
             too.
         event_store_url: fills gaps of the event topic, and knows foreign messages; as every executor
-            reaches it. Without it a gap is an error, and whatever stands in the topic is believed.
+            reaches it. Without it a gap is an error, and all that stands in the topic is believed.
         spark: a session of any kind; None starts a local one for this rebuild.
         start: "zero" folds the whole topic; "offsets" folds what came since onto a copy of the
             live rows, as they are.
