@@ -9,8 +9,9 @@ How fast events become rows, beside what this machine can do and what a peer doe
     lag      1,000 events a second, paced: from sending to the end of the transaction, and its parts:
              the queue until the batch that takes the message, applying it; beside them how long
              fdatasync took in the same seconds
-    rebuild  without Spark; `bare` is the least work that gives the same rows; 3 projections in one
-             pass, and apart from each other
+    rebuild  without Spark; `bare` is the least work that gives the same rows; `sealed` has an event
+             store whose seal every message carries, and checks it; 3 projections in one pass, and
+             apart from each other
     peer     the projection runner of `eventsourcing`, in PostgreSQL (extra `peers`), which folds anew
              as it catches up: the rate of its first ten seconds
 
@@ -38,8 +39,10 @@ import uvloop
 from benchmarks.machine import facts, fdatasync_per_second, loopback_round_trips_per_second
 from benchmarks.mq.processes import broker
 from benchmarks.places import made_folder
-from benchmarks.projections.account import bodies
+from benchmarks.projections.account import app, bodies
 from benchmarks.projections.postgres import cpu_seconds, new_database, server
+from headrace._eventing.seals import Seal
+from headrace.stores.opening import open_event_store
 from headrace.stores.schema import upgrade
 from headrace_mq.client.producer import Producer
 
@@ -78,6 +81,7 @@ def cases(asked: argparse.Namespace) -> list[Case]:
         *(Case("live", "sqlite", "live", events, 10_000, many) for many in (3, 6)),
         *(Case("lag", each, "lag", lag_events, 10_000) for each in ("postgresql", "sqlite")),
         *(Case("rebuild", db, "rebuild", asked.rebuild_events, 10_000) for db in ("postgresql", "sqlite")),
+        Case("rebuild", "sqlite", "sealed", asked.rebuild_events, 10_000),
         *(
             Case("rebuild", "sqlite", task, asked.rebuild_events, 10_000, 3)
             for task in ("rebuild", "apart")
@@ -102,9 +106,11 @@ async def hear(process: asyncio.subprocess.Process) -> str:
     return line.decode()
 
 
-async def fill(address: str, count: int, keys: int) -> None:
+async def fill(address: str, count: int, keys: int, seal: Seal | None = None) -> None:
     """Sends events as fast as they go; they are durable on return."""
     made = bodies(count, keys)
+    if seal is not None:
+        made = ((key, seal.put_on(body)) for key, body in made)
     async with Producer(address) as producer:
         while some := list(islice(made, SENT_TOGETHER)):
             await producer.send_columns(
@@ -134,6 +140,15 @@ async def pace(address: str, count: int, keys: int) -> None:
             waiting.add(sent)
             sent.add_done_callback(waiting.discard)
         await asyncio.gather(*waiting)
+
+
+async def seal_of(url: str) -> Seal:
+    """Makes an event store, and returns what its messages carry."""
+    store = await open_event_store(url, app.serializer)
+    try:
+        return Seal(await store.identity())
+    finally:
+        await store.aclose()
 
 
 @asynccontextmanager
@@ -169,10 +184,13 @@ async def measure(case: Case, where: str, pid: int | None, folder: Path) -> dict
         _, address = await stack.enter_async_context(broker(directory / "mq", "always"))
         async with Producer(address) as producer:
             await producer.create_topic(TOPIC, QUEUES)
+        event_store = f"sqlite:///{directory / 'events.db'}" if case.task == "sealed" else None
         if case.task != "lag":
-            await fill(address, case.events, case.keys)
+            seal = None if event_store is None else await seal_of(event_store)
+            await fill(address, case.events, case.keys, seal)
         task = {
             "broker": address,
+            "event_store": event_store,
             "read_models": read_models,
             "projections": case.projections,
             "events": case.events,

@@ -1,7 +1,7 @@
 """
 The process that is measured: projections that follow a topic, or a rebuild of one.
 
-    python -m benchmarks.projections.worker live|lag|rebuild|apart|bare ASKED
+    python -m benchmarks.projections.worker live|lag|rebuild|sealed|apart|bare ASKED
 
 ASKED is JSON. What it found out is printed as JSON on one line; "ready" before, where it waits.
 """
@@ -181,6 +181,7 @@ async def rebuilt(asked: Mapping[str, Any], *, apart: bool = False) -> Said:
             one_pass,
             broker=asked["broker"],
             read_models_url=asked["read_models"],
+            event_store_url=asked.get("event_store"),
             verify=False,
         )
         for report in outcomes.values():
@@ -244,12 +245,13 @@ def settle() -> None:
 
 
 def main() -> None:
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(30))
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
     task, asked = sys.argv[1:]
     run = {
         "live": live,
         "lag": lag,
         "rebuild": rebuilt,
+        "sealed": rebuilt,
         "apart": partial(rebuilt, apart=True),
         "bare": bare,
     }[task]

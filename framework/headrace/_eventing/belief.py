@@ -154,7 +154,7 @@ class Belief:
 
 def _is_stored(stream: EventStream, stored: Mapping[tuple[str, str], EventStream]) -> bool:
     if stream.aggregate_type == HEARTBEAT and stream.version is None:
-        return True  # every reader passes it over, whoever sent it
+        return True  # every reader passes it over, and it may come from anybody
     return stored.get((stream.aggregate_id, stream.command_id)) == stream
 
 

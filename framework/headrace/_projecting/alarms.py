@@ -69,7 +69,7 @@ class Alarms:
         read_models: where the letters are.
         settings: the bounds.
         clock: tells ages.
-        foreign: tells a topic, and how many messages in it were not believed; None: nobody knows.
+        foreign: tells a topic, and how many messages in it were not believed; None: they are not counted.
     """
 
     def __init__(

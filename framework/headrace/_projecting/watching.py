@@ -39,7 +39,7 @@ class Watch:
         transport: where the topic is.
         serializer: encodes heartbeats.
         settings: bounds and periods.
-        belief: has counted foreign messages in the topic; None: nobody counts them.
+        belief: has counted foreign messages in the topic; None: they are not counted.
     """
 
     def __init__(  # noqa: PLR0913 - the parts it is put together from, all by name

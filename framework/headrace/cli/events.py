@@ -5,7 +5,14 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.options import AppPath, BrokerAddress, EventStoreUrl, LogFormat
+from headrace.cli.options import (
+    AppPath,
+    BrokerAddress,
+    EventStoreUrl,
+    LogFormat,
+    Unsealed,
+    vouching_store,
+)
 
 __all__ = ["commands"]
 
@@ -27,6 +34,7 @@ def export(
     to: Annotated[str, typer.Option("--to", help="The format: 'parquet'.")] = "parquet",
     broker: BrokerAddress = "127.0.0.1:9876",
     event_store: EventStoreUrl = "sqlite:///var/events.db",
+    unsealed: Unsealed = False,
     json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
     log_format: LogFormat = "console",
 ) -> None:
@@ -37,7 +45,7 @@ def export(
     configure_logs(log_format)
     if to != "parquet":
         raise typer.BadParameter("use 'parquet'", param_hint="--to")
-    store = None if event_store == "memory://" else event_store
+    store = vouching_store(event_store, unsealed=unsealed)
     part = export_events(app_path, folder, broker=broker, event_store_url=store)
     if json:
         typer.echo(part.to_json())

@@ -15,6 +15,8 @@ from headrace.cli.options import (
     ReadModelsUrl,
     SparkMaster,
     SparkSettings,
+    Unsealed,
+    vouching_store,
 )
 
 if TYPE_CHECKING:  # loaded by the function: the help text must not wait for Spark
@@ -32,6 +34,7 @@ def follow(
     app_path: AppPath,
     broker: BrokerAddress = "127.0.0.1:9876",
     event_store: EventStoreUrl = "sqlite:///var/events.db",
+    unsealed: Unsealed = False,
     read_models: ReadModelsUrl = "sqlite:///var/read.db",
     available_now: Annotated[
         bool, typer.Option("--available-now", help="End where the topic ends now; for cron.")
@@ -56,22 +59,21 @@ def follow(
 
     configure_logs(log_format)
     load_app(app_path).projection(name)
-    settings = spark_settings(conf)
+    settings, store = spark_settings(conf), vouching_store(event_store, unsealed=unsealed)
 
     def report(taken: "Taken") -> None:
         typer.echo(dumps(_told(taken)) if json else _line(name, taken))
 
     async def run(spark: "SparkSession") -> "Followed":
         stop = asyncio.Event()
-        loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
         return await follow_with_spark(
             app_path,
             name,
             broker=broker,
             read_models_url=read_models,
-            event_store_url=event_store,
+            event_store_url=store,
             spark=spark,
             available_now=available_now,
             batch_max=batch_max,

@@ -14,7 +14,9 @@ __all__ = [
     "SparkMaster",
     "SparkRemote",
     "SparkSettings",
+    "Unsealed",
     "spark_settings",
+    "vouching_store",
 ]
 
 # What a column of a database holds.
@@ -52,6 +54,13 @@ EventStoreUrl = Annotated[
         "--event-store",
         envvar="HEADRACE_EVENT_STORE",
         help="sqlite:///FILE or postgresql://USER@HOST/DATABASE.",
+    ),
+]
+Unsealed = Annotated[
+    bool,
+    typer.Option(
+        "--unsealed",
+        help="Believe all that stands in the topic, without an event store that vouches for it.",
     ),
 ]
 ReadModelsUrl = Annotated[
@@ -107,3 +116,20 @@ def spark_settings(pairs: list[str] | None) -> dict[str, str]:
                 param_hint="--conf",
             )
     return settings
+
+
+def vouching_store(event_store: str, *, unsealed: bool) -> str | None:
+    """Returns the URL of the event store that vouches for a topic's events; None: none is to.
+
+    Raises:
+        typer.BadParameter: there is none, and it was not said that none is needed.
+    """
+    if unsealed:
+        return None
+    if event_store == "memory://":
+        raise typer.BadParameter(
+            "what another process has in memory vouches for no event; name the event store's"
+            " database, or believe all that stands in the topic with --unsealed",
+            param_hint="--event-store",
+        )
+    return event_store

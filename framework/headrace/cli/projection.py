@@ -21,7 +21,9 @@ from headrace.cli.options import (
     SparkMaster,
     SparkRemote,
     SparkSettings,
+    Unsealed,
     spark_settings,
+    vouching_store,
 )
 
 if TYPE_CHECKING:  # engines are loaded by the functions that need them
@@ -152,6 +154,7 @@ def rebuild(
     app_path: AppPath,
     broker: BrokerAddress = "127.0.0.1:9876",
     event_store: EventStoreUrl = "sqlite:///var/events.db",
+    unsealed: Unsealed = False,
     read_models: ReadModelsUrl = "sqlite:///var/read.db",
     engine: Engine = "replay",
     start: Start = "zero",
@@ -183,7 +186,7 @@ def rebuild(
     choices: dict[str, Any] = {
         "broker": broker,
         "read_models_url": read_models,
-        "event_store_url": event_store,
+        "event_store_url": vouching_store(event_store, unsealed=unsealed),
         "start": begin,
         "verify": verify,
         "switch": switch,
@@ -256,6 +259,7 @@ def verify(
     app_path: AppPath,
     broker: BrokerAddress = "127.0.0.1:9876",
     event_store: EventStoreUrl = "sqlite:///var/events.db",
+    unsealed: Unsealed = False,
     read_models: ReadModelsUrl = "sqlite:///var/read.db",
     engine: Engine = "replay",
     json: AsJson = False,
@@ -278,7 +282,7 @@ def verify(
     choices: dict[str, Any] = {
         "broker": broker,
         "read_models_url": read_models,
-        "event_store_url": event_store,
+        "event_store_url": vouching_store(event_store, unsealed=unsealed),
         "switch": False,
     }
     run = _with_spark(app_path, choices) if engine == "spark" else _here(app_path, choices)
@@ -406,6 +410,8 @@ def _show(report: "RebuildReport", *, json: bool) -> None:
             f"  {queue}: {taken['messages']:,} messages, {taken['bytes']:,} bytes; waited"
             f" {taken['read_ms'] / 1_000:,.1f} s, worked {taken['work_ms'] / 1_000:,.1f} s"
         )
+    if report.foreign:
+        typer.echo(f"passed over {report.foreign:,} foreign messages; the log names them")
     if report.keys is not None:
         differed = "" if report.mended is None else f", {report.mended:,} of which were different"
         typer.echo(f"folded {report.keys:,} keys anew{differed}")

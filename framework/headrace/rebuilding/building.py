@@ -10,6 +10,7 @@ Sits between: an engine, and the generations of a projection. Must never know ev
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, Final
 
 import structlog
@@ -17,6 +18,8 @@ from sqlalchemy import func, insert, literal, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from headrace._domain.stream import EventStream
+from headrace._eventing.belief import Belief
+from headrace._eventing.seals import Seal
 from headrace._projecting import generations
 from headrace._projecting.applying import MissingReader
 from headrace._projecting.contents import Target, read_offsets
@@ -28,10 +31,11 @@ from headrace.rebuilding.switch import Outcome, Shadow, release
 from headrace.serialization import Serializer
 from headrace.stores.engines import EngineLimits
 from headrace.stores.opening import open_event_store
+from headrace.stores.schema import check
 from headrace.stores.tables import projection_letters, projection_offsets, projection_versions
 from headrace.transports.base import QueueId
 
-__all__ = ["Building", "open_missing_reader", "open_read_models"]
+__all__ = ["Building", "Truth", "open_read_models", "open_truth"]
 
 # Bulk statements and the comparison, during which the locking transaction says nothing, may take
 # much longer than a command's or a live batch's statements.
@@ -199,21 +203,43 @@ async def _is_unknown(read_models: ReadModels, projection: Projection[Any]) -> b
     return False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truth:
+    """What an event store is for a rebuild that reads the topic.
+
+    Attributes:
+        missing: reads streams that the topic lacks.
+        belief: judges what the topic has; None: all of it is believed.
+        seal: what the store's own messages carry; None without a store.
+    """
+
+    missing: MissingReader
+    belief: Belief | None = None
+    seal: Seal | None = None
+
+
 @asynccontextmanager
-async def open_missing_reader(
-    url: str | None, serializer: Serializer
-) -> AsyncIterator[MissingReader]:
-    """Opens the event store to fill gaps from; without one, gaps stay."""
+async def open_truth(url: str | None, serializer: Serializer) -> AsyncIterator[Truth]:
+    """Opens the event store that fills gaps and knows foreign messages; None: none does.
+
+    Raises:
+        SchemaOutOfDate: there is no such database, or its schema is not this version's.
+        DefinitionError: the URL is not one of SQLite or PostgreSQL.
+    """
     if url is None:
-        yield _find_nothing
+        yield Truth(missing=_find_nothing)
         return
+    # A store that is made for a mistyped URL would know none of the topic's events.
+    await check(url)
     store = await open_event_store(url, serializer)
 
     async def find(aggregate_id: str, after: int, to: int) -> Sequence[EventStream]:
         return await store.read_stream(aggregate_id, after_version=after, to_version=to)
 
     try:
-        yield find
+        seal = Seal(await store.identity())
+        belief = Belief(seal=seal, find=store.find_stored, serializer=serializer)
+        yield Truth(missing=find, belief=belief, seal=seal)
     finally:
         await store.aclose()
 

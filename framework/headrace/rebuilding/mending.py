@@ -242,6 +242,7 @@ class Mending:
             duplicates=counts.get("duplicates", 0),
             gaps=counts.get("gaps", 0),
             filled=counts.get("filled", 0),
+            foreign=counts.get("foreign", 0) + self.means.foreign,
             compared=outcome.compared,
             mismatches=outcome.mismatches,
             differences=outcome.differences,

@@ -73,6 +73,8 @@ def _facts(report: RebuildReport) -> dict[str, str]:
         "messages from exported files": f"{report.archived:,}",
         "duplicates, gaps, filled": f"{report.duplicates:,}, {report.gaps:,}, {report.filled:,}",
     }
+    if report.foreign:
+        facts["foreign messages, passed over"] = f"{report.foreign:,}"
     if report.keys is not None:
         facts["keys folded anew"] = f"{report.keys:,}"
     if report.mended is not None:

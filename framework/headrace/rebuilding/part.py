@@ -212,6 +212,7 @@ class Part:
             events=self._events,
             caught_up=outcome.caught_up,
             rows=self._rows,
+            foreign=self._means.foreign,
             compared=outcome.compared,
             mismatches=outcome.mismatches,
             differences=outcome.differences,

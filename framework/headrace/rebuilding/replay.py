@@ -21,7 +21,7 @@ from headrace._projecting.projection import Projection
 from headrace._projecting.read_models import ReadModels
 from headrace._runtime.clock import Clock, SystemClock
 from headrace.app import App, load_app
-from headrace.rebuilding.building import Building, open_missing_reader, open_read_models
+from headrace.rebuilding.building import Building, open_read_models, open_truth
 from headrace.rebuilding.decoding import Decoder, Undecodable, context_read
 from headrace.rebuilding.gathering import KEPT_MAX
 from headrace.rebuilding.mending import Mending, Refolded, Wanted
@@ -56,7 +56,8 @@ class Choices(TypedDict, total=False):
     Attributes:
         broker: `host:port`.
         read_models_url: where the projections' tables are.
-        event_store_url: fills gaps of the event topic; without it a gap is an error.
+        event_store_url: fills gaps of the event topic, and knows foreign messages; without it a gap
+            is an error, and all that stands in the topic is believed.
         start: "zero" folds the whole topic; "offsets" folds what came since onto a copy of the live
             rows, as they are.
         verify: compare row for row with the live generation, at equal offsets, before switching.
@@ -223,18 +224,24 @@ async def _mend(
 
 @asynccontextmanager
 async def _open(application: App, chosen: _Chosen) -> AsyncIterator[tuple[EventTopic, Means]]:
-    serializer, portion_max = application.serializer, min(chosen.messages_max, _PORTION_MAX)
-    topic = EventTopic(chosen.broker, event_topic(application.name), messages_max=portion_max)
+    serializer = application.serializer
     # What another process has in memory cannot be read here.
     store_url = None if chosen.event_store_url == "memory://" else chosen.event_store_url
-    async with open_missing_reader(store_url, serializer) as missing:
+    async with open_truth(store_url, serializer) as truth:
+        topic = EventTopic(
+            chosen.broker,
+            event_topic(application.name),
+            messages_max=min(chosen.messages_max, _PORTION_MAX),
+            belief=truth.belief,
+        )
         yield (
             topic,
             Means(
                 feed=topic.read,
                 serializer=serializer,
-                missing=missing,
+                missing=truth.missing,
                 live_wait_ms=chosen.live_wait_ms,
+                belief=truth.belief,
             ),
         )
 

@@ -34,6 +34,7 @@ class RebuildReport:
         duplicates: streams that stood in the topic before and were skipped.
         gaps: aggregates of which a later version stood before an earlier one.
         filled: streams that were missing in the topic and came from the event store.
+        foreign: messages that were passed over: neither sealed by the event store nor in it.
         keys: of the rows that were folded anew; None: all.
         mended: how many of those differ from the live ones; None if nothing was compared.
         compared: rows compared; None if nothing was compared.
@@ -60,6 +61,7 @@ class RebuildReport:
     duplicates: int = 0
     gaps: int = 0
     filled: int = 0
+    foreign: int = 0
     keys: int | None = None
     mended: int | None = None
     compared: int | None = None

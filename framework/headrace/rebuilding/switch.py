@@ -16,6 +16,7 @@ from typing import Any, Final
 from sqlalchemy import update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from headrace._eventing.belief import Belief
 from headrace._projecting import generations
 from headrace._projecting.applying import Applied, MissingReader, apply_batch, decode_batch
 from headrace._projecting.contents import read_offsets
@@ -69,12 +70,19 @@ class Means:
         serializer: decodes them.
         missing: reads streams that the topic lacks.
         live_wait_ms: how long to wait for a live generation that is behind.
+        belief: has counted what of the topic was not believed; None: all of it was.
     """
 
     feed: Feed
     serializer: Serializer
     missing: MissingReader
     live_wait_ms: int
+    belief: Belief | None = None
+
+    @property
+    def foreign(self) -> int:
+        """How many messages of the topic were not believed."""
+        return 0 if self.belief is None else self.belief.foreign
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,5 @@
 """
-The event topic, read by offsets instead of as a member of a group.
+The event topic, read by offsets instead of as a member of a group; what is foreign is passed over.
 
 Sits between: a rebuild and one broker. Knows nothing of projections.
 """
@@ -17,6 +17,8 @@ from collections.abc import (
 from itertools import islice
 from typing import NamedTuple
 
+from headrace._eventing.belief import Belief
+from headrace._eventing.seals import aggregate_of
 from headrace.errors import ProjectionError
 from headrace.serialization import Serializer
 from headrace.transports.base import Incoming, QueueId
@@ -52,11 +54,19 @@ class EventTopic:
         topic: its name.
         messages_max: how many messages `read` yields at a time.
         read: reads batches; one connection for each range by default.
+        belief: judges what is read; None: all of it is believed.
     """
 
     def __init__(
-        self, broker: str, topic: str, *, messages_max: int, read: ReadBatches | None = None
+        self,
+        broker: str,
+        topic: str,
+        *,
+        messages_max: int,
+        read: ReadBatches | None = None,
+        belief: Belief | None = None,
     ) -> None:
+        self._belief = belief
         self._broker = broker
         self._topic = topic
         self._messages_max = messages_max
@@ -90,7 +100,7 @@ class EventTopic:
             while some := await asyncio.to_thread(
                 lambda: list(islice(messages, self._messages_max))
             ):
-                yield some
+                yield some if self._belief is None else await self._belief.sift(some)
         except MessageQueueError as error:
             topic, queue_id = queue
             raise ProjectionError(f"reading {topic}/{queue_id}: {error}") from error
@@ -144,7 +154,7 @@ class EventTopic:
         try:
             # Whoever is cancelled here must not leave the thread behind with the generator.
             while portion := await asyncio.shield(following):
-                yield portion
+                yield await self._believed(queue, portion)
                 following = read_on()
         except MessageQueueError as error:
             topic, queue_id = queue
@@ -152,6 +162,17 @@ class EventTopic:
         finally:
             await asyncio.gather(following, return_exceptions=True)
             await asyncio.to_thread(portions.close)
+
+    async def _believed(self, queue: QueueId, portion: Portion) -> Portion:
+        """Puts what every reader passes over in place of messages that are not believed."""
+        if self._belief is None or not self._belief.doubts(portion.bodies):
+            return portion
+        bodies = list(portion.bodies)
+        for place, why in (await self._belief.strangers(portion.bodies)).items():
+            offset = portion.offsets[place]
+            self._belief.tell(queue, offset, aggregate_of(portion.bodies[place]) or "", why)
+            bodies[place] = self._belief.passed_over(queue, offset).body
+        return Portion(portion.offsets, bodies)
 
     def _portions(
         self, queue: QueueId, start: int, end: int, keys: frozenset[str] | None

@@ -31,11 +31,12 @@ from headrace._runtime.backoff import Backoff
 from headrace._runtime.clock import Clock, SystemClock
 from headrace.app import load_app
 from headrace.errors import ProjectionError
-from headrace.rebuilding.building import open_missing_reader
+from headrace.rebuilding.building import open_truth
 from headrace.settings import Settings
 from headrace.spark.batch import MicroBatch, Span
+from headrace.spark.doubts import drop_strangers
 from headrace.spark.increment import fold_increment
-from headrace.spark.job import Folded, reason_of
+from headrace.spark.job import Folded, map_records, reason_of
 from headrace.spark.plan import FoldPlan, module_folder
 from headrace.spark.session import opened_session
 from headrace.spark.sink import HERE_MAX, Behind, Known, Messages, ProjectionSink, Stopped, Taken
@@ -106,7 +107,8 @@ async def follow(  # noqa: PLR0913 - one argument per choice of the command line
         projection_name: which of its projections.
         broker: `host:port`, as this process and every executor reach it.
         read_models_url: where the projection's tables are.
-        event_store_url: fills gaps of the event topic.
+        event_store_url: fills gaps of the event topic, and knows foreign messages; without it all that
+            stands in the topic is believed.
         spark: a session that is not one of Spark Connect; None starts a local one.
         available_now: end where the topic ends now; an outage is then an error after a few
             attempts, where a job without an end waits for as long as it takes.
@@ -124,27 +126,27 @@ async def follow(  # noqa: PLR0913 - one argument per choice of the command line
     projection = application.projection(projection_name)
     settings = settings or Settings()
     store_url = None if event_store_url == "memory://" else event_store_url
-    plan = FoldPlan(
-        app=app,
-        folder=module_folder(app),
-        projection=projection_name,
-        broker=broker,
-        event_store=store_url,
-        slices=(),
-    )
     async with AsyncExitStack() as opened:
+        truth = await opened.enter_async_context(open_truth(store_url, application.serializer))
+        plan = FoldPlan(
+            app=app,
+            folder=module_folder(app),
+            projection=projection_name,
+            broker=broker,
+            event_store=store_url,
+            slices=(),
+            seal=truth.seal,
+        )
         session = await opened.enter_async_context(opened_session(spark))
         _refuse_connect(session)
-        missing = await opened.enter_async_context(
-            open_missing_reader(store_url, application.serializer)
-        )
         read_models = ReadModels(read_models_url)
         opened.push_async_callback(read_models.aclose)
         sink = ProjectionSink(
             projection=projection,
             read_models=read_models,
             serializer=application.serializer,
-            missing=missing,
+            missing=truth.missing,
+            belief=truth.belief,
             fold=_Folding(plan=plan, keyed_by_aggregate=projection.keyed_by_aggregate),
             settings=settings,
             here_max=HERE_MAX,
@@ -176,9 +178,10 @@ class _Folding:
             QueueSlice(queue=QueueRef(*span.queue), start=span.start, end=span.end)
             for span in spans
         )
+        plan = replace(self.plan, slices=slices)
         return fold_increment(
-            batch.streams(),
-            replace(self.plan, slices=slices),
+            map_records(batch.streams(), drop_strangers, plan),
+            plan,
             known,
             keyed_by_aggregate=self.keyed_by_aggregate,
         )

@@ -28,6 +28,7 @@ from headrace._projecting.shape import ColumnKind
 from headrace.app import load_app
 from headrace.errors import DefinitionError, ProjectionError
 from headrace.spark.decoding import DECIMAL_PLACES_MAX, fields_of
+from headrace.spark.doubts import seal_of
 from headrace.spark.fold import MISSING, TALLY, Batches
 from headrace.spark.plan import FoldPlan, module_folder
 from headrace.spark.reading import (
@@ -148,14 +149,16 @@ def read_events(
         spark: a session of any kind.
         app: the application's import path, such as `samples.bank:app`; executors import it too.
         broker: `host:port`, as this process and every executor reach it.
-        event_store_url: fills gaps of the event topic.
+        event_store_url: fills gaps of the event topic, and knows foreign messages; without it all that
+            stands in the topic is believed.
         incomplete: "fail": an event that the application does not know, or versions that are
             nowhere, fail the job; "report": they are left out, and `report` tells of them.
 
     Raises:
         ProjectionError: the broker is away, or has no such topic.
     """
-    topic = event_topic(load_app(app).name)
+    application = load_app(app)
+    topic = event_topic(application.name)
     try:
         slices = plan_slices(fetch_ranges(broker, [topic]), starting={})
     except (MessageQueueError, ValueError) as error:
@@ -167,6 +170,7 @@ def read_events(
         broker=broker,
         event_store=event_store_url,
         slices=tuple(slices),
+        seal=seal_of(event_store_url, application.serializer),
     )
     return TypedEvents(spark, plan, incomplete=incomplete)
 

@@ -33,6 +33,7 @@ from headrace.spark.archive import (
     writing_part,
 )
 from headrace.spark.decoding import DECIMAL_PLACES_MAX, StreamDecoder, fields_of
+from headrace.spark.doubts import Doubts, seal_of
 from headrace.spark.fold import MISSING, TALLY, VERSION, find_in_store, read_messages
 from headrace.spark.plan import FoldPlan
 from headrace.spark.reading import (
@@ -80,7 +81,8 @@ def export_events(
         app: the application's import path, such as `samples.bank:app`.
         folder: where the parts are; made if it is not there.
         broker: `host:port`.
-        event_store_url: fills gaps of the event topic.
+        event_store_url: fills gaps of the event topic, and knows foreign messages, which become no
+            typed events; without it all that stands in the topic is believed.
         clock: measures.
 
     Returns:
@@ -168,6 +170,13 @@ class _Typed:
         )
         chosen = zip(self._types, self._reading.types, strict=True)
         self._decoder = StreamDecoder(serializer, {kind: one.fields for kind, one in chosen})
+        self._doubts = Doubts(
+            FoldPlan(
+                app="", folder="", projection="", broker="", event_store=event_store, slices=(),
+                seal=seal_of(event_store, serializer),
+            ),
+            serializer,
+        )  # fmt: skip
         self._find = find_streams(find_in_store(event_store, serializer), serializer, self._decoder)
         self._versions: dict[str, int] = {}
         self.events: Counter[str] = Counter()
@@ -212,7 +221,7 @@ class _Typed:
                 writers[place].write_table(table)
                 self.events[self._types[place].message_name] += batch.num_rows
 
-            for messages in read_messages(plan, piece):
+            for messages in read_messages(plan, piece, doubts=self._doubts):
                 typed.take(piece.queue.topic, messages)
                 if typed.waiting >= _BATCH_EVENTS:
                     for batch in typed.flush():

@@ -29,6 +29,7 @@ from headrace.errors import ProjectionError, SerializationError, UnknownMessageT
 from headrace.rebuilding.topic import Portion
 from headrace.serialization import JsonSerializer
 from headrace.spark.archive import after_archive, read_archived
+from headrace.spark.doubts import Doubts
 from headrace.spark.gating import FindStreams, StreamGate
 from headrace.spark.metering import Meter
 from headrace.spark.plan import FoldPlan, load_application
@@ -159,9 +160,10 @@ class _Work:
         return StreamGate(versions, find=self._find)
 
     def messages(
-        self, piece: QueueSlice, meter: Meter | None = None
+        self, piece: QueueSlice, meter: Meter | None = None, *, keyed: bool = False
     ) -> Iterator[list[TopicMessage]]:
-        return read_messages(self._plan, piece, meter)
+        doubts = Doubts(self._plan, self.serializer, keyed=keyed)
+        return read_messages(self._plan, piece, meter, doubts=doubts)
 
     def decode(self, message: TopicMessage) -> EventStream:
         try:
@@ -181,11 +183,25 @@ def projection_of(application: App, plan: FoldPlan) -> Projection[Any]:
 
 
 def read_messages(
-    plan: FoldPlan, piece: QueueSlice, meter: Meter | None = None
+    plan: FoldPlan, piece: QueueSlice, meter: Meter | None = None, *, doubts: Doubts
 ) -> Iterator[list[TopicMessage]]:
-    """Yields the messages of a slice, without rejections, some of one moment at a time."""
+    """Yields the messages of a slice, without rejections, some of one moment at a time.
+
+    Those that are not believed are left out.
+    """
     measured = meter or Meter(piece)
     moment, queue_id = 0, piece.queue.queue_id
+
+    def believed(found: list[TopicMessage]) -> list[TopicMessage]:
+        measured.count(found)
+        offsets = [each.place.offset for each in found]
+        keys, bodies = [each.key for each in found], [each.body for each in found]
+        strangers = doubts.strangers(piece.queue, offsets, keys, bodies)
+        measured.count_foreign(len(strangers))
+        if not strangers:
+            return found
+        return [each for place, each in enumerate(found) if place not in strangers]
+
     # Named tuples made as tuples, which takes half the time.
     for stored_ms, found in measured.reading(read_archived(plan.archive, piece)):
         moment = max(moment, stored_ms)
@@ -193,8 +209,7 @@ def read_messages(
             _new(TopicMessage, (_new(Place, (moment, queue_id, offset, 0)), key, body))
             for offset, key, body in found
         ]
-        measured.count(some)
-        yield some
+        yield believed(some)
     rest = after_archive(plan.archive, piece)
     parts = read_columns(plan.broker, rest) if rest else ()
     for header, columns, first, last in measured.reading(parts):
@@ -208,19 +223,34 @@ def read_messages(
             for offset, key, head, body in islice(columns_of_one, first, last)
             if head.get("kind") != "rejection"
         ]
-        measured.count(some)
-        yield some
+        yield believed(some)
 
 
 def read_portions(
-    plan: FoldPlan, piece: QueueSlice, meter: Meter
+    plan: FoldPlan, piece: QueueSlice, meter: Meter, *, doubts: Doubts
 ) -> Iterator[tuple[Sequence[str], Portion]]:
     """Yields what `read_messages` yields as columns: the keys of some messages, and the messages."""
-    for _, found in meter.reading(read_archived(plan.archive, piece)):
-        bodies = [body for _, _, body in found]
+
+    def believed(
+        keys: Sequence[str], offsets: Sequence[int], bodies: Sequence[bytes]
+    ) -> tuple[Sequence[str], Portion]:
         meter.count_bodies(bodies)
-        if found:
-            yield [key for _, key, _ in found], Portion([place for place, _, _ in found], bodies)
+        strangers = doubts.strangers(piece.queue, offsets, keys, bodies)
+        meter.count_foreign(len(strangers))
+        if strangers:
+            wanted = [place not in strangers for place in range(len(bodies))]
+            keys, offsets = list(compress(keys, wanted)), list(compress(offsets, wanted))
+            bodies = list(compress(bodies, wanted))
+        return keys, Portion(offsets, bodies)
+
+    for _, found in meter.reading(read_archived(plan.archive, piece)):
+        keys, portion = believed(
+            [key for _, key, _ in found],
+            [place for place, _, _ in found],
+            [body for _, _, body in found],
+        )
+        if portion.bodies:
+            yield keys, portion
     rest = after_archive(plan.archive, piece)
     parts = read_columns(plan.broker, rest) if rest else ()
     for header, columns, first, last in meter.reading(parts):
@@ -232,9 +262,9 @@ def read_portions(
             wanted = [kind != "rejection" for kind in kinds]
             offsets = list(compress(offsets, wanted))
             keys, bodies = list(compress(keys, wanted)), list(compress(bodies, wanted))
-        meter.count_bodies(bodies)
-        if bodies:
-            yield keys, Portion(offsets, bodies)
+        keys, portion = believed(keys, offsets, bodies)
+        if portion.bodies:
+            yield keys, portion
 
 
 def route_slices(plan: FoldPlan, batches: Batches) -> Batches:
@@ -253,7 +283,7 @@ def read_slices(plan: FoldPlan, batches: Batches) -> Batches:
     for piece in slices_of(plan, batches):
         yield from batched(
             Record(STREAM, message.key, message.place, 0, message.body)
-            for messages in work.messages(piece)
+            for messages in work.messages(piece, keyed=True)
             for message in messages
         )
 

@@ -31,7 +31,7 @@ class Meter:
         self._clock = clock or SystemClock()
         self._name = f"{piece.queue.topic}/{piece.queue.queue_id}"
         self._began_ms = self._clock.monotonic_ms()
-        self._read_ms = self._messages = self._bytes = 0
+        self._read_ms = self._messages = self._bytes = self._foreign = 0
 
     def reading(self, parts: Iterable[T]) -> Iterator[T]:
         """Yields the parts, with the time that each of them took to come."""
@@ -50,6 +50,10 @@ class Meter:
         self._messages += len(bodies)
         self._bytes += sum(map(len, bodies))
 
+    def count_foreign(self, count: int) -> None:
+        """Counts messages that were not believed, of those that were counted."""
+        self._foreign += count
+
     def told(self) -> Iterator[tuple[str, int]]:
         """Yields what was measured and how much of it."""
         whole_ms = self._clock.monotonic_ms() - self._began_ms
@@ -57,3 +61,5 @@ class Meter:
         yield f"{self._name} bytes", self._bytes
         yield f"{self._name} read_ms", self._read_ms
         yield f"{self._name} work_ms", whole_ms - self._read_ms
+        if self._foreign:
+            yield f"{self._name} foreign", self._foreign

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from headrace._eventing.seals import Seal
 from headrace.app import App, load_app
 from headrace.spark.archive import ArchiveFile
 from headrace_mq.spark.offsets import QueueSlice
@@ -27,6 +28,7 @@ class FoldPlan:
         projection: the projection's name.
         broker: `host:port`, as executors reach it.
         event_store: URL of the store that fills gaps; None: a gap fails the rebuild.
+        seal: what the messages of that store carry; None: all that stands in the topic is believed.
         slices: what to read; an executor is given places in this list.
         archive: files that hold a part of it; the rest comes from the broker.
         only: keys of the rows that are wanted; None: all.
@@ -40,6 +42,7 @@ class FoldPlan:
     slices: tuple[QueueSlice, ...]
     archive: tuple[ArchiveFile, ...] = ()
     only: frozenset[str] | None = None
+    seal: Seal | None = None
 
 
 def load_application(path: str, folder: str) -> App:

@@ -23,6 +23,7 @@ from headrace._projecting.shape import ColumnKind
 from headrace.errors import ProjectionError, SerializationError, UnknownMessageType
 from headrace.serialization import JsonSerializer
 from headrace.spark.decoding import EventField, LightStream, StreamDecoder, to_plain
+from headrace.spark.doubts import Doubts
 from headrace.spark.fold import (
     MISSING,
     QUEUE,
@@ -167,10 +168,11 @@ def read_typed(plan: FoldPlan, reading: Reading, batches: Batches) -> Batches:
     decoder = StreamDecoder(serializer, dict(chosen), context=reading.context)
     find = find_streams(find_in_store(plan.event_store, serializer), serializer, decoder)
     places = {event_type: place for place, (event_type, _) in enumerate(chosen)}
+    doubts = Doubts(plan, serializer)
     for piece in slices_of(plan, batches):
         typed = TypedSlice(reading, decoder, places, piece.queue.queue_id, find)
         meter = Meter(piece)
-        for messages in read_messages(plan, piece, meter):
+        for messages in read_messages(plan, piece, meter, doubts=doubts):
             typed.take(piece.queue.topic, messages)
             if typed.waiting >= _BATCH_EVENTS:
                 yield from typed.flush()

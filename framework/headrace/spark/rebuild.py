@@ -28,7 +28,7 @@ from headrace._projecting.read_models import ReadModels
 from headrace._runtime.clock import Clock, SystemClock
 from headrace.app import load_app
 from headrace.errors import ProjectionError
-from headrace.rebuilding.building import Building, open_missing_reader, open_read_models
+from headrace.rebuilding.building import Building, open_read_models, open_truth
 from headrace.rebuilding.mending import Mending, Refolded, Wanted
 from headrace.rebuilding.owner import new_owner
 from headrace.rebuilding.phases import Phases, Progress
@@ -103,7 +103,8 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
         broker: `host:port`, as this process and every executor reach it.
         read_models_url: where the projection's tables are; PostgreSQL, as every executor reaches it
             too.
-        event_store_url: fills gaps of the event topic; without it a gap is an error.
+        event_store_url: fills gaps of the event topic, and knows foreign messages; as every executor
+            reaches it. Without it a gap is an error, and all that stands in the topic is believed.
         spark: a session of any kind; None starts a local one for this rebuild.
         start: "zero" folds the whole topic; "offsets" folds what came since onto a copy of the
             live rows, as they are.
@@ -173,12 +174,14 @@ async def _opened(
     projection, serializer = application.projection(projection_name), application.serializer
     store_url = None if event_store_url == "memory://" else event_store_url
     name = event_topic(application.name)
-    topic = EventTopic(broker, name, messages_max=_CATCH_UP_MESSAGES, read=_read)
     async with (
+        open_truth(store_url, serializer) as truth,
         opened_session(spark, starting=partial(phases.begin, "session")) as session,
-        open_missing_reader(store_url, serializer) as missing,
         open_read_models(read_models_url, projection) as read_models,
     ):
+        topic = EventTopic(
+            broker, name, messages_max=_CATCH_UP_MESSAGES, read=_read, belief=truth.belief
+        )
         plan = FoldPlan(
             app=app,
             folder=module_folder(app),
@@ -187,6 +190,7 @@ async def _opened(
             event_store=store_url,
             slices=(),
             archive=() if export is None else files_of(Path(export), name),
+            seal=truth.seal,
         )
         yield _Work(
             session=session,
@@ -199,7 +203,11 @@ async def _opened(
             read_models=read_models,
             building=Building(read_models, projection),
             means=Means(
-                feed=topic.read, serializer=serializer, missing=missing, live_wait_ms=live_wait_ms
+                feed=topic.read,
+                serializer=serializer,
+                missing=truth.missing,
+                live_wait_ms=live_wait_ms,
+                belief=truth.belief,
             ),
             phases=phases,
         )
@@ -284,7 +292,7 @@ class _Work:
         return Refolded(
             rows={getattr(row, self.projection.key): row for row in rows},
             versions=folded.versions,
-            counts=folded.counts,
+            counts={**folded.counts, "foreign": _foreign(folded.queues)},
             queues=folded.queues,
         )
 
@@ -378,6 +386,7 @@ class _Work:
             duplicates=folded.counts["duplicates"],
             gaps=folded.counts["gaps"],
             filled=folded.counts["filled"],
+            foreign=_foreign(folded.queues) + self.means.foreign,
             compared=outcome.compared,
             mismatches=outcome.mismatches,
             differences=outcome.differences,
@@ -386,6 +395,10 @@ class _Work:
             seconds=seconds | {"total": round(total, 3)},
             events_per_second=round(folded.counts["events"] / max(seconds["fold"], 0.001), 1),
         )
+
+
+def _foreign(queues: Mapping[str, Mapping[str, int]]) -> int:
+    return sum(each.get("foreign", 0) for each in queues.values())
 
 
 def _queue_name(queue: QueueRef | QueueId) -> str:

@@ -22,6 +22,7 @@ import structlog
 from pyspark.sql import DataFrame
 from sqlalchemy import Connection, func, select
 
+from headrace._eventing.belief import Belief
 from headrace._projecting.applying import Applied, MissingReader, apply_through, decode_batch
 from headrace._projecting.contents import (
     Moved,
@@ -160,6 +161,7 @@ class ProjectionSink:
         here_max: messages up to which a batch is folded here.
         outages_max: attempts during an outage of the database before it is raised; None: no limit.
         stop: set when the job is to end.
+        belief: judges what comes from the topic; None: all of it is believed.
     """
 
     projection: Projection[Any]
@@ -172,6 +174,7 @@ class ProjectionSink:
     here_max: int
     outages_max: int | None = None
     stop: asyncio.Event = field(default_factory=asyncio.Event)
+    belief: Belief | None = None
 
     async def place(self) -> _Place:
         """Returns where the live generation stands; waits while the projection is paused.
@@ -275,6 +278,8 @@ class ProjectionSink:
     ) -> Applied | Moved | Switched:
         """Applies messages in transactions of the live runner's size."""
         positions: dict[QueueId, int | None] = dict(place.offsets)
+        if self.belief is not None:
+            messages = await self.belief.sift(messages)
         waiting, size, rows = list(messages), self.settings.projection_batch_max, 0
         while waiting:
             if self.stop.is_set():

@@ -17,6 +17,7 @@ from headrace.errors import ProjectionError
 from headrace.rebuilding.decoding import Decoded, Decoder, Told, Undecodable, context_read, tell
 from headrace.rebuilding.memory import OwnRows
 from headrace.rebuilding.topic import Portion
+from headrace.spark.doubts import Doubts
 from headrace.spark.fold import (
     MISSING,
     QUEUE,
@@ -54,9 +55,10 @@ def fold_slices(plan: FoldPlan, batches: Batches) -> Batches:
     codec: RowCodec[Any] = RowCodec(projection)
     decoder = Decoder(serializer, projection.reacts_to, context=context_read([projection]))
     find = find_in_store(plan.event_store, serializer)
+    doubts = Doubts(plan, serializer, keyed=plan.only is not None)
     for piece in slices_of(plan, batches):
         meter, rows = Meter(piece), _Rows(projection, find)
-        for keys, portion in _portions(plan, piece, meter):
+        for keys, portion in _portions(plan, piece, meter, doubts):
             for some in portion.pieces(_PIECE_MAX):
                 try:
                     decoded = decoder.decode(piece.queue, some, piece.start)
@@ -75,10 +77,10 @@ def fold_slices(plan: FoldPlan, batches: Batches) -> Batches:
 
 
 def _portions(
-    plan: FoldPlan, piece: QueueSlice, meter: Meter
+    plan: FoldPlan, piece: QueueSlice, meter: Meter, doubts: Doubts
 ) -> Iterator[tuple[Sequence[str], Portion]]:
     """Yields what `read_portions` does; of other aggregates than those whose rows are wanted, nothing."""
-    for keys, portion in read_portions(plan, piece, meter):
+    for keys, portion in read_portions(plan, piece, meter, doubts=doubts):
         if plan.only is None:
             yield keys, portion
             continue

@@ -18,7 +18,7 @@ from headrace.stores.tables import UtcDateTime, store_identity
 
 __all__ = ["identity_in", "new_identity"]
 
-# As many bytes as nobody guesses; BLAKE2b takes up to 64.
+# Too many bytes to be guessed; BLAKE2b takes up to 64.
 _KEY_BYTES: Final = 32
 
 

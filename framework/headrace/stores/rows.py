@@ -38,7 +38,7 @@ COLUMNS: Final[tuple[Any, ...]] = (
 def checksum_of(
     aggregate_id: str, aggregate_type: str, version: int | None, command_id: str, body: bytes
 ) -> int:
-    """Returns what is stored beside a stream."""
+    """Returns what is stored with a stream."""
     head = f"{aggregate_id}\0{aggregate_type}\0{version}\0{command_id}\0".encode()
     return google_crc32c.extend(google_crc32c.value(head), body)  # type: ignore[no-any-return]  # untyped
 

@@ -62,7 +62,7 @@ def export(returns: None, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def run_it(*arguments: str) -> Any:
         return run(
             "events", "export", str(tmp_path / "out"), *arguments,
-            "--app", "unit_shelves:app", "--event-store", "memory://",
+            "--app", "unit_shelves:app", "--event-store", "memory://", "--unsealed",
         )  # fmt: skip
 
     return run_it

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import typer
 
-from headrace.cli.options import spark_settings
+from headrace.cli.options import spark_settings, vouching_store
 
 
 @pytest.mark.parametrize("address", ["localhost", ":1", "queue:x", "queue:65536", "http://queue:1"])
@@ -35,3 +35,10 @@ def test_a_number_that_no_column_holds_is_refused(run: Any) -> None:
 def test_a_setting_of_spark_has_a_key_and_a_value(pair: str) -> None:
     with pytest.raises(typer.BadParameter, match=r"use spark\.KEY=VALUE"):
         spark_settings([pair])
+
+
+def test_without_an_event_store_nobody_vouches_for_events_unless_that_is_said() -> None:
+    assert vouching_store("sqlite:///e.db", unsealed=False) == "sqlite:///e.db"
+    assert vouching_store("memory://", unsealed=True) is None
+    with pytest.raises(typer.BadParameter, match=r"vouches for no event.*--unsealed"):
+        vouching_store("memory://", unsealed=False)

@@ -91,7 +91,7 @@ def rebuild(lendings: None, run: Any, tmp_path: Path, monkeypatch: pytest.Monkey
     def run_it(*arguments: str, command: str = "rebuild", options: Any = ("--no-verify",)) -> Any:
         return run(
             "projection", command, *arguments, *options, "--app", "unit_library:app",
-            "--event-store", "memory://", "--read-models", f"sqlite:///{tmp_path / 'read.db'}",
+            "--event-store", "memory://", "--unsealed", "--read-models", f"sqlite:///{tmp_path / 'read.db'}",
         )  # fmt: skip
 
     return run_it

@@ -7,9 +7,9 @@ import pytest
 
 from headrace._projecting.projection import Projection
 from headrace._projecting.read_models import ReadModels
-from headrace.errors import ProjectionError, RebuildRunning
+from headrace.errors import ProjectionError, RebuildRunning, SchemaOutOfDate
 from headrace.rebuilding import building as building_module
-from headrace.rebuilding.building import Building, open_missing_reader, open_read_models
+from headrace.rebuilding.building import Building, open_read_models, open_truth
 from headrace.rebuilding.switch import Outcome, Shadow
 from headrace.stores.opening import open_event_store
 
@@ -110,7 +110,16 @@ async def test_gaps_are_filled_from_the_event_store_or_stay(ledger: Any, tmp_pat
     store = await open_event_store(url, ledger.serializer)
     await store.append([ledger.stream("a", 1, ledger.Booked(partner="p", amount=1))])
     await store.aclose()
-    async with open_missing_reader(url, ledger.serializer) as find:
-        assert [each.version for each in await find("a", 0, 1)] == [1]
-    async with open_missing_reader(None, ledger.serializer) as find:
-        assert list(await find("a", 0, 1)) == []
+    async with open_truth(url, ledger.serializer) as truth:
+        assert [each.version for each in await truth.missing("a", 0, 1)] == [1]
+    async with open_truth(None, ledger.serializer) as nothing:
+        assert list(await nothing.missing("a", 0, 1)) == []
+        assert (nothing.belief, nothing.seal) == (None, None)
+
+
+async def test_a_store_that_is_not_there_is_not_made(ledger: Any, tmp_path: Path) -> None:
+    """It would know none of the topic's events, and every one would be foreign."""
+    with pytest.raises(SchemaOutOfDate, match="there is no database"):
+        async with open_truth(f"sqlite:///{tmp_path / 'mistyped.db'}", ledger.serializer):
+            pass
+    assert not (tmp_path / "mistyped.db").exists()

@@ -1,13 +1,16 @@
 """A rebuild in this process, from a real broker, on both databases."""
 
 from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
 from headrace import EventContext, Projection
+from headrace._eventing.seals import Seal
 from headrace._projecting.contents import store_offsets
+from headrace._projecting.folding import fold_streams
 from headrace._projecting.read_models import ReadModels
 from headrace.errors import (
     ProjectionError,
@@ -21,6 +24,9 @@ from headrace.rebuilding import replay as replay_module
 from headrace.rebuilding.decoding import Decoder, Undecodable
 from headrace.rebuilding.part import Part
 from headrace.rebuilding.replay import rebuild, rebuild_together
+from headrace.stores.identity import new_identity
+from headrace.stores.opening import open_event_store
+from headrace_mq.message import Message
 
 
 @pytest.fixture
@@ -389,3 +395,75 @@ async def test_each_phase_of_each_projection_is_announced(
         for phase in ("begin", "capture", "fold", "switch")
         for name in ("accounts", "partners")
     ]
+
+
+class Believing:
+    """An event store whose service has published what it holds, and somebody who forges."""
+
+    def __init__(self, event_broker: Any, ledger: Any, tmp_path: Path) -> None:
+        self.url = f"sqlite:///{tmp_path / 'believing.db'}"
+        self._broker = event_broker
+        self._ledger = ledger
+
+    def stream(self, key: str, version: int, amount: int) -> Any:
+        return self._ledger.stream(key, version, self._ledger.Booked(partner="p", amount=amount))
+
+    async def store(self, *streams: Any) -> Seal:
+        store = await open_event_store(self.url, self._ledger.serializer)
+        await store.append(streams)
+        seal = Seal(await store.identity())
+        await store.aclose()
+        return seal
+
+    async def publish(self, *streams: Any, seal: Seal | None) -> None:
+        for each in streams:
+            body = self._ledger.serializer.encode_stream(each)
+            await self._broker.producer.send(
+                Message(
+                    topic=self._ledger.topic_name,
+                    key=each.aggregate_id,
+                    headers={"kind": "events"},
+                    body=body if seal is None else seal.put_on(body),
+                )
+            )
+
+
+@pytest.fixture
+def believing(event_broker: Any, ledger: Any, tmp_path: Path) -> Believing:
+    return Believing(event_broker, ledger, tmp_path)
+
+
+async def test_forged_events_are_in_no_rebuilt_row(
+    replay: Any, believing: Believing, read_models: ReadModels, ledger: Any
+) -> None:
+    one, two, true = (believing.stream(*each) for each in (("a", 1, 5), ("a", 2, 6), ("b", 1, 7)))
+    seal = await believing.store(one, two, true)
+    await believing.publish(one, seal=seal)
+    forged = [believing.stream("a", 2, 1_000_000), believing.stream("nobody's", 1, 1_000_000)]
+    await believing.publish(*forged, seal=None)
+    await believing.publish(believing.stream("b", 1, 1_000_000), seal=Seal(new_identity()))
+    await believing.publish(two, true, seal=seal)
+    report = await replay(event_store_url=believing.url, verify=False, take_over=True)
+    assert report.switched
+    assert (report.foreign, report.events, report.rows) == (3, 3, 2)
+    rows = [row async for row in read_models.reader(ledger.accounts).rows()]
+    expected = fold_streams(ledger.accounts, {}, [one, two, true])
+    assert {row.account_id: row for row in rows} == expected
+
+
+async def test_a_topic_from_before_there_were_seals_is_rebuilt(
+    replay: Any, believing: Believing, read_models: ReadModels
+) -> None:
+    streams = [believing.stream(key, version, 3) for key in "abc" for version in range(1, 6)]
+    await believing.store(*streams)
+    await believing.publish(*streams, seal=None)
+    report = await replay(event_store_url=believing.url, verify=False, take_over=True)
+    assert (report.foreign, report.events, report.rows) == (0, 15, 3)
+
+
+async def test_without_an_event_store_the_topic_is_believed(
+    replay: Any, believing: Believing, read_models: ReadModels
+) -> None:
+    await believing.publish(believing.stream("a", 1, 5), seal=None)
+    report = await replay(verify=False, take_over=True)
+    assert (report.foreign, report.rows) == (0, 1)
