@@ -76,6 +76,11 @@ class EventTopic:
 
         try:
             return await asyncio.to_thread(ask)
+        except TopicNotFound as error:
+            raise ProjectionError(
+                f"topic {self._topic}: {error}; the event store can be folded instead, with `headrace"
+                " projection rebuild NAME --from store`"
+            ) from error
         except MessageQueueError as error:
             raise ProjectionError(f"topic {self._topic}: {error}") from error
 
