@@ -21,7 +21,13 @@ from headrace.errors import ProjectionError
 from headrace.serialization import Serializer
 from headrace.transports.base import Incoming, QueueId
 from headrace_mq.client.blocking import BlockingReader
-from headrace_mq.errors import MessageQueueError, OffsetOutOfRange, TopicNotFound
+from headrace_mq.errors import (
+    CorruptBatch,
+    DataCorrupt,
+    MessageQueueError,
+    OffsetOutOfRange,
+    TopicNotFound,
+)
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import BatchHeader, Columns
 
@@ -221,7 +227,13 @@ def _unreadable(
             " anew, belongs to another broker, or has lost messages; build the rows from the event"
             " store instead, with `headrace projection rebuild NAME --from store`"
         )
-    return ProjectionError(f"reading {topic}/{queue_id}: {error}")
+    way_on = ""
+    if isinstance(error, DataCorrupt | CorruptBatch):
+        way_on = (
+            "; the event store can be folded instead, with `headrace projection rebuild NAME --from"
+            " store`"
+        )
+    return ProjectionError(f"reading {topic}/{queue_id}: {error}{way_on}")
 
 
 async def versions_before(
