@@ -33,6 +33,7 @@ from headrace.spark.doubts import Doubts
 from headrace.spark.gating import FindStreams, StreamGate
 from headrace.spark.metering import Meter
 from headrace.spark.plan import FoldPlan, load_application
+from headrace.spark.positions import read_share
 from headrace.spark.rows import RowCodec
 from headrace_mq.spark.offsets import QueueSlice
 from headrace_mq.spark.reader import read_columns
@@ -191,6 +192,15 @@ def read_messages(
     """
     measured = meter or Meter(piece)
     moment, queue_id = 0, piece.queue.queue_id
+    if plan.shares:
+        for page in measured.reading(read_share(plan, piece)):
+            # What several shares have of one key is folded in the order of positions.
+            some = [
+                TopicMessage(Place(at, queue_id, at), key, body.encode()) for at, key, body in page
+            ]
+            measured.count(some)
+            yield some
+        return
 
     def believed(found: list[TopicMessage]) -> list[TopicMessage]:
         measured.count(found)
@@ -230,6 +240,13 @@ def read_portions(
     plan: FoldPlan, piece: QueueSlice, meter: Meter, *, doubts: Doubts
 ) -> Iterator[tuple[Sequence[str], Portion]]:
     """Yields what `read_messages` yields as columns: the keys of some messages, and the messages."""
+    if plan.shares:
+        for page in meter.reading(read_share(plan, piece)):
+            positions, aggregate_ids, texts = zip(*page, strict=True)
+            stored = [text.encode() for text in texts]
+            meter.count_bodies(stored)
+            yield aggregate_ids, Portion(positions, stored)
+        return
 
     def believed(
         keys: Sequence[str], offsets: Sequence[int], bodies: Sequence[bytes]
