@@ -300,6 +300,7 @@ def _show_comparison(report: "RebuildReport", *, json: bool) -> None:
     if json:
         typer.echo(report.to_json())
         return
+    _show_passed_over(report)
     if report.compared is None:
         typer.echo(f"projection {report.projection}: not compared: {report.reason}")
         return
@@ -397,6 +398,13 @@ def _announce(phase: str, ahead: int) -> None:
     typer.echo(f"{phase}: {ahead:,} ahead" if ahead else f"{phase} …", err=True)
 
 
+def _show_passed_over(report: "RebuildReport") -> None:
+    if report.foreign:
+        typer.echo(f"passed over {report.foreign:,} foreign messages; the log names them")
+    for sentence in report.left_out:
+        typer.echo(f"left out from there on: {' '.join(sentence.split())}")
+
+
 def _show(report: "RebuildReport", *, json: bool) -> None:
     if json:
         typer.echo(report.to_json())
@@ -410,8 +418,7 @@ def _show(report: "RebuildReport", *, json: bool) -> None:
             f"  {queue}: {taken['messages']:,} messages, {taken['bytes']:,} bytes; waited"
             f" {taken['read_ms'] / 1_000:,.1f} s, worked {taken['work_ms'] / 1_000:,.1f} s"
         )
-    if report.foreign:
-        typer.echo(f"passed over {report.foreign:,} foreign messages; the log names them")
+    _show_passed_over(report)
     if report.keys is not None:
         differed = "" if report.mended is None else f", {report.mended:,} of which were different"
         typer.echo(f"folded {report.keys:,} keys anew{differed}")
