@@ -29,8 +29,7 @@ def show(report: "RebuildReport", *, json: bool) -> None:
             f"  {queue}: {taken['messages']:,} messages, {taken['bytes']:,} bytes; waited"
             f" {taken['read_ms'] / 1_000:,.1f} s, worked {taken['work_ms'] / 1_000:,.1f} s"
         )
-    if report.foreign:
-        typer.echo(f"passed over {report.foreign:,} foreign messages; the log names them")
+    _show_passed_over(report)
     if report.keys is not None:
         differed = "" if report.mended is None else f", {report.mended:,} of which were different"
         typer.echo(f"folded {report.keys:,} keys anew{differed}")
@@ -48,11 +47,19 @@ def show(report: "RebuildReport", *, json: bool) -> None:
         typer.echo(f"not switched: {report.reason or _as_asked(report)}")
 
 
+def _show_passed_over(report: "RebuildReport") -> None:
+    if report.foreign:
+        typer.echo(f"passed over {report.foreign:,} foreign messages; the log names them")
+    for sentence in report.left_out:
+        typer.echo(f"left out from there on: {' '.join(sentence.split())}")
+
+
 def show_comparison(report: "RebuildReport", *, json: bool) -> None:
     """Prints what comparing live rows with what the events make has found."""
     if json:
         typer.echo(report.to_json())
         return
+    _show_passed_over(report)
     if report.compared is None:
         typer.echo(f"projection {report.projection}: not compared: {report.reason}")
         return

@@ -24,6 +24,7 @@ from headrace.rebuilding.building import Building, open_read_models
 from headrace.rebuilding.decoding import Decoder, Undecodable, context_read
 from headrace.rebuilding.events import Events, Opened, Source, open_events
 from headrace.rebuilding.gathering import KEPT_MAX
+from headrace.rebuilding.left_out import LeftOut
 from headrace.rebuilding.mending import Mending, Refolded, Wanted
 from headrace.rebuilding.owner import Kind
 from headrace.rebuilding.part import Part
@@ -301,8 +302,9 @@ async def _replay(
         lambda event: any(part.reacts_to(event) for part in parts),
         context=context_read(part.projection for part in parts),
     )
+    left_out = LeftOut()
     for queue, (_, end) in ranges.items():
-        await _read_queue(events, queue, end, parts, decoder)
+        await _read_queue(events, queue, end, parts, (decoder, left_out))
         for part in _going_on(parts):
             part.passed(queue)
     for part in _going_on(parts):
@@ -311,7 +313,11 @@ async def _replay(
 
 
 async def _read_queue(
-    events: Events, queue: QueueId, end: int, parts: Sequence[Part], decoder: Decoder
+    events: Events,
+    queue: QueueId,
+    end: int,
+    parts: Sequence[Part],
+    decoder: tuple[Decoder, LeftOut],
 ) -> None:
     waiting = _waiting(parts, queue, end)
     if not waiting:
@@ -329,14 +335,29 @@ async def _read_queue(
             await part.fail(error)
 
 
-async def _give(queue: QueueId, portion: Portion, parts: Sequence[Part], decoder: Decoder) -> None:
-    """Decodes a portion as far as anybody needs it, and lets each part fold it."""
+async def _give(
+    queue: QueueId,
+    portion: Portion,
+    parts: Sequence[Part],
+    decoder_and_left_out: tuple[Decoder, LeftOut],
+) -> None:
+    """Decodes a portion as far as a part needs it, and lets each part fold it.
+
+    An aggregate with a stream that does not decode is left out from there on, as live readers park
+    it; one that cannot be named ends the parts that need it.
+    """
+    decoder, left_out = decoder_and_left_out
     end = portion.offsets[-1] + 1
     while waiting := _waiting(parts, queue, end):
         start = min(part.position(queue) for part in waiting)
         try:
-            decoded = decoder.decode(queue, portion, start)
+            decoded = left_out.without(decoder.decode(queue, portion, start))
         except Undecodable as error:
+            if (rest := left_out.leave_out(queue, portion, error)) is not None:
+                portion = rest
+                for part in waiting:
+                    part.lacks(error)
+                continue
             for part in waiting:
                 if part.position(queue) <= error.offset:
                     await part.fail(error)

@@ -36,6 +36,8 @@ class RebuildReport:
         gaps: aggregates of which a later version stood before an earlier one.
         filled: streams that were missing in the topic and came from the event store.
         foreign: messages that were passed over: neither sealed by the event store nor in it.
+        left_out: of each aggregate with a stream that does not decode, what is the matter; what came
+            after that stream is not in the rows, as it is not live, where the aggregate is parked.
         keys: of the rows that were folded anew; None: all.
         mended: how many of those differ from the live ones; None if nothing was compared.
         compared: rows compared; None if nothing was compared.
@@ -68,6 +70,7 @@ class RebuildReport:
     gaps: int = 0
     filled: int = 0
     foreign: int = 0
+    left_out: tuple[str, ...] = ()
     keys: int | None = None
     mended: int | None = None
     compared: int | None = None

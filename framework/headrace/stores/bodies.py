@@ -7,6 +7,7 @@ each aggregate is read whole by one of them.
 Sits between: rebuilds, which decode, and the two databases. Must never know an event.
 """
 
+import json
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final, NamedTuple
 from zlib import crc32
@@ -15,6 +16,7 @@ from sqlalchemy import ColumnElement, event, func, literal_column
 
 from headrace.stores import queries
 from headrace.stores.engines import EngineLimits, autocommit, create_engine
+from headrace.stores.rows import checksum_of
 from headrace.stores.schema import check
 from headrace.stores.tables import event_streams
 
@@ -32,7 +34,11 @@ _POSITIVE: Final[ColumnElement[int]] = literal_column("2147483647")
 
 
 class StoredBody(NamedTuple):
-    """A stream or a rejection as it is stored."""
+    """A stream or a rejection as it is stored.
+
+    The body of one whose checksum differs is replaced by one that says so and whose it is, and does not
+    decode: what cannot be believed is left out like what cannot be read.
+    """
 
     position: int
     aggregate_id: str
@@ -100,7 +106,7 @@ class StoredBodies:
             async with self._reading.connect() as connection:
                 found = (await connection.execute(query)).all()
             if found:
-                yield [StoredBody(*row) for row in found]
+                yield [_body_in(row) for row in found]
                 after_position = found[-1].position
             if len(found) < size:
                 return
@@ -117,6 +123,15 @@ class StoredBodies:
             found: ColumnElement[int] = getattr(func, _HASH)(aggregate_id)
             return found
         return func.hashtext(aggregate_id).op("&")(_POSITIVE)
+
+
+def _body_in(row: Any) -> StoredBody:
+    position, aggregate_id, aggregate_type, version, command_id, body, checksum = row
+    if checksum is not None and checksum != checksum_of(
+        aggregate_id, aggregate_type, version, command_id, body.encode()
+    ):
+        body = json.dumps({"aggregate_id": aggregate_id, "damaged": "its checksum differs"})
+    return StoredBody(position, aggregate_id, body)
 
 
 def _add_hash(connection: Any, _record: object) -> None:

@@ -67,10 +67,10 @@ def all_streams(after_position: int, limit: int, *, aggregate_id: str | None = N
     return query if aggregate_id is None else query.where(_streams.aggregate_id == aggregate_id)
 
 
-def bodies_between(after_position: int, to_position: int, limit: int) -> Select[int, str, str]:
-    """Selects position, aggregate and body after a position up to another, in position order."""
+def bodies_between(after_position: int, to_position: int, limit: int) -> Select[Any]:
+    """Selects rows after a position up to another, in position order."""
     return (
-        select(_streams.position, _streams.aggregate_id, _streams.body)
+        select(*COLUMNS)
         .where(_streams.position > after_position, _streams.position <= to_position)
         .order_by(_streams.position)
         .limit(limit)

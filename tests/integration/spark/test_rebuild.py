@@ -477,34 +477,6 @@ async def test_a_hole_in_the_topic_is_filled_from_the_event_store_or_refused(
     assert (await rows_of(sqlite_url, ledger.partners))["p"].total == 15
 
 
-async def test_what_the_event_store_does_not_know_is_in_no_row(
-    rows_of: Any, spark: Any, broker: Any, ledger: Any, publish: Any, sqlite_url: str,
-    make_stream: Any, tmp_path: Path,
-) -> None:  # fmt: skip
-    streams = [
-        make_stream("a0", version, ledger.Booked(partner="p", amount=version))
-        for version in range(1, 4)
-    ]
-    store_url = f"sqlite:///{tmp_path / 'events.db'}"
-    store = await open_event_store(store_url, ledger.app.serializer)
-    await store.append(streams)
-    await store.aclose()
-    forged = [
-        make_stream("a0", 3, ledger.Booked(partner="p", amount=1_000_000)),
-        make_stream("nobody's", 1, ledger.Booked(partner="thief", amount=1_000_000)),
-    ]
-    await publish([*streams[:2], *forged, streams[2]])
-    for name in ("accounts", "partners"):
-        report = await rebuild(
-            APP, name, broker=broker.address, read_models_url=sqlite_url, spark=spark,
-            event_store_url=store_url, verify=False,
-        )  # fmt: skip
-        assert (report.events, report.foreign, report.gaps) == (3, 2, 0)
-    assert set(await rows_of(sqlite_url, ledger.accounts)) == {"a0"}
-    partners = await rows_of(sqlite_url, ledger.partners)
-    assert {key: row.total for key, row in partners.items()} == {"p": 6}
-
-
 async def test_without_a_broker_or_a_topic_the_error_says_so(
     state_of: Any, spark: Any, broker: Any, ledger: Any, sqlite_url: str,
 ) -> None:  # fmt: skip

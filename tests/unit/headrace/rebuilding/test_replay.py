@@ -415,9 +415,13 @@ class Believing:
         await store.aclose()
         return seal
 
-    async def publish(self, *streams: Any, seal: Seal | None) -> None:
+    async def publish(
+        self, *streams: Any, seal: Seal | None, spoil: tuple[str, int] | None = None
+    ) -> None:
         for each in streams:
             body = self._ledger.serializer.encode_stream(each)
+            if (each.aggregate_id, each.version) == spoil:
+                body = body.replace(b'"amount"', b'"lost"')
             await self._broker.producer.send(
                 Message(
                     topic=self._ledger.topic_name,
@@ -484,3 +488,21 @@ async def test_differences_are_told_by_column_and_can_be_accepted(
     accepted = await replay(accept=True)
     assert (accepted.switched, accepted.mismatches, accepted.columns) == (True, 4, report.columns)
     assert (await replay()).mismatches == 0
+
+
+async def test_a_stream_that_does_not_decode_leaves_its_aggregate_out_and_no_other(
+    replay: Any, believing: Believing, read_models: ReadModels, ledger: Any
+) -> None:
+    """As an event with a number that is none, which an earlier version took."""
+    streams = [believing.stream(key, version, 3) for key in "ab" for version in (1, 2, 3)]
+    seal = await believing.store(*streams)
+    await believing.publish(*streams, seal=seal, spoil=("a", 2))
+    report = await replay(event_store_url=believing.url, verify=False, take_over=True)
+    assert report.switched
+    (sentence,) = report.left_out
+    assert "does not decode" in sentence
+    rows = [row async for row in read_models.reader(ledger.accounts).rows()]
+    whole = [
+        each for each in streams if (each.aggregate_id, each.version) not in {("a", 2), ("a", 3)}
+    ]
+    assert {row.account_id: row for row in rows} == fold_streams(ledger.accounts, {}, whole)

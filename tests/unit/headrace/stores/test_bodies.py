@@ -5,13 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import func, update
 
 from headrace._domain.stream import EventStream
-from headrace.errors import DefinitionError, SchemaOutOfDate
+from headrace._eventing.seals import aggregate_of
+from headrace.errors import DefinitionError, SchemaOutOfDate, SerializationError
 from headrace.stores import bodies as bodies_module
 from headrace.stores.bodies import WHOLE, Share, StoredBodies
+from headrace.stores.engines import create_engine
 from headrace.stores.opening import open_event_store
 from headrace.stores.schema import upgrade
+from headrace.stores.tables import event_streams
 from samples.bank import app
 from samples.bank.accounts import AccountOpened
 
@@ -99,3 +103,26 @@ async def test_a_database_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     assert not (tmp_path / "mistyped.db").exists()
     with pytest.raises(DefinitionError):
         StoredBodies("memory://")
+
+
+async def test_a_stream_that_was_changed_in_the_database_says_so_and_does_not_decode(
+    url: str,
+) -> None:
+    engine = create_engine(url)
+    async with engine.begin() as connection:
+        changed = event_streams.c.aggregate_id == ACCOUNTS[3]
+        await connection.execute(
+            update(event_streams)
+            .where(changed)
+            .values(body=func.replace(event_streams.c.body, "recorded", "recordee"))
+        )
+    await engine.dispose()
+    bodies = StoredBodies(url)
+    found = [each for page in await read(bodies, 0, await bodies.last_position()) for each in page]
+    damaged = [each for each in found if each.aggregate_id == ACCOUNTS[3]]
+    assert damaged
+    assert all("its checksum differs" in each.body for each in damaged)
+    assert aggregate_of(damaged[0].body.encode()) == ACCOUNTS[3]
+    with pytest.raises(SerializationError):
+        app.serializer.decode_stream(damaged[0].body)
+    await bodies.aclose()
