@@ -26,6 +26,9 @@ R = TypeVar("R", bound=BaseModel)
 
 # PostgreSQL's limit for the name of a column, in bytes.
 _COLUMN_NAME_BYTES_MAX = 63
+# Names that no quotes make free: columns that every table of PostgreSQL has by itself, and words that
+# SQLite takes for values in what is read through a view.
+_TAKEN_NAMES = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid", "true", "false"})
 
 
 class ColumnKind(Enum):
@@ -207,6 +210,12 @@ def _bare(annotation: Any) -> Any:
 
 
 def _check_model(owner: str, model: type[BaseModel]) -> None:
+    for name in model.model_fields:
+        if name.casefold() in _TAKEN_NAMES:
+            raise DefinitionError(
+                f"projection {owner}: field {model.__name__}.{name} has a name that PostgreSQL or"
+                " SQLite keeps for itself; give it another one"
+            )
     folded = [name.casefold() for name in model.model_fields]
     if len(set(folded)) != len(folded):
         raise DefinitionError(

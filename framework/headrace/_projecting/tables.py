@@ -32,6 +32,7 @@ from sqlalchemy import (
     inspect,
     select,
 )
+from sqlalchemy.sql import quoted_name
 from sqlalchemy.sql.ddl import CreateView, DropView
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
@@ -99,7 +100,8 @@ def build_table(projection: Projection[Any], table_name: str) -> Table:
         column_type = _key_type() if is_key else _column_type(field.kind)
         columns.append(
             Column(
-                field.name,
+                # Always quoted: which words SQL keeps for itself depends on the database.
+                quoted_name(field.name, quote=True),
                 column_type,
                 primary_key=is_key,
                 nullable=field.optional,

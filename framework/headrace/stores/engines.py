@@ -5,7 +5,9 @@ Sits between: the event stores and projections, which run statements, and SQLAlc
 Settings of the database that could lose acknowledged data are never inherited. Knows no table.
 """
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 from sqlalchemy import (
@@ -23,6 +25,7 @@ from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from headrace.errors import DefinitionError
+from headrace.stores.tls import TLS_OPTIONS, tls_arguments
 
 __all__ = [
     "EngineLimits",
@@ -44,6 +47,21 @@ _DRIVERS = {
     _POSTGRES: _POSTGRES,
 }
 _AUTOCOMMIT = "headrace_autocommit"
+
+# What may follow the `?` of a URL; all else that a driver knows is set here.
+_SQLITE_OPTIONS = frozenset({"cached_statements", "timeout"})
+_POSTGRES_OPTIONS = TLS_OPTIONS | {
+    "host",
+    "krbsrvname",
+    "passfile",
+    "port",
+    "prepared_statement_cache_size",
+    "target_session_attrs",
+}
+
+# Of a new SQLite file: for its owner, and for the group to read, as the broker's files are. Its log and
+# its index get the same from SQLite.
+_FILE_MODE = 0o640
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +93,8 @@ def database_url(url: str) -> URL:
     """Returns the URL with the driver that Headrace uses.
 
     Raises:
-        DefinitionError: it is not a URL, or not one of SQLite or PostgreSQL.
+        DefinitionError: it is not a URL, or not one of SQLite or PostgreSQL, or has an option that
+            they do not know.
     """
     try:
         parsed = make_url(url)
@@ -91,6 +110,13 @@ def database_url(url: str) -> URL:
         )
     if driver == _SQLITE and ("uri" in parsed.query or str(parsed.database).startswith("file:")):
         raise DefinitionError("name the SQLite file as it is: sqlite:///FILE, not file:… and uri=…")
+    known = _SQLITE_OPTIONS if driver == _SQLITE else _POSTGRES_OPTIONS
+    unknown = sorted(parsed.query.keys() - known)
+    if unknown:
+        raise DefinitionError(
+            f"a {parsed.drivername}:// URL has no option {unknown[0]!r}; it may have:"
+            f" {', '.join(sorted(known))}"
+        )
     return parsed.set(drivername=driver)
 
 
@@ -200,19 +226,27 @@ def _prepare_connections(engine: Engine, url: URL, limits: EngineLimits) -> None
         # A call that is cancelled would have its connection thrown away, and the database with it.
         context.is_disconnect = False
 
+    def before_connect(*_: object) -> None:
+        file = Path(url.database or "")
+        if file.parent.is_dir() and not file.exists():
+            os.close(os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, _FILE_MODE))
+
     if is_in_memory(url):
         event.listen(engine, "handle_error", on_error)
+    else:
+        event.listen(engine, "do_connect", before_connect)
     event.listen(engine, "connect", on_connect)
     event.listen(engine, "begin", on_begin)
 
 
 def _create_postgres(url: URL, limits: EngineLimits, plans: str) -> AsyncEngine:
     return create_async_engine(
-        url,
+        url.difference_update_query(TLS_OPTIONS),
         pool_size=limits.connections_max,
         max_overflow=0,
         pool_timeout=limits.checkout_timeout_ms / 1_000,
         connect_args={
+            **tls_arguments(url),
             "timeout": limits.connect_timeout_ms / 1_000,
             # A little after the server's own limit: it speaks only where the server is gone.
             "command_timeout": limits.statement_timeout_ms / 1_000 + 5,

@@ -53,6 +53,9 @@ _EVENTS = Tree("", VERSION_TABLE, "headrace db upgrade")
 # The archive of the queue; PostgreSQL's alone.
 ARCHIVE = Tree("queue", "headrace_archive_schema", "headrace archive upgrade")
 
+# Of the folder of a new SQLite file: for its owner, and for the group to read.
+_FOLDER_MODE = 0o750
+
 # The advisory lock under which one process at a time migrates a PostgreSQL database.
 _MIGRATING = int.from_bytes(b"hrschema")
 
@@ -161,7 +164,8 @@ def _make_folder(engine: AsyncEngine) -> None:
         file = Path(engine.url.database or "")
         if file.is_dir():
             raise DefinitionError(f"{file} is a folder; name a file in it: {_shown(engine)}/FILE")
-        file.parent.mkdir(parents=True, exist_ok=True)
+        for folder in reversed([each for each in file.parents if not each.exists()]):
+            folder.mkdir(mode=_FOLDER_MODE, exist_ok=True)
 
 
 async def _is_empty(engine: AsyncEngine) -> bool:

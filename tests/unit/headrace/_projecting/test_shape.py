@@ -172,3 +172,10 @@ def test_the_one_form_equals_the_row_and_is_its_own_one_form(
     once = SHAPE.canonical(row)
     assert once == row.model_copy(update={"at": at.astimezone(UTC)})
     assert SHAPE.canonical(once) is once
+
+
+@pytest.mark.parametrize("name", ["xmin", "tableoid", "true", "False"])
+def test_a_name_that_a_database_keeps_for_itself_is_refused(name: str) -> None:
+    model = create_model("Row", key=(str, ...), **{name: (int, 0)})
+    with pytest.raises(DefinitionError, match=rf"words: field Row\.{name} .* another one"):
+        RowShape("words", model)

@@ -1,5 +1,7 @@
 import asyncio
+import os
 import sqlite3
+import stat
 from pathlib import Path
 
 import pytest
@@ -7,6 +9,7 @@ from sqlalchemy import inspect, text
 
 from headrace.errors import DefinitionError, SchemaOutOfDate
 from headrace.stores.engines import EngineLimits, create_engine
+from headrace.stores.opening import open_event_store
 from headrace.stores.schema import (
     VERSION_TABLE,
     check,
@@ -16,6 +19,7 @@ from headrace.stores.schema import (
     upgrade,
 )
 from headrace.stores.tables import metadata
+from headrace.testing.conformance.streams import conformance_serializer, stream
 
 
 async def _tables(url: str) -> set[str]:
@@ -167,3 +171,31 @@ async def test_looking_at_the_schema_does_not_wait_for_a_writer(sqlite_database:
     await prepare(engine)
     await engine.dispose()
     other.close()
+
+
+def _modes(folder: Path) -> dict[str, int]:
+    return {each.name: stat.S_IMODE(each.stat().st_mode) for each in folder.rglob("*")}
+
+
+async def test_a_new_file_and_its_folders_are_no_business_of_others(tmp_path: Path) -> None:
+    file = tmp_path / "a" / "b" / "events.db"
+    before = os.umask(0)
+    try:
+        url = f"sqlite:///{file}"
+        store = await open_event_store(url, conformance_serializer())
+        await store.append([stream("a", 1)])
+        modes = _modes(tmp_path)
+        await store.aclose()
+    finally:
+        os.umask(before)
+    assert modes == {
+        "a": 0o750, "b": 0o750, "events.db": 0o640, "events.db-wal": 0o640, "events.db-shm": 0o640,
+    }  # fmt: skip
+
+
+async def test_the_mode_of_a_file_that_is_there_stays(tmp_path: Path) -> None:
+    file = tmp_path / "events.db"
+    file.touch(mode=0o600)
+    store = await open_event_store(f"sqlite:///{file}", conformance_serializer())
+    await store.aclose()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
