@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect, select, text
 from sqlalchemy.exc import DBAPIError
 
+from headrace._projecting.letters import read_letters
 from headrace.errors import SchemaOutOfDate
 from headrace.stores.engines import create_engine
 from headrace.stores.schema import VERSION_TABLE, check, downgrade, migrations_folder, upgrade
@@ -109,6 +111,32 @@ async def test_events_survive_the_way_to_the_newest_schema_and_back(database: st
         names = await connection.run_sync(lambda sync: inspect(sync).get_table_names())
     await engine.dispose()
     assert "snapshots" not in names
+
+
+async def test_letters_survive_the_way_to_the_newest_schema_and_back(database: str) -> None:
+    await upgrade(database, "0008")
+    engine = create_engine(database)
+    old = (
+        "INSERT INTO projection_letters (name, generation, aggregate_id, topic, queue_id,"
+        " message_offset, parked_at, held, retries, error) VALUES ('handlers:mail', 0, 'a', 't', 0,"
+        " 7, '2026-01-31 12:00:00', 2, 1, 'no')"
+    )
+    async with engine.begin() as connection:
+        await connection.execute(text(old))
+    await upgrade(database)
+    async with engine.begin() as connection:
+        (letter,) = await connection.run_sync(
+            partial(read_letters, name="handlers:mail", generation=0)
+        )
+        await connection.execute(
+            text(old.replace("handlers:mail", f"process:{'x' * 100}").replace("'a'", "'b'"))
+        )
+    assert (letter.version, letter.held, letter.error, letter.traceback) == (0, 2, "no", "")
+    await downgrade(database, "0008")
+    async with engine.connect() as connection:
+        names = (await connection.execute(text("SELECT name FROM projection_letters"))).scalars()
+        assert list(names) == ["handlers:mail"]
+    await engine.dispose()
 
 
 async def test_a_migration_that_fails_leaves_nothing(database: str) -> None:

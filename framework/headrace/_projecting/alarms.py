@@ -22,6 +22,7 @@ from headrace._projecting.process_standings import ProcessStandings
 from headrace._projecting.read_models import ReadModels
 from headrace._runtime.clock import Clock, SystemClock
 from headrace._runtime.tasks import finish
+from headrace.errors import ProjectionError
 from headrace.settings import Settings
 from headrace.stores.tables import UtcDateTime, process_instances, projection_letters, projections
 
@@ -87,11 +88,25 @@ class Alarms:
         self._settings = settings
         self._clock = clock or SystemClock()
         self._current: Mapping[tuple[str, str], Alarm] = {}
+        # Those that wait for room, at the last look. A projection without room says so itself.
+        self._full: tuple[str, ...] = ()
 
     @property
     def current(self) -> tuple[Alarm, ...]:
         """The alarms of the last look."""
         return tuple(self._current.values())
+
+    def check_room(self) -> None:
+        """Returns if no event handlers and no process manager stood still at the last look.
+
+        Raises:
+            ProjectionError: some have parked as many aggregates as they may, and wait.
+        """
+        if self._full:
+            raise ProjectionError(
+                f"{', '.join(self._full)} parked {self._settings.projection_letters_max} aggregates,"
+                " as many as may be, and the next one waits; retry or skip some"
+            )
 
     async def run(self) -> None:
         """Looks until cancelled; a look that fails is made up for by the next one."""
@@ -153,6 +168,8 @@ class Alarms:
         found: dict[str, tuple[int, datetime]] = {}
         async with self._read_models.snapshot() as connection:
             rows: list[Any] = [*(await connection.execute(aggregates)).all()]
+            most = self._settings.projection_letters_max
+            self._full = tuple(sorted(name for name, n, _ in rows if ":" in name and n >= most))
             rows += [
                 (ProcessStandings(name).name, count, oldest)
                 for name, count, oldest in (await connection.execute(parked)).all()

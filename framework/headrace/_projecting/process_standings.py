@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
-from sqlalchemy import Connection, delete, func, select
+from sqlalchemy import Connection, delete, func, or_, select
 
 from headrace._projecting.instances import WAITS
 from headrace._projecting.letters import Letter
@@ -102,8 +102,10 @@ class ProcessStandings(Standings):
         if is_rejection(message):
             self._note(connection, message)
         else:
-            first = self.changing(message.key).where(projection_letters.c.version.is_(None))
-            connection.execute(first.values(version=version_before(message)))
+            # One that comes late must not be left out; one that comes again may be, and does no harm.
+            version, before = projection_letters.c.version, version_before(message)
+            earlier = self.changing(message.key).where(or_(version.is_(None), version > before))
+            connection.execute(earlier.values(version=before))
         return True
 
     def waiting(

@@ -100,6 +100,8 @@ async def serving(
                 raise HeadraceError(
                     f"projection {projection.name} stands still: {projection.status.error}"
                 )
+        if running.watch is not None:
+            running.watch.alarms.check_room()
 
     own: dict[str, Check] = {"parts": parts}
     if running.watch is not None:

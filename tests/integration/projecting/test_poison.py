@@ -165,7 +165,12 @@ async def test_what_waits_behind_a_letter_is_applied_in_order_by_the_release_tha
             ("process:sales", 1),
             ("rows", 1),
         ]
-        assert await letters.retry("ink") is not None
+        left = await letters.retry("ink")
+        assert left is not None
+        (stuck,) = await running.processes.all(stuck=True)
+        for where in (left.traceback, stuck.stuck[0].traceback):
+            # The line of the user's code, not only the sentence.
+            assert 'raise ValueError(f"{count} pieces cannot be counted")' in where
         assert await running.stuck_instances(sales).retry("ink") is not None
 
     app, rows, sales = make_app(mended=True)

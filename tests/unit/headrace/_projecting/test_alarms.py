@@ -11,6 +11,7 @@ from headrace._projecting.alarms import Alarm, Alarms
 from headrace._projecting.instances import take
 from headrace._projecting.process_standings import ProcessStandings
 from headrace._projecting.standings import Standings
+from headrace.errors import ProjectionError
 from headrace.settings import Settings
 from headrace.stores.tables import projection_letters
 from headrace.transports.base import Incoming
@@ -179,3 +180,35 @@ async def test_process_managers_have_alarms_too_for_aggregates_and_instances(
         Alarm(projection="process:copies", kind="letters", value=2, bound=2),
         Alarm(projection="process:copies", kind="oldest letter", value=60_000, bound=60_000),
     )
+
+
+async def test_those_who_wait_for_room_are_told_until_there_is_some(
+    read_models: Any, clock: Any
+) -> None:
+    alarms = Alarms(
+        projections=["process:copies", "totals"],
+        read_models=read_models,
+        settings=SETTINGS.model_copy(update={"projection_letters_max": 2}),
+        clock=clock,
+    )
+    standings = ProcessStandings("copies")
+    for aggregate_id in ("a", "b"):
+        await alarms.look()
+        alarms.check_room()
+        await read_models.transact(
+            partial(
+                standings.park_at,
+                message=Incoming(("shop.events", 0), 1, aggregate_id, "", {}, b""),
+                version=0,
+                error=ValueError("no"),
+                now=clock.now(),
+                letters_max=2,
+            )
+        )
+    await alarms.look()
+    with pytest.raises(ProjectionError, match="process:copies parked 2 aggregates, as many as may"):
+        alarms.check_room()
+    letter = await read_models.transact(partial(standings.letter, aggregate_id="a"))
+    assert await read_models.transact(partial(standings.release, letter=letter))
+    await alarms.look()
+    alarms.check_room()

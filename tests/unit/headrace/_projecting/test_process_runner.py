@@ -254,12 +254,38 @@ async def test_what_is_parked_waits_through_restarts_and_is_sent_in_order_after_
         assert await letters.retry("a") is None
         transport.put(domain.stream("a", 5))
         await until(lambda: acked(transport) == 8)
-    assert bus.amounts("a-copy") == [1, 666, 3, 4, 5]
+    # The first one came again while its aggregate was parked, and was sent again with the same id.
+    assert bus.amounts("a-copy") == [1, 1, 666, 3, 4, 5]
+    assert len({envelope.command_id for envelope in bus.sent}) == 5
     assert await letters.all() == []
     async with running(make_runner()):
         await until(lambda: acked(transport) == 13)
     # Once more, and no command is another one than before.
     assert len({envelope.command_id for envelope in bus.sent}) == 5
+
+
+async def test_an_event_that_comes_late_behind_one_that_is_parked_is_not_left_out(
+    make_runner: Any,
+    transport: Any,
+    domain: Any,
+    bus: FakeBus,
+    logs: Any,
+    letters: Any,
+    broken: Any,
+    store: Any,
+) -> None:
+    store.streams = [
+        domain.stream("a", 1),
+        domain.stream("a", 2),
+        domain.stream("a", 3, domain.Added(amount=666)),
+    ]
+    for place in (0, 2, 1):
+        transport.put(store.streams[place])
+    async with running(make_runner()):
+        await until(lambda: acked(transport) == 3)
+    broken.clear()
+    assert await letters.retry("a") is None
+    assert bus.amounts("a-copy") == [1, 2, 666]
 
 
 async def test_what_is_skipped_is_never_sent_and_what_waits_behind_it_is(

@@ -66,6 +66,8 @@ async def test_an_aggregate_is_parked_once_and_what_follows_waits(kept: Any, par
     assert await kept("waiting", "a") == (4, [])
     await kept("advance", {"a": 5, "nobody": 9})
     assert await kept("waiting", "a") == (5, [])
+    assert await kept("keep", event(3))  # late
+    assert await kept("waiting", "a") == (2, [])
     assert await kept("letter", "b") is None
 
 
