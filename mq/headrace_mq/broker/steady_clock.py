@@ -98,10 +98,11 @@ class SteadyClock:
         if not timeline.jump_ms or timeline.aged_ms - timeline.jump_at_ms >= _ALARM_MS:
             return ""
         ago_s = (timeline.aged_ms - timeline.jump_at_ms) // 1_000
-        way = "forth" if timeline.jump_ms > 0 else "back"
+        by_s = abs(timeline.jump_ms) // 1_000
+        what = "set forth, or the machine slept," if timeline.jump_ms > 0 else "set back"
         return (
-            f"the clock was set {way} by {abs(timeline.jump_ms) // 1_000:,} s, {ago_s:,} s ago; no"
-            " message became older or younger by that; see that the machine's clock is right"
+            f"the clock was {what} by {by_s:,} s, {ago_s:,} s ago; no message became older or younger"
+            " by that; see that the machine's clock is right"
         )
 
     async def keep(self, *, always: bool = False) -> None:

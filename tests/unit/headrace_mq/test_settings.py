@@ -36,6 +36,8 @@ def test_the_defaults_are_valid() -> None:
         (StoreSettings, "transient_bytes_max", -1),
         (StoreSettings, "unconsumed_ms_max", -1),
         (StoreSettings, "retention_interval_ms", 0),
+        (StoreSettings, "timeline_keep_ms", 0),
+        (StoreSettings, "clock_jump_ms_min", 0),
         (StoreSettings, "segments_deleted_max", 0),
         (StoreSettings, "disk_look_ms", 0),
         (StoreSettings, "disk_refuse_percent", 101),
