@@ -21,7 +21,7 @@ from headrace._domain.aggregate import Aggregate
 from headrace._domain.stream import EventStream, Rejection
 from headrace._runtime.clock import Clock
 from headrace._runtime.handler_deadline import HANDLER_MS_MAX
-from headrace._runtime.traces import trace_of
+from headrace._runtime.tracebacks import traceback_of
 from headrace.errors import AggregateExists, DomainError
 from headrace.serialization import CommandEnvelope, Serializer
 
@@ -126,7 +126,7 @@ class Decider:
                 raise
             error = raised
         if run.misuse:
-            trace = "" if error is None else trace_of(error)
+            trace = "" if error is None else traceback_of(error)
             return Failed(error="ContextMisused", sentence=run.misuse, trace=trace)
         if run.deadline.expired():
             late = TimeoutError(f"the handler ran for more than {HANDLER_MS_MAX} ms")
@@ -142,7 +142,7 @@ class Decider:
             return Failed(
                 error="SerializationError",
                 sentence=f"the decision does not encode: {raised}",
-                trace=trace_of(raised),
+                trace=traceback_of(raised),
             )
 
     def _done(self, envelope: CommandEnvelope, state: Loader, run: HandlerRun) -> Decision:

@@ -42,7 +42,7 @@ from headrace._loading.repository import Repository
 from headrace._loading.snapshots import Snapshots
 from headrace._runtime.backoff import Backoff
 from headrace._runtime.tasks import TaskSet
-from headrace._runtime.traces import trace_of
+from headrace._runtime.tracebacks import traceback_of
 from headrace.errors import HeadraceError
 from headrace.serialization import Serializer
 from headrace.settings import Settings
@@ -249,7 +249,7 @@ class Lane:
                 return Failed(
                     error=type(decision.error).__name__,
                     sentence=str(decision.error),
-                    trace=trace_of(decision.error),
+                    trace=traceback_of(decision.error),
                 )
             await self._parts.backoff.pause(submission.crashes)
         return submission.failure

@@ -32,7 +32,7 @@ from headrace._loading.snapshots import Snapshots
 from headrace._runtime.backoff import Backoff
 from headrace._runtime.clock import Clock, SystemClock
 from headrace._runtime.tasks import TaskSet
-from headrace._runtime.traces import trace_of
+from headrace._runtime.tracebacks import traceback_of
 from headrace.errors import DefinitionError
 from headrace.letters import RESUME
 from headrace.serialization import CommandEnvelope, Serializer
@@ -225,7 +225,7 @@ class CommandProcessor:
                 return
             self._parking.park(
                 [delivery],
-                Failed(error=type(error).__name__, sentence=str(error), trace=trace_of(error)),
+                Failed(error=type(error).__name__, sentence=str(error), trace=traceback_of(error)),
                 aggregate_id=message.key,
                 command_id="",
             )

@@ -1,25 +1,44 @@
 """
-Where an error was raised, as a text to keep: files, lines and calls, and no values of variables.
+Where an error of a user's function came from, as text to be kept and logged.
 
-Sits between: whoever logs or parks what user code raised, and the interpreter. Pure.
+Never with local variables, which hold passwords and people's data. Sits between: what calls users'
+functions, and the log and the letters. Pure.
 """
 
-import traceback
+from pathlib import Path
+from traceback import TracebackException
+from types import TracebackType
 from typing import Final
 
 __all__ = ["TRACEBACK_CHARACTERS_MAX", "storable", "traceback_of"]
 
-# Of a traceback kept with what is parked: some eighty calls, the last ones where there are more.
+# The end of a long one is kept, where the error is: some fifty calls.
 TRACEBACK_CHARACTERS_MAX: Final = 8_000
 
 # PostgreSQL keeps no NUL in a text.
 _NO_NUL: Final = str.maketrans({"\x00": "\N{REPLACEMENT CHARACTER}"})
+_PACKAGE: Final = str(Path(__file__).parents[1])
 
 
 def traceback_of(error: BaseException) -> str:
-    """Returns an error's traceback with its causes, the end of it where it is too long."""
-    lines = traceback.format_exception(error)
-    return storable("".join(lines))[-TRACEBACK_CHARACTERS_MAX:]
+    """Returns the traceback of an error, from the first call outside of Headrace on.
+
+    Args:
+        error: with what caused it, if anything did.
+    """
+    begin = error.__traceback__
+    while begin is not None and _is_ours(begin):
+        begin = begin.tb_next
+    # One that Headrace itself raised is not the user's, and is shown whole.
+    described = TracebackException(type(error), error, begin or error.__traceback__)
+    text = storable("".join(described.format())).rstrip("\n")
+    if len(text) > TRACEBACK_CHARACTERS_MAX:
+        return f"… {len(text) - TRACEBACK_CHARACTERS_MAX} characters …\n{text[-TRACEBACK_CHARACTERS_MAX:]}"
+    return text
+
+
+def _is_ours(place: TracebackType) -> bool:
+    return place.tb_frame.f_code.co_filename.startswith(_PACKAGE)
 
 
 def storable(text: str) -> str:
