@@ -160,9 +160,22 @@ async def ensure(connection: AsyncConnection, projection: Projection[Any]) -> No
 
 
 async def begin_shadow(
-    connection: AsyncConnection, projection: Projection[Any], owner: str, now: datetime
+    connection: AsyncConnection,
+    projection: Projection[Any],
+    owner: str,
+    now: datetime,
+    *,
+    keep_finished: bool = False,
 ) -> int:
     """Creates the next generation's empty table and returns its number.
+
+    Args:
+        connection: in a write transaction.
+        projection: whose table.
+        owner: who builds it.
+        now: since when.
+        keep_finished: leave the newest table alone that a rebuild has finished; others that are not in
+            use are dropped.
 
     Raises:
         RebuildRunning: another rebuild is under way and not stale.
@@ -184,7 +197,10 @@ async def begin_shadow(
         )
     tables = await connection.run_sync(_generation_tables, state.name)
     generation = max([*tables, *state.kept]) + 1
-    await _drop_others(connection, state.name, state.kept - {state.rebuild_generation})
+    finished = await find_finished(connection, state) if keep_finished else None
+    await _drop_others(
+        connection, state.name, (state.kept | {finished}) - {state.rebuild_generation}
+    )
     table = build_table(projection, physical_name(state.name, generation))
     await connection.execute(CreateTable(table))
     await _update(
@@ -369,7 +385,9 @@ async def _update(connection: AsyncConnection, name: str, **values: object) -> N
     await connection.execute(update(projections).where(projections.c.name == name).values(values))
 
 
-async def _drop_others(connection: AsyncConnection, name: str, kept: frozenset[int]) -> None:
+async def _drop_others(
+    connection: AsyncConnection, name: str, kept: frozenset[int | None] | frozenset[int]
+) -> None:
     for generation in await connection.run_sync(_generation_tables, name):
         if generation not in kept:
             await _drop(connection, name, generation)

@@ -91,6 +91,6 @@ def _details(report: "RebuildReport") -> Iterator[str]:
 
 def _as_asked(report: "RebuildReport") -> str:
     return (
-        f"as asked; the rebuilt rows are kept in {report.table} until the next rebuild or verification,"
+        f"as asked; the rebuilt rows are kept in {report.table} until the next rebuild,"
         f" and `headrace projection switch {report.projection}` puts them in place"
     )

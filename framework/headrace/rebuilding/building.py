@@ -58,7 +58,14 @@ class Building:
         self._read_models = read_models
         self._projection = projection
 
-    async def begin(self, kind: Kind = "topic", *, take_over: bool, adopt: bool = False) -> Shadow:
+    async def begin(
+        self,
+        kind: Kind = "topic",
+        *,
+        take_over: bool,
+        adopt: bool = False,
+        keep_finished: bool = False,
+    ) -> Shadow:
         """Takes a shadow to fill.
 
         Args:
@@ -66,6 +73,8 @@ class Building:
             take_over: begin even if another rebuild seems to be running.
             adopt: go on with what a rebuild of the same kind that has died had built, where its
                 columns fit.
+            keep_finished: leave the table alone that an earlier rebuild has finished and not put in
+                place, until one comes that is to go live.
 
         Raises:
             RebuildRunning: another rebuild of the projection is under way.
@@ -81,7 +90,9 @@ class Building:
                 return Shadow(projection=self._projection, generation=unfinished, owner=owner)
             _log.warning("an unfinished rebuild is cleared away", projection=name, owner=other)
             await self._read_models.abandon_shadow(name, unfinished, other)
-        generation = await self._read_models.begin_shadow(self._projection, owner)
+        generation = await self._read_models.begin_shadow(
+            self._projection, owner, keep_finished=keep_finished
+        )
         return Shadow(projection=self._projection, generation=generation, owner=owner)
 
     async def reopen(self, *, take_over: bool) -> Shadow:

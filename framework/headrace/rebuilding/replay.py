@@ -270,7 +270,9 @@ async def _begin(
 ) -> Part:
     phases.begin("begin")
     building = Building(read_models, projection)
-    shadow = await building.begin(chosen.kind, take_over=chosen.take_over, adopt=True)
+    shadow = await building.begin(
+        chosen.kind, take_over=chosen.take_over, adopt=True, keep_finished=not chosen.switch
+    )
     part = part_of(shadow)
     if chosen.kind == "copy":
         async with part.attempt():

@@ -178,7 +178,7 @@ def keep(read_models: ReadModels, shadow: Shadow, outcome: Outcome) -> Outcome:
     return replace(
         outcome,
         reason=f"{outcome.reason}; not switched: people still read the rows from before, and the"
-        f" rebuilt ones are kept in {table} until the next rebuild or verification. If they are right,"
+        f" rebuilt ones are kept in {table} until the next rebuild. If they are right,"
         f" because the code has changed, put them in place with `headrace projection switch {name}`,"
         " which folds nothing again",
     )

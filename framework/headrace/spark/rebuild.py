@@ -165,7 +165,7 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
             return await work.mend(wanted, wishes, take_over=take_over)
         phases.begin("begin")
         kind: Kind = "store" if source == "store" else "copy" if start == "offsets" else "topic"
-        shadow = await work.building.begin(kind, take_over=take_over)
+        shadow = await work.building.begin(kind, take_over=take_over, keep_finished=not switch)
         async with work.building.given_up_on_failure(shadow):
             with shared_folder(work.session) as folder:
                 loading = Loading(

@@ -90,6 +90,24 @@ async def test_only_a_finished_shadow_is_taken_up_again_and_by_one(
         await building.reopen(take_over=False)
 
 
+async def test_one_finished_table_is_kept_beside_what_is_not_to_go_live(
+    building: Building, read_models: ReadModels
+) -> None:
+    found = []
+    for _ in range(3):
+        shadow = await building.begin(take_over=True, keep_finished=True)
+        await building.finish(shadow, Outcome(offsets={}))
+        found.append(shadow.generation)
+        async with read_models.begin() as connection:
+            tables = await connection.run_sync(generations._generation_tables, "accounts")
+        # The live one, the newest, and the one before it.
+        assert tables == [1, *found[-2:]]
+    begun = await building.begin(take_over=True)
+    async with read_models.begin() as connection:
+        tables = await connection.run_sync(generations._generation_tables, "accounts")
+    assert tables == [1, begun.generation]
+
+
 async def test_the_table_from_before_a_switch_is_none_that_a_rebuild_has_kept(
     building: Building, read_models: ReadModels, ledger: Any
 ) -> None:

@@ -71,7 +71,8 @@ async def test_nothing_stored_is_nothing_to_read() -> None:
 async def test_a_store_that_an_executor_does_not_reach_is_named_with_the_machine(
     stored: Any, tmp_path: Path
 ) -> None:
-    lost = replace(plan(stored.url, 2, 9), event_store=f"sqlite:///{tmp_path}/nowhere/events.db")
+    # Another machine's file of that name, which has nothing in it.
+    lost = replace(plan(stored.url, 2, 9), event_store=f"sqlite:///{tmp_path / 'elsewhere.db'}")
     with pytest.raises(ProjectionError, match="every Spark executor reads it"):
         await in_thread(lambda: list(read_share(lost, lost.slices[0])))
 
