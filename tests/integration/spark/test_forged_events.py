@@ -49,4 +49,7 @@ async def test_what_the_event_store_does_not_know_is_in_no_row(
         APP, "accounts", broker=broker.address, read_models_url=sqlite_url, spark=spark,
         event_store_url=store_url, available_now=True,
     )  # fmt: skip
-    assert (await rows_of(sqlite_url, ledger.accounts))["a0"].balance == 1 + 2 + 3 + 4
+    # Each booking trebles what was there before.
+    assert (await rows_of(sqlite_url, ledger.accounts))["a0"].balance == (
+        (1 * 3 + 2) * 3 + 3
+    ) * 3 + 4
