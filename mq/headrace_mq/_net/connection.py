@@ -345,7 +345,7 @@ class Connection(asyncio.Protocol):
         if self._working:
             return
         server = self._server
-        if server.has_worked_enough:
+        if server.worked_ms > TURN_MS:
             self._pause()
             self._go_on_later()
             self._note_held()
@@ -360,8 +360,11 @@ class Connection(asyncio.Protocol):
         finally:
             self._working = False
         self.flush()
-        server.worked(server.now_ms() - began_ms)
-        self._note_held()
+        spent_ms = server.now_ms() - began_ms
+        if spent_ms:
+            server.worked(spent_ms)
+        if self._held or self._chunks or self._reader.is_holding:
+            self._note_held()
 
     def _handle_frames(self, until_ms: int) -> None:
         # The reader hands out frames one by one because HELLO raises the limit of those behind it;

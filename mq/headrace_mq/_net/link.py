@@ -233,15 +233,19 @@ class Link:
     async def ask(
         self, kind: type[B], code: int, body: Body | None = None, *, timeout_ms: int
     ) -> B:
-        """Like `request`, for requests that may be repeated: asks until an answer comes or time is up."""
+        """Like `request`, for requests that may be repeated: asks until an answer comes or time is up.
+
+        What the broker refused until then is raised as its BrokerError.
+        """
         parts = () if body is None else (encode(body),)
+        refusals: list[BrokerError] = []
         try:
             async with asyncio.timeout(timeout_ms / 1_000), self._places:
-                return decode(kind, await self._persist(code, *parts))
+                return decode(kind, await self._persist(refusals, code, *parts))
         except TimeoutError as error:
-            raise self._too_late(timeout_ms) from error
+            raise (refusals[-1] if refusals else self._too_late(timeout_ms)) from error
 
-    async def _persist(self, code: int, *parts: bytes) -> memoryview:
+    async def _persist(self, refusals: list[BrokerError], code: int, *parts: bytes) -> memoryview:
         pause_ms, longest_ms = self._settings.reconnect_ms
         while True:
             try:
@@ -251,6 +255,7 @@ class Link:
             except BrokerError as error:
                 if not error.retriable:
                     raise
+                refusals[:] = [error]
             await asyncio.sleep(self._jittered(pause_ms))
             pause_ms = min(2 * pause_ms, longest_ms)
 

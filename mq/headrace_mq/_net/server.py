@@ -50,6 +50,7 @@ class FrameServer:
     Attributes:
         ledger: what each connection holds of the budgets.
         charged_bytes: of all requests in work.
+        worked_ms: how long the loop has worked without a look at anything else.
         waiting: connections that have more to do than fits one turn, in the order of their turns.
         now_ms: tells the time.
     """
@@ -65,7 +66,7 @@ class FrameServer:
         self.now_ms = (clock or SystemClock()).monotonic_ms
         # Turned away, and not gone yet; the oldest first.
         self._refused: dict[Connection, None] = {}
-        self._worked_ms = 0
+        self.worked_ms = 0
         self._breathes = False
         # A dict as an ordered set.
         self.connections: dict[Connection, None] = {}
@@ -209,16 +210,10 @@ class FrameServer:
             over = self.ledger.hold_answers(slow, 0)
             slow.abort()
 
-    @property
-    def has_worked_enough(self) -> bool:
-        """Whether the loop has worked for long without a look at anything else."""
-        return self._worked_ms > TURN_MS
-
     def worked(self, spent_ms: int) -> None:
         """Notes how long the loop worked for one connection."""
-        if spent_ms:
-            self._worked_ms += spent_ms
-            self.breathe_soon()
+        self.worked_ms += spent_ms
+        self.breathe_soon()
 
     def breathe_soon(self) -> None:
         """Lets the loop look at everything else before it works on."""
@@ -228,10 +223,10 @@ class FrameServer:
 
     def _breathe(self) -> None:
         self._breathes = False
-        self._worked_ms = 0
+        self.worked_ms = 0
         # Those that are put back meanwhile have their next turn after the others.
         for _ in range(len(self.waiting)):
-            if self.has_worked_enough:
+            if self.worked_ms > TURN_MS:
                 break
             self.waiting.popleft().go_on()
         if self.waiting:

@@ -5,7 +5,7 @@ Sits between: `transactions` and `checking`, whose callers wait, and the link to
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from headrace_mq._net.link import Link
@@ -22,6 +22,8 @@ __all__ = ["ENDINGS_ON_WAY_MAX", "Endings"]
 
 # Requests on their way at a time: one at the broker's disk, and one behind it.
 ENDINGS_ON_WAY_MAX = 2
+# What goes in one request: a broker works on it for some milliseconds, and on nothing else meanwhile.
+BUNDLES_PER_REQUEST, PLACES_PER_REQUEST = 1_024, 32_768
 
 _WHAT = (
     "is undecided",
@@ -160,20 +162,37 @@ class Endings:
         self._depart()
 
     async def _send(self, request: _Request) -> None:
+        otherwise: dict[tuple[int, int], int] = {}
         try:
-            answer = await self._link.ask(
-                TransactionsEnded,
-                RequestCode.END_TRANSACTIONS,
-                EndTransactions(self._group, request.ends()),
-                timeout_ms=self._timeout_ms,
-            )
+            for part in _parts(request.ends()):
+                answer = await self._link.ask(
+                    TransactionsEnded,
+                    RequestCode.END_TRANSACTIONS,
+                    EndTransactions(self._group, part),
+                    timeout_ms=self._timeout_ms,
+                )
+                otherwise |= {(one.number, one.index): one.outcome for one in answer.otherwise}
         except MessageQueueError as error:
             request.fail(error)
         except BaseException:
             request.fail(RequestTimeout("the decision was not confirmed before the end"))
             raise
         else:
-            request.settle({(one.number, one.index): one.outcome for one in answer.otherwise})
+            request.settle(otherwise)
+
+
+def _parts(ends: Sequence[BundleEnds]) -> Iterator[list[BundleEnds]]:
+    """Divides decisions, so that a broker does not refuse them as too many at a time."""
+    part: list[BundleEnds] = []
+    places = 0
+    for end in ends:
+        more = len(end.commit) + len(end.roll_back)
+        if part and (len(part) >= BUNDLES_PER_REQUEST or places + more > PLACES_PER_REQUEST):
+            yield part
+            part, places = [], 0
+        part.append(end)
+        places += more
+    yield part
 
 
 def _decided(outcome: int) -> DecidedOtherwise:

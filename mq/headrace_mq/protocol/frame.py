@@ -93,6 +93,11 @@ class FrameReader:
         return len(self._held)
 
     @property
+    def is_holding(self) -> bool:
+        """Whether there are any."""
+        return bool(self._held)
+
+    @property
     def cuts(self) -> int:
         """A number that stays while the same frame is arriving."""
         return self._cuts

@@ -16,11 +16,10 @@ from pathlib import Path
 import structlog
 
 from headrace_mq._runtime.clock import Clock, SystemClock
-from headrace_mq.admin.client import AdminClient
-from headrace_mq.errors import BrokerError, MessageQueueError
 from headrace_mq.settings import SuperviseSettings
 from headrace_mq.supervisor.child import Child
 from headrace_mq.supervisor.crash_report import CrashReport, how_it_ended, keep
+from headrace_mq.supervisor.question import is_answered
 from headrace_mq.supervisor.supervision import Ending, Step, Supervision
 
 __all__ = ["Supervised", "supervise"]
@@ -182,15 +181,8 @@ class _Supervisor:
 
     async def _ask(self) -> None:
         """One question; whatever a broker answers, it answers."""
-        try:
-            async with AdminClient(
-                self._address, timeout_ms=self._settings.stuck_after_ms
-            ) as admin:
-                await admin.describe()
-        except BrokerError as error:
-            _log.debug("the broker answered with an error", error=str(error))
-        except (MessageQueueError, OSError) as error:
-            _log.warning("the broker did not answer", address=self._address, error=str(error))
+        if not await is_answered(self._address, timeout_ms=self._settings.stuck_after_ms):
+            _log.warning("the broker did not answer", address=self._address)
             return
         self._supervision.answered(self._clock.monotonic_ms())
         self._news.set()

@@ -54,9 +54,11 @@ from headrace_mq.protocol.bodies import (
     HeldQueues,
     JoinGroup,
     LeaveGroup,
+    ProduceAnswer,
     QueueRanges,
     Reply,
     TopicFilter,
+    decode,
     encode,
 )
 from headrace_mq.protocol.codes import RequestCode
@@ -65,7 +67,14 @@ from headrace_mq.protocol.frame import Frame, FrameReader, encode_frame
 from headrace_mq.protocol.limits import Rates, SetBacklogLimit, SetQuota
 from headrace_mq.protocol.locks import LockQueues, QueueName, UnlockQueues
 from headrace_mq.protocol.scheduling import CancelScheduled
-from headrace_mq.protocol.transactions import BundleEnds, EndTransactions, TakeChecks
+from headrace_mq.protocol.transactions import (
+    TRANSACTION_TOPIC,
+    Bundle,
+    BundleEnds,
+    BundlePart,
+    EndTransactions,
+    TakeChecks,
+)
 from headrace_mq.settings import BrokerSettings, StoreSettings
 
 MIB = 1 << 20
@@ -324,6 +333,8 @@ WORST: dict[int, list[Body | bytes]] = {
     RequestCode.END_TRANSACTIONS: [
         EndTransactions("g", [BundleEnds(0, [0] * 200_000, [])]),
         EndTransactions("g", [BundleEnds(0, [], [])] * 60_000),
+        EndTransactions("g", [BundleEnds(0, [0], [0])] * 8_192),
+        EndTransactions("g", [BundleEnds(0, [*range(4_096)] * 15, [])]),
     ],
     RequestCode.TAKE_CHECKS: [TakeChecks("g", "c", 0)],
     RequestCode.DESCRIBE_TRANSACTIONS: [b""],
@@ -354,6 +365,18 @@ def prepare(measured: Measured, caller: Caller) -> None:
     measured.settle()
 
 
+def prepare_transaction(measured: Measured, caller: Caller) -> None:
+    caller.ask(RequestCode.CREATE_TOPIC, CreateTopic(TRANSACTION_TOPIC, 1))
+    ids = [str(number) for number in range(4_096)]
+    bundle = Bundle("g", "caller", ids, [BundlePart(batch("t0"), [0])])
+    columns = Columns([], [], [], [encode(bundle)], [])
+    sent = encode_batch(QueueRef(TRANSACTION_TOPIC, 0), columns, born_first_ms=1)
+    answer = decode(ProduceAnswer, caller.ask(RequestCode.PRODUCE, bytes(sent)).body)
+    assert answer.results[0].code == ResponseCode.OK
+    while not measured.call(lambda: measured.state.transactions.describe().undecided):
+        measured.settle()
+
+
 @pytest.mark.parametrize("code", HANDLERS, ids=lambda code: RequestCode(code).name)
 def test_no_request_holds_up_the_others(measured: Measured, caller: Caller, code: int) -> None:
     if code in {
@@ -361,6 +384,8 @@ def test_no_request_holds_up_the_others(measured: Measured, caller: Caller, code
         RequestCode.LOCK_QUEUES, RequestCode.UNLOCK_QUEUES, RequestCode.DESCRIBE_GROUP,
     }:  # fmt: skip
         prepare(measured, caller)
+    if code == RequestCode.END_TRANSACTIONS:
+        prepare_transaction(measured, caller)
     for body in WORST[code]:
         for attempt in range(ATTEMPTS):
             measured.call(lambda: replenish(measured.state))

@@ -21,19 +21,29 @@ from headrace_mq.protocol.transactions import (
     TransactionsEnded,
 )
 
-__all__ = ["describe_transactions", "end_transactions", "take_checks"]
+__all__ = ["BUNDLES_PER_REQUEST_MAX", "describe_transactions", "end_transactions", "take_checks"]
+
+# Bundles in one request: some ten milliseconds of the loop's time.
+BUNDLES_PER_REQUEST_MAX = 8_192
 
 
 def end_transactions(state: BrokerState, connection: Connection, frame: Frame) -> None:
     """Commits and rolls back transactions; answered when that is durable.
 
     Raises:
-        InvalidArgument: an entry names no transaction, or one of another group.
+        InvalidArgument: an entry names no transaction, or one of another group, or there are too
+            many.
         BrokerStopping, StoreReadOnly: nothing was done.
     """
     if state.stopping:
         raise BrokerStopping("the broker is stopping and decides nothing any more; try again soon")
-    ended = state.transactions.end(decode(EndTransactions, frame.body))
+    request = decode(EndTransactions, frame.body)
+    if len(request.ends) > BUNDLES_PER_REQUEST_MAX:
+        raise InvalidArgument(
+            f"one request ends transactions of at most {BUNDLES_PER_REQUEST_MAX} bundles, not"
+            f" {len(request.ends)}; decide in parts"
+        )
+    ended = state.transactions.end(request)
 
     def settled(outcome: asyncio.Future[TransactionsEnded]) -> None:
         failure = outcome.exception()

@@ -277,6 +277,14 @@ async def test_ask_repeats_after_a_lost_connection_and_after_a_retriable_answer(
     assert await asked == TopicsAnswer([])
 
 
+async def test_ask_tells_what_the_broker_refused_until_time_was_up(far: Far, link: Link) -> None:
+    asked = asyncio.create_task(link.ask(TopicsAnswer, PING, timeout_ms=300))
+    server, frame = await far.frames.get()
+    server.transport.write(answer(frame, encode(ErrorAnswer("soon")), BrokerStopping.code))
+    with pytest.raises(BrokerStopping, match="soon"):
+        await asked
+
+
 async def test_ask_raises_what_will_not_pass_and_ends_in_time(far: Far, link: Link) -> None:
     asked = asyncio.create_task(link.ask(TopicsAnswer, PING, timeout_ms=5_000))
     server, frame = await far.frames.get()

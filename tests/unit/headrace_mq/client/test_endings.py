@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from headrace_mq.broker.handlers.transactions import BUNDLES_PER_REQUEST_MAX
+from headrace_mq.client import endings as subject
 from headrace_mq.client.endings import Endings
 from headrace_mq.errors import DecidedOtherwise, RequestTimeout
 from headrace_mq.protocol.codes import RequestCode
@@ -53,6 +55,26 @@ async def test_decisions_of_one_tick_go_in_one_request() -> None:
     ]
     link.answer()
     await asyncio.gather(*ended)
+    await endings.drained()
+
+
+async def test_many_decisions_go_in_parts_that_a_broker_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert subject.BUNDLES_PER_REQUEST <= BUNDLES_PER_REQUEST_MAX
+    monkeypatch.setattr(subject, "BUNDLES_PER_REQUEST", 2)
+    monkeypatch.setattr(subject, "PLACES_PER_REQUEST", 3)
+    link, endings = made()
+    ended = [endings.end(number, 0, commit=True) for number in range(3)]
+    ended += [endings.end(3, place, commit=False) for place in range(4)]
+    parts = [[0, 1], [2], [3]]
+    for _ in parts:
+        await turn()
+        link.answer(EndedOtherwise(1, 0, Outcome.ROLLED_BACK))
+    outcomes = await asyncio.gather(*ended, return_exceptions=True)
+    assert [[end.number for end in asked.ends] for asked in link.asked] == parts
+    assert link.asked[-1].ends == [BundleEnds(3, [], [0, 1, 2, 3])]
+    assert [type(outcome) for outcome in outcomes[:3]] == [type(None), DecidedOtherwise, type(None)]
     await endings.drained()
 
 
