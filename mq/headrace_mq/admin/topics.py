@@ -83,9 +83,24 @@ class TopicAdministration(Asking):
 
     async def ranges(self, topics: Sequence[str]) -> list[QueueRange]:
         """The lowest offset held and the next readable one of every queue of the topics."""
+        return (await self._ranges(topics)).ranges
+
+    async def lineage(self, topic: str) -> tuple[str, list[QueueRange]]:
+        """A topic's identity, a UUID made with it, and the ranges of its queues at that moment.
+
+        A topic that is deleted and made again, or a broker whose directory was lost, has another
+        one; a copy of the directory that takes its place has the same. Empty: the broker is of a
+        version that does not know.
+
+        Raises:
+            TopicNotFound: there is no such topic.
+        """
+        answer = await self._ranges([topic])
+        return next((each.identity for each in answer.identities), ""), answer.ranges
+
+    async def _ranges(self, topics: Sequence[str]) -> QueueRangesAnswer:
         asked = QueueRanges(topics=list(topics))
-        answer = await self._ask(QueueRangesAnswer, RequestCode.QUEUE_RANGES, asked)
-        return answer.ranges
+        return await self._ask(QueueRangesAnswer, RequestCode.QUEUE_RANGES, asked)
 
     async def queues(self, topics: Sequence[TopicDescription]) -> list[QueueDescription]:
         """The state of every queue of the topics. Raises TopicNotFound."""

@@ -11,6 +11,7 @@ Sits between: the handlers, and a `metadata_file`. Must never know connections o
 """
 
 import errno
+import uuid
 from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 
@@ -72,10 +73,11 @@ _JOURNAL_RETENTION = "transient"
 
 
 class KeptTopics(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The content of `topics.json`."""
+    """The content of `topics.json`; older files hold no identities, and each topic gets one."""
 
     topics: dict[str, KeptTopic]
     graves: dict[str, KeptGrave] = {}
+    identities: dict[str, str] = {}
 
 
 class Topics:
@@ -95,6 +97,7 @@ class Topics:
         self._auto_create = auto_create
         self._topics: dict[str, KeptTopic] = {}
         self._graves: dict[str, KeptGrave] = {}
+        self._identities: dict[str, str] = {}
 
     def __contains__(self, topic: str) -> bool:
         return topic in self._topics
@@ -127,9 +130,12 @@ class Topics:
                 file_was_missing=kept is None,
                 topics=sorted(found),
             )
-        if found or kept is None or graves != kept.graves:
-            self._file.write(KeptTopics(topics | found, graves))
-        self._topics, self._graves = topics | found, graves
+        topics |= found
+        identities = _identities_of(topics, kept.identities if kept else {})
+        now = KeptTopics(topics, graves, identities)
+        if now != kept:
+            self._file.write(now)
+        self._topics, self._graves, self._identities = topics, graves, identities
 
     def find(self, topic: str) -> TopicDescription | None:
         """Describes a topic, or returns None."""
@@ -146,6 +152,16 @@ class Topics:
         if kept is None:
             raise _not_found(topic)
         return [QueueRef(topic, queue_id) for queue_id in range(kept.queues)]
+
+    def identity_of(self, topic: str) -> str:
+        """Returns the UUID that a topic got when it was made; another one of its name has another.
+
+        Raises:
+            TopicNotFound: there is no such topic.
+        """
+        if topic not in self._topics:
+            raise _not_found(topic)
+        return self._identities[topic]
 
     def check(self, queue: QueueRef) -> None:
         """Raises TopicNotFound or QueueNotFound unless there is such a queue."""
@@ -337,8 +353,9 @@ class Topics:
                 f" messages included; this would make {queues}: use fewer queues per topic, or"
                 " another broker"
             )
+        identities = _identities_of(topics, self._identities)
         try:
-            self._file.write(KeptTopics(topics, graves))
+            self._file.write(KeptTopics(topics, graves, identities))
         except OSError as error:
             if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
                 raise
@@ -346,7 +363,7 @@ class Topics:
                 f"the disk of {self._file.path} is full and the topic stays as it was; free some"
                 " space, then try again"
             ) from error
-        self._topics, self._graves = topics, graves
+        self._topics, self._graves, self._identities = topics, graves, identities
         _log.info("topics changed", changed=sorted(changed), topics=len(topics), queues=queues)
 
 
@@ -369,6 +386,11 @@ def _described(topic: str, kept: KeptTopic) -> TopicDescription:
 def _start(graves: Mapping[str, KeptGrave], queue: QueueRef) -> int:
     grave = graves.get(queue.topic)
     return grave.ends.get(queue.queue_id, 0) if grave else 0
+
+
+def _identities_of(topics: Iterable[str], known: Mapping[str, str]) -> dict[str, str]:
+    """Returns the identity of each topic; one that has none gets one."""
+    return {topic: known.get(topic) or str(uuid.uuid4()) for topic in topics}
 
 
 def _graves_within(

@@ -13,6 +13,7 @@ from headrace_mq.protocol.bodies import (
     QueueRange,
     QueueRanges,
     QueueRangesAnswer,
+    TopicIdentity,
     TopicsAnswer,
     decode,
     encode,
@@ -50,7 +51,8 @@ def queue_ranges(state: BrokerState, _connection: Connection, frame: Frame) -> t
     request = decode(QueueRanges, frame.body)
     queues = [queue for topic in request.topics for queue in state.topics.queues_of(topic)]
     ranges = [QueueRange(*queue, *state.range(queue)) for queue in queues]
-    return (encode(QueueRangesAnswer(ranges)),)
+    identities = [TopicIdentity(topic, state.topics.identity_of(topic)) for topic in request.topics]
+    return (encode(QueueRangesAnswer(ranges, identities)),)
 
 
 def describe_broker(state: BrokerState, _connection: Connection, _frame: Frame) -> tuple[bytes]:
