@@ -26,6 +26,7 @@ from headrace._domain.registering import MessageType, registries
 from headrace._domain.registry import Upcaster
 from headrace._domain.topics import CommandTopics
 from headrace._eventing.message_runner import MessageHandler, MessageRunner, message_type_of
+from headrace._eventing.sealed_transport import seal_events
 from headrace._projecting.event_handlers import EventHandler, EventHandlers
 from headrace._projecting.listening import check_listeners
 from headrace._projecting.process import Process
@@ -364,6 +365,7 @@ class App:
             if self._tracing is not None:
                 store = self._tracing.store(store)
                 transport = self._tracing.transport(transport, self.name)
+            transport, belief = await seal_events(transport, self.name, store, serializer)
             await self._ensure_topics(transport, settings)
             bus = self._bus(transport, serializer, settings, read_models)
             stack.push_async_callback(bus.aclose)
@@ -383,6 +385,7 @@ class App:
                 transport=transport,
                 serializer=serializer,
                 settings=settings,
+                belief=belief,
             )
             # Stopped in the reverse of this order: the command service last started, first ended.
             runners = self._runners(running, transport, serializer, settings)

@@ -8,6 +8,7 @@ Every error that the framework raises on purpose.
     ├── DefinitionError             the application is put together wrongly; found at start
     ├── UnknownMessageType          a stored or received type name is not registered
     ├── SerializationError          a stored or received body does not fit its type
+    │   └── DamagedStream           the event store holds a stream that cannot be read any more
     ├── CommandTimeout              no result came in time: the outcome is unknown
     │   └── NotYetHandled           the result is known; who was waited for has not come so far
     ├── CommandRefused              the command could not be handed over at all
@@ -31,6 +32,7 @@ __all__ = [
     "AggregateNotFound",
     "CommandRefused",
     "CommandTimeout",
+    "DamagedStream",
     "DefinitionError",
     "DomainError",
     "EventHandlerError",
@@ -82,6 +84,33 @@ class UnknownMessageType(HeadraceError):
 
 class SerializationError(HeadraceError):
     """A stored or received body does not fit its type."""
+
+
+class DamagedStream(SerializationError):
+    """The event store holds a stream that cannot be read any more.
+
+    Attributes:
+        position: its place in the order of everything stored.
+        aggregate_id: whose stream it is.
+        version: the aggregate's version after it; None where it took none.
+        command_id: of the command that stored it.
+        why: what is the matter with it.
+    """
+
+    def __init__(
+        self, position: int, aggregate_id: str, version: int | None, command_id: str, why: str
+    ) -> None:
+        what = "a stream without a version" if version is None else f"version {version}"
+        super().__init__(
+            f"{what} of aggregate {aggregate_id} (position {position}, command {command_id}) cannot"
+            f" be read from the event store: {why}; run headrace stream check to see what else is"
+            " damaged, and restore it from a backup"
+        )
+        self.position = position
+        self.aggregate_id = aggregate_id
+        self.version = version
+        self.command_id = command_id
+        self.why = why
 
 
 class CommandTimeout(HeadraceError):

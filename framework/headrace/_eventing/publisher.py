@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -24,12 +24,14 @@ from headrace._runtime.tasks import TaskSet
 from headrace.serialization import Serializer
 from headrace.transports.base import Outgoing, Place, Report, Transport
 
-__all__ = ["Publisher", "event_topic", "message_topic"]
+__all__ = ["HEARTBEAT", "Publisher", "event_topic", "message_topic"]
 
 log = structlog.get_logger(__name__)
 
 # Streams of one aggregate handed to the transport together; bounds what a failure sends again.
 WAVE_MAX = 100
+# The type, and the beginning of the ids, of what goes through the event topic and never happened.
+HEARTBEAT: Final = "headrace.heartbeat"
 
 
 def event_topic(name: str) -> str:

@@ -1,5 +1,5 @@
 """
-Alarms about parked aggregates: so many, or for so long.
+Alarms about parked aggregates: so many, or for so long; and about foreign messages in the topic.
 
     looked at every `alarm_check_ms` ─▶ begins: a warning in the log ─▶ ends: a line in the log
                                         while it holds: in `current`, for `GET /health`
@@ -8,9 +8,10 @@ Sits between: the letters of an application's projections and event handlers, an
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Any, Final
 
 import structlog
@@ -28,6 +29,14 @@ log = structlog.get_logger(__name__)
 
 _COUNT: Final = "letters"
 _AGE: Final = "oldest letter"
+_FOREIGN: Final = "foreign messages"
+_SENTENCES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        _COUNT: "alarm: a projection has parked aggregates",
+        _AGE: "alarm: a projection has parked aggregates",
+        _FOREIGN: "alarm: somebody else writes to the event topic",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,8 +44,9 @@ class Alarm:
     """Something that somebody should look at.
 
     Attributes:
-        projection: whose letters; "handlers:NAME" for event handlers.
-        kind: "letters": too many; "oldest letter": one is too old.
+        projection: whose letters; "handlers:NAME" for event handlers; of foreign messages the topic.
+        kind: "letters": too many; "oldest letter": one is too old; "foreign messages": they came since
+            this process began, and were passed over.
         value: how many, or its age in ms.
         bound: from which value on there is an alarm.
     """
@@ -55,6 +65,7 @@ class Alarms:
         read_models: where the letters are.
         settings: the bounds.
         clock: tells ages.
+        foreign: tells a topic, and how many messages in it were not believed; None: nobody knows.
     """
 
     def __init__(
@@ -64,7 +75,9 @@ class Alarms:
         read_models: ReadModels,
         settings: Settings,
         clock: Clock | None = None,
+        foreign: Callable[[], tuple[str, int]] | None = None,
     ) -> None:
+        self._foreign = foreign
         self._names = sorted(projections)
         self._read_models = read_models
         self._settings = settings
@@ -95,10 +108,13 @@ class Alarms:
             ):
                 if value >= bound:
                     found[name, kind] = Alarm(projection=name, kind=kind, value=value, bound=bound)
+        if self._foreign is not None and (told := self._foreign())[1]:
+            name, count = told
+            found[name, _FOREIGN] = Alarm(projection=name, kind=_FOREIGN, value=count, bound=1)
         for key, alarm in found.items():
             if key not in self._current:
                 log.warning(
-                    "alarm: a projection has parked aggregates",
+                    _SENTENCES[alarm.kind],
                     projection=alarm.projection,
                     alarm=alarm.kind,
                     value=alarm.value,

@@ -12,17 +12,16 @@ from typing import Final
 import structlog
 
 from headrace._domain.stream import EventStream, Rejection
+from headrace._eventing.publisher import HEARTBEAT
 from headrace._runtime.clock import Clock, SystemClock
 from headrace._runtime.ids import new_id
 from headrace.serialization import Serializer
 from headrace.transports.base import Outgoing, Transport
 
-__all__ = ["HEARTBEAT", "Heart"]
+__all__ = ["Heart"]
 
 log = structlog.get_logger(__name__)
 
-# The type, and the beginning of the ids, of what does not exist but beats.
-HEARTBEAT: Final = "headrace.heartbeat"
 # Keys that are tried for each queue until one leads there: that many lead to all but one in e^32.
 _KEYS_PER_QUEUE: Final = 32
 

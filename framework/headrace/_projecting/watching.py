@@ -7,6 +7,8 @@ Sits between: the application, which runs it, and readiness, health and whoever 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
+from headrace._eventing.belief import Belief
+from headrace._eventing.publisher import event_topic
 from headrace._projecting.alarms import Alarms
 from headrace._projecting.heartbeat import Heart
 from headrace._projecting.lag import Lags
@@ -35,9 +37,10 @@ class Watch:
         transport: where the topic is.
         serializer: encodes heartbeats.
         settings: bounds and periods.
+        belief: has counted foreign messages in the topic; None: nobody counts them.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts it is put together from, all by name
         self,
         *,
         app_name: str,
@@ -47,6 +50,7 @@ class Watch:
         transport: Transport,
         serializer: Serializer,
         settings: Settings,
+        belief: Belief | None = None,
     ) -> None:
         self._settings = settings
         self.lags = Lags(
@@ -59,6 +63,7 @@ class Watch:
             projections=[*projections, *(Standings(each).name for each in processors)],
             read_models=read_models,
             settings=settings,
+            foreign=None if belief is None else lambda: (event_topic(app_name), belief.foreign),
         )
         self._heart = Heart(
             app_name=app_name,

@@ -6,13 +6,14 @@ PostgreSQL beside it. The public conformance suite in `headrace.testing.conforma
 adapter to these words.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum, StrEnum
 from typing import Protocol
 
 from headrace._domain.stream import EventStream
+from headrace.errors import DamagedStream
 
 __all__ = [
     "AppendOutcome",
@@ -86,6 +87,9 @@ class StoreIdentity:
 class EventStore(Protocol):
     """Keeps streams of events, which are the truth.
 
+    A stream that is not what was stored, or does not decode, raises `DamagedStream` where it is
+    read; `survey` goes around it.
+
     All methods may be called concurrently. Failures of the database itself are raised as they are
     (`sqlalchemy.exc.SQLAlchemyError`, `OSError`) and may be retried by the caller: `append` is safe
     to repeat, because a repeated stream answers DUPLICATE_COMMAND.
@@ -106,6 +110,15 @@ class EventStore(Protocol):
         """Returns what a command stored on an aggregate, rejections included, or None."""
         ...
 
+    async def find_stored(
+        self, commands: Collection[tuple[str, str]]
+    ) -> dict[tuple[str, str], EventStream]:
+        """Returns what commands stored, by aggregate id and command id, in one query.
+
+        Those that stored nothing are left out, and so are streams that cannot be read.
+        """
+        ...
+
     async def read_stream(
         self, aggregate_id: str, *, after_version: int = 0, to_version: int | None = None
     ) -> list[EventStream]:
@@ -114,6 +127,12 @@ class EventStore(Protocol):
 
     async def read_all(self, *, after_position: int = 0, limit: int = 1_000) -> list[StoredStream]:
         """Returns streams of all aggregates in position order, rejections included."""
+        ...
+
+    async def survey(
+        self, *, aggregate_id: str | None = None, after_position: int = 0, limit: int = 1_000
+    ) -> Sequence[StoredStream | DamagedStream]:
+        """Like `read_all`, of one aggregate or all; what cannot be read comes as its error."""
         ...
 
     async def save_snapshots(self, snapshots: Sequence[Snapshot]) -> None:

@@ -7,10 +7,11 @@ survives the process.
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from operator import attrgetter
 
 from headrace._domain.stream import EventStream
+from headrace.errors import DamagedStream
 from headrace.stores.base import AppendOutcome, Snapshot, StoredStream, StoreIdentity
 from headrace.stores.deciding import decide
 from headrace.stores.identity import new_identity
@@ -49,6 +50,12 @@ class MemoryEventStore:
         """Returns what a command stored on an aggregate, rejections included, or None."""
         return self._commands.get((aggregate_id, command_id))
 
+    async def find_stored(
+        self, commands: Collection[tuple[str, str]]
+    ) -> dict[tuple[str, str], EventStream]:
+        """Returns what commands stored, by aggregate id and command id."""
+        return {each: self._commands[each] for each in commands if each in self._commands}
+
     async def read_stream(
         self, aggregate_id: str, *, after_version: int = 0, to_version: int | None = None
     ) -> list[EventStream]:
@@ -60,6 +67,15 @@ class MemoryEventStore:
         """Returns streams of all aggregates in position order, rejections included."""
         start = bisect_right(self._log, after_position, key=_position)
         return self._log[start : start + limit]
+
+    async def survey(
+        self, *, aggregate_id: str | None = None, after_position: int = 0, limit: int = 1_000
+    ) -> Sequence[StoredStream | DamagedStream]:
+        """Returns streams in position order; memory damages none."""
+        if aggregate_id is None:
+            return await self.read_all(after_position=after_position, limit=limit)
+        own = [each for each in self._log if each.stream.aggregate_id == aggregate_id]
+        return [each for each in own if each.position > after_position][:limit]
 
     async def save_snapshots(self, snapshots: Sequence[Snapshot]) -> None:
         """Keeps the newest snapshot of each aggregate; see `EventStore.save_snapshots`."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import Select, func, select
 
+from headrace.stores.rows import COLUMNS
 from headrace.stores.tables import event_streams, snapshots
 
 __all__ = [
@@ -21,19 +22,19 @@ __all__ = [
 _streams = event_streams.c
 
 
-def stream_of_command(aggregate_id: str, command_id: str) -> Select[str]:
-    """Selects the body that a command stored on an aggregate."""
-    return select(_streams.body).where(
+def stream_of_command(aggregate_id: str, command_id: str) -> Select[Any]:
+    """Selects the row that a command stored on an aggregate."""
+    return select(*COLUMNS).where(
         _streams.aggregate_id == aggregate_id, _streams.command_id == command_id
     )
 
 
 def streams_of_aggregate(
     aggregate_id: str, after_version: int, to_version: int | None
-) -> Select[str]:
-    """Selects an aggregate's bodies in version order, without rejections."""
+) -> Select[Any]:
+    """Selects an aggregate's rows in version order, without rejections."""
     query = (
-        select(_streams.body)
+        select(*COLUMNS)
         .where(_streams.aggregate_id == aggregate_id, _streams.version > after_version)
         .order_by(_streams.version)
     )
@@ -45,14 +46,15 @@ def snapshot_of_aggregate(aggregate_id: str) -> Select[Any]:
     return select(snapshots).where(snapshots.c.aggregate_id == aggregate_id)
 
 
-def all_streams(after_position: int, limit: int) -> Select[int, str]:
-    """Selects position and body of everything after a position, in position order."""
-    return (
-        select(_streams.position, _streams.body)
+def all_streams(after_position: int, limit: int, *, aggregate_id: str | None = None) -> Select[Any]:
+    """Selects the rows of everything after a position, or of one aggregate, in position order."""
+    query = (
+        select(*COLUMNS)
         .where(_streams.position > after_position)
         .order_by(_streams.position)
         .limit(limit)
     )
+    return query if aggregate_id is None else query.where(_streams.aggregate_id == aggregate_id)
 
 
 def highest_position() -> Select[int]:

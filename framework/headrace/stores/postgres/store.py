@@ -7,7 +7,7 @@ process is busy. Sits between: the `EventStore` port and PostgreSQL. Never knows
 means.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from operator import attrgetter
 from typing import Any
@@ -17,6 +17,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from headrace._domain.stream import EventStream
+from headrace.errors import DamagedStream
 from headrace.serialization import Serializer
 from headrace.stores import queries
 from headrace.stores.base import AppendOutcome, Snapshot, StoredStream, StoreIdentity
@@ -25,6 +26,7 @@ from headrace.stores.engines import EngineLimits, autocommit, create_engine
 from headrace.stores.identity import identity_in
 from headrace.stores.postgres.errors import outcome_of
 from headrace.stores.postgres.writer import Writer
+from headrace.stores.rows import checksum_of, entry_in, readable_in, stream_in
 from headrace.stores.statements import load_statement
 
 __all__ = ["PostgresEventStore"]
@@ -60,12 +62,13 @@ class PostgresEventStore:
         self._turn_sql = text(load_statement("headrace.stores.postgres", "turn"))
         self._heads_sql = text(load_statement("headrace.stores.postgres", "heads"))
         self._commands_sql = text(load_statement("headrace.stores.postgres", "commands"))
+        self._stored_sql = text(load_statement("headrace.stores.postgres", "stored"))
 
     async def append(self, streams: Sequence[EventStream]) -> list[AppendOutcome]:
         """Stores each stream that breaks no constraint; see `EventStore.append`."""
         if not streams:
             return []
-        bodies = [self._serializer.encode_stream(stream).decode() for stream in streams]
+        bodies = [self._serializer.encode_stream(stream) for stream in streams]
         if await self._append_whole(streams, bodies):
             return [AppendOutcome.APPENDED] * len(streams)
         return await self._append_chosen(streams, bodies)
@@ -73,8 +76,23 @@ class PostgresEventStore:
     async def find_command(self, aggregate_id: str, command_id: str) -> EventStream | None:
         """Returns what a command stored on an aggregate, rejections included, or None."""
         async with self._single.connect() as connection:
-            body = await connection.scalar(queries.stream_of_command(aggregate_id, command_id))
-        return None if body is None else self._serializer.decode_stream(body)
+            found = await connection.execute(queries.stream_of_command(aggregate_id, command_id))
+            row = found.first()
+        return None if row is None else stream_in(row, self._serializer)
+
+    async def find_stored(
+        self, commands: Collection[tuple[str, str]]
+    ) -> dict[tuple[str, str], EventStream]:
+        """Returns what commands stored, by aggregate id and command id."""
+        # Once: a set may be handed out in another order the next time.
+        pairs = list(commands)
+        binds = {
+            "aggregate_ids": [aggregate_id for aggregate_id, _ in pairs],
+            "command_ids": [command_id for _, command_id in pairs],
+        }
+        async with self._single.connect() as connection:
+            rows = (await connection.execute(self._stored_sql, binds)).all()
+        return readable_in(rows, self._serializer)
 
     async def read_stream(
         self, aggregate_id: str, *, after_version: int = 0, to_version: int | None = None
@@ -82,17 +100,26 @@ class PostgresEventStore:
         """Returns an aggregate's streams in version order, without rejections."""
         query = queries.streams_of_aggregate(aggregate_id, after_version, to_version)
         async with self._single.connect() as connection:
-            bodies = (await connection.scalars(query)).all()
-        return [self._serializer.decode_stream(body) for body in bodies]
+            rows = (await connection.execute(query)).all()
+        return [stream_in(row, self._serializer) for row in rows]
 
     async def read_all(self, *, after_position: int = 0, limit: int = 1_000) -> list[StoredStream]:
         """Returns streams of all aggregates in position order, rejections included."""
         async with self._single.connect() as connection:
             rows = (await connection.execute(queries.all_streams(after_position, limit))).all()
         return [
-            StoredStream(position=position, stream=self._serializer.decode_stream(body))
-            for position, body in rows
+            StoredStream(position=row.position, stream=stream_in(row, self._serializer))
+            for row in rows
         ]
+
+    async def survey(
+        self, *, aggregate_id: str | None = None, after_position: int = 0, limit: int = 1_000
+    ) -> Sequence[StoredStream | DamagedStream]:
+        """Returns streams in position order; what cannot be read comes as its error."""
+        query = queries.all_streams(after_position, limit, aggregate_id=aggregate_id)
+        async with self._single.connect() as connection:
+            rows = (await connection.execute(query)).all()
+        return [entry_in(row, self._serializer) for row in rows]
 
     async def save_snapshots(self, snapshots: Sequence[Snapshot]) -> None:
         """Keeps the newest snapshot of each aggregate; see `EventStore.save_snapshots`."""
@@ -125,7 +152,7 @@ class PostgresEventStore:
         await self._writing.dispose()
         await self._engine.dispose()
 
-    async def _append_whole(self, streams: Sequence[EventStream], bodies: Sequence[str]) -> bool:
+    async def _append_whole(self, streams: Sequence[EventStream], bodies: Sequence[bytes]) -> bool:
         heads = expected_heads(streams)
         if heads is None:
             return False
@@ -141,7 +168,7 @@ class PostgresEventStore:
             return False
 
     async def _append_chosen(
-        self, streams: Sequence[EventStream], bodies: Sequence[str]
+        self, streams: Sequence[EventStream], bodies: Sequence[bytes]
     ) -> list[AppendOutcome]:
         """Looks up what stands in the way, within a turn in which nobody else writes."""
         async with self._engine.begin() as connection:
@@ -164,7 +191,7 @@ class PostgresEventStore:
         self,
         connection: AsyncConnection,
         streams: Sequence[EventStream],
-        bodies: Sequence[str],
+        bodies: Sequence[bytes],
         heads: Mapping[str, int],
     ) -> bool:
         result = await connection.execute(
@@ -190,7 +217,7 @@ class PostgresEventStore:
 
 
 def _binds(
-    streams: Sequence[EventStream], bodies: Sequence[str], heads: Mapping[str, int]
+    streams: Sequence[EventStream], bodies: Sequence[bytes], heads: Mapping[str, int]
 ) -> dict[str, Any]:
     return {
         "turn": _TURN,
@@ -201,5 +228,9 @@ def _binds(
         "versions": [stream.version for stream in streams],
         "command_ids": [stream.command_id for stream in streams],
         "recorded_ats": [stream.recorded_at for stream in streams],
-        "bodies": list(bodies),
+        "bodies": [body.decode() for body in bodies],
+        "checksums": [
+            checksum_of(each.aggregate_id, each.aggregate_type, each.version, each.command_id, body)
+            for each, body in zip(streams, bodies, strict=True)
+        ],
     }

@@ -10,18 +10,18 @@ what an event means.
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from datetime import UTC
 from sqlite3 import Cursor
 from typing import TypeVar
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, text
 from sqlalchemy.exc import IntegrityError
 
 from headrace._domain.stream import EventStream
-from headrace.errors import DefinitionError
+from headrace.errors import DamagedStream, DefinitionError
 from headrace.serialization import Serializer
 from headrace.stores import queries
 from headrace.stores.base import AppendOutcome, Snapshot, StoredStream, StoreIdentity
@@ -34,6 +34,7 @@ from headrace.stores.engines import (
     is_in_memory,
 )
 from headrace.stores.identity import identity_in
+from headrace.stores.rows import checksum_of, entry_in, readable_in, stream_in
 from headrace.stores.sqlite.errors import outcome_of
 from headrace.stores.sqlite.writer import Row, Writer
 from headrace.stores.statements import load_statement
@@ -69,6 +70,7 @@ class SqliteEventStore:
         self._save_snapshot_sql = load_statement("headrace.stores", "save_snapshot")
         self._heads_sql = load_statement("headrace.stores.sqlite", "heads")
         self._commands_sql = load_statement("headrace.stores.sqlite", "commands")
+        self._stored_sql = text(load_statement("headrace.stores.sqlite", "stored"))
 
     async def append(self, streams: Sequence[EventStream]) -> list[AppendOutcome]:
         """Stores each stream that breaks no constraint; see `EventStore.append`."""
@@ -81,25 +83,43 @@ class SqliteEventStore:
     async def find_command(self, aggregate_id: str, command_id: str) -> EventStream | None:
         """Returns what a command stored on an aggregate, rejections included, or None."""
         query = queries.stream_of_command(aggregate_id, command_id)
-        body = await self._read(lambda connection: connection.scalar(query))
-        return None if body is None else self._serializer.decode_stream(body)
+        row = await self._read(lambda connection: connection.execute(query).first())
+        return None if row is None else stream_in(row, self._serializer)
+
+    async def find_stored(
+        self, commands: Collection[tuple[str, str]]
+    ) -> dict[tuple[str, str], EventStream]:
+        """Returns what commands stored, by aggregate id and command id."""
+        binds = {"pairs": json.dumps(list(commands))}
+        rows = await self._read(
+            lambda connection: connection.execute(self._stored_sql, binds).all()
+        )
+        return readable_in(rows, self._serializer)
 
     async def read_stream(
         self, aggregate_id: str, *, after_version: int = 0, to_version: int | None = None
     ) -> list[EventStream]:
         """Returns an aggregate's streams in version order, without rejections."""
         query = queries.streams_of_aggregate(aggregate_id, after_version, to_version)
-        bodies = await self._read(lambda connection: connection.scalars(query).all())
-        return [self._serializer.decode_stream(body) for body in bodies]
+        rows = await self._read(lambda connection: connection.execute(query).all())
+        return [stream_in(row, self._serializer) for row in rows]
 
     async def read_all(self, *, after_position: int = 0, limit: int = 1_000) -> list[StoredStream]:
         """Returns streams of all aggregates in position order, rejections included."""
         query = queries.all_streams(after_position, limit)
         rows = await self._read(lambda connection: connection.execute(query).all())
         return [
-            StoredStream(position=position, stream=self._serializer.decode_stream(body))
-            for position, body in rows
+            StoredStream(position=row.position, stream=stream_in(row, self._serializer))
+            for row in rows
         ]
+
+    async def survey(
+        self, *, aggregate_id: str | None = None, after_position: int = 0, limit: int = 1_000
+    ) -> Sequence[StoredStream | DamagedStream]:
+        """Returns streams in position order; what cannot be read comes as its error."""
+        query = queries.all_streams(after_position, limit, aggregate_id=aggregate_id)
+        rows = await self._read(lambda connection: connection.execute(query).all())
+        return [entry_in(row, self._serializer) for row in rows]
 
     async def save_snapshots(self, snapshots: Sequence[Snapshot]) -> None:
         """Keeps the newest snapshot of each aggregate; see `EventStore.save_snapshots`."""
@@ -145,13 +165,17 @@ class SqliteEventStore:
 
     def _row_of(self, stream: EventStream) -> Row:
         moment = stream.recorded_at.astimezone(UTC)
+        body = self._serializer.encode_stream(stream)
         return Row(
             aggregate_id=stream.aggregate_id,
             aggregate_type=stream.aggregate_type,
             version=stream.version,
             command_id=stream.command_id,
             recorded_at=moment.isoformat(" ", "microseconds").removesuffix("+00:00"),
-            body=self._serializer.encode_stream(stream).decode(),
+            body=body.decode(),
+            checksum=checksum_of(
+                stream.aggregate_id, stream.aggregate_type, stream.version, stream.command_id, body
+            ),
         )
 
     def _append(self, streams: Sequence[EventStream], rows: list[Row]) -> list[AppendOutcome]:

@@ -22,8 +22,10 @@ from headrace.stores.statements import load_statement
 
 __all__ = ["Row", "Writer"]
 
-# Rows of one statement at most: 2,048 binds, far below what any build of SQLite takes.
+# Rows of one statement at most: 2,304 binds, far below what any build of SQLite takes.
 _ROWS_MAX: Final = 256
+# Those of one row.
+_PLACES: Final = "(?, ?, ?, ?, ?, ?, ?)"
 
 
 class Row(NamedTuple):
@@ -40,6 +42,7 @@ class Row(NamedTuple):
     command_id: str
     recorded_at: str
     body: str
+    checksum: int
 
 
 class Writer:
@@ -129,7 +132,7 @@ class Writer:
         statement = self._statements.get(size)
         if statement is None:
             statement = self._statements[size] = self._template.format(
-                rows=", ".join(["(?, ?, ?, ?, ?, ?)"] * size), heads=", ".join(["(?, ?)"] * size)
+                rows=", ".join([_PLACES] * size), heads=", ".join(["(?, ?)"] * size)
             )
         return statement
 

@@ -14,13 +14,13 @@ Sits between: the port and its adapters' tests. Knows no adapter.
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, timedelta, timezone
+from datetime import timedelta, timezone
 from random import Random
-from uuid import UUID
 
 from headrace._domain.stream import EventStream
 from headrace.stores.base import AppendOutcome, EventStore
 from headrace.testing.conformance.snapshots import SnapshotConformance
+from headrace.testing.conformance.stored import StoredConformance
 from headrace.testing.conformance.streams import MOMENT, Noted, Recounted, Told, rejected, stream
 
 __all__ = ["EventStoreConformance"]
@@ -40,7 +40,7 @@ async def _places(store: EventStore) -> list[tuple[str, str]]:
     ]
 
 
-class EventStoreConformance(SnapshotConformance):
+class EventStoreConformance(SnapshotConformance, StoredConformance):
     """The suite; subclass it with the fixtures `store` and `twin`."""
 
     # Append: what is stored, and what is answered.
@@ -363,22 +363,6 @@ class EventStoreConformance(SnapshotConformance):
         await store.append([stream("a", 1), stream("b", 1)])
         later = await store.read_all(after_position=end)
         assert [each.stream for each in later] == [stream("b", 1)]
-
-    # Identity.
-
-    async def test_a_store_is_the_same_one_for_all_who_open_it(
-        self, store: EventStore, twin: EventStore
-    ) -> None:
-        """Those who ask at once, at first or later, get one identity with a key of 32 bytes."""
-        first, *others = await asyncio.gather(
-            *[(store, twin)[number % 2].identity() for number in range(10)]
-        )
-        assert others == [first] * 9
-        assert UUID(first.id).version == 7
-        assert len(first.seal_key) == 32
-        assert first.made_at.tzinfo is UTC
-        await store.append([stream("a", 1)])
-        assert await store.identity() == first
 
     # Several at once.
 

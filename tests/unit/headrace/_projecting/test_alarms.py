@@ -121,3 +121,22 @@ async def test_event_handlers_have_alarms_too(read_models: Any, clock: Any) -> N
         )
     await alarms.look()
     assert alarms.current == (Alarm(projection="handlers:mail", kind="letters", value=2, bound=2),)
+
+
+async def test_foreign_messages_are_an_alarm_from_the_first_on(
+    read_models: Any, clock: Any, logs: Any
+) -> None:
+    count = 0
+    alarms = Alarms(
+        projections=[], read_models=read_models, settings=SETTINGS, clock=clock,
+        foreign=lambda: ("shop.events", count),
+    )  # fmt: skip
+    await alarms.look()
+    assert alarms.current == ()
+    count = 3
+    await alarms.look()
+    assert alarms.current == (
+        Alarm(projection="shop.events", kind="foreign messages", value=3, bound=1),
+    )
+    (told,) = logs
+    assert told["event"] == "alarm: somebody else writes to the event topic"

@@ -111,4 +111,71 @@ def test_what_this_application_cannot_read_is_said(url: str, tmp_path: Path) -> 
         target.execute("UPDATE event_streams SET body = 'no JSON'")
         target.commit()
     shown = stream("show", "ada", url=f"sqlite:///{copy}")
-    assert "does not decode" in str(shown.exception)
+    assert shown.exit_code == 1
+    assert "cannot be read" in shown.stdout
+
+
+@pytest.fixture
+def damaged(url: str, tmp_path: Path) -> str:
+    """The same store, in which somebody has changed ada's third version."""
+    copy = tmp_path / "events.db"
+    with (
+        closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as source,
+        closing(sqlite3.connect(copy)) as target,
+    ):
+        source.backup(target)
+        target.execute(
+            """UPDATE event_streams SET body = replace(body, '1001', '9001')
+               WHERE aggregate_id = 'ada' AND version = 3"""
+        )
+        target.commit()
+    return f"sqlite:///{copy}"
+
+
+def test_show_goes_around_a_damaged_stream_and_names_it(damaged: str) -> None:
+    shown = stream("show", "ada", url=damaged)
+    assert shown.exit_code == 1
+    rows = [row.split() for row in shown.stdout.splitlines()]
+    assert [row[0] for row in rows[1:6]] == ["1", "2", "3", "4", "5"]
+    assert "cannot be read" in shown.stdout
+    assert "its checksum differs" in shown.stdout
+    (third,) = [
+        each for each in lines(stream("show", "ada", "--json", url=damaged)) if "damaged" in each
+    ]
+    assert (third["version"], third["aggregate_id"]) == (3, "ada")
+
+
+def test_list_goes_around_a_damaged_stream_and_names_it(damaged: str) -> None:
+    shown = stream("list", url=damaged)
+    assert shown.exit_code == 0
+    assert len(shown.stdout.splitlines()) == 8
+    assert "cannot be read: it is not what was stored" in shown.stdout
+    told = lines(stream("list", "--json", url=damaged))
+    assert [each["position"] for each in told if "damaged" in each] == [3]
+
+
+def test_check_reads_everything_and_names_what_is_damaged(url: str, damaged: str) -> None:
+    sound = stream("check", url=url)
+    assert (sound.exit_code, sound.stdout) == (0, "7 streams read, 0 damaged\n")
+    found = stream("check", url=damaged)
+    assert found.exit_code == 1
+    first, last = found.stdout.splitlines()
+    assert first.startswith("position 3: version 3 of ada, command ")
+    assert last == "7 streams read, 1 damaged"
+
+
+def test_check_says_what_is_older_than_checksums_and_fills_it_in(damaged: str) -> None:
+    with closing(sqlite3.connect(damaged.removeprefix("sqlite:///"))) as database:
+        database.execute("UPDATE event_streams SET checksum = NULL")
+        database.commit()
+    old = stream("check", url=damaged)
+    assert old.exit_code == 0
+    assert "7 were written before there were checksums; --fill-in" in old.stdout
+    assert "7 were given a checksum" in stream("check", "--fill-in", url=damaged).stdout
+    assert stream("check", url=damaged).stdout == "7 streams read, 0 damaged\n"
+
+
+def test_check_of_a_store_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    assert isinstance(
+        stream("check", url=f"sqlite:///{tmp_path}/none.db").exception, SchemaOutOfDate
+    )

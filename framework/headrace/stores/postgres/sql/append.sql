@@ -9,7 +9,8 @@
 --
 -- Binds: turn (bigint), head_ids (varchar[]) and head_versions (bigint[]): the stored version that
 -- each aggregate must have; aggregate_ids, aggregate_types, command_ids (varchar[]),
--- versions (bigint[]), recorded_ats (timestamptz[]), bodies (text[]): a row for each stream
+-- versions (bigint[]), recorded_ats (timestamptz[]), bodies (text[]), checksums (bigint[]): a row for
+-- each stream
 WITH turn AS MATERIALIZED (
     SELECT pg_advisory_xact_lock(:turn)
 ),
@@ -27,9 +28,9 @@ wrong_heads AS (
     )
 )
 INSERT INTO event_streams
-    (aggregate_id, aggregate_type, version, command_id, recorded_at, body)
+    (aggregate_id, aggregate_type, version, command_id, recorded_at, body, checksum)
 SELECT batch.aggregate_id, batch.aggregate_type, batch.version, batch.command_id,
-       batch.recorded_at, batch.body
+       batch.recorded_at, batch.body, batch.checksum
 FROM turn,
     unnest(
         CAST(:aggregate_ids AS varchar[]),
@@ -37,8 +38,11 @@ FROM turn,
         CAST(:versions AS bigint[]),
         CAST(:command_ids AS varchar[]),
         CAST(:recorded_ats AS timestamptz[]),
-        CAST(:bodies AS text[])
+        CAST(:bodies AS text[]),
+        CAST(:checksums AS bigint[])
     ) WITH ORDINALITY
-        AS batch (aggregate_id, aggregate_type, version, command_id, recorded_at, body, place)
+        AS batch (
+            aggregate_id, aggregate_type, version, command_id, recorded_at, body, checksum, place
+        )
 WHERE NOT EXISTS (SELECT 1 FROM wrong_heads)
 ORDER BY batch.place

@@ -36,6 +36,7 @@ def row(aggregate_id: str, version: int | None, command_id: str = "", body: str 
         command_id=command_id or f"{aggregate_id}-{version}",
         recorded_at="2026-01-31 12:00:00.123456",
         body=body,
+        checksum=1,
     )
 
 
