@@ -395,6 +395,7 @@ class App:
                 serializer=serializer,
                 settings=settings,
                 belief=belief,
+                lineage=lineage,
             )
             # Stopped in the reverse of this order: the command service last started, first ended.
             runners = self._runners(running, transport, serializer, settings)

@@ -1,5 +1,5 @@
 """
-Alarms about parked aggregates: so many, or for so long; and about foreign messages in the topic.
+Alarms: aggregates parked, too many or for too long; foreign messages; readers that must not read.
 
     looked at every `alarm_check_ms` ─▶ begins: a warning in the log ─▶ ends: a line in the log
                                         while it holds: in `current`, for `GET /health`
@@ -30,11 +30,13 @@ log = structlog.get_logger(__name__)
 _COUNT: Final = "letters"
 _AGE: Final = "oldest letter"
 _FOREIGN: Final = "foreign messages"
+_LINEAGE: Final = "lineage"
 _SENTENCES: Final[Mapping[str, str]] = MappingProxyType(
     {
         _COUNT: "alarm: a projection has parked aggregates",
         _AGE: "alarm: a projection has parked aggregates",
         _FOREIGN: "alarm: somebody else writes to the event topic",
+        _LINEAGE: "alarm: event store, event topic and readers do not belong together",
     }
 )
 
@@ -46,7 +48,8 @@ class Alarm:
     Attributes:
         projection: whose letters; "handlers:NAME" for event handlers; of foreign messages the topic.
         kind: "letters": too many; "oldest letter": one is too old; "foreign messages": they came since
-            this process began, and were passed over.
+            this process began, and were passed over; "lineage": readers stand still, because the event
+            store is another one, or an older one.
         value: how many, or its age in ms.
         bound: from which value on there is an alarm.
     """
@@ -66,6 +69,7 @@ class Alarms:
         settings: the bounds.
         clock: tells ages.
         foreign: tells a topic, and how many messages in it were not believed; None: nobody knows.
+        refused: tells a topic, and whether its readers stand still; None: nobody knows.
     """
 
     def __init__(
@@ -76,8 +80,10 @@ class Alarms:
         settings: Settings,
         clock: Clock | None = None,
         foreign: Callable[[], tuple[str, int]] | None = None,
+        refused: Callable[[], tuple[str, bool]] | None = None,
     ) -> None:
         self._foreign = foreign
+        self._refused = refused
         self._names = sorted(projections)
         self._read_models = read_models
         self._settings = settings
@@ -108,6 +114,10 @@ class Alarms:
             ):
                 if value >= bound:
                     found[name, kind] = Alarm(projection=name, kind=kind, value=value, bound=bound)
+        if self._refused is not None and (standing := self._refused())[1]:
+            found[standing[0], _LINEAGE] = Alarm(
+                projection=standing[0], kind=_LINEAGE, value=1, bound=1
+            )
         if self._foreign is not None and (told := self._foreign())[1]:
             name, count = told
             found[name, _FOREIGN] = Alarm(projection=name, kind=_FOREIGN, value=count, bound=1)
