@@ -151,6 +151,11 @@ class World:
         self._broker: Broker | None = None
 
     @property
+    def app(self) -> App:
+        """The application, for a look at its parts."""
+        return make_shop([])
+
+    @property
     def address(self) -> str:
         return f"127.0.0.1:{self._port}"
 
