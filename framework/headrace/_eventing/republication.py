@@ -11,7 +11,6 @@ the publisher. Must never know a reader.
 
 import asyncio
 import hashlib
-import sqlite3
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,9 +18,11 @@ from pathlib import Path
 from typing import Final
 
 import structlog
+from sqlalchemy import Column, LargeBinary, MetaData, Table, create_engine, func, select
+from sqlalchemy.dialects.sqlite import insert
 
 from headrace._domain.stream import EventStream
-from headrace._eventing.publisher import Publisher, event_topic
+from headrace._eventing.publisher import HEARTBEAT, Publisher, event_topic
 from headrace._runtime.backoff import Backoff
 from headrace._runtime.tasks import TaskSet
 from headrace.errors import DamagedStream
@@ -40,13 +41,16 @@ _MARK_BYTES: Final = 16
 # Between two lines in the log.
 _TELL_EVERY: Final = 100_000
 
+_tables: Final = MetaData()
+_held: Final = Table("held", _tables, Column("mark", LargeBinary, primary_key=True))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Republished:
     """What a run found and did.
 
     Attributes:
-        held: messages of streams that the topic held before.
+        held: streams that the topic held before.
         stored: streams of the store that belong into the topic.
         published: those of them that it lacked, and has now; after a dry run: that it lacks.
         damaged: streams that cannot be read, and so were left out.
@@ -105,13 +109,13 @@ class Republication:
 
     async def _note_held(self, marks: "_Marks") -> int:
         lineage = await self._transport.topic_lineage(self._topic)
-        held = 0
         for number, (first, end) in lineage.ranges.items():
             if first == end:
                 continue
             async for messages in self._transport.read((self._topic, number), first, end):
-                held += await asyncio.to_thread(marks.add, [_mark_of(each) for each in messages])
-        return held
+                found = [_mark_of(each) for each in messages if each.tag != HEARTBEAT]
+                await asyncio.to_thread(marks.add, found)
+        return await asyncio.to_thread(marks.count)
 
     async def _publish_lacking(
         self, marks: "_Marks", held: int, last: int, *, dry_run: bool
@@ -173,29 +177,29 @@ class _Marks:
     """A set of marks in a file: a topic may hold more than memory does."""
 
     def __init__(self, file: Path) -> None:
-        self._connection = sqlite3.connect(file, check_same_thread=False, isolation_level=None)
-        self._connection.execute("PRAGMA journal_mode = OFF")
-        self._connection.execute("PRAGMA synchronous = OFF")
-        self._connection.execute("CREATE TABLE held (mark BLOB PRIMARY KEY) WITHOUT ROWID")
+        self._engine = create_engine(f"sqlite:///{file}")
+        self._connection = self._engine.connect()
+        _tables.create_all(self._connection)
 
-    def add(self, marks: Sequence[bytes]) -> int:
-        """Adds marks; returns how many are new."""
-        before = self._connection.total_changes
-        self._connection.execute("BEGIN")
-        self._connection.executemany(
-            "INSERT INTO held VALUES (?) ON CONFLICT DO NOTHING", [(mark,) for mark in marks]
-        )
-        self._connection.execute("COMMIT")
-        return self._connection.total_changes - before
+    def add(self, marks: Sequence[bytes]) -> None:
+        """Adds marks that may be there."""
+        if marks:
+            rows = [{"mark": mark} for mark in marks]
+            self._connection.execute(insert(_held).on_conflict_do_nothing(), rows)
 
     def known(self, marks: Sequence[bytes]) -> set[bytes]:
         """Returns those that were added."""
-        find = "SELECT 1 FROM held WHERE mark = ?"
-        return {mark for mark in marks if self._connection.execute(find, (mark,)).fetchone()}
+        found = self._connection.scalars(select(_held.c.mark).where(_held.c.mark.in_(marks)))
+        return set(found)
+
+    def count(self) -> int:
+        """Returns how many there are."""
+        return self._connection.scalar(select(func.count()).select_from(_held)) or 0
 
     def close(self) -> None:
-        """Closes the file."""
+        """Closes the file, which nobody needs any more."""
         self._connection.close()
+        self._engine.dispose()
 
 
 def _is_placed(stream: EventStream) -> bool:

@@ -15,13 +15,17 @@ from headrace._eventing.sealed_transport import seal_events
 from headrace._projecting.adoption import adopt_store
 from headrace._projecting.lineage_check import topic_reader
 from headrace._projecting.read_models import ReadModels
+from headrace._runtime.backoff import Backoff
 from headrace.cli.republish import _delete
 from headrace.errors import HeadraceError
 from headrace.stores.opening import open_event_store
 from headrace.transports.queue import QueueTransport
 from headrace_mq.admin.client import AdminClient
+from headrace_mq.errors import TopicNotFound
 from samples.bank.accounts import Deposit, OpenAccount
 from samples.bank.application import app as bank
+
+LOOKS = Backoff(ms_min=20, ms_max=50)
 
 ROOT = Path(__file__).parents[3]
 ARGUMENTS = ("-m", "headrace", "events", "republish", "--app", "samples.bank:app")
@@ -61,6 +65,15 @@ class Bank:
         process = await self.start(*options)
         out, err = await asyncio.wait_for(process.communicate(), 100)
         return process.returncode or 0, out.decode() + (err.decode() if process.returncode else "")
+
+    async def held(self) -> int:
+        """How many messages the topic holds."""
+        async with AdminClient(self.world.address) as admin:
+            try:
+                _, ranges = await admin.lineage("bank.events")
+            except TopicNotFound:
+                return 0
+        return sum(each.end - each.first for each in ranges)
 
     async def versions(self) -> dict[str, list[str]]:
         """Of each aggregate the versions in the topic, in their order there."""
@@ -108,9 +121,10 @@ async def test_killed_anywhere_it_is_run_again_and_nothing_comes_twice(filled: A
     await filled.world.stop_broker()
     filled.world.lose(filled.world.mq)
     await filled.world.start_broker()
-    for pause_ms in (1_200, 1_600, 2_000, 2_400):
+    for held in (1, 80, 200):
         process = await filled.start()
-        await asyncio.sleep(pause_ms / 1_000)  # a moment somewhere in its run
+        while process.returncode is None and await filled.held() < held:
+            await LOOKS.pause(1)
         if process.returncode is None:
             process.send_signal(signal.SIGKILL)
         await process.communicate()

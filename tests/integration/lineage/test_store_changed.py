@@ -12,11 +12,14 @@ import pytest
 from sqlalchemy import select
 
 from headrace._projecting.read_models import ReadModels
+from headrace._runtime.backoff import Backoff
 from headrace.errors import LineageError
 from headrace.stores.schema import upgrade
 from headrace.stores.tables import reader_marks
 from samples.bank.accounts import OpenAccount
 from samples.bank.application import app as bank
+
+LOOKS = Backoff(ms_min=20, ms_max=50)
 
 ROOT = Path(__file__).parents[3]
 
@@ -124,7 +127,7 @@ async def test_a_service_at_work_stands_still_when_the_store_is_older(world: Any
     async with world.shop(alarm_check_ms=50) as shop:
         await world.stock(shop, "p0", 2)
         while not await marks_of(world):
-            await asyncio.sleep(0.02)
+            await LOOKS.pause(1)
         await world.stop_broker()
         with closing(sqlite3.connect(world.events)) as database:
             database.execute("DELETE FROM event_streams")
@@ -133,9 +136,9 @@ async def test_a_service_at_work_stands_still_when_the_store_is_older(world: Any
         await world.start_broker()
         async with asyncio.timeout(60):
             while not all(each.status.failed for each in shop.projections):
-                await asyncio.sleep(0.02)
+                await LOOKS.pause(1)
             while not [one for one in shop.watch.alarms.current if one.kind == "lineage"]:
-                await asyncio.sleep(0.02)
+                await LOOKS.pause(1)
         with pytest.raises(LineageError, match="are not in this event store"):
             await shop.lineage.check()
         assert "are not in this event store" in shop.projections[0].status.error
