@@ -15,6 +15,8 @@ from headrace._domain.stream import EventStream
 from headrace._projecting.applying import apply_batch, decode_batch
 from headrace._projecting.read_models import ReadModels
 from headrace.rebuilding.topic import EventTopic
+from headrace.stores.base import AppendOutcome
+from headrace.stores.opening import open_event_store
 from headrace.stores.schema import upgrade
 from headrace_mq.broker.server import Broker
 from headrace_mq.client.producer import Producer
@@ -54,7 +56,7 @@ def rebuild(calls):
         sys.setprofile(count)
     outcomes = asyncio.run(rebuild_together(
         asked["app"], asked["names"], broker=asked["broker"], read_models_url=asked["read_models"],
-        messages_max=250,
+        messages_max=250, source=asked["source"], event_store_url=asked["event_store"],
     ))
     for name, outcome in outcomes.items():
         if isinstance(outcome, Exception):
@@ -108,6 +110,14 @@ async def publish(address: str, streams: list[EventStream]) -> None:
         )
 
 
+async def keep(url: str, streams: list[EventStream]) -> None:
+    """Stores streams."""
+    store = await open_event_store(url, app.serializer)
+    outcomes = await store.append(streams)
+    assert set(outcomes) == {AppendOutcome.APPENDED}
+    await store.aclose()
+
+
 async def go_live(models: ReadModels, address: str, projection: Any) -> None:
     """Applies the topic to the live generation, a batch at a time, as the live runner does."""
 
@@ -131,10 +141,11 @@ async def rows(models: ReadModels, projection: Any) -> dict[str, Any]:
     return {getattr(row, projection.key): row async for row in reader.rows()}
 
 
-async def rebuild(address: str, url: str, seed: int) -> list[Any]:
-    """Runs REBUILDS, and returns what was printed."""
+async def rebuild(address: str, url: str, seed: int, store: str | None) -> list[Any]:
+    """Runs REBUILDS, and returns what was printed; with an event store, from that."""
     asked = {
         "app": "samples.bank:app", "names": NAMES, "broker": address, "read_models": url,
+        "event_store": store, "source": "store" if store else "topic",
         "kills": KILLS, "seed": seed,
     }  # fmt: skip
     process = await asyncio.create_subprocess_exec(
@@ -156,9 +167,16 @@ async def rebuild(address: str, url: str, seed: int) -> list[Any]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("data_set", ["the bank sample", "the real transactions"])
+@pytest.mark.parametrize(
+    ("data_set", "source"),
+    [
+        ("the bank sample", "topic"),
+        ("the bank sample", "store"),
+        ("the real transactions", "topic"),
+    ],
+)
 async def test_a_rebuild_killed_at_random_points_ends_with_the_live_rows(
-    data_set: str, broker: Broker, tmp_path: Path
+    data_set: str, source: str, broker: Broker, tmp_path: Path
 ) -> None:
     if data_set == "the real transactions" and not REAL_TRANSACTIONS.exists():
         pytest.skip(f"there is no {REAL_TRANSACTIONS.name} beside the project")
@@ -169,6 +187,9 @@ async def test_a_rebuild_killed_at_random_points_ends_with_the_live_rows(
     )
     streams = await happenings(data)
     await publish(broker.address, streams)
+    store = f"sqlite:///{tmp_path / 'events.db'}" if source == "store" else None
+    if store is not None:
+        await keep(store, streams)
     url = f"sqlite:///{tmp_path / 'read.db'}"
     await upgrade(url)
     models = ReadModels(url)
@@ -178,7 +199,7 @@ async def test_a_rebuild_killed_at_random_points_ends_with_the_live_rows(
             await go_live(models, broker.address, projection)
         live = {each.name: await rows(models, each) for each in projections}
         assert len(live["balances"]) == len(data.accounts)
-        *reports, end = await rebuild(broker.address, url, seed=6)
+        *reports, end = await rebuild(broker.address, url, 6, store)
         assert end["kills"] >= 2
         assert [each["projection"] for each in reports] == NAMES
         for report, projection in zip(reports, projections, strict=True):

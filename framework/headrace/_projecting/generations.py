@@ -50,9 +50,11 @@ __all__ = [
     "drop_generation",
     "drop_leftovers",
     "ensure",
+    "find_finished",
     "find_state",
     "lock_state",
     "lock_state_now",
+    "reopen_shadow",
     "rollback",
     "set_paused",
     "switch",
@@ -275,6 +277,40 @@ async def adopt_shadow(
         await drop_staging(connection, table.name)
     await _update(connection, state.name, rebuild_owner=after)
     return True
+
+
+async def find_finished(connection: AsyncConnection, state: ProjectionState) -> int | None:
+    """Returns the generation that a rebuild has finished and not put in place, if one is kept.
+
+    Numbers only grow, and a rebuild gives its own up only with its table, or finished.
+    """
+    tables = await connection.run_sync(_generation_tables, state.name)
+    newest = max(tables, default=0)
+    return newest if newest > max(state.kept) else None
+
+
+async def reopen_shadow(
+    connection: AsyncConnection,
+    projection: Projection[Any],
+    generation: int,
+    owner: str,
+    now: datetime,
+) -> None:
+    """Makes a finished generation a shadow again, whose owner brings it up to date.
+
+    Raises:
+        ProjectionError: its columns are not the projection's.
+    """
+    name = projection.name
+    table = build_table(projection, physical_name(name, generation))
+    if not await connection.run_sync(fits, table):
+        raise ProjectionError(
+            f"projection {name}: the rebuilt table {table.name} does not have the fields of"
+            f" {projection.row.__name__}; run `headrace projection rebuild {name}`"
+        )
+    await _update(
+        connection, name, rebuild_generation=generation, rebuild_owner=owner, rebuild_started_at=now
+    )
 
 
 async def set_paused(connection: AsyncConnection, name: str, paused_at: datetime | None) -> None:

@@ -5,8 +5,9 @@ Sits between: a rebuild, which wants proof before it switches, and the tables. R
 in key order and merges them, so that neither has to fit into memory. Writes nothing.
 """
 
-from collections.abc import AsyncIterator, Collection
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import AsyncIterator, Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import Final, Generic, TypeVar
 
 from pydantic import BaseModel
@@ -18,12 +19,15 @@ from headrace._projecting.projection import Projection
 from headrace._projecting.read_models import ReadModels
 from headrace._projecting.reader import read_page
 
-__all__ = ["Comparison", "Difference", "compare"]
+__all__ = ["NO_A", "NO_B", "Comparison", "Difference", "compare", "compare_on"]
 
 R = TypeVar("R", bound=BaseModel)
 
 # Enough to see what kind of difference it is.
 _DIFFERENCES_MAX: Final = 20
+# Stand for a column where one of the generations has no row; the first one is the live one.
+NO_A: Final = "no live row"
+NO_B: Final = "no rebuilt row"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +48,7 @@ class Comparison(Generic[R]):
         mismatches: how many of them differ, all counted but those that were expected to.
         expected: how many of those differ.
         differences: the first of them in key order.
+        columns: how many of the mismatches differ in each column, or are NO_A or NO_B.
         same_offsets: whether both have read every queue equally far; if not, differences say
             nothing about the folds.
     """
@@ -52,6 +57,7 @@ class Comparison(Generic[R]):
     mismatches: int
     expected: int
     differences: tuple[Difference[R], ...]
+    columns: Mapping[str, int]
     same_offsets: bool
 
 
@@ -72,33 +78,63 @@ async def compare(
         generation_b: the other.
         expected: keys whose rows may differ, which is told apart.
     """
-    rows = mismatches = as_expected = 0
-    differences: list[Difference[R]] = []
     async with read_models.snapshot() as connection:
+        tables = (
+            read_models.table_for(projection, generation_a),
+            read_models.table_for(projection, generation_b),
+        )
         offsets_a = await read_offsets(connection, projection.name, generation_a)
         offsets_b = await read_offsets(connection, projection.name, generation_b)
-        merged = _merge(
-            _stream(connection, projection, read_models.table_for(projection, generation_a)),
-            _stream(connection, projection, read_models.table_for(projection, generation_b)),
-            projection.key,
-        )
-        async for key, a, b in merged:
-            rows += 1
-            if a == b:
-                continue
-            if key in expected:
-                as_expected += 1
-                continue
-            mismatches += 1
-            if len(differences) < _DIFFERENCES_MAX:
-                differences.append(Difference(key=key, a=a, b=b))
+        found = await compare_on(connection, projection, tables, expected=expected)
+    return replace(found, same_offsets=offsets_a == offsets_b)
+
+
+async def compare_on(
+    connection: AsyncConnection,
+    projection: Projection[R],
+    tables: tuple[Table, Table],
+    *,
+    expected: Collection[str] = (),
+) -> Comparison[R]:
+    """Compares two tables row for row, in the caller's transaction.
+
+    `same_offsets` is true: the caller knows how far they have come.
+
+    Args:
+        connection: to which nothing of either appears while it compares.
+        projection: whose tables they are.
+        tables: the two.
+        expected: keys whose rows may differ, which is told apart.
+    """
+    rows = mismatches = as_expected = 0
+    differences: list[Difference[R]] = []
+    columns: Counter[str] = Counter()
+    first, second = (_stream(connection, projection, table) for table in tables)
+    async for key, a, b in _merge(first, second, projection.key):
+        rows += 1
+        if a == b:
+            continue
+        if key in expected:
+            as_expected += 1
+            continue
+        mismatches += 1
+        columns.update(_differing(projection.row, a, b))
+        if len(differences) < _DIFFERENCES_MAX:
+            differences.append(Difference(key=key, a=a, b=b))
     return Comparison(
         rows=rows,
         mismatches=mismatches,
         expected=as_expected,
         differences=tuple(differences),
-        same_offsets=offsets_a == offsets_b,
+        columns=dict(columns),
+        same_offsets=True,
     )
+
+
+def _differing(row: type[BaseModel], a: BaseModel | None, b: BaseModel | None) -> list[str]:
+    if a is None or b is None:
+        return [NO_A if a is None else NO_B]
+    return [name for name in row.model_fields if getattr(a, name) != getattr(b, name)]
 
 
 async def _stream(

@@ -10,6 +10,7 @@ __all__ = [
     "BrokerAddress",
     "EventStoreUrl",
     "LogFormat",
+    "NoBroker",
     "ReadModelsUrl",
     "SparkMaster",
     "SparkRemote",
@@ -44,6 +45,13 @@ BrokerAddress = Annotated[
     str,
     typer.Option(
         "--broker", envvar="HEADRACE_BROKER", callback=_address, help="HOST:PORT of the broker."
+    ),
+]
+NoBroker = Annotated[
+    bool,
+    typer.Option(
+        "--no-broker",
+        help="The event store alone: the projection then reads the event topic from its beginning.",
     ),
 ]
 EventStoreUrl = Annotated[

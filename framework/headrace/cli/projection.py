@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
-from headrace.cli import following, letters, pausing, status
+from headrace.cli import following, generation, letters, pausing, status
 from headrace.cli.administering import milliseconds
+from headrace.cli.differences import show, show_comparison
 from headrace.cli.options import (
     AppPath,
     BrokerAddress,
     EventStoreUrl,
     LogFormat,
+    NoBroker,
     ReadModelsUrl,
     SparkMaster,
     SparkRemote,
@@ -48,8 +50,9 @@ commands.command()(status.status)
 commands.command()(pausing.pause)
 commands.command()(pausing.resume)
 commands.command()(pausing.reset)
+commands.command()(generation.switch)
+commands.command()(generation.rollback)
 
-Name = Annotated[str, typer.Argument(help="The projection's name.")]
 Names = Annotated[list[str], typer.Argument(help="The projections' names.")]
 Engine = Annotated[
     str, typer.Option(help="'replay': in this process. 'spark': on every core, or a cluster.")
@@ -58,8 +61,9 @@ Start = Annotated[
     str,
     typer.Option(
         "--from",
-        metavar="zero|offsets|TIME",
-        help="'zero': every event. 'offsets': what came since, on top of the live rows. A time (ISO"
+        metavar="zero|store|offsets|TIME",
+        help="'zero': every event of the event topic. 'store': every event of the event store, which"
+        " needs no topic. 'offsets': what came since, on top of the live rows. A time (ISO"
         " 8601, or ms since 1970): the rows that events stored since then touch, from zero; the"
         " others stay.",
     ),
@@ -75,6 +79,21 @@ OnlyKeys = Annotated[
 ]
 Verify = Annotated[bool, typer.Option(help="Compare with the live table before switching.")]
 Switch = Annotated[bool, typer.Option(help="Put the rebuilt table in place.")]
+Accept = Annotated[
+    bool,
+    typer.Option(
+        "--accept-differences",
+        help="Put it in place even if rows differ, and tell which: the code has changed.",
+    ),
+]
+Against = Annotated[
+    str,
+    typer.Option(
+        metavar="store|topic",
+        help="'store': what the event store makes of them, up to the versions that they have."
+        " 'topic': the event topic, up to their offsets.",
+    ),
+]
 TakeOver = Annotated[
     bool, typer.Option("--take-over", help="Begin even if another rebuild seems to be running.")
 ]
@@ -158,6 +177,8 @@ def rebuild(
     only_keys: OnlyKeys = None,
     verify: Verify = True,
     switch: Switch = True,
+    accept: Accept = False,
+    no_broker: NoBroker = False,
     take_over: TakeOver = False,
     json: AsJson = False,
     page: Page = None,
@@ -167,26 +188,27 @@ def rebuild(
     conf: SparkSettings = None,
     log_format: LogFormat = "console",
 ) -> None:
-    """Rebuild projections from the event topic, several in one pass. Exit status 1 on a mismatch."""
+    """Rebuild projections from the event topic or store, several in one pass. Exit status 1 on a mismatch."""
     from headrace.app import load_app
     from headrace.cli.logs import configure_logs
     from headrace.rebuilding.page import to_page
 
     configure_logs(log_format)
-    _check_choices(engine, from_export)
+    _check_choices(engine, from_export, start, no_broker=no_broker)
     wanted = _wanted(start, only_keys)
-    begin = "offsets" if start == "offsets" else "zero"
     session = _session_choices(engine, master, remote, conf)
     app = load_app(app_path)
     for name in names:
         app.projection(name)
     choices: dict[str, Any] = {
-        "broker": broker,
+        "broker": None if no_broker else broker,
         "read_models_url": read_models,
         "event_store_url": event_store,
-        "start": begin,
+        "source": "store" if start == "store" else "topic",
+        "start": "offsets" if start == "offsets" else "zero",
         "verify": verify,
         "switch": switch,
+        "accept": accept,
         "take_over": take_over,
     }
     if engine == "spark":
@@ -196,19 +218,29 @@ def rebuild(
     outcomes = run(names, quiet=json)
     reports = [outcome for outcome in outcomes.values() if not isinstance(outcome, Exception)]
     for report in reports:
-        _show(report, json=json)
+        show(report, json=json)
     if page is not None:
         page.write_text(to_page(reports), encoding="utf-8")
     failures = {name: each for name, each in outcomes.items() if isinstance(each, Exception)}
     _tell_failures(failures, alone=len(outcomes) == 1)
-    unwished = [r for r in reports if r.mismatches or r.switched != switch]
+    unwished = [r for r in reports if (r.mismatches and not accept) or r.switched != switch]
     sys.exit(1 if unwished else 0)
 
 
-def _check_choices(engine: str, from_export: Path | None) -> None:
+def _check_choices(engine: str, from_export: Path | None, start: str, *, no_broker: bool) -> None:
     _check_engine(engine)
     if from_export is not None and engine != "spark":
         raise typer.BadParameter("exported files need --engine spark", param_hint="--from-export")
+    if from_export is not None and start == "store":
+        raise typer.BadParameter(
+            "exported files are a part of the event topic; use them without --from store",
+            param_hint="--from-export",
+        )
+    if no_broker and start != "store":
+        raise typer.BadParameter(
+            "the event topic is the broker's; without one, use --from store",
+            param_hint="--no-broker",
+        )
 
 
 def _wanted(start: str, only_keys: list[str] | None) -> "Wanted | None":
@@ -222,13 +254,13 @@ def _wanted(start: str, only_keys: list[str] | None) -> "Wanted | None":
                 param_hint="--only-keys",
             )
         return Wanted(keys=frozenset(key for each in only_keys for key in _keys_of(each)))
-    if start in {"zero", "offsets"}:
+    if start in {"zero", "store", "offsets"}:
         return None
     try:
         return Wanted(since_ms=milliseconds(start, "--from"))
     except typer.BadParameter as error:
         raise typer.BadParameter(
-            "use 'zero', 'offsets', or a time such as 2026-01-31T14:00:00Z or in milliseconds since"
+            "use 'zero', 'store', 'offsets', or a time such as 2026-01-31T14:00:00Z or in milliseconds since"
             f" 1970, not {start!r}",
             param_hint="--from",
         ) from error
@@ -258,13 +290,14 @@ def verify(
     event_store: EventStoreUrl = "sqlite:///var/events.db",
     read_models: ReadModelsUrl = "sqlite:///var/read.db",
     engine: Engine = "replay",
+    against: Against = "store",
     json: AsJson = False,
     log_format: LogFormat = "console",
 ) -> None:
     """Compare live tables, row for row, with what the events make. Exit status 1 on a mismatch.
 
-    Builds them anew beside the live ones, all in one pass, compares each at the same offsets, and
-    drops it again; nothing that anybody reads is touched.
+    Builds them anew beside the live ones, all in one pass, compares each at the same versions of its
+    aggregates, and drops it again; nothing that anybody reads is touched.
     """
     from headrace.app import load_app
     from headrace.cli.logs import configure_logs
@@ -272,6 +305,8 @@ def verify(
 
     configure_logs(log_format)
     _check_engine(engine)
+    if against not in {"store", "topic"}:
+        raise typer.BadParameter("use 'store' or 'topic'", param_hint="--against")
     app = load_app(app_path)
     for name in names:
         app.projection(name)
@@ -279,6 +314,7 @@ def verify(
         "broker": broker,
         "read_models_url": read_models,
         "event_store_url": event_store,
+        "source": against,
         "switch": False,
     }
     run = _with_spark(app_path, choices) if engine == "spark" else _here(app_path, choices)
@@ -286,25 +322,10 @@ def verify(
     outcomes = asyncio.run(drop_built(app_path, built, read_models_url=read_models))
     reports = [outcome for outcome in outcomes.values() if not isinstance(outcome, Exception)]
     for report in reports:
-        _show_comparison(report, json=json)
+        show_comparison(report, json=json)
     failures = {name: each for name, each in outcomes.items() if isinstance(each, Exception)}
     _tell_failures(failures, alone=len(outcomes) == 1, what="verified")
-    sys.exit(1 if any(each.mismatches or each.compared is None for each in reports) else 0)
-
-
-def _show_comparison(report: "RebuildReport", *, json: bool) -> None:
-    if json:
-        typer.echo(report.to_json())
-        return
-    if report.compared is None:
-        typer.echo(f"projection {report.projection}: not compared: {report.reason}")
-        return
-    typer.echo(
-        f"projection {report.projection}: {report.compared:,} rows compared with"
-        f" {report.events:,} events folded anew: {report.mismatches} differ"
-    )
-    for key, live, rebuilt in report.differences:
-        typer.echo(f"  {key}: live {live}, rebuilt {rebuilt}")
+    sys.exit(0 if all(each.proven for each in reports) else 1)
 
 
 def _session_choices(
@@ -391,48 +412,3 @@ def _tell_failures(
 
 def _announce(phase: str, ahead: int) -> None:
     typer.echo(f"{phase}: {ahead:,} ahead" if ahead else f"{phase} …", err=True)
-
-
-def _show(report: "RebuildReport", *, json: bool) -> None:
-    if json:
-        typer.echo(report.to_json())
-        return
-    typer.echo(
-        f"projection {report.projection}: {report.events:,} events folded into {report.rows:,} rows"
-        f" ({report.events_per_second:,.0f} events/s), {report.caught_up:,} messages caught up"
-    )
-    for queue, taken in report.queues.items():
-        typer.echo(
-            f"  {queue}: {taken['messages']:,} messages, {taken['bytes']:,} bytes; waited"
-            f" {taken['read_ms'] / 1_000:,.1f} s, worked {taken['work_ms'] / 1_000:,.1f} s"
-        )
-    if report.keys is not None:
-        differed = "" if report.mended is None else f", {report.mended:,} of which were different"
-        typer.echo(f"folded {report.keys:,} keys anew{differed}")
-    if report.compared is not None:
-        typer.echo(
-            f"compared {report.compared:,} rows with the live table: {report.mismatches} differ"
-        )
-    for key, live, rebuilt in report.differences:
-        typer.echo(f"  {key}: live {live}, rebuilt {rebuilt}")
-    typer.echo(
-        f"table {report.table} is live" if report.switched else f"not switched: {report.reason}"
-    )
-
-
-@commands.command()
-def rollback(
-    name: Name, *, app_path: AppPath, read_models: ReadModelsUrl = "sqlite:///var/read.db"
-) -> None:
-    """Put the table from before the last switch back in place."""
-    from headrace.app import load_app
-    from headrace.cli.existing import existing_read_models
-
-    projection = load_app(app_path).projection(name)
-
-    async def ask() -> int:
-        async with existing_read_models(read_models) as models:
-            await models.rollback(projection)
-            return await models.generation(name)
-
-    typer.echo(f"projection {name} is back at generation {asyncio.run(ask())}")

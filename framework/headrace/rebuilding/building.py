@@ -3,6 +3,7 @@ A rebuild's shadow from its begin to its end, whichever engine fills it.
 
     begin (──▶ copy_live) ──▶ filled by an engine ──▶ switch.bring_live ──▶ finish
       └──▶ give_up: dropped; a rebuild that dies leaves it, and the next one drops or adopts it
+    reopen: one that was finished and not put in place ──▶ switch.bring_live ──▶ finish
 
 Sits between: an engine, and the generations of a projection. Must never know events.
 """
@@ -22,8 +23,9 @@ from headrace._projecting.applying import MissingReader
 from headrace._projecting.contents import Target, read_offsets
 from headrace._projecting.projection import Projection
 from headrace._projecting.read_models import ReadModels
-from headrace.errors import ProjectionError, ProjectionNotFound
-from headrace.rebuilding.owner import holds_copy, is_gone, new_owner
+from headrace._runtime.clock import SystemClock
+from headrace.errors import ProjectionError, ProjectionNotFound, RebuildRunning
+from headrace.rebuilding.owner import Kind, is_gone, kind_of, new_owner
 from headrace.rebuilding.switch import Outcome, Shadow, release
 from headrace.serialization import Serializer
 from headrace.stores.engines import EngineLimits
@@ -52,29 +54,60 @@ class Building:
         self._read_models = read_models
         self._projection = projection
 
-    async def begin(self, *, take_over: bool, adopt: bool = False, copying: bool = False) -> Shadow:
+    async def begin(self, kind: Kind = "topic", *, take_over: bool, adopt: bool = False) -> Shadow:
         """Takes a shadow to fill.
 
         Args:
+            kind: what it is filled from; after "copy", `copy_live` comes next.
             take_over: begin even if another rebuild seems to be running.
-            adopt: go on with what a rebuild that has died had built, where its columns fit and all
-                of it was folded.
-            copying: `copy_live` comes next.
+            adopt: go on with what a rebuild of the same kind that has died had built, where its
+                columns fit.
 
         Raises:
             RebuildRunning: another rebuild of the projection is under way.
         """
-        name, owner = self._projection.name, new_owner(copying=copying)
+        name, owner = self._projection.name, new_owner(kind)
         state = await self._read_models.state(name)
         other, unfinished = state.rebuild_owner, state.rebuild_generation
         if unfinished is not None and other is not None and (take_over or is_gone(other)):
-            going_on = adopt and not holds_copy(other)
+            # What was copied was not folded.
+            going_on = adopt and kind_of(other) == kind != "copy"
             if going_on and await self._adopt(unfinished, other, owner):
                 _log.info("an unfinished rebuild goes on", projection=name, generation=unfinished)
                 return Shadow(projection=self._projection, generation=unfinished, owner=owner)
             _log.warning("an unfinished rebuild is cleared away", projection=name, owner=other)
             await self._read_models.abandon_shadow(name, unfinished, other)
         generation = await self._read_models.begin_shadow(self._projection, owner)
+        return Shadow(projection=self._projection, generation=generation, owner=owner)
+
+    async def reopen(self, *, take_over: bool) -> Shadow:
+        """Takes the shadow that a rebuild has finished and not put in place.
+
+        Args:
+            take_over: take it even if somebody seems to be doing so.
+
+        Raises:
+            RebuildRunning: a rebuild of the projection is under way.
+            ProjectionError: there is no such shadow, or it has other fields.
+        """
+        name, owner = self._projection.name, new_owner("finished")
+        async with self._read_models.begin() as connection:
+            state = await generations.lock_state(connection, name)
+            other, generation = state.rebuild_owner, state.rebuild_generation
+            if other is None or generation is None:
+                generation = await generations.find_finished(connection, state)
+            elif not (kind_of(other) == "finished" and (take_over or is_gone(other))):
+                raise RebuildRunning(
+                    f"projection {name}: {other} is rebuilding it; its table is not finished"
+                )
+            if generation is None:
+                raise ProjectionError(
+                    f"projection {name}: there is no rebuilt table that was kept; build one with"
+                    f" `headrace projection rebuild {name}`"
+                )
+            await generations.reopen_shadow(
+                connection, self._projection, generation, owner, SystemClock().now()
+            )
         return Shadow(projection=self._projection, generation=generation, owner=owner)
 
     async def copy_live(self, shadow: Shadow) -> dict[QueueId, int]:

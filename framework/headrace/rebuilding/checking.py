@@ -1,5 +1,5 @@
 """
-Live rows compared with what the events make, and nothing that anybody reads touched.
+Live rows compared with what the stored events make, and nothing that anybody reads touched.
 
     rebuilt beside the live table, by either engine ─▶ compared at the same offsets ─▶ dropped
 
@@ -8,7 +8,7 @@ Sits between: the command line, and the rebuilds that do not switch. Must never 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from headrace.app import load_app
 from headrace.rebuilding.building import open_read_models
@@ -19,7 +19,12 @@ __all__ = ["check", "drop_built"]
 
 
 async def check(
-    app: str, projection_names: Sequence[str], *, read_models_url: str, **choices: Any
+    app: str,
+    projection_names: Sequence[str],
+    *,
+    read_models_url: str,
+    against: Literal["store", "topic"] = "store",
+    **choices: Any,
 ) -> dict[str, RebuildReport | Exception]:
     """Builds projections anew in one pass, compares each with the live one, and drops it again.
 
@@ -27,7 +32,9 @@ async def check(
         app: the application's import path.
         projection_names: which of its projections.
         read_models_url: where the projections' tables are.
-        choices: as `Choices` tells them, without `verify` and `switch`.
+        against: the event store, the truth, up to the versions that the live rows have; or the event
+            topic, up to their offsets.
+        choices: as `Choices` tells them, without `source`, `verify` and `switch`.
 
     Returns:
         By name, in the order asked for: what was found, or what `rebuild` would have raised.
@@ -37,7 +44,12 @@ async def check(
         ProjectionNotFound: the application has no projection of a name; nothing was begun.
     """
     outcomes = await rebuild_together(
-        app, projection_names, read_models_url=read_models_url, switch=False, **choices
+        app,
+        projection_names,
+        read_models_url=read_models_url,
+        source=against,
+        switch=False,
+        **choices,
     )
     return await drop_built(app, outcomes, read_models_url=read_models_url)
 

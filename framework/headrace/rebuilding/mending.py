@@ -99,7 +99,13 @@ class Mending:
     outside: Sequence[str] = ()
 
     async def run(
-        self, wanted: Wanted, *, verify: bool, switch: bool, take_over: bool
+        self,
+        wanted: Wanted,
+        *,
+        verify: bool,
+        switch: bool,
+        take_over: bool,
+        accept: bool = False,
     ) -> RebuildReport:
         """Folds the rows anew and puts them in place.
 
@@ -108,6 +114,7 @@ class Mending:
             verify: compare with the live rows, at equal offsets; no others may differ.
             switch: make the result live if nothing speaks against it.
             take_over: begin even if another rebuild seems to be running; its result is lost.
+            accept: others that differ do not speak against it.
 
         Raises:
             RebuildRunning: another rebuild of the projection is under way.
@@ -116,7 +123,7 @@ class Mending:
         """
         building = Building(self.read_models, self.projection)
         self.phases.begin("begin")
-        shadow = await building.begin(take_over=take_over, copying=True)
+        shadow = await building.begin("copy", take_over=take_over)
         async with building.given_up_on_failure(shadow):
             self.phases.begin("base")
             offsets = await building.copy_live(shadow)
@@ -133,7 +140,13 @@ class Mending:
             await self._exchange(shadow, keys, rows)
             self.phases.begin("switch")
             outcome = await bring_live(
-                self.read_models, shadow, self.means, verify=verify, switch=switch, mended=keys
+                self.read_models,
+                shadow,
+                self.means,
+                verify=verify,
+                switch=switch,
+                accept=accept,
+                mended=keys,
             )
             await building.finish(shadow, outcome)
             self.phases.end()
@@ -245,6 +258,7 @@ class Mending:
             compared=outcome.compared,
             mismatches=outcome.mismatches,
             differences=outcome.differences,
+            columns=dict(outcome.columns),
             switched=outcome.switched,
             reason=outcome.reason,
             seconds=seconds | {"total": round(total, 3)},

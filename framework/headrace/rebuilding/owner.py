@@ -7,31 +7,36 @@ there. Knows no database.
 
 import os
 import socket
+from typing import Final, Literal
 
 from headrace._runtime.ids import new_id
 
-__all__ = ["holds_copy", "is_gone", "new_owner"]
+__all__ = ["Kind", "is_gone", "kind_of", "new_owner"]
+
+# What a shadow is filled from, which the end of its owner's name tells: the event topic; a copy of the
+# live rows, and then the topic; the event store; or it is finished and about to be put in place.
+Kind = Literal["topic", "copy", "store", "finished"]
 
 # The database keeps 64 characters: room for the process number and the random part.
 _HOST_CHARACTERS_MAX = 32
 _RANDOM_CHARACTERS = 12
-# What a rebuild that begins with a copy of the live rows has at the end of its name.
-_COPY = "/copy"
+_KINDS: Final[tuple[Kind, ...]] = ("copy", "store", "finished")
 
 
-def new_owner(*, copying: bool = False) -> str:
+def new_owner(kind: Kind = "topic") -> str:
     """Returns a name that is unique to one rebuild of this process.
 
     Args:
-        copying: the rebuild begins with a copy of the live rows.
+        kind: of the rebuild.
     """
     name = f"{_host()}/{os.getpid()}/{new_id()[-_RANDOM_CHARACTERS:]}"
-    return name + _COPY if copying else name
+    return name if kind == "topic" else f"{name}/{kind}"
 
 
-def holds_copy(owner: str) -> bool:
-    """Whether what an owner has built may hold rows that were copied, and not folded."""
-    return owner.endswith(_COPY)
+def kind_of(owner: str) -> Kind:
+    """Returns what an owner's shadow is filled from."""
+    end = owner.rpartition("/")[2]
+    return next((kind for kind in _KINDS if kind == end), "topic")
 
 
 def is_gone(owner: str) -> bool:

@@ -51,6 +51,9 @@ def _section(report: RebuildReport) -> Iterator[str]:
     if phases:
         yield _plot("Seconds by phase", ("seconds",), phases, "{:,.2f}")
     yield from _queues(report)
+    if report.columns:
+        yield "<h3>Rows that differ, by column</h3>"
+        yield _table({name: f"{count:,}" for name, count in sorted(report.columns.items())})
     if report.differences:
         yield "<h3>The first rows that differ</h3>"
         rows = {key: f"live {live}, rebuilt {rebuilt}" for key, live, rebuilt in report.differences}
@@ -63,6 +66,7 @@ def _facts(report: RebuildReport) -> dict[str, str]:
     if report.compared is not None:
         compared = f"{report.compared:,} rows, of which {report.mismatches:,} differ"
     facts = {
+        "folded": f"the event {report.source}",
         "begun from": report.start,
         "events": f"{report.events:,}",
         "rows": f"{report.rows:,}",
@@ -77,6 +81,10 @@ def _facts(report: RebuildReport) -> dict[str, str]:
         facts["keys folded anew"] = f"{report.keys:,}"
     if report.mended is not None:
         facts["of which rows were different"] = f"{report.mended:,}"
+    if report.behind:
+        facts["aggregates that live lacks events of"] = f"{report.behind:,}"
+    if report.ahead:
+        facts["aggregates that the store lacks events of"] = f"{report.ahead:,}"
     if report.bytes_read is not None:
         facts["bytes of messages"] = f"{report.bytes_read:,}"
     return facts

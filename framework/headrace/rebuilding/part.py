@@ -22,9 +22,10 @@ from headrace.errors import ProjectionError
 from headrace.rebuilding.building import Building
 from headrace.rebuilding.decoding import Decoded
 from headrace.rebuilding.gathering import Gathering
+from headrace.rebuilding.level import Origin, bring_shadow
 from headrace.rebuilding.phases import Phases
 from headrace.rebuilding.report import RebuildReport
-from headrace.rebuilding.switch import Means, Outcome, Shadow, bring_live
+from headrace.rebuilding.switch import Means, Outcome, Shadow
 from headrace.transports.base import QueueId
 
 __all__ = ["Part"]
@@ -40,6 +41,7 @@ class Part:
         shadow: begun, and this process's.
         means: of catching up, and of filling gaps.
         phases: what it is doing.
+        origin: the event store that is folded; None: the topic is.
 
     Attributes:
         name: the projection's.
@@ -48,7 +50,13 @@ class Part:
     """
 
     def __init__(
-        self, read_models: ReadModels, shadow: Shadow, means: Means, phases: Phases
+        self,
+        read_models: ReadModels,
+        shadow: Shadow,
+        means: Means,
+        phases: Phases,
+        *,
+        origin: Origin | None = None,
     ) -> None:
         self.name = shadow.projection.name
         self.failure: Exception | None = None
@@ -57,6 +65,7 @@ class Part:
         self._shadow = shadow
         self._means = means
         self._phases = phases
+        self._origin = origin
         self._building = Building(read_models, shadow.projection)
         self._gathering: Gathering[Any] | None = None
         self._start: dict[QueueId, int] = {}
@@ -118,15 +127,16 @@ class Part:
         for queue, (first, last) in ranges.items():
             if last < self._start[queue]:
                 raise ProjectionError(
-                    f"projection {self.name}: {queue[0]}/{queue[1]} ends at offset {last}, before"
+                    f"projection {self.name}: {queue[0]}/{queue[1]} ends at {last}, before"
                     f" {self._start[queue]}, where the rows stand that are to be built upon; if the"
-                    " topic was made anew, start from zero"
+                    " topic was made anew, or this is another event store, run"
+                    f" `headrace projection rebuild {self.name} --from store`, which begins anew"
                 )
             if first > self._start[queue]:
                 raise ProjectionError(
                     f"projection {self.name}: {queue[0]}/{queue[1]} begins at offset {first}, so"
-                    f" that events from {self._start[queue]} on are gone; a topic of events is kept"
-                    " for ever"
+                    f" that events from {self._start[queue]} on are gone; build the rows from the event"
+                    f" store instead: `headrace projection rebuild {self.name} --from store`"
                 )
         self._gathering = Gathering(
             read_models=self._read_models,
@@ -184,15 +194,26 @@ class Part:
         self._rows = await reader.count()
         self._phases.end()
 
-    async def bring_live(self, *, verify: bool, switch: bool) -> None:
+    async def bring_live(self, *, verify: bool, switch: bool, accept: bool = False) -> None:
         """Catches up, compares and switches, each if asked, and reports.
+
+        Args:
+            verify: compare with the live rows.
+            switch: put the result in place.
+            accept: even if rows differ.
 
         Raises:
             ProjectionError: as `switch.bring_live`.
         """
         self._phases.begin("switch")
-        outcome = await bring_live(
-            self._read_models, self._shadow, self._means, verify=verify, switch=switch
+        outcome = await bring_shadow(
+            self._read_models,
+            self._shadow,
+            self._means,
+            self._origin,
+            verify=verify,
+            switch=switch,
+            accept=accept,
         )
         await self._building.finish(self._shadow, outcome)
         self._phases.end()
@@ -205,6 +226,7 @@ class Part:
             projection=self.name,
             generation=self._shadow.generation,
             table=str(target.table.name),
+            source="topic" if self._origin is None else "store",
             start="offsets" if any(self._start.values()) else "zero",
             start_offsets=_named(self._start),
             end_offsets=_named(self._end),
@@ -215,6 +237,9 @@ class Part:
             compared=outcome.compared,
             mismatches=outcome.mismatches,
             differences=outcome.differences,
+            columns=dict(outcome.columns),
+            behind=outcome.behind,
+            ahead=outcome.ahead,
             switched=outcome.switched,
             reason=outcome.reason,
             seconds={**seconds, "total": round(sum(seconds.values()), 3)},

@@ -10,27 +10,28 @@ Sits between: the command line and the parts of this package. Must never know Sp
 """
 
 import gc
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal, Required, TypedDict, Unpack
 
-from headrace._eventing.publisher import event_topic
 from headrace._projecting.projection import Projection
 from headrace._projecting.read_models import ReadModels
 from headrace._runtime.clock import Clock, SystemClock
 from headrace.app import App, load_app
-from headrace.rebuilding.building import Building, open_missing_reader, open_read_models
+from headrace.rebuilding.building import Building, open_read_models
 from headrace.rebuilding.decoding import Decoder, Undecodable, context_read
+from headrace.rebuilding.events import Events, Opened, Source, open_events
 from headrace.rebuilding.gathering import KEPT_MAX
 from headrace.rebuilding.mending import Mending, Refolded, Wanted
+from headrace.rebuilding.owner import Kind
 from headrace.rebuilding.part import Part
 from headrace.rebuilding.phases import Phases, Progress
 from headrace.rebuilding.refolding import refold
 from headrace.rebuilding.report import RebuildReport
-from headrace.rebuilding.switch import Means
-from headrace.rebuilding.topic import EventTopic, Portion
+from headrace.rebuilding.switch import Shadow
+from headrace.rebuilding.topic import Portion
 from headrace.serialization import JsonSerializer
 from headrace.transports.base import QueueId
 
@@ -54,25 +55,32 @@ class Choices(TypedDict, total=False):
     """What a rebuild can be asked for.
 
     Attributes:
-        broker: `host:port`.
+        broker: `host:port`. None: there is none, which only a rebuild from the store can do without;
+            the live projection then reads the event topic from its beginning.
         read_models_url: where the projections' tables are.
         event_store_url: fills gaps of the event topic; without it a gap is an error.
-        start: "zero" folds the whole topic; "offsets" folds what came since onto a copy of the live
-            rows, as they are.
-        verify: compare row for row with the live generation, at equal offsets, before switching.
+        source: folds the event "topic", or the event "store" in the order of its positions.
+        start: "zero" folds everything; "offsets" folds what came into the topic since onto a copy of
+            the live rows, as they are.
+        verify: compare row for row with the live generation, at equal offsets or versions, before
+            switching.
         switch: make the result live if nothing speaks against it.
+        accept: rows that differ do not speak against it.
         take_over: begin even if another rebuild seems to be running; its result is gone on with.
-        live_wait_ms: how long to wait for a live generation that is behind.
+        live_wait_ms: how long to wait for a live generation that is behind; from the store, for one
+            that stands still, of which a rebuild leaves the rows out that lack events.
         messages_max: messages per transaction.
         clock: measures the phases.
     """
 
-    broker: Required[str]
+    broker: Required[str | None]
     read_models_url: Required[str]
     event_store_url: str | None
+    source: Source
     start: Literal["zero", "offsets"]
     verify: bool
     switch: bool
+    accept: bool
     take_over: bool
     live_wait_ms: int
     messages_max: int
@@ -83,16 +91,25 @@ class Choices(TypedDict, total=False):
 class _Chosen:
     """The same, with what holds where nothing was asked for."""
 
-    broker: str
+    broker: str | None
     read_models_url: str
     event_store_url: str | None = None
+    source: Source = "topic"
     start: Literal["zero", "offsets"] = "zero"
     verify: bool = True
     switch: bool = True
+    accept: bool = False
     take_over: bool = False
     live_wait_ms: int = _LIVE_WAIT_MS
     messages_max: int = _MESSAGES_MAX
     clock: Clock | None = None
+
+    @property
+    def kind(self) -> Kind:
+        """What shadows are filled from."""
+        if self.source == "store":
+            return "store"
+        return "copy" if self.start == "offsets" else "topic"
 
 
 async def rebuild(
@@ -158,7 +175,7 @@ async def rebuild_together(
     application, chosen = load_app(app), _Chosen(**choices)
     projections = [application.projection(name) for name in dict.fromkeys(projection_names)]
     outcomes: dict[str, RebuildReport | Exception] = {}
-    async with _open(application, chosen) as (topic, means), AsyncExitStack() as opened:
+    async with _open(application, chosen) as found, AsyncExitStack() as opened:
         parts: list[Part] = []
         for projection in projections:
             told = None if report is None else partial(report, projection.name)
@@ -167,17 +184,21 @@ async def rebuild_together(
                 read_models = await opened.enter_async_context(
                     open_read_models(chosen.read_models_url, projection)
                 )
-                begin = partial(
-                    _begin, take_over=chosen.take_over, copying=chosen.start == "offsets"
+                part_of = partial(
+                    Part, read_models, means=found.means, phases=phases, origin=found.origin
                 )
-                parts.append(await begin(read_models, projection, means, phases))
+                parts.append(await _begin(read_models, projection, chosen, phases, part_of))
             except Exception as error:  # noqa: BLE001 - whatever it is, the others go on
                 outcomes[projection.name] = error
         with _rarely_collecting():
-            await _replay(topic, _going_on(parts), application.serializer, chosen.messages_max)
+            await _replay(
+                found.events, _going_on(parts), application.serializer, chosen.messages_max
+            )
         for part in _going_on(parts):
             async with part.attempt():
-                await part.bring_live(verify=chosen.verify, switch=chosen.switch)
+                await part.bring_live(
+                    verify=chosen.verify, switch=chosen.switch, accept=chosen.accept
+                )
     for part in parts:
         outcome = part.failure or part.report
         assert outcome is not None, "a part ends with one of them"
@@ -193,13 +214,15 @@ async def _mend(
     chosen: _Chosen,
 ) -> RebuildReport:
     """Folds some rows anew; rows in memory are written at once, whatever `messages_max` is."""
-    assert chosen.start == "zero", "rows that are folded anew begin with their first event"
+    assert chosen.kind == "topic", "rows that are folded anew begin with their first event there"
     application = load_app(app)
     projection = application.projection(projection_name)
     async with (
-        _open(application, chosen) as (topic, means),
+        _open(application, chosen) as found,
         open_read_models(chosen.read_models_url, projection) as read_models,
     ):
+        topic, means = found.topic, found.means
+        assert topic is not None, "its events are there"
         target = read_models.target(projection, 0)
 
         async def fold(keys: frozenset[str], ends: Mapping[QueueId, int]) -> Refolded:
@@ -217,57 +240,52 @@ async def _mend(
             phases=Phases(chosen.clock or SystemClock(), report),
         )
         return await mending.run(
-            wanted, verify=chosen.verify, switch=chosen.switch, take_over=chosen.take_over
+            wanted,
+            verify=chosen.verify,
+            switch=chosen.switch,
+            accept=chosen.accept,
+            take_over=chosen.take_over,
         )
 
 
-@asynccontextmanager
-async def _open(application: App, chosen: _Chosen) -> AsyncIterator[tuple[EventTopic, Means]]:
-    serializer, portion_max = application.serializer, min(chosen.messages_max, _PORTION_MAX)
-    topic = EventTopic(chosen.broker, event_topic(application.name), messages_max=portion_max)
-    # What another process has in memory cannot be read here.
-    store_url = None if chosen.event_store_url == "memory://" else chosen.event_store_url
-    async with open_missing_reader(store_url, serializer) as missing:
-        yield (
-            topic,
-            Means(
-                feed=topic.read,
-                serializer=serializer,
-                missing=missing,
-                live_wait_ms=chosen.live_wait_ms,
-            ),
-        )
+def _open(application: App, chosen: _Chosen) -> AbstractAsyncContextManager[Opened]:
+    return open_events(
+        application,
+        chosen.source,
+        (chosen.broker, chosen.event_store_url),
+        switch=chosen.switch,
+        live_wait_ms=chosen.live_wait_ms,
+        messages_max=min(chosen.messages_max, _PORTION_MAX),
+    )
 
 
 async def _begin(
     read_models: ReadModels,
     projection: Projection[Any],
-    means: Means,
+    chosen: _Chosen,
     phases: Phases,
-    *,
-    take_over: bool,
-    copying: bool,
+    part_of: "Callable[[Shadow], Part]",
 ) -> Part:
     phases.begin("begin")
     building = Building(read_models, projection)
-    shadow = await building.begin(take_over=take_over, adopt=not copying, copying=copying)
-    part = Part(read_models, shadow, means, phases)
-    if copying:
+    shadow = await building.begin(chosen.kind, take_over=chosen.take_over, adopt=True)
+    part = part_of(shadow)
+    if chosen.kind == "copy":
         async with part.attempt():
             await part.copy_live()
     return part
 
 
 async def _replay(
-    topic: EventTopic, parts: Sequence[Part], serializer: JsonSerializer, messages_max: int
+    events: Events, parts: Sequence[Part], serializer: JsonSerializer, messages_max: int
 ) -> None:
-    """Folds the topic for all parts, from where each stands to where the topic ends now."""
+    """Folds events for all parts, from where each stands to where they end now."""
     if not parts:
         return
     for part in parts:
         part.begin("capture")
     try:
-        ranges = await topic.ranges()
+        ranges = await events.ranges()
     except Exception as error:  # noqa: BLE001 - it is what ended each of them
         for part in parts:
             await part.fail(error)
@@ -283,7 +301,7 @@ async def _replay(
         context=context_read(part.projection for part in parts),
     )
     for queue, (_, end) in ranges.items():
-        await _read_queue(topic, queue, end, parts, decoder)
+        await _read_queue(events, queue, end, parts, decoder)
         for part in _going_on(parts):
             part.passed(queue)
     for part in _going_on(parts):
@@ -292,14 +310,14 @@ async def _replay(
 
 
 async def _read_queue(
-    topic: EventTopic, queue: QueueId, end: int, parts: Sequence[Part], decoder: Decoder
+    events: Events, queue: QueueId, end: int, parts: Sequence[Part], decoder: Decoder
 ) -> None:
     waiting = _waiting(parts, queue, end)
     if not waiting:
         return
     start = min(part.position(queue) for part in waiting)
     try:
-        async with aclosing(topic.bodies(queue, start, end)) as portions:
+        async with aclosing(events.bodies(queue, start, end)) as portions:
             async for portion in portions:
                 for piece in portion.pieces(_PIECE_MAX):
                     await _give(queue, piece, waiting, decoder)

@@ -21,9 +21,10 @@ class RebuildReport:
         projection: its name.
         generation: the shadow's number; its table is `table`.
         table: where the rows are.
+        source: what was folded: the event "topic" or the event "store".
         start: "zero" or "offsets"; "keys" or "time" where some rows were folded anew.
-        start_offsets: where reading began, by `topic/queue`.
-        end_offsets: where Spark's reading ended.
+        start_offsets: where reading began, by `topic/queue`; of the store, positions.
+        end_offsets: where reading ended.
         caught_up_offsets: where the shadow stood when it was compared and switched.
         archived: messages that came from exported files instead of the broker.
         queues: what reading each queue took, where the engine tells: `messages`, `bytes`, `read_ms` of
@@ -39,6 +40,10 @@ class RebuildReport:
         compared: rows compared; None if nothing was compared.
         mismatches: how many of them differ from the live generation's, though they should not.
         differences: the first of them, as (key, live row, rebuilt row).
+        columns: how many of them differ in each column; "no live row" and "no rebuilt row" count
+            those that one side lacks.
+        behind: aggregates that the event store has events of which the live rows lack.
+        ahead: aggregates that the live rows have events of which the event store lacks.
         switched: whether the shadow is live now.
         reason: why not compared or not switched; empty otherwise.
         seconds: time by phase; `total` leaves out starting Spark.
@@ -48,6 +53,7 @@ class RebuildReport:
     projection: str
     generation: int
     table: str
+    source: str = "topic"
     start: str
     start_offsets: dict[str, int] = field(default_factory=dict)
     end_offsets: dict[str, int] = field(default_factory=dict)
@@ -65,10 +71,18 @@ class RebuildReport:
     compared: int | None = None
     mismatches: int = 0
     differences: tuple[tuple[str, Any, Any], ...] = ()
+    columns: dict[str, int] = field(default_factory=dict)
+    behind: int = 0
+    ahead: int = 0
     switched: bool = False
     reason: str = ""
     seconds: dict[str, float] = field(default_factory=dict)
     events_per_second: float = 0.0
+
+    @property
+    def proven(self) -> bool:
+        """Whether live rows were compared, all of them, and are what the events make."""
+        return self.compared is not None and not (self.mismatches or self.behind or self.ahead)
 
     @property
     def messages(self) -> dict[str, int]:

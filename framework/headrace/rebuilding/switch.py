@@ -10,7 +10,7 @@ switched. Sits between: `rebuild` and the generations of a projection. Must neve
 """
 
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from sqlalchemy import update
@@ -21,13 +21,25 @@ from headrace._projecting.applying import Applied, MissingReader, apply_batch, d
 from headrace._projecting.contents import read_offsets
 from headrace._projecting.projection import Projection
 from headrace._projecting.read_models import ReadModels
-from headrace._projecting.verify import compare
+from headrace._projecting.verify import Comparison, compare
 from headrace.errors import ProjectionError
 from headrace.serialization import Serializer
 from headrace.stores.tables import projections
 from headrace.transports.base import Incoming, QueueId
 
-__all__ = ["Advanced", "Feed", "Means", "Outcome", "Shadow", "advance", "bring_live", "release"]
+__all__ = [
+    "OTHER_FIELDS",
+    "Advanced",
+    "Feed",
+    "Means",
+    "Outcome",
+    "Shadow",
+    "advance",
+    "bring_live",
+    "keep",
+    "release",
+    "tell_comparison",
+]
 
 # Yields the messages of a queue from one offset up to another, exclusive, some at a time.
 Feed = Callable[[QueueId, int, int], AsyncIterator[Sequence[Incoming]]]
@@ -35,6 +47,8 @@ Feed = Callable[[QueueId, int, int], AsyncIterator[Sequence[Incoming]]]
 # Rounds of catching up before giving up; the live runner can only get ahead in the moment between
 # the end of a round and the lock.
 _ROUNDS_MAX: Final = 50
+# Why nothing was compared where the columns have changed.
+OTHER_FIELDS: Final = "the live generation has other columns: nothing was compared"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +70,9 @@ class Outcome:
     mended: int | None = None
     mismatches: int = 0
     differences: tuple[tuple[str, Any, Any], ...] = ()
+    columns: Mapping[str, int] = field(default_factory=dict)
+    behind: int = 0
+    ahead: int = 0
     switched: bool = False
     reason: str = ""
 
@@ -92,6 +109,7 @@ async def bring_live(
     *,
     verify: bool,
     switch: bool,
+    accept: bool = False,
     mended: Collection[str] | None = None,
 ) -> Outcome:
     """Brings a shadow level with the live generation, compares them, and switches if all is well.
@@ -104,6 +122,7 @@ async def bring_live(
         means: of catching up.
         verify: compare before switching.
         switch: make the shadow live if nothing speaks against it.
+        accept: differences do not speak against it.
         mended: keys whose rows may differ; None: none may.
 
     Raises:
@@ -129,18 +148,31 @@ async def bring_live(
             if must_be_level:
                 outcome = await _compare(read_models, shadow, state.generation, outcome, mended)
             elif verify:
-                outcome = replace(
-                    outcome, reason="the live generation has other columns: nothing was compared"
-                )
-            if switch and not outcome.mismatches:
+                outcome = replace(outcome, reason=OTHER_FIELDS)
+            if switch and (accept or not outcome.mismatches):
                 await generations.switch(
                     connection, shadow.projection, shadow.generation, shadow.owner
                 )
                 outcome = replace(outcome, switched=True)
-            return outcome
+            return outcome if outcome.switched else keep(read_models, shadow, outcome)
     raise ProjectionError(
         f"projection {name}: the live generation was ahead again after each of {_ROUNDS_MAX} rounds"
         " of catching up; run the rebuild when fewer events come in"
+    )
+
+
+def keep(read_models: ReadModels, shadow: Shadow, outcome: Outcome) -> Outcome:
+    """Returns the outcome of a shadow that differs and is kept, with what can be done with it."""
+    if not (outcome.mismatches or outcome.ahead):
+        return outcome
+    name = shadow.projection.name
+    table = read_models.table_for(shadow.projection, shadow.generation).name
+    return replace(
+        outcome,
+        reason=f"{outcome.reason}; not switched: people still read the rows from before, and the"
+        f" rebuilt ones are kept in {table} until the next rebuild or verification. If they are right,"
+        f" because the code has changed, put them in place with `headrace projection switch {name}`,"
+        " which folds nothing again",
     )
 
 
@@ -200,7 +232,8 @@ async def _wait_for_live(read_models: ReadModels, shadow: Shadow, means: Means) 
     except ProjectionError as error:
         return (
             f"nothing was compared, because the live generation is behind the rebuilt one: {error};"
-            " start the application, or rebuild without verifying"
+            " start the application and run the rebuild again, or put the rebuilt rows in place"
+            f" with `headrace projection switch {shadow.projection.name}`"
         )
     return ""
 
@@ -215,20 +248,21 @@ async def _compare(
     found = await compare(
         read_models, shadow.projection, live, shadow.generation, expected=mended or ()
     )
-    reason = ""
-    if found.mismatches:
-        table = read_models.table_for(shadow.projection, shadow.generation).name
-        reason = (
-            f"{found.mismatches} of {found.rows} rows differ from the live ones; not switched,"
-            f" the rebuilt rows are in {table} until the next rebuild"
-        )
+    told = tell_comparison(outcome, found)
+    return told if mended is None else replace(told, mended=found.expected)
+
+
+def tell_comparison(outcome: Outcome, found: Comparison[Any]) -> Outcome:
+    """Returns an outcome with what a comparison of the live rows with the shadow's has found."""
     return replace(
         outcome,
         compared=found.rows,
-        mended=None if mended is None else found.expected,
         mismatches=found.mismatches,
         differences=tuple((one.key, _values(one.a), _values(one.b)) for one in found.differences),
-        reason=reason,
+        columns=found.columns,
+        reason=f"{found.mismatches} of {found.rows} rows differ from the live ones"
+        if found.mismatches
+        else "",
     )
 
 

@@ -21,7 +21,13 @@ from headrace.errors import ProjectionError
 from headrace.serialization import Serializer
 from headrace.transports.base import Incoming, QueueId
 from headrace_mq.client.blocking import BlockingReader
-from headrace_mq.errors import MessageQueueError
+from headrace_mq.errors import (
+    CorruptBatch,
+    DataCorrupt,
+    MessageQueueError,
+    OffsetOutOfRange,
+    TopicNotFound,
+)
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import BatchHeader, Columns
 
@@ -76,8 +82,26 @@ class EventTopic:
 
         try:
             return await asyncio.to_thread(ask)
+        except TopicNotFound as error:
+            raise ProjectionError(
+                f"topic {self._topic}: {error}; the event store can be folded instead, with `headrace"
+                " projection rebuild NAME --from store`"
+            ) from error
         except MessageQueueError as error:
             raise ProjectionError(f"topic {self._topic}: {error}") from error
+
+    async def ends(self) -> dict[QueueId, int]:
+        """Returns the next readable offset of every queue; none where there is no such topic yet.
+
+        Raises:
+            ProjectionError: the broker is away.
+        """
+        try:
+            return {queue: end for queue, (_, end) in (await self.ranges()).items()}
+        except ProjectionError as error:
+            if isinstance(error.__cause__, TopicNotFound):
+                return {}
+            raise
 
     async def read(self, queue: QueueId, start: int, end: int) -> AsyncIterator[Sequence[Incoming]]:
         """Yields the messages from one offset up to another, exclusive, some at a time.
@@ -92,8 +116,7 @@ class EventTopic:
             ):
                 yield some
         except MessageQueueError as error:
-            topic, queue_id = queue
-            raise ProjectionError(f"reading {topic}/{queue_id}: {error}") from error
+            raise _unreadable(queue, (start, end), error) from error
         finally:
             await asyncio.to_thread(messages.close)
 
@@ -147,8 +170,7 @@ class EventTopic:
                 yield portion
                 following = read_on()
         except MessageQueueError as error:
-            topic, queue_id = queue
-            raise ProjectionError(f"reading {topic}/{queue_id}: {error}") from error
+            raise _unreadable(queue, (start, end), error) from error
         finally:
             await asyncio.gather(following, return_exceptions=True)
             await asyncio.to_thread(portions.close)
@@ -192,6 +214,26 @@ def _read(
 ) -> Iterator[tuple[BatchHeader, Columns, int, int]]:
     with BlockingReader(broker) as reader:
         yield from reader.read(queue, start, end)
+
+
+def _unreadable(
+    queue: QueueId, offsets: tuple[int, int], error: MessageQueueError
+) -> ProjectionError:
+    topic, queue_id = queue
+    if isinstance(error, OffsetOutOfRange):
+        start, end = offsets
+        return ProjectionError(
+            f"{topic}/{queue_id} does not hold all offsets from {start} to {end - 1}: the topic was made"
+            " anew, belongs to another broker, or has lost messages; build the rows from the event"
+            " store instead, with `headrace projection rebuild NAME --from store`"
+        )
+    way_on = ""
+    if isinstance(error, DataCorrupt | CorruptBatch):
+        way_on = (
+            "; the event store can be folded instead, with `headrace projection rebuild NAME --from"
+            " store`"
+        )
+    return ProjectionError(f"reading {topic}/{queue_id}: {error}{way_on}")
 
 
 async def versions_before(

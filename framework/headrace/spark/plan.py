@@ -28,6 +28,7 @@ class FoldPlan:
         broker: `host:port`, as executors reach it.
         event_store: URL of the store that fills gaps; None: a gap fails the rebuild.
         slices: what to read; an executor is given places in this list.
+        shares: the slices are of the event store, so many of all its aggregates; 0: of the topic.
         archive: files that hold a part of it; the rest comes from the broker.
         only: keys of the rows that are wanted; None: all.
     """
@@ -38,6 +39,7 @@ class FoldPlan:
     broker: str
     event_store: str | None
     slices: tuple[QueueSlice, ...]
+    shares: int = 0
     archive: tuple[ArchiveFile, ...] = ()
     only: frozenset[str] | None = None
 

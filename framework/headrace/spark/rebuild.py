@@ -11,11 +11,11 @@ this package. Must never know a subscription.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import pyarrow as pa
 import structlog
@@ -26,15 +26,17 @@ from headrace._projecting.contents import Target
 from headrace._projecting.projection import Projection
 from headrace._projecting.read_models import ReadModels
 from headrace._runtime.clock import Clock, SystemClock
-from headrace.app import load_app
+from headrace.app import App, load_app
 from headrace.errors import ProjectionError
-from headrace.rebuilding.building import Building, open_missing_reader, open_read_models
+from headrace.rebuilding.building import Building, open_read_models
+from headrace.rebuilding.events import Opened, Source, open_events
+from headrace.rebuilding.level import bring_shadow
 from headrace.rebuilding.mending import Mending, Refolded, Wanted
-from headrace.rebuilding.owner import new_owner
+from headrace.rebuilding.owner import Kind, new_owner
 from headrace.rebuilding.phases import Phases, Progress
 from headrace.rebuilding.report import RebuildReport
-from headrace.rebuilding.switch import Means, Outcome, Shadow, bring_live
-from headrace.rebuilding.topic import EventTopic
+from headrace.rebuilding.stored import STORE
+from headrace.rebuilding.switch import Outcome, Shadow
 from headrace.spark.archive import archived_in, files_of, held_with
 from headrace.spark.beginning import Beginning
 from headrace.spark.connection import CONNECTIONS_MAX
@@ -46,6 +48,7 @@ from headrace.spark.loading import Loading
 from headrace.spark.native import NativeFold, plan_native
 from headrace.spark.parts import Spool
 from headrace.spark.plan import FoldPlan, module_folder
+from headrace.spark.positions import share_slices
 from headrace.spark.rows import RowCodec
 from headrace.spark.session import opened_session
 from headrace.transports.base import QueueId
@@ -66,6 +69,9 @@ _CATCH_UP_MESSAGES: Final = 1_000
 # Messages from which on a declared projection is run as SQL: Spark takes seconds to compile it, in
 # which as many are folded in Python.
 _NATIVE_MESSAGES_MIN: Final = 200_000
+# Tasks that read the event store. Each of them looks through all of it for what falls to its share, so
+# that more of them are more work for the database.
+_SHARES: Final = 4
 # A cancelled Spark job ends within a task's next batch; longer is not waited for.
 _CANCEL_GRACE_MS: Final = 30_000
 # Rows that are decoded together.
@@ -80,15 +86,17 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
     app: str,
     projection_name: str,
     *,
-    broker: str,
+    broker: str | None,
     read_models_url: str,
     event_store_url: str | None = None,
     spark: SparkSession | None = None,
+    source: Source = "topic",
     start: Literal["zero", "offsets"] = "zero",
     wanted: Wanted | None = None,
     export: str | Path | None = None,
     verify: bool = True,
     switch: bool = True,
+    accept: bool = False,
     take_over: bool = False,
     live_wait_ms: int = _LIVE_WAIT_MS,
     connections_max: int = CONNECTIONS_MAX,
@@ -100,10 +108,11 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
     Args:
         app: the application's import path, such as `samples.bank:app`; executors import it too.
         projection_name: which of its projections.
-        broker: `host:port`, as this process and every executor reach it.
+        broker: `host:port`, as this process and every executor reach it; None: as for `Choices`.
         read_models_url: where the projection's tables are; PostgreSQL, as every executor reaches it
             too.
         event_store_url: fills gaps of the event topic; without it a gap is an error.
+        source: folds the event "topic", or the event "store", which every executor then reads.
         spark: a session of any kind; None starts a local one for this rebuild.
         start: "zero" folds the whole topic; "offsets" folds what came since onto a copy of the
             live rows, as they are.
@@ -112,8 +121,9 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
             broker. Executors have to see it under the same path.
         verify: compare row for row with the live generation, at equal offsets, before switching.
         switch: make the result live if nothing speaks against it.
+        accept: rows that differ do not speak against it.
         take_over: begin even if another rebuild seems to be running; its result is lost.
-        live_wait_ms: how long to wait for a live generation that is behind.
+        live_wait_ms: how long to wait for a live generation that is behind, or stands still.
         connections_max: to PostgreSQL, of all executors together; a task holds one from its first
             rows to its last.
         report: called at the start of each phase.
@@ -130,77 +140,93 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
         ExtraMissing: a local session is wanted and Java is missing.
     """
     phases = Phases(clock or SystemClock(), report)
+    wishes = _Wishes(verify=verify, switch=switch, accept=accept)
+    events = partial(
+        open_events,
+        source=source,
+        urls=(broker, event_store_url),
+        switch=switch,
+        live_wait_ms=live_wait_ms,
+        messages_max=_CATCH_UP_MESSAGES,
+        read=_read,
+    )
     opened = _opened(
         app,
         projection_name,
+        read_models_url,
         spark=spark,
         phases=phases,
-        live_wait_ms=live_wait_ms,
+        events=events,
         export=export,
-        urls=(broker, read_models_url, event_store_url),
     )
     async with opened as work:
         if wanted is not None:
-            return await work.mend(wanted, verify=verify, switch=switch, take_over=take_over)
+            return await work.mend(wanted, wishes, take_over=take_over)
         phases.begin("begin")
-        shadow = await work.building.begin(take_over=take_over, copying=start == "offsets")
+        kind: Kind = "store" if source == "store" else "copy" if start == "offsets" else "topic"
+        shadow = await work.building.begin(kind, take_over=take_over)
         async with work.building.given_up_on_failure(shadow):
             with shared_folder(work.session) as folder:
                 loading = Loading(
                     read_models=work.read_models,
                     shadow=shadow,
-                    onto=start == "offsets",
+                    onto=kind == "copy",
                     connections_max=connections_max,
                     folder=folder,
                 )
-                return await work.build(shadow, loading, verify=verify, switch=switch)
+                return await work.build(shadow, loading, wishes)
+
+
+class _Wishes(NamedTuple):
+    """What becomes of the result, as `rebuild` is asked for it."""
+
+    verify: bool
+    switch: bool
+    accept: bool
 
 
 @asynccontextmanager
 async def _opened(
     app: str,
     projection_name: str,
+    read_models_url: str,
     *,
     spark: SparkSession | None,
     phases: Phases,
-    live_wait_ms: int,
+    events: Callable[[App], AbstractAsyncContextManager[Opened]],
     export: str | Path | None,
-    urls: tuple[str, str, str | None],
 ) -> "AsyncIterator[_Work]":
-    """Opens what a rebuild needs, and closes it; the URLs are of broker, read models, events."""
-    broker, read_models_url, event_store_url = urls
+    """Opens what a rebuild needs, and closes it."""
     application = load_app(app)
     projection, serializer = application.projection(projection_name), application.serializer
-    store_url = None if event_store_url == "memory://" else event_store_url
     name = event_topic(application.name)
-    topic = EventTopic(broker, name, messages_max=_CATCH_UP_MESSAGES, read=_read)
     async with (
+        events(application) as found,
         opened_session(spark, starting=partial(phases.begin, "session")) as session,
-        open_missing_reader(store_url, serializer) as missing,
         open_read_models(read_models_url, projection) as read_models,
     ):
         plan = FoldPlan(
             app=app,
             folder=module_folder(app),
             projection=projection_name,
-            broker=broker,
-            event_store=store_url,
+            broker=found.broker or "",
+            event_store=found.event_store,
             slices=(),
+            shares=_SHARES if found.origin else 0,
             archive=() if export is None else files_of(Path(export), name),
         )
+        # Rows of an aggregate each are folded where they are read, at two thirds of the cost; and what
+        # is read of the store has the order of positions, which no query keeps.
+        in_python = projection.keyed_by_aggregate or found.origin is not None
         yield _Work(
             session=session,
             plan=plan,
             projection=projection,
-            # Rows of an aggregate each are folded where they are read, at two thirds of the cost.
-            native=None if projection.keyed_by_aggregate else plan_native(serializer, projection),
-            topic=topic,
+            native=None if in_python else plan_native(serializer, projection),
+            events=found,
             topic_name=name,
             read_models=read_models,
             building=Building(read_models, projection),
-            means=Means(
-                feed=topic.read, serializer=serializer, missing=missing, live_wait_ms=live_wait_ms
-            ),
             phases=phases,
         )
 
@@ -213,16 +239,13 @@ class _Work:
     plan: FoldPlan
     projection: Projection[Any]
     native: NativeFold | None
-    topic: EventTopic
+    events: Opened
     topic_name: str
     read_models: ReadModels
     building: Building
-    means: Means
     phases: Phases
 
-    async def build(
-        self, shadow: Shadow, loading: Loading, *, verify: bool, switch: bool
-    ) -> RebuildReport:
+    async def build(self, shadow: Shadow, loading: Loading, wishes: _Wishes) -> RebuildReport:
         base = None
         begin: dict[QueueId, int] = {}
         if loading.onto:
@@ -230,38 +253,41 @@ class _Work:
             begin = await self.building.copy_live(shadow)
             base = await loading.base()
         slices = await self._capture(begin)
+        end = {(piece.queue.topic, piece.queue.queue_id): piece.end for piece in slices}
         ahead = sum(piece.records for piece in slices)
+        if self.plan.shares:
+            # Each share is of all positions.
+            end = {STORE: slices[0].end} if slices else {STORE: 0}
+            ahead //= self.plan.shares
         self.phases.begin("fold", ahead)
         native = self.native if ahead >= _NATIVE_MESSAGES_MIN else None
         plan = replace(self.plan, slices=tuple(slices))
-        end = {(piece.queue.topic, piece.queue.queue_id): piece.end for piece in slices}
         async with loading.prepared() as into:
             folded = await self._fold(plan, shadow.owner, base=base, native=native, into=into)
             rows = await loading.count(into, folded)
             self.phases.begin("load", rows)
             await loading.load(into, end)
         self.phases.begin("switch")
-        outcome = await bring_live(
-            self.read_models, shadow, self.means, verify=verify, switch=switch
+        outcome = await bring_shadow(
+            self.read_models, shadow, self.events.means, self.events.origin, **wishes._asdict()
         )
         await self.building.finish(shadow, outcome)
         self.phases.end()
         start = "offsets" if loading.onto else "zero"
         return self._report(shadow, slices, folded, outcome, start=start, rows=rows)
 
-    async def mend(
-        self, wanted: Wanted, *, verify: bool, switch: bool, take_over: bool
-    ) -> RebuildReport:
+    async def mend(self, wanted: Wanted, wishes: _Wishes, *, take_over: bool) -> RebuildReport:
+        assert self.events.topic is not None, "rows of some keys are folded from there"
         mending = Mending(
             projection=self.projection,
             read_models=self.read_models,
-            topic=self.topic,
-            means=self.means,
+            topic=self.events.topic,
+            means=self.events.means,
             refold=self._refold,
             phases=self.phases,
             outside=("session",),
         )
-        return await mending.run(wanted, verify=verify, switch=switch, take_over=take_over)
+        return await mending.run(wanted, take_over=take_over, **wishes._asdict())
 
     async def _refold(self, keys: frozenset[str], ends: Mapping[QueueId, int]) -> Refolded:
         """Folds the events of keys from the first one to these offsets, exclusive."""
@@ -297,7 +323,8 @@ class _Work:
         native: NativeFold | None,
         into: Copying | Spool | None = None,
     ) -> Folded:
-        ahead = {_queue_name(piece.queue): piece.records for piece in plan.slices}
+        readers = max(plan.shares, 1)
+        ahead = {_queue_name(piece.queue): piece.records // readers for piece in plan.slices}
         finished = Finished(self.session, ahead)
         fold = partial(
             run_fold,
@@ -329,9 +356,11 @@ class _Work:
     def _target(self, shadow: Shadow) -> Target[Any]:
         return self.read_models.target(self.projection, shadow.generation)
 
-    async def _capture(self, begin: Mapping[QueueId, int]) -> list[QueueSlice]:
-        """Asks the broker, once, what there is to read."""
+    async def _capture(self, begin: Mapping[QueueId, int]) -> Sequence[QueueSlice]:
+        """Asks, once, what there is to read."""
         self.phases.begin("capture")
+        if self.events.origin is not None:
+            return share_slices(self.plan.shares, await self.events.origin.store.end())
         starting = {QueueRef(*queue): offset for queue, offset in begin.items()}
         return self._plan(await self._held(), starting=starting)
 
@@ -362,13 +391,16 @@ class _Work:
     ) -> RebuildReport:
         seconds = self.phases.seconds
         total = sum(seconds.values()) - seconds.get("session", 0.0)
+        # Each share is of all positions.
+        told = slices[:1] if self.plan.shares else slices
         return RebuildReport(
             projection=shadow.projection.name,
             generation=shadow.generation,
             table=str(self._target(shadow).table.name),
             start=start,
-            start_offsets={_queue_name(piece.queue): piece.start for piece in slices},
-            end_offsets={_queue_name(piece.queue): piece.end for piece in slices},
+            source="store" if self.plan.shares else "topic",
+            start_offsets={_queue_name(piece.queue): piece.start for piece in told},
+            end_offsets={_queue_name(piece.queue): piece.end for piece in told},
             caught_up_offsets={_queue_name(queue): at for queue, at in outcome.offsets.items()},
             archived=sum(archived_in(self.plan.archive, piece) for piece in slices),
             queues=folded.queues,
@@ -381,6 +413,9 @@ class _Work:
             compared=outcome.compared,
             mismatches=outcome.mismatches,
             differences=outcome.differences,
+            columns=dict(outcome.columns),
+            behind=outcome.behind,
+            ahead=outcome.ahead,
             switched=outcome.switched,
             reason=outcome.reason,
             seconds=seconds | {"total": round(total, 3)},

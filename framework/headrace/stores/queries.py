@@ -13,6 +13,7 @@ from headrace.stores.tables import event_streams, snapshots
 
 __all__ = [
     "all_streams",
+    "bodies_between",
     "highest_position",
     "snapshot_of_aggregate",
     "stream_of_command",
@@ -55,6 +56,16 @@ def all_streams(after_position: int, limit: int, *, aggregate_id: str | None = N
         .limit(limit)
     )
     return query if aggregate_id is None else query.where(_streams.aggregate_id == aggregate_id)
+
+
+def bodies_between(after_position: int, to_position: int, limit: int) -> Select[int, str, str]:
+    """Selects position, aggregate and body after a position up to another, in position order."""
+    return (
+        select(_streams.position, _streams.aggregate_id, _streams.body)
+        .where(_streams.position > after_position, _streams.position <= to_position)
+        .order_by(_streams.position)
+        .limit(limit)
+    )
 
 
 def highest_position() -> Select[int]:

@@ -20,8 +20,9 @@ TOPIC = "shop.events"
 class Parts:
     """What belongs together, each of which may be exchanged."""
 
-    def __init__(self, models: ReadModels) -> None:
+    def __init__(self, models: ReadModels, totals: Any) -> None:
         self.models = models
+        self.totals = totals
         self.store = MemoryEventStore()
         self.transport = LocalTransport()
         self.fills = 0
@@ -64,8 +65,7 @@ class Parts:
 async def parts(totals: Any, domain: Any) -> AsyncIterator[Parts]:
     models = ReadModels("sqlite://")
     await models.ensure(totals)
-    parts = Parts(models)
-    parts.totals = totals  # type: ignore[attr-defined]
+    parts = Parts(models, totals)
     await parts.store.append([domain.stream("a", 1), domain.stream("b", 1)])
     yield parts
     await models.aclose()

@@ -15,9 +15,10 @@ from pydantic import BaseModel
 
 from headrace import Aggregate, App, DomainEvent, EventContext, Projection, applies
 from headrace._domain.stream import EventStream
-from headrace.cli.projection import _show
+from headrace.cli.differences import show
 from headrace.errors import ProjectionError
 from headrace.rebuilding.report import RebuildReport
+from headrace.stores.opening import open_event_store
 from headrace_mq.client.producer import Producer
 from headrace_mq.message import Message
 
@@ -83,7 +84,23 @@ def lendings(broker_address: str) -> None:
 
 
 @pytest.fixture
-def rebuild(lendings: None, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def event_store(tmp_path: Path) -> str:
+    """The same three in an event store."""
+    url = f"sqlite:///{tmp_path / 'events.db'}"
+
+    async def append() -> None:
+        store = await open_event_store(url, library().serializer)
+        await store.append(list(map(lending, (1, 2, 3))))
+        await store.aclose()
+
+    asyncio.run(append())
+    return url
+
+
+@pytest.fixture
+def rebuild(
+    lendings: None, run: Any, tmp_path: Path, event_store: str, monkeypatch: pytest.MonkeyPatch
+) -> Any:
     module = ModuleType("unit_library")
     module.app = library()  # type: ignore[attr-defined]  # a module made here
     monkeypatch.setitem(sys.modules, "unit_library", module)
@@ -91,7 +108,7 @@ def rebuild(lendings: None, run: Any, tmp_path: Path, monkeypatch: pytest.Monkey
     def run_it(*arguments: str, command: str = "rebuild", options: Any = ("--no-verify",)) -> Any:
         return run(
             "projection", command, *arguments, *options, "--app", "unit_library:app",
-            "--event-store", "memory://", "--read-models", f"sqlite:///{tmp_path / 'read.db'}",
+            "--event-store", event_store, "--read-models", f"sqlite:///{tmp_path / 'read.db'}",
         )  # fmt: skip
 
     return run_it
@@ -143,7 +160,7 @@ def test_live_tables_that_are_what_the_events_make_are_told_of_one_by_one(verify
     done = verify("loans", "lendings")
     assert done.status == 0
     assert [line for line in done.output.splitlines() if line.startswith("projection ")] == [
-        f"projection {name}: 1 rows compared with 3 events folded anew: 0 differ"
+        f"projection {name}: 1 rows compared with 3 events of the store folded anew: 0 differ"
         for name in ("loans", "lendings")
     ]
 
@@ -155,7 +172,10 @@ def test_a_row_that_is_not_what_the_events_make_is_shown_and_ends_with_status_1(
         database.execute("UPDATE loans__2 SET times = 4")
     done = verify("loans", "lendings")
     assert done.status == 1
-    assert "projection loans: 1 rows compared with 3 events folded anew: 1 differ" in done.output
+    assert (
+        "projection loans: 1 rows compared with 3 events of the store folded anew: 1 differ"
+        in done.output
+    )
     assert "b-1: live {'book_id': 'b-1', 'times': 4}, rebuilt {" in done.output
     reports = [
         json.loads(line) for line in verify("loans", "lendings", "--json").output.splitlines()
@@ -169,8 +189,29 @@ def test_a_row_that_is_not_what_the_events_make_is_shown_and_ends_with_status_1(
 def test_one_that_cannot_be_folded_is_not_verified_and_the_others_are(verify: Any) -> None:
     done = verify("broken", "loans")
     assert done.status == 2
-    assert "projection loans: 1 rows compared with 3 events folded anew: 0 differ" in done.output
+    assert (
+        "projection loans: 1 rows compared with 3 events of the store folded anew: 0 differ"
+        in done.output
+    )
     assert "projection broken: not verified: projection broken cannot fold" in done.output
+
+
+def test_the_topic_is_what_they_are_compared_with_on_request(verify: Any) -> None:
+    done = verify("loans", "--against", "topic")
+    assert done.status == 0
+    assert "1 rows compared with 3 events of the topic folded anew: 0 differ" in done.output
+    refused = verify("loans", "--against", "hearsay")
+    assert refused.status == 2
+
+
+def test_from_the_store_needs_a_broker_unless_it_is_left_out(rebuild: Any) -> None:
+    assert rebuild("loans", "--from", "store").status == 0
+    with pytest.raises(ProjectionError, match="use --no-broker"):
+        rebuild("loans", "--from", "store", "--broker", "127.0.0.1:1")
+    done = rebuild("loans", "--from", "store", "--no-broker")
+    assert (done.status, "table loans__3 is live" in done.output) == (0, True)
+    for wrong in (["--no-broker"], ["--from", "store", "--from-export", "x", "--engine", "spark"]):
+        assert rebuild("loans", *wrong).status == 2
 
 
 def test_an_engine_that_is_none_is_refused(verify: Any) -> None:
@@ -194,7 +235,7 @@ def test_what_reading_a_queue_took_is_told_where_the_engine_tells(
         projection="loans", generation=2, table="loans__2", start="zero", switched=True,
         queues={"library.events/0": taken},
     )  # fmt: skip
-    _show(report, json=False)
+    show(report, json=False)
     said = capsys.readouterr().out.splitlines()
     assert said[1] == (
         "  library.events/0: 1,200 messages, 34,000 bytes; waited 0.2 s, worked 1.5 s"
@@ -224,7 +265,10 @@ def test_rows_of_keys_and_since_a_time_are_folded_anew(rebuild: Any, tmp_path: P
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (("--from", "yesterday"), "use 'zero', 'offsets', or a time such as 2026-01-31T14:00:00Z"),
+        (
+            ("--from", "yesterday"),
+            "use 'zero', 'store', 'offsets', or a time such as 2026-01-31T14:00:00Z",
+        ),
         (("--from", "offsets", "--only-keys", "a"), "leave --from out"),
         (("--only-keys", "@/nowhere"), "cannot read /nowhere"),
         (("--only-keys", "@/dev/null"), "there is no key in /dev/null"),

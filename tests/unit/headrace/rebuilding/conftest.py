@@ -11,6 +11,9 @@ from headrace._domain.stream import EventStream
 from headrace._projecting.applying import apply_batch, decode_batch
 from headrace._projecting.read_models import ReadModels
 from headrace.rebuilding.topic import EventTopic
+from headrace.stores.base import EventStore
+from headrace.stores.opening import open_event_store
+from headrace.stores.schema import upgrade
 from headrace_mq.broker.server import Broker
 from headrace_mq.client.producer import Producer
 from headrace_mq.message import Message
@@ -55,6 +58,25 @@ async def event_broker(tmp_path: Path, ledger: Any) -> AsyncIterator[EventBroker
 
 
 @pytest.fixture
+def store_url(database_url: str, tmp_path: Path) -> str:
+    """A second file, or the PostgreSQL database of the read models."""
+    if database_url.startswith("sqlite"):
+        return f"sqlite:///{tmp_path / 'events.db'}"
+    return database_url
+
+
+@pytest.fixture
+async def event_store(
+    store_url: str, ledger: Any, read_models: ReadModels
+) -> AsyncIterator[EventStore]:
+    """An event store; on PostgreSQL in the database of the read models."""
+    await upgrade(store_url)
+    store = await open_event_store(store_url, ledger.serializer)
+    yield store
+    await store.aclose()
+
+
+@pytest.fixture
 def go_live(event_broker: Any, ledger: Any) -> Any:
     """Lets the live generation apply all that the topic holds."""
 
@@ -89,3 +111,11 @@ async def history(event_broker: Any, ledger: Any, read_models: ReadModels) -> li
     streams += [ledger.stream("e", 7, ledger.Ended()), *streams[3:9], ledger.rejection("a")]
     await event_broker.publish(*streams)
     return streams
+
+
+@pytest.fixture
+async def stored(history: list[Any], event_store: EventStore) -> list[Any]:
+    """The history in the event store, each stream once."""
+    once = {(each.aggregate_id, each.command_id): each for each in history}
+    await event_store.append(list(once.values()))
+    return list(once.values())

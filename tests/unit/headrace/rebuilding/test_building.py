@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from headrace._projecting import generations
+from headrace._projecting.contents import write_offsets
 from headrace._projecting.projection import Projection
 from headrace._projecting.read_models import ReadModels
 from headrace.errors import ProjectionError, RebuildRunning
@@ -44,12 +46,70 @@ async def test_what_a_dead_rebuild_built_is_gone_on_with_or_dropped(
 async def test_what_may_hold_copied_rows_is_not_gone_on_with(
     building: Building, read_models: ReadModels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await building.begin(take_over=True, copying=True)
+    await building.begin("copy", take_over=True)
     monkeypatch.setattr(building_module, "is_gone", lambda owner: True)
-    fresh = await building.begin(take_over=False, adopt=True)
+    fresh = await building.begin("copy", take_over=False, adopt=True)
     assert (await read_models.state("accounts")).rebuild_owner == fresh.owner
-    copied = await building.begin(take_over=True, copying=True)
+    copied = await building.begin("copy", take_over=True)
     assert await building.copy_live(copied) == {}
+
+
+@pytest.mark.parametrize("kind", ["topic", "store"])
+async def test_what_was_filled_from_elsewhere_is_not_gone_on_with(
+    building: Building, read_models: ReadModels, monkeypatch: pytest.MonkeyPatch, kind: Any
+) -> None:
+    begun = await building.begin(kind, take_over=True)
+    monkeypatch.setattr(building_module, "is_gone", lambda owner: True)
+    same = await building.begin(kind, take_over=False, adopt=True)
+    assert same.generation == begun.generation
+    async with read_models.begin() as connection:
+        target = read_models.target(same.projection, same.generation)
+        await write_offsets(connection, target, {("ledger.events", 0): 5})
+    other = await building.begin(
+        "store" if kind == "topic" else "topic", take_over=False, adopt=True
+    )
+    assert await read_models.offsets("accounts", other.generation) == {}
+
+
+async def test_only_a_finished_shadow_is_taken_up_again_and_by_one(
+    building: Building, read_models: ReadModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(RebuildRunning, match="not finished"):
+        await building.reopen(take_over=True)
+    shadow = await building.begin(take_over=True)
+    await building.finish(shadow, Outcome(offsets={}))
+    again = await building.reopen(take_over=False)
+    assert again.generation == shadow.generation
+    with pytest.raises(RebuildRunning):
+        await building.reopen(take_over=False)
+    assert (await building.reopen(take_over=True)).generation == shadow.generation
+    monkeypatch.setattr(building_module, "is_gone", lambda owner: True)
+    last = await building.reopen(take_over=False)
+    await building.give_up(last)
+    with pytest.raises(ProjectionError, match="no rebuilt table that was kept"):
+        await building.reopen(take_over=False)
+
+
+async def test_the_table_from_before_a_switch_is_none_that_a_rebuild_has_kept(
+    building: Building, read_models: ReadModels, ledger: Any
+) -> None:
+    shadow = await building.begin(take_over=True)
+    async with read_models.begin() as connection:
+        await generations.switch(connection, ledger.accounts, shadow.generation, shadow.owner)
+    await building.finish(shadow, Outcome(offsets={}, switched=True))
+    await read_models.rollback(ledger.accounts)
+    with pytest.raises(ProjectionError, match="no rebuilt table that was kept"):
+        await building.reopen(take_over=False)
+
+
+async def test_a_finished_shadow_with_other_columns_is_not_taken_up(
+    building: Building, read_models: ReadModels, ledger: Any
+) -> None:
+    shadow = await building.begin(take_over=True)
+    await building.finish(shadow, Outcome(offsets={}))
+    changed = Projection("accounts", row=ledger.Partner, key="partner")
+    with pytest.raises(ProjectionError, match="does not have the fields of Partner"):
+        await Building(read_models, changed).reopen(take_over=False)
 
 
 async def test_a_shadow_with_other_columns_is_not_gone_on_with(

@@ -12,13 +12,13 @@ from headrace.rebuilding.checking import check
 
 @pytest.fixture
 def checked(event_broker: Any, ledger: Any, database_url: str) -> Any:
-    async def run(*names: str) -> Any:
+    async def run(*names: str, **choices: Any) -> Any:
         return await check(
             ledger.path,
             names,
-            broker=event_broker.address,
             read_models_url=database_url,
             live_wait_ms=0,
+            **{"against": "topic", "broker": event_broker.address, **choices},
         )
 
     return run
@@ -81,3 +81,48 @@ async def test_a_name_that_is_none_begins_nothing(checked: Any, read_models: Rea
         await checked("partners", "nobody")
     with pytest.raises(ProjectionNotFound):
         await read_models.state("partners")
+
+
+async def test_the_store_is_what_rows_are_compared_with_unless_told_otherwise(
+    event_broker: Any, stored: list[Any], read_models: ReadModels, ledger: Any, go_live: Any,
+    database_url: str, store_url: str, event_store: Any,
+) -> None:  # fmt: skip
+    async def found(**choices: Any) -> Any:
+        outcomes = await check(
+            ledger.path,
+            ["accounts"],
+            broker=None,
+            read_models_url=database_url,
+            event_store_url=store_url,
+            live_wait_ms=0,
+            **choices,
+        )
+        return outcomes["accounts"]
+
+    await go_live(read_models, ledger.accounts)
+    equal = await found()
+    assert (equal.proven, equal.compared, equal.mismatches) == (True, 4, 0)
+    assert (equal.source, equal.switched, equal.reason) == ("store", False, "")
+    assert await read_models.offsets("accounts", equal.generation) == {}
+    # What the topic never had is of no account to it, and of much to the store.
+    await event_store.append([ledger.stream("a", 7, ledger.Booked(partner="p", amount=1))])
+    behind = await found()
+    assert (behind.proven, behind.behind, behind.mismatches) == (False, 1, 1)
+    with pytest.raises(ProjectionError, match="name the broker"):
+        await found(against="topic")
+
+
+async def test_rows_of_another_store_are_not_proven(
+    checked: Any, history: Any, read_models: ReadModels, ledger: Any, go_live: Any,
+    event_store: Any, store_url: str,
+) -> None:  # fmt: skip
+    await go_live(read_models, ledger.accounts)
+    choices = {"against": "store", "broker": None, "event_store_url": store_url}
+    empty = (await checked("accounts", **choices))["accounts"]
+    # The fifth account has ended, and so has no row to differ.
+    assert (empty.compared, empty.mismatches, empty.ahead, empty.proven) == (4, 4, 5, False)
+    await event_store.append([ledger.stream("a", 1, ledger.Booked(partner="p", amount=9))])
+    other = (await checked("accounts", **choices))["accounts"]
+    assert (other.mismatches, other.ahead) == (4, 5)
+    (wrong, *_) = other.differences
+    assert (wrong[0], wrong[2]["bookings"]) == ("a", 1)

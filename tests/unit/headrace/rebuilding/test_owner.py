@@ -3,19 +3,25 @@
 import os
 import subprocess
 import sys
+from typing import get_args
+
+import pytest
 
 from headrace.rebuilding import owner
-from headrace.rebuilding.owner import holds_copy, is_gone, new_owner
+from headrace.rebuilding.owner import Kind, is_gone, kind_of, new_owner
 
 
 def test_names_are_unique_short_and_of_a_living_process() -> None:
-    first, second = new_owner(), new_owner(copying=True)
+    first, second = new_owner(), new_owner("finished")
     assert first != second
     assert max(len(first), len(second)) <= 64
     assert not is_gone(first)
     assert not is_gone(second)
-    assert not holds_copy(first)
-    assert holds_copy(second)
+
+
+@pytest.mark.parametrize("kind", get_args(Kind))
+def test_a_name_tells_what_a_shadow_is_filled_from(kind: Kind) -> None:
+    assert kind_of(new_owner(kind)) == kind
 
 
 def test_an_owner_whose_process_has_ended_is_gone() -> None:

@@ -22,6 +22,10 @@ REPORT = RebuildReport(
     rows=7,
     compared=7,
     mismatches=1,
+    source="store",
+    columns={"balance": 1},
+    behind=12,
+    ahead=13,
     differences=(("<a&b>", {"balance": 1}, None),),
     reason="1 of 7 rows differ",
     seconds={"begin": 0.5, "fold": 1.5, "total": 2.0},
@@ -61,6 +65,14 @@ def test_every_figure_of_a_report_is_there() -> None:
         assert figure in page.text, figure
     assert "not switched: 1 of 7 rows differ" in page.text
     assert "<a&b>" in page.text
+    told = page.text.split("\n")
+    for name, figure in (
+        ("folded", "the event store"),
+        ("aggregates that live lacks events of", "12"),
+        ("aggregates that the store lacks events of", "13"),
+        ("balance", "1"),
+    ):
+        assert figure in told[told.index(name) : told.index(name) + 3], name
     assert json.loads(page.text[page.text.index('{"projection"') :].splitlines()[0])["events"] == 45
 
 

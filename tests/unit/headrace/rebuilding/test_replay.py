@@ -226,7 +226,7 @@ async def test_rows_that_stand_behind_the_topics_end_are_not_built_upon(
     target = read_models.target(ledger.accounts, 1)
     ahead = {(ledger.topic_name, 0): 999}
     await read_models.transact(lambda connection: store_offsets(connection, target, ahead))
-    with pytest.raises(ProjectionError, match=r"before 999, where the rows stand.*from zero"):
+    with pytest.raises(ProjectionError, match=r"before 999, where the rows stand.*--from store"):
         await replay(start="offsets")
     assert (await read_models.state("accounts")).rebuild_generation is None
 
@@ -389,3 +389,20 @@ async def test_each_phase_of_each_projection_is_announced(
         for phase in ("begin", "capture", "fold", "switch")
         for name in ("accounts", "partners")
     ]
+
+
+async def test_differences_are_told_by_column_and_can_be_accepted(
+    replay: Any, history: Any, read_models: ReadModels, ledger: Any, go_live: Any
+) -> None:
+    await go_live(read_models, ledger.accounts)
+    table = read_models.table_for(ledger.accounts, 1)
+    async with read_models.begin() as connection:
+        await connection.execute(table.update().values(balance=1))
+        await connection.execute(table.delete().where(table.c.account_id == "b"))
+    report = await replay()
+    assert (report.switched, report.mismatches) == (False, 4)
+    assert report.columns == {"balance": 3, "no live row": 1}
+    assert "headrace projection switch accounts" in report.reason
+    accepted = await replay(accept=True)
+    assert (accepted.switched, accepted.mismatches, accepted.columns) == (True, 4, report.columns)
+    assert (await replay()).mismatches == 0

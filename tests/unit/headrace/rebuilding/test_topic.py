@@ -8,6 +8,7 @@ import pytest
 
 from headrace.errors import ProjectionError
 from headrace.rebuilding.topic import EventTopic, Portion, versions_before
+from headrace_mq.errors import DataCorrupt
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns, encode_batch, read_header
 
@@ -129,13 +130,41 @@ async def test_what_the_broker_cannot_give_is_a_sentence(event_broker: Any, ledg
     with pytest.raises(ProjectionError, match=r"ledger\.other"):
         await unknown.ranges()
     topic = EventTopic(event_broker.address, ledger.topic_name, messages_max=10)
-    with pytest.raises(ProjectionError, match=r"reading ledger\.events/0"):
+    with pytest.raises(ProjectionError, match=r"ledger\.events/0 does not hold.*--from store"):
         _ = [some async for some in topic.read((ledger.topic_name, 0), 0, 5)]
-    with pytest.raises(ProjectionError, match=r"reading ledger\.events/0"):
+    with pytest.raises(ProjectionError, match=r"ledger\.events/0 does not hold.*--from store"):
         _ = [some async for some in topic.bodies((ledger.topic_name, 0), 0, 5)]
     away = EventTopic("127.0.0.1:1", ledger.topic_name, messages_max=10)
     with pytest.raises(ProjectionError, match=r"127\.0\.0\.1:1"):
         await away.ranges()
+
+
+async def test_what_is_damaged_is_a_sentence_that_names_the_way_on() -> None:
+    def damaged(_broker: str, queue: QueueRef, start: int, end: int) -> Iterator[Any]:
+        raise DataCorrupt("the batch at 3 fails its checksum")
+        yield
+
+    topic = EventTopic("nobody:1", "ledger.events", messages_max=2, read=damaged)
+    told = r"reading ledger\.events/0: the batch at 3 .*--from store"
+    with pytest.raises(ProjectionError, match=told):
+        _ = [some async for some in topic.read(("ledger.events", 0), 0, 5)]
+    with pytest.raises(ProjectionError, match=told):
+        _ = [some async for some in topic.bodies(("ledger.events", 0), 0, 5)]
+
+
+async def test_the_ends_of_a_topic_that_is_not_there_are_none(
+    event_broker: Any, ledger: Any
+) -> None:
+    await event_broker.publish(ledger.stream("a", 1, ledger.Ended()))
+    topic = EventTopic(event_broker.address, ledger.topic_name, messages_max=2)
+    assert await topic.ends() == {queue: end for queue, (_, end) in (await topic.ranges()).items()}
+    missing = EventTopic(event_broker.address, "ledger.other", messages_max=2)
+    assert await missing.ends() == {}
+    with pytest.raises(ProjectionError, match="--from store"):
+        await missing.ranges()
+    away = EventTopic("127.0.0.1:1", ledger.topic_name, messages_max=2)
+    with pytest.raises(ProjectionError, match=r"127\.0\.0\.1:1"):
+        await away.ends()
 
 
 async def test_the_versions_before_an_offset_are_those_of_what_lies_before_it(
