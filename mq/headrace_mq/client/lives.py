@@ -53,7 +53,8 @@ class Lives:
         }
         for topic in sorted(ended):
             _log.warning(
-                "the topic was made anew; its queues are read from their first message", topic=topic
+                "the topic is another one; its queues are read from their first message",
+                topic=topic,
             )
         self._known |= now
         return frozenset(ended)
