@@ -271,6 +271,14 @@ class App:
         return _find(self._event_handlers, processor, missing, EventHandlerError)
 
     @property
+    def readers(self) -> Mapping[str, str]:
+        """The names of all that read its events, by consumer group."""
+        from headrace._projecting.lineage_check import reader_names
+
+        parts = (self._projections, self._event_handlers, self._process_managers)
+        return reader_names(self.name, *parts)
+
+    @property
     def _listeners(self) -> list[Any]:
         parts = (self._projections, self._process_managers, self._event_handlers)
         return [each for some in parts for each in some.values()]
@@ -383,6 +391,7 @@ class App:
                 letters=CommandLetters(self.name, letters, transport, self.command_types),
                 serializer=serializer,
             )
+            lineage = await running.begin_lineage(self.name, self.readers, transport, settings)
             running.watch = Watch(
                 app_name=self.name,
                 projections=self._projections,
@@ -393,10 +402,11 @@ class App:
                 serializer=serializer,
                 settings=settings,
                 belief=belief,
+                lineage=lineage,
             )
             # Stopped in the reverse of this order: the command service last started, first ended.
             runners = self._runners(running, transport, serializer, settings)
-            for name, run in [*running.watch.parts, *runners]:
+            for name, run in [("lineage", lineage.run), *running.watch.parts, *runners]:
                 running.start(name, run)
                 stack.push_async_callback(running.stop_last)
             yield running
@@ -430,11 +440,12 @@ class App:
         from headrace._projecting.reacting import reaction
         from headrace._projecting.runner import ProjectionRunner
 
+        assert running.lineage is not None, "begun before the runners"
         parts: dict[str, Any] = {
             "app_name": self.name,
             "read_models": running.read_models,
             "store": running.store,
-            "transport": transport,
+            "transport": running.lineage.transport,
             "serializer": serializer,
             "settings": settings,
         }

@@ -12,6 +12,7 @@ Every error that the framework raises on purpose.
     ├── CommandTimeout              no result came in time: the outcome is unknown
     │   └── NotYetHandled           the result is known; who was waited for has not come so far
     ├── CommandRefused              the command could not be handed over at all
+    ├── LineageError                event store, event topic and readers do not belong together
     ├── SchemaOutOfDate             the database's schema is behind; says the command to run
     ├── ProjectionError             a projection cannot be read, rebuilt or switched
     │   ├── ProjectionNotFound      no projection of that name
@@ -40,6 +41,7 @@ __all__ = [
     "HeadraceError",
     "InstanceNotFound",
     "LetterNotFound",
+    "LineageError",
     "NotYetHandled",
     "ProcessError",
     "ProjectionError",
@@ -131,6 +133,10 @@ class NotYetHandled(CommandTimeout):
 
 class CommandRefused(HeadraceError):
     """The command could not be handed over to the queue."""
+
+
+class LineageError(HeadraceError):
+    """Event store, event topic and readers do not belong together; says the commands to run."""
 
 
 class SchemaOutOfDate(HeadraceError):

@@ -5,7 +5,7 @@ Sits between: `App`, which starts the parts, and the user, who sends commands an
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
@@ -15,10 +15,12 @@ from headrace._projecting.event_handlers import EventHandlers
 from headrace._projecting.projection import Projection
 from headrace.bus import CommandBus, CommandResult
 from headrace.letters import CommandLetters
+from headrace.settings import Settings
 
 if TYPE_CHECKING:  # both load a database driver: only when an application runs
     from headrace._projecting.handler_letters import HandlerLetters
     from headrace._projecting.letters import Letters
+    from headrace._projecting.lineage_check import LineageCheck
     from headrace._projecting.process import Process
     from headrace._projecting.processes import Processes
     from headrace._projecting.read_models import ProjectionReader, ReadModels
@@ -29,6 +31,7 @@ if TYPE_CHECKING:  # both load a database driver: only when an application runs
     from headrace._projecting.workflows import ProcessManager
     from headrace.serialization import Serializer
     from headrace.stores.base import EventStore
+    from headrace.transports.base import Transport
 
 __all__ = ["RunningApp"]
 
@@ -47,6 +50,7 @@ class RunningApp:
         letters: commands that were parked, and those held behind them.
         projections: what keeps them up to date; each tells how it is doing in its `status`.
         watch: their lag and alarms; None where nothing runs.
+        lineage: whether event store, event topic and readers belong together; None where nothing runs.
     """
 
     def __init__(
@@ -67,6 +71,7 @@ class RunningApp:
         self.letters = letters
         self.projections: Sequence[ProjectionRunner[Any]] = ()
         self.watch: Watch | None = None
+        self.lineage: LineageCheck | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     def read(self, projection: Projection[R]) -> "ProjectionReader[R]":
@@ -120,6 +125,36 @@ class RunningApp:
             await self.read_models.wait_for_version(
                 projection, result.aggregate_id, result.version, timeout_ms=timeout_ms
             )
+
+    async def begin_lineage(
+        self, name: str, readers: Mapping[str, str], transport: "Transport", settings: Settings
+    ) -> "LineageCheck":
+        """Compares event store, event topic and readers, and makes the topic whole.
+
+        Raises:
+            LineageError: they do not belong together.
+        """
+        from headrace._eventing.republication import Republication
+        from headrace._projecting.lineage_check import LineageCheck
+
+        fill = Republication(
+            name=name,
+            store=self.store,
+            transport=transport,
+            serializer=self._serializer,
+            settings=settings,
+        )
+        self.lineage = lineage = LineageCheck(
+            app_name=name,
+            readers=readers,
+            read_models=self.read_models,
+            store=self.store,
+            transport=transport,
+            settings=settings,
+            fill=fill.run,
+        )
+        await lineage.begin()
+        return lineage
 
     async def failed(self) -> None:
         """Waits, and raises as soon as one of the application's parts has failed for good."""

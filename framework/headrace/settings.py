@@ -96,5 +96,8 @@ class Settings(BaseModel):
     letters_alarm_age_ms: int = Field(default=86_400_000, ge=1)
     # Between two looks at the letters.
     alarm_check_ms: int = Field(default=10_000, ge=1)
+    # Between two looks whether the event topic is the one that its readers know, and two notes of what
+    # they have seen: a restored copy that lacks no more than the last of them is not found out.
+    lineage_check_ms: int = Field(default=5_000, ge=1)
 
     # "console" for people, "json" for what collects logs.

@@ -1,5 +1,5 @@
 """
-Alarms about parked aggregates: so many, or for so long; and about foreign messages in the topic.
+Alarms: aggregates parked, too many or for too long; foreign messages; readers that must not read.
 
     looked at every `alarm_check_ms` ─▶ begins: a warning in the log ─▶ ends: a line in the log
                                         while it holds: in `current`, for `GET /health`
@@ -33,11 +33,13 @@ log = structlog.get_logger(__name__)
 _COUNT: Final = "letters"
 _AGE: Final = "oldest letter"
 _FOREIGN: Final = "foreign messages"
+_LINEAGE: Final = "lineage"
 _SENTENCES: Final[Mapping[str, str]] = MappingProxyType(
     {
         _COUNT: "alarm: events wait that could not be handled",
         _AGE: "alarm: events wait that could not be handled",
         _FOREIGN: "alarm: somebody else writes to the event topic",
+        _LINEAGE: "alarm: event store, event topic and readers do not belong together",
     }
 )
 
@@ -50,7 +52,8 @@ class Alarm:
         projection: whose letters; "handlers:NAME" for event handlers, "process:NAME" for process
             managers, with the parked instances of a process; of foreign messages the topic.
         kind: "letters": too many; "oldest letter": one is too old; "foreign messages": they came since
-            this process began, and were passed over.
+            this process began, and were passed over; "lineage": readers stand still, because the event
+            store is another one, or an older one.
         value: how many, or its age in ms.
         bound: from which value on there is an alarm.
     """
@@ -71,6 +74,7 @@ class Alarms:
         settings: the bounds.
         clock: tells ages.
         foreign: tells a topic, and how many messages in it were not believed; None: they are not counted.
+        refused: tells a topic, and whether its readers stand still; None: it is not known.
     """
 
     def __init__(
@@ -81,8 +85,10 @@ class Alarms:
         settings: Settings,
         clock: Clock | None = None,
         foreign: Callable[[], tuple[str, int]] | None = None,
+        refused: Callable[[], tuple[str, bool]] | None = None,
     ) -> None:
         self._foreign = foreign
+        self._refused = refused
         self._names = sorted(projections)
         self._read_models = read_models
         self._settings = settings
@@ -127,6 +133,10 @@ class Alarms:
             ):
                 if value >= bound:
                     found[name, kind] = Alarm(projection=name, kind=kind, value=value, bound=bound)
+        if self._refused is not None and (standing := self._refused())[1]:
+            found[standing[0], _LINEAGE] = Alarm(
+                projection=standing[0], kind=_LINEAGE, value=1, bound=1
+            )
         if self._foreign is not None and (told := self._foreign())[1]:
             name, count = told
             found[name, _FOREIGN] = Alarm(projection=name, kind=_FOREIGN, value=count, bound=1)

@@ -38,6 +38,7 @@ from headrace.stores.tables import (
     projection_offsets,
     projection_versions,
     projections,
+    reader_marks,
 )
 
 __all__ = [
@@ -394,7 +395,7 @@ async def _drop_others(
 
 
 async def _drop(connection: AsyncConnection, name: str, generation: int) -> None:
-    for table in (projection_offsets, projection_versions, projection_letters):
+    for table in (projection_offsets, projection_versions, projection_letters, reader_marks):
         await connection.execute(
             delete(table).where(table.c.name == name, table.c.generation == generation)
         )

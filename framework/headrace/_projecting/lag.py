@@ -15,11 +15,12 @@ from typing import Any
 
 from sqlalchemy import select
 
+from headrace._projecting.marks import WHOLE
 from headrace._projecting.projection import Projection
 from headrace._projecting.read_models import ReadModels
 from headrace._runtime.clock import Clock, SystemClock
 from headrace.errors import ProjectionError
-from headrace.stores.tables import projection_letters
+from headrace.stores.tables import projection_letters, reader_marks
 from headrace.transports.base import QueueId, Transport
 
 __all__ = ["Lags", "ParkedKey", "ProjectionLag", "QueueLag"]
@@ -69,6 +70,8 @@ class ProjectionLag:
         paused_at: since when it is paused, or None.
         queues: of the event topic.
         parked: aggregates that wait behind letters, the oldest first.
+        elsewhere: why its offsets say nothing about this topic, all of which is then ahead of it;
+            None: they belong to it.
     """
 
     projection: str
@@ -76,6 +79,7 @@ class ProjectionLag:
     paused_at: datetime | None
     queues: tuple[QueueLag, ...]
     parked: tuple[ParkedKey, ...]
+    elsewhere: str | None = None
 
     @property
     def messages(self) -> int:
@@ -126,10 +130,14 @@ class Lags:
     async def check(self, *, messages_max: int, ms_max: int) -> None:
         """Returns if no projection is further behind than this; paused ones are behind on purpose.
 
+        One whose offsets belong to another topic is as far behind as can be.
+
         Raises:
             ProjectionError: one is; says which, and how far.
         """
         for lag in await self.measure():
+            if lag.elsewhere is not None:
+                raise ProjectionError(f"projection {lag.projection} {lag.elsewhere}")
             if lag.paused_at is not None:
                 continue
             if lag.messages > messages_max or lag.age_ms > ms_max:
@@ -143,7 +151,8 @@ class Lags:
         # Read before the ends: what comes in between makes the lag larger, never smaller.
         offsets = await self._read_models.offsets(name, state.generation)
         numbers = {number: offset for (_, number), offset in offsets.items()}
-        waiting = await self._transport.waiting(self._topic, numbers)
+        elsewhere = await self._elsewhere(name, state.generation, numbers)
+        waiting = await self._transport.waiting(self._topic, {} if elsewhere else numbers)
         return ProjectionLag(
             projection=name,
             generation=state.generation,
@@ -159,7 +168,25 @@ class Lags:
                 for each in waiting
             ),
             parked=await self._parked(name, state.generation),
+            elsewhere=elsewhere,
         )
+
+    async def _elsewhere(
+        self, name: str, generation: int, offsets: Mapping[int, int]
+    ) -> str | None:
+        lineage = await self._transport.topic_lineage(self._topic)
+        columns = reader_marks.c
+        query = select(columns.topic_identity).where(
+            columns.name == name, columns.generation == generation, columns.queue_id == WHOLE
+        )
+        async with self._read_models.snapshot() as connection:
+            known = (await connection.execute(query)).scalar_one_or_none()
+        if known is not None and lineage.identity and known != lineage.identity:
+            return "belongs to another event topic"
+        ends = {number: end for number, (_, end) in lineage.ranges.items()}
+        if any(offset > ends.get(number, 0) for number, offset in offsets.items()):
+            return "stands beyond the end of the event topic, which lost messages"
+        return None
 
     async def _parked(self, name: str, generation: int) -> tuple[ParkedKey, ...]:
         columns = projection_letters.c

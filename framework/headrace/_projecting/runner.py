@@ -13,7 +13,8 @@ one finds other offsets stored than it began with, writes nothing and goes where
     offsets fall back               found within `switch_check_ms`, and folded again: a database
                                     that takes another's place may lack its last batches
     anything else                   tried again as often, then FAILED: the projection stands
-                                    still and says so; also when too much is parked already
+                                    still and says so; also when too much is parked already, or
+                                    the event store is not the one whose events it has folded
 
 Sits between: a subscription to the event topic and `applying`. Must never know a broker.
 """
@@ -42,7 +43,7 @@ from headrace._projecting.status import RunnerState, RunnerStatus
 from headrace._runtime.backoff import Backoff
 from headrace._runtime.clock import Clock, SystemClock
 from headrace._runtime.tasks import finish
-from headrace.errors import ProjectionError
+from headrace.errors import LineageError, ProjectionError
 from headrace.serialization import Serializer
 from headrace.settings import Settings
 from headrace.stores.base import EventStore
@@ -152,8 +153,8 @@ class ProjectionRunner(Generic[R]):
         """
         try:
             await self._attempt("set up", self._set_up)
-            await self._following.run(self._follow, unless=(_GivenUp,))
-        except _GivenUp as error:
+            await self._following.run(self._follow, unless=(_GivenUp, LineageError))
+        except (_GivenUp, LineageError) as error:
             self._report(RunnerState.FAILED, str(error))
             log.exception(
                 "projection failed and stands still; repair it and restart the application",

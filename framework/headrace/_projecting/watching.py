@@ -12,6 +12,7 @@ from headrace._eventing.publisher import event_topic
 from headrace._projecting.alarms import Alarms
 from headrace._projecting.heartbeat import Heart
 from headrace._projecting.lag import Lags
+from headrace._projecting.lineage_check import LineageCheck
 from headrace._projecting.process_standings import ProcessStandings
 from headrace._projecting.projection import Projection
 from headrace._projecting.read_models import ReadModels
@@ -40,6 +41,7 @@ class Watch:
         serializer: encodes heartbeats.
         settings: bounds and periods.
         belief: has counted foreign messages in the topic; None: they are not counted.
+        lineage: knows whether the topic's readers stand still; None: it is not known.
     """
 
     def __init__(  # noqa: PLR0913 - the parts it is put together from, all by name
@@ -54,6 +56,7 @@ class Watch:
         serializer: Serializer,
         settings: Settings,
         belief: Belief | None = None,
+        lineage: LineageCheck | None = None,
     ) -> None:
         self._settings = settings
         self.lags = Lags(
@@ -71,6 +74,9 @@ class Watch:
             read_models=read_models,
             settings=settings,
             foreign=None if belief is None else lambda: (event_topic(app_name), belief.foreign),
+            refused=None
+            if lineage is None
+            else lambda: (event_topic(app_name), lineage.refused is not None),
         )
         self._heart = Heart(
             app_name=app_name,

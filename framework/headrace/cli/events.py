@@ -1,10 +1,11 @@
-"""`headrace events`: the event topic as files for analysis."""
+"""`headrace events`: the event topic made whole from the event store, and as files for analysis."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from headrace.cli import republish
 from headrace.cli.options import (
     AppPath,
     BrokerAddress,
@@ -16,12 +17,13 @@ from headrace.cli.options import (
 
 __all__ = ["commands"]
 
-commands = typer.Typer(help="Events for analysis.", no_args_is_help=True)
+commands = typer.Typer(help="The event topic.", no_args_is_help=True)
+commands.command()(republish.republish)
 
 
 @commands.callback()
 def _events() -> None:
-    """Events for analysis."""
+    """The event topic."""
 
 
 @commands.command()

@@ -40,7 +40,7 @@ def status(
             typer.echo(json.dumps(_plain(lag)))
     else:
         _show(lags)
-    if behind_max is not None and any(lag.age_ms > behind_max for lag in lags):
+    if behind_max is not None and any(lag.elsewhere or lag.age_ms > behind_max for lag in lags):
         sys.exit(_BEHIND)
 
 
@@ -69,7 +69,7 @@ def _show(lags: "list[ProjectionLag]") -> None:
 
     table = Table("projection", "queue", "next", "end", "behind", "for", "state", box=None)
     for lag in lags:
-        state = "live" if lag.paused_at is None else "paused"
+        state = lag.elsewhere or ("live" if lag.paused_at is None else "paused")
         for queue in lag.queues:
             table.add_row(
                 lag.projection,

@@ -104,6 +104,8 @@ async def serving(
             running.watch.alarms.check_room()
 
     own: dict[str, Check] = {"parts": parts}
+    if running.lineage is not None:
+        own["lineage"] = running.lineage.check
     if running.watch is not None:
         own["lag"] = running.watch.check_lag
     gateway = Gateway(app, running, settings, {**(checks or {}), **own})

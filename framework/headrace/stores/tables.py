@@ -9,6 +9,8 @@ The tables of Headrace, the same on SQLite and PostgreSQL.
     projection_offsets   how far each projection generation has read each queue
     projection_versions  the last version of each aggregate that a projection generation has folded
     projection_letters   what a projection generation could not apply
+    reader_marks         which event topic and event store each reader of events belongs to, and what
+                         of them it has seen
     process_instances    where each instance of a process stands: made from its journal, no truth
     process_journal      what each instance has seen, in order
     process_commands     what each instance has sent, or is about to
@@ -55,6 +57,7 @@ __all__ = [
     "projection_offsets",
     "projection_versions",
     "projections",
+    "reader_marks",
     "snapshots",
     "store_identity",
 ]
@@ -211,6 +214,25 @@ projection_letters = Table(
     Column("version", BigInteger),
     Column("traceback", Text),
     PrimaryKeyConstraint("name", "generation", "aggregate_id"),
+)
+
+# Per reader (a projection's generation, "handlers:NAME", "process:NAME"; and "topic:NAME" for the
+# topic itself) a row of queue -1, which says what it belongs to, and one for each queue it reads.
+reader_marks = Table(
+    "reader_marks",
+    metadata,
+    Column("name", String(150), nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("queue_id", Integer, nullable=False),
+    Column("topic_identity", String(36), nullable=False),
+    Column("store_identity", String(36), nullable=False),
+    # The offset after a message that it has seen, and that message's command id.
+    Column("next_offset", BigInteger, nullable=False),
+    Column("message_id", String(255), nullable=False),
+    # A stream that it has seen and that was in the event store then.
+    Column("aggregate_id", String(255), nullable=False),
+    Column("command_id", String(255), nullable=False),
+    PrimaryKeyConstraint("name", "generation", "queue_id"),
 )
 
 # Locked by every transaction that changes instances of the process.

@@ -5,7 +5,7 @@ Sits between: bus, command service, projections and process managers, which call
 adapters: `local` (in one process) and `queue` (the broker).
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
@@ -19,6 +19,7 @@ __all__ = [
     "QueueId",
     "Report",
     "Subscription",
+    "TopicLineage",
     "Transport",
     "Waiting",
 ]
@@ -84,6 +85,25 @@ class Waiting:
     end: int
     count: int
     since: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicLineage:
+    """Which life of a topic there is, and what it holds.
+
+    Attributes:
+        identity: a UUID, made with the topic; another topic of its name has another one. A copy of
+            the queue's files has the same. Empty: the queue does not know.
+        ranges: per queue the lowest offset held, and the one that the next message gets.
+    """
+
+    identity: str
+    ranges: Mapping[int, tuple[int, int]]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it holds no message."""
+        return all(first == end for first, end in self.ranges.values())
 
 
 class Subscription(Protocol):
@@ -164,6 +184,17 @@ class Transport(Protocol):
         """Returns what waits in each queue from an offset on; from its beginning where none is given.
 
         Asks the queue itself, as of now.
+        """
+        ...
+
+    async def topic_lineage(self, topic: str) -> TopicLineage:
+        """Returns which life of a topic there is now; raises an error of the adapter if there is none."""
+        ...
+
+    def read(self, queue: QueueId, first: int, end: int) -> AsyncIterator[list[Incoming]]:
+        """Reads messages of a queue from an offset to before another; for nobody's group.
+
+        What is no longer held is left out.
         """
         ...
 

@@ -9,12 +9,13 @@ whose members share the queues, offsets, redelivery of what a member left unackn
 import asyncio
 import zlib
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
 
 import structlog
 
 from headrace._runtime.clock import Clock, SystemClock
+from headrace._runtime.ids import new_id
 from headrace.errors import HeadraceError
 from headrace.transports.base import (
     Incoming,
@@ -23,6 +24,7 @@ from headrace.transports.base import (
     Place,
     QueueId,
     Report,
+    TopicLineage,
     Waiting,
 )
 
@@ -70,6 +72,8 @@ class _Topic:
     def __init__(self, queues: int, *, forever: bool) -> None:
         self.queues = [_Queue() for _ in range(queues)]
         self.forever = forever
+        # Its messages end with the process, so each start makes another one.
+        self.identity = new_id()
         self.groups: set[str] = set()
 
 
@@ -174,6 +178,21 @@ class LocalTransport:
             since = queue.times[first - queue.first] if count else None
             found.append(Waiting(queue=(topic, number), end=queue.end, count=count, since=since))
         return found
+
+    async def topic_lineage(self, topic: str) -> TopicLineage:
+        """Returns a topic's identity, which is another one in each process, and its ranges."""
+        found = self._topic(topic)
+        ranges = {number: (each.first, each.end) for number, each in enumerate(found.queues)}
+        return TopicLineage(identity=found.identity, ranges=ranges)
+
+    async def read(self, queue: QueueId, first: int, end: int) -> AsyncIterator[list[Incoming]]:
+        """Yields the messages of a queue from an offset to before another."""
+        held = self.queue(queue)
+        at = max(first, held.first)
+        while at < min(end, held.end):
+            found = held.read(at, min(POLL_MESSAGES_MAX, end - at))
+            yield found
+            at = found[-1].offset + 1
 
     async def reply(self, address: str, correlation: str, body: bytes) -> None:
         """Hands a reply to the receiving function, if there is one."""

@@ -6,7 +6,7 @@ events or projections.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
@@ -23,6 +23,7 @@ from headrace.transports.base import (
     QueueId,
     Report,
     Subscription,
+    TopicLineage,
     Waiting,
 )
 from headrace_mq.admin.client import AdminClient
@@ -51,6 +52,8 @@ log = structlog.get_logger(__name__)
 _GATHER_MS: Final = 50
 # Asked for to see when one message was stored; a batch that is larger comes whole.
 _LOOK_BYTES: Final = 65_536
+# Asked for at a time by who reads much.
+_READ_BYTES: Final = 2 << 20
 
 
 class QueueTransport:
@@ -184,6 +187,31 @@ class QueueTransport:
             for each in ranges
         ]
 
+    async def topic_lineage(self, topic: str) -> TopicLineage:
+        """Returns a topic's identity and ranges.
+
+        Raises:
+            MessageQueueError: the broker is away, or there is no such topic.
+        """
+        admin = await self._ask()
+        identity, ranges = await admin.lineage(topic)
+        return TopicLineage(
+            identity=identity, ranges={each.queue_id: (each.first, each.end) for each in ranges}
+        )
+
+    async def read(self, queue: QueueId, first: int, end: int) -> AsyncIterator[list[Incoming]]:
+        """Yields the messages of a queue, a batch at a time, over a connection of its own.
+
+        Raises:
+            MessageQueueError: the broker is away, or a batch is damaged.
+        """
+        pages = _pages(self._address, QueueRef(*queue), first, end)
+        try:
+            while page := await asyncio.to_thread(next, pages, None):
+                yield page
+        finally:
+            await asyncio.to_thread(pages.close)
+
     async def _ask(self) -> AdminClient:
         async with self._asking:
             if self._admin is None:
@@ -260,6 +288,26 @@ def _stored_at(address: str, places: Mapping[QueueRef, int]) -> dict[int, dateti
             for header, _, _, _ in batches:
                 found[queue.queue_id] = datetime.fromtimestamp(header.appended_at_ms / 1_000, UTC)
     return found
+
+
+def _pages(
+    address: str, queue: QueueRef, first: int, end: int
+) -> Generator[list[Incoming], None, None]:
+    with BlockingReader(address) as reader:
+        bytes_max = _LOOK_BYTES if end - first == 1 else _READ_BYTES
+        for header, columns, begin, stop in reader.read(queue, first, end, bytes_max=bytes_max):
+            keys, tags, headers = columns.keys, columns.tags, columns.headers
+            yield [
+                Incoming(
+                    (queue.topic, queue.queue_id),
+                    header.base_offset + place,
+                    keys[place] if keys else "",
+                    tags[place] if tags else "",
+                    headers[place] if headers else {},
+                    columns.bodies[place],
+                )
+                for place in range(begin, stop)
+            ]
 
 
 class _QueueSubscription:

@@ -91,6 +91,20 @@ class TopicAdministration(Asking):
             found += answer.ranges
         return found
 
+    async def lineage(self, topic: str) -> tuple[str, list[QueueRange]]:
+        """A topic's identity, a UUID made with it, and the ranges of its queues at that moment.
+
+        A topic that is deleted and made again, or a broker whose directory was lost, has another
+        one; a copy of the directory that takes its place has the same. Empty: the broker is of a
+        version that does not know.
+
+        Raises:
+            TopicNotFound: there is no such topic.
+        """
+        asked = QueueRanges(topics=[topic])
+        answer = await self._ask(QueueRangesAnswer, RequestCode.QUEUE_RANGES, asked)
+        return next((each.identity for each in answer.identities), ""), answer.ranges
+
     async def queues(self, topics: Sequence[TopicDescription]) -> list[QueueDescription]:
         """The state of every queue of the topics. Raises TopicNotFound."""
         found: list[QueueDescription] = []

@@ -11,6 +11,7 @@ Sits between: the handlers, and a `metadata_file`. Must never know connections o
 """
 
 import errno
+import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 
@@ -96,10 +97,11 @@ _JOURNAL_RETENTION = "transient"
 
 
 class KeptTopics(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The content of `topics.json`."""
+    """The content of `topics.json`; older files hold no identities, and each topic gets one."""
 
     topics: dict[str, KeptTopic]
     graves: dict[str, KeptGrave] = {}
+    identities: dict[str, str] = {}
 
 
 class Topics:
@@ -119,6 +121,7 @@ class Topics:
         self._auto_create = auto_create
         self._topics: dict[str, KeptTopic] = {}
         self._graves: dict[str, KeptGrave] = {}
+        self._identities: dict[str, str] = {}
 
     def __contains__(self, topic: str) -> bool:
         return topic in self._topics
@@ -159,9 +162,12 @@ class Topics:
                 file_was_missing=kept is None,
                 topics=sorted(found),
             )
-        if found or kept is None or graves != kept.graves:
-            self._file.write(KeptTopics(topics | found, graves))
-        self._topics, self._graves = topics | found, graves
+        topics |= found
+        identities = _identities_of(topics, kept.identities if kept else {})
+        now = KeptTopics(topics, graves, identities)
+        if now != kept:
+            self._file.write(now)
+        self._topics, self._graves, self._identities = topics, graves, identities
 
     def find(self, topic: str) -> TopicDescription | None:
         """Describes a topic, or returns None."""
@@ -199,6 +205,16 @@ class Topics:
                 " name fewer topics at a time"
             )
         return [queue for topic in named for queue in self.queues_of(topic)]
+
+    def identity_of(self, topic: str) -> str:
+        """Returns the UUID that a topic got when it was made; another one of its name has another.
+
+        Raises:
+            TopicNotFound: there is no such topic.
+        """
+        if topic not in self._topics:
+            raise _not_found(topic)
+        return self._identities[topic]
 
     def check(self, queue: QueueRef) -> None:
         """Raises TopicNotFound or QueueNotFound unless there is such a queue."""
@@ -411,8 +427,9 @@ class Topics:
             )
         if queues > before:
             may_make(queues - before)
+        identities = _identities_of(topics, self._identities)
         try:
-            self._file.write(KeptTopics(topics, graves))
+            self._file.write(KeptTopics(topics, graves, identities))
         except OSError as error:
             if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
                 raise
@@ -420,7 +437,7 @@ class Topics:
                 f"the disk of {self._file.path} is full and the topic stays as it was; free some"
                 " space, then try again"
             ) from error
-        self._topics, self._graves = topics, graves
+        self._topics, self._graves, self._identities = topics, graves, identities
         _log.info(
             "topics changed",
             changed=sorted(changed)[:_NAMES_LOGGED_MAX], topics=len(topics), queues=queues,
@@ -446,6 +463,11 @@ def _described(topic: str, kept: KeptTopic) -> TopicDescription:
 def _start(graves: Mapping[str, KeptGrave], queue: QueueRef) -> int:
     grave = graves.get(queue.topic)
     return grave.ends.get(queue.queue_id, 0) if grave else 0
+
+
+def _identities_of(topics: Iterable[str], known: Mapping[str, str]) -> dict[str, str]:
+    """Returns the identity of each topic; one that has none gets one."""
+    return {topic: known.get(topic) or str(uuid.uuid4()) for topic in topics}
 
 
 def _graves_within(

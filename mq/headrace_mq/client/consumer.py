@@ -28,6 +28,7 @@ from headrace_mq.client.damage import Damages
 from headrace_mq.client.failures import FailurePolicy
 from headrace_mq.client.handing_over import HandingOver
 from headrace_mq.client.handling import Batch, Handler
+from headrace_mq.client.lives import Lives
 from headrace_mq.client.local_offsets import LocalOffsets
 from headrace_mq.client.locks import QueueLocks
 from headrace_mq.client.membership import Listeners, Membership, Subscription
@@ -125,6 +126,7 @@ class Consumer(AsyncBlock):
             on_down=self._down,
         )
         self._shares = Shares(limits_of(self._settings), urgency_of(self._settings))
+        self._lives = Lives(self._link, timeout_ms=self._settings.request_timeout_ms)
         self._locks = QueueLocks(
             self._link, group=group, settings=self._settings, clock=self._clock
         )
@@ -473,6 +475,7 @@ class Consumer(AsyncBlock):
         self._handing_over.soon()
         if not queues:
             return
+        self._shares.forget(await self._lives.ended(queues))
         starts = await find_starts(
             self._link,
             queues,

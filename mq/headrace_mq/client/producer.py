@@ -8,10 +8,12 @@ replies; what is on its way stands in its `outbox`.
 import asyncio
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 import structlog
 
+from headrace_mq._net.client_connection import Answer
 from headrace_mq._net.link import Link, LinkSettings
 from headrace_mq._runtime.async_block import AsyncBlock
 from headrace_mq._runtime.clock import Clock, SystemClock
@@ -22,7 +24,13 @@ from headrace_mq.client.results import SendResults
 from headrace_mq.client.routing import Selector
 from headrace_mq.client.scheduling import Scheduled, When, envelope
 from headrace_mq.client.settling import all_placed, report, settled
-from headrace_mq.errors import Closed, MessageQueueError, RequestTimeout, TopicNotFound
+from headrace_mq.errors import (
+    Closed,
+    ConnectionLost,
+    MessageQueueError,
+    RequestTimeout,
+    TopicNotFound,
+)
 from headrace_mq.message import Message, QueueRef, SendResult
 from headrace_mq.protocol.batch import Columns, encode_batch
 from headrace_mq.protocol.bodies import (
@@ -92,6 +100,9 @@ class Producer(AsyncBlock):
         self._oneway: Oneway | None = None
         self._receive_reply: Callable[[str, bytes], None] | None = None
         self._resolving: dict[str, asyncio.Task[None]] = {}
+        # Those that it created and that are kept, and the connection over which it said so last.
+        self._created: dict[str, CreateTopic] = {}
+        self._said_over = 0
         self._refresher: asyncio.Task[None] | None = None
         self._schedule_is_there = False
 
@@ -306,6 +317,9 @@ class Producer(AsyncBlock):
     async def create_topic(self, topic: str, queues: int = 0, retention: str = "transient") -> None:
         """Creates a topic, or confirms that it exists with at least these settings.
 
+        One that is not "transient" is asked for again over each new connection: a broker that lost
+        it with its directory would make one by itself, and that would delete its messages.
+
         Args:
             topic: its name.
             queues: how many queues; 0 for the broker's choice.
@@ -317,12 +331,15 @@ class Producer(AsyncBlock):
             RequestTimeout: no answer within the send timeout.
         """
         self._open_outbox()
+        asked = CreateTopic(topic=topic, queues=queues, retention=retention)
         await self._link.ask(
             TopicsAnswer,
             RequestCode.CREATE_TOPIC,
-            CreateTopic(topic=topic, queues=queues, retention=retention),
+            asked,
             timeout_ms=self._settings.send_timeout_ms,
         )
+        if retention != "transient":
+            self._created[topic] = asked
 
     async def reply(self, client_id: str, correlation: str, body: bytes) -> None:
         """Sends a reply to the producer with that client id; at most once, never stored.
@@ -384,6 +401,12 @@ class Producer(AsyncBlock):
         return self._open
 
     def _ready(self) -> None:
+        if self._said_over != self._link.connections:
+            self._said_over = self._link.connections
+            for asked in self._created.values():
+                # Ahead of all messages: the broker serves what comes over a connection in turn.
+                with suppress(ConnectionLost):
+                    self._link.submit(RequestCode.CREATE_TOPIC, encode(asked), receive=_note)
         if self._outbox is not None:
             self._outbox.resume()
 
@@ -450,6 +473,11 @@ def _no_topic(topic: str) -> TopicNotFound:
         f"topic {topic!r} does not exist and the broker does not create topics by itself;"
         " create it first"
     )
+
+
+def _note(answer: Answer) -> None:
+    if isinstance(answer, MessageQueueError) and not isinstance(answer, ConnectionLost):
+        _log.warning("a topic that was created is not as it was", reason=str(answer))
 
 
 def _check_codec(codec: str) -> None:

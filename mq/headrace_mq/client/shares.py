@@ -139,6 +139,11 @@ class Shares:
         for share in self._shares.values():
             share.suspended = True
 
+    def forget(self, topics: Collection[str]) -> None:
+        """Drops what is known of the queues of topics; those assigned have to be started again."""
+        for queue in [queue for queue in self._shares if queue.topic in topics]:
+            del self._shares[queue]
+
     def to_start(self) -> list[QueueRef]:
         """The assigned queues whose offset must be looked up, in order."""
         return sorted(

@@ -51,6 +51,7 @@ __all__ = [
     "ReplyPush",
     "TopicDescription",
     "TopicFilter",
+    "TopicIdentity",
     "TopicsAnswer",
     "decode",
     "decode_fetch_answer",
@@ -345,10 +346,21 @@ class QueueRanges(Body, frozen=True):
     topics: list[str]
 
 
+class TopicIdentity(Body, frozen=True):
+    """The UUID that a topic got when it was made."""
+
+    topic: str
+    identity: str
+
+
 class QueueRangesAnswer(Body, frozen=True):
-    """The answer to QUEUE_RANGES."""
+    """The answer to QUEUE_RANGES.
+
+    `identities` has one entry per topic; a broker of a version before that sends none.
+    """
 
     ranges: list[QueueRange]
+    identities: list[TopicIdentity] = []
 
 
 class BrokerDescription(Body, frozen=True):

@@ -16,6 +16,7 @@ from headrace_mq.protocol.bodies import (
     QueueRange,
     QueueRanges,
     QueueRangesAnswer,
+    TopicIdentity,
     TopicsAnswer,
     decode,
     encode,
@@ -76,7 +77,8 @@ def queue_ranges(state: BrokerState, _connection: Connection, frame: Frame) -> t
     request = decode(QueueRanges, frame.body)
     queues = state.topics.queues_of_all(request.topics, at_most=QUEUES_PER_REQUEST_MAX)
     ranges = [QueueRange(*queue, *state.range(queue)) for queue in queues]
-    return (encode(QueueRangesAnswer(ranges)),)
+    identities = [TopicIdentity(topic, state.topics.identity_of(topic)) for topic in request.topics]
+    return (encode(QueueRangesAnswer(ranges, identities)),)
 
 
 def describe_broker(state: BrokerState, _connection: Connection, _frame: Frame) -> tuple[bytes]:

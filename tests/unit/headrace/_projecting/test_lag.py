@@ -1,11 +1,13 @@
 """How far projections are behind, measured from the topic's newest message."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from headrace._projecting.lag import Lags, ParkedKey
+from headrace._projecting.marks import write_marks
 from headrace.errors import ProjectionError
 from headrace.stores.tables import projection_letters
 from headrace.transports.base import Outgoing
@@ -119,3 +121,28 @@ async def test_parked_keys_tell_how_far_they_are_behind(
     clock.advance(5_000)
     [lag] = await lags.measure()
     assert lag.parked == (ParkedKey(aggregate_id="a", messages=7, age_ms=5_000),)
+
+
+async def test_offsets_beyond_the_end_are_no_lag_of_0(lags: Lags, put: Any, advance: Any) -> None:
+    queue, offset = await put("a")
+    await advance(queue, offset + 2)
+    [lag] = await lags.measure()
+    assert lag.elsewhere == "stands beyond the end of the event topic, which lost messages"
+    assert lag.messages == 1
+    with pytest.raises(ProjectionError, match="projection totals stands beyond the end"):
+        await lags.check(messages_max=1_000, ms_max=1_000_000)
+
+
+async def test_offsets_of_another_topic_say_nothing_about_this_one(
+    lags: Lags, put: Any, advance: Any, sqlite_models: Any, totals: Any
+) -> None:
+    queue, offset = await put("a")
+    await advance(queue, offset + 1)
+    generation = await sqlite_models.generation("totals")
+    write = partial(
+        write_marks, readers={("totals", generation): {}}, topic="another", store="store"
+    )
+    await sqlite_models.transact(write)
+    [lag] = await lags.measure()
+    assert lag.elsewhere == "belongs to another event topic"
+    assert lag.messages == 1

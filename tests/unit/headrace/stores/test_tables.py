@@ -22,6 +22,7 @@ def test_the_tables_are_these() -> None:
         "projection_offsets",
         "projection_versions",
         "projections",
+        "reader_marks",
         "snapshots",
         "store_identity",
     ]

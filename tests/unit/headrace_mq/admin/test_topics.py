@@ -37,6 +37,21 @@ async def test_a_topic_with_other_settings_is_an_error(admin: AdminClient) -> No
         await admin.create_topic("orders", retention="transient")
 
 
+async def test_the_lineage_of_a_topic_is_its_identity_with_its_ranges(
+    admin: AdminClient, send: Send
+) -> None:
+    await admin.create_topic("orders", 2)
+    identity, ranges = await admin.lineage("orders")
+    assert [(one.queue_id, one.first, one.end) for one in ranges] == [(0, 0, 0), (1, 0, 0)]
+    assert (await admin.lineage("orders"))[0] == identity
+    await admin.freeze("orders", writing=True, reading=True)
+    await admin.delete_queues("orders")
+    with pytest.raises(TopicNotFound):
+        await admin.lineage("orders")
+    await admin.create_topic("orders", 2)
+    assert (await admin.lineage("orders"))[0] not in {identity, ""}
+
+
 async def test_ranges_tell_what_each_queue_holds(admin: AdminClient, send: Send) -> None:
     await admin.create_topic("orders", queues=2)
     await send("orders", 5)

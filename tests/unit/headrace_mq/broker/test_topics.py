@@ -307,7 +307,41 @@ def test_a_topic_that_never_had_messages_leaves_nothing(file: MetadataFile[KeptT
     topics.create(CreateTopic("t", 2, "forever"))
     topics.delete("t", 0, {0: 0, 1: 0})
     assert topics.create(CreateTopic("t", 1)).retention == "transient"
-    assert file.read() == KeptTopics({"t": KeptTopic(1, "transient")})
+    kept = file.read()
+    assert kept is not None
+    assert (kept.topics, kept.graves) == ({"t": KeptTopic(1, "transient")}, {})
+
+
+def test_a_topic_keeps_its_identity_until_it_is_deleted(file: MetadataFile[KeptTopics]) -> None:
+    topics = loaded(file)
+    topics.create(CreateTopic("t", 2))
+    topics.create(CreateTopic("u", 2))
+    identity = topics.identity_of("t")
+    assert identity != topics.identity_of("u")
+    topics.create(CreateTopic("t", 3))
+    topics.freeze(FreezeQueues("t", [], writing=True, reading=True, frozen=True))
+    again = loaded(file)
+    assert again.identity_of("t") == identity
+    again.delete("t", 0, {0: 5})
+    with pytest.raises(TopicNotFound):
+        again.identity_of("t")
+    again.create(CreateTopic("t", 3))
+    assert again.identity_of("t") != identity
+
+
+def test_topics_of_an_earlier_version_get_an_identity_and_keep_it(
+    file: MetadataFile[KeptTopics],
+) -> None:
+    file.write(KeptTopics({"events": KeptTopic(3, "forever")}))
+    identity = loaded(file).identity_of("events")
+    assert identity
+    assert loaded(file).identity_of("events") == identity
+
+
+def test_topics_put_back_from_messages_are_others(file: MetadataFile[KeptTopics]) -> None:
+    identity = loaded(file, ((QueueRef("t", 0), "forever", 1),)).identity_of("t")
+    file.path.unlink()
+    assert loaded(file, ((QueueRef("t", 0), "forever", 1),)).identity_of("t") != identity
 
 
 def test_deleting_what_is_not_there_is_refused(file: MetadataFile[KeptTopics]) -> None:
