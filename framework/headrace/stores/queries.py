@@ -32,9 +32,9 @@ def stream_of_command(aggregate_id: str, command_id: str) -> Select[Any]:
     )
 
 
-def streams_of_commands(aggregate_id: str, command_ids: Collection[str]) -> Select[str, str]:
-    """Selects command id and body of what commands stored on an aggregate."""
-    return select(_streams.command_id, _streams.body).where(
+def streams_of_commands(aggregate_id: str, command_ids: Collection[str]) -> Select[Any]:
+    """Selects the rows that commands stored on an aggregate."""
+    return select(*COLUMNS).where(
         _streams.aggregate_id == aggregate_id, _streams.command_id.in_(command_ids)
     )
 

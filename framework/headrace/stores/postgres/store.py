@@ -101,7 +101,8 @@ class PostgresEventStore:
         query = queries.streams_of_commands(aggregate_id, command_ids)
         async with self._single.connect() as connection:
             rows = (await connection.execute(query)).all()
-        return {command_id: self._serializer.decode_stream(body) for command_id, body in rows}
+        streams = [stream_in(row, self._serializer) for row in rows]
+        return {each.command_id: each for each in streams}
 
     async def read_stream(
         self, aggregate_id: str, *, after_version: int = 0, to_version: int | None = None

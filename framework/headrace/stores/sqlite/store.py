@@ -102,7 +102,8 @@ class SqliteEventStore:
         """Returns by command id what commands stored on an aggregate; see the port."""
         query = queries.streams_of_commands(aggregate_id, command_ids)
         rows = await self._read(lambda connection: connection.execute(query).all())
-        return {command_id: self._serializer.decode_stream(body) for command_id, body in rows}
+        streams = [stream_in(row, self._serializer) for row in rows]
+        return {each.command_id: each for each in streams}
 
     async def read_stream(
         self, aggregate_id: str, *, after_version: int = 0, to_version: int | None = None
