@@ -8,6 +8,7 @@ Every error that the framework raises on purpose.
     ├── DefinitionError             the application is put together wrongly; found at start
     ├── UnknownMessageType          a stored or received type name is not registered
     ├── SerializationError          a stored or received body does not fit its type
+    │   └── NoEventStream           a message of the event topic is nobody's events
     ├── CommandTimeout              no result came in time: the outcome is unknown
     │   └── NotYetHandled           the result is known; who was waited for has not come so far
     ├── CommandRefused              the command could not be handed over at all
@@ -38,6 +39,7 @@ __all__ = [
     "HeadraceError",
     "InstanceNotFound",
     "LetterNotFound",
+    "NoEventStream",
     "NotYetHandled",
     "ProcessError",
     "ProjectionError",
@@ -82,6 +84,10 @@ class UnknownMessageType(HeadraceError):
 
 class SerializationError(HeadraceError):
     """A stored or received body does not fit its type."""
+
+
+class NoEventStream(SerializationError):
+    """A message of the event topic says of no aggregate that these are its events: it is left out."""
 
 
 class CommandTimeout(HeadraceError):

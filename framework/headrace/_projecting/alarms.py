@@ -1,5 +1,5 @@
 """
-Alarms about parked aggregates: so many, or for so long.
+Alarms about parked aggregates, so many or for so long, and about messages that were left out.
 
     looked at every `alarm_check_ms` ─▶ begins: a warning in the log ─▶ ends: a line in the log
                                         while it holds: in `current`, for `GET /health`
@@ -8,7 +8,7 @@ Sits between: the letters of an application's projections and event handlers, an
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -28,6 +28,7 @@ log = structlog.get_logger(__name__)
 
 _COUNT: Final = "letters"
 _AGE: Final = "oldest letter"
+_DAMAGE: Final = "messages left out"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,8 +36,9 @@ class Alarm:
     """Something that somebody should look at.
 
     Attributes:
-        projection: whose letters; "handlers:NAME" for event handlers.
-        kind: "letters": too many; "oldest letter": one is too old.
+        projection: whose letters; "handlers:NAME" for event handlers, "topic:NAME" for a topic.
+        kind: "letters": too many; "oldest letter": one is too old; "messages left out": nobody
+            can decode them, or the broker has lost them.
         value: how many, or its age in ms.
         bound: from which value on there is an alarm.
     """
@@ -55,6 +57,7 @@ class Alarms:
         read_models: where the letters are.
         settings: the bounds.
         clock: tells ages.
+        damaged: tells how many messages of a topic were left out since the start.
     """
 
     def __init__(
@@ -64,7 +67,9 @@ class Alarms:
         read_models: ReadModels,
         settings: Settings,
         clock: Clock | None = None,
+        damaged: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
+        self._damaged = damaged
         self._names = sorted(projections)
         self._read_models = read_models
         self._settings = settings
@@ -95,10 +100,15 @@ class Alarms:
             ):
                 if value >= bound:
                     found[name, kind] = Alarm(projection=name, kind=kind, value=value, bound=bound)
+        for topic, messages in self._damaged().items():
+            name = f"topic:{topic}"
+            found[name, _DAMAGE] = Alarm(projection=name, kind=_DAMAGE, value=messages, bound=1)
         for key, alarm in found.items():
             if key not in self._current:
                 log.warning(
-                    "alarm: a projection has parked aggregates",
+                    "alarm: messages were left out"
+                    if alarm.kind == _DAMAGE
+                    else "alarm: a projection has parked aggregates",
                     projection=alarm.projection,
                     alarm=alarm.kind,
                     value=alarm.value,

@@ -29,6 +29,7 @@ from typing import Any, Final
 import structlog
 
 from headrace._domain.stream import EventStream
+from headrace._projecting.foreign import stream_or_none
 from headrace._projecting.instances import (
     Outdated,
     ReactionFailed,
@@ -182,13 +183,17 @@ class ProcessRunner:
             if message.key in self._held:
                 continue
             try:
-                stream = self._serializer.decode_published(message.body)
-                self._process.keys_of(stream)
+                stream = stream_or_none(
+                    self._serializer.decode_published, message.body, message.queue, message.offset
+                )
+                if stream is not None:
+                    self._process.keys_of(stream)
             except Exception as error:  # noqa: BLE001 - bytes and user code may raise anything; held
                 self._hold(message, error)
                 continue
             done.append(message)
-            streams.append(stream)
+            if stream is not None:
+                streams.append(stream)
         while streams:
             try:
                 await self._react(streams)

@@ -18,6 +18,8 @@ from typing import Final, Protocol
 
 import structlog
 
+from headrace._domain.stream import EventStream
+from headrace._projecting.foreign import stream_or_none
 from headrace._projecting.outages import is_outage
 from headrace._projecting.workflows import ProcessManager
 from headrace._runtime.backoff import Backoff
@@ -107,9 +109,14 @@ class ProcessManagerRunner:
         if message.key in self._held:
             return False
         try:
-            return not self._manager.concerns(self._serializer.decode_published(message.body))
+            stream = self._stream_in(message)
+            return stream is None or not self._manager.concerns(stream)
         except Exception:  # noqa: BLE001 - met again where it is tried again, logged and held
             return False
+
+    def _stream_in(self, message: Incoming) -> EventStream | None:
+        decode = self._serializer.decode_published
+        return stream_or_none(decode, message.body, message.queue, message.offset)
 
     async def _take(self, subscription: Subscription, message: Incoming) -> None:
         if message.key not in self._held and await self._react(message):
@@ -120,8 +127,8 @@ class ProcessManagerRunner:
         attempt = faults = 0
         while True:
             try:
-                stream = self._serializer.decode_published(message.body)
-                for envelope in self._manager.react(stream):
+                stream = self._stream_in(message)
+                for envelope in () if stream is None else self._manager.react(stream):
                     await self._bus.send_envelope(envelope)
                 return True
             except Exception as error:  # noqa: BLE001 - user code raises what it likes; logged, held

@@ -59,6 +59,7 @@ class Watch:
             projections=[*projections, *(Standings(each).name for each in processors)],
             read_models=read_models,
             settings=settings,
+            damaged=transport.damaged,
         )
         self._heart = Heart(
             app_name=app_name,

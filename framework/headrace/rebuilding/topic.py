@@ -17,6 +17,7 @@ from collections.abc import (
 from itertools import islice
 from typing import NamedTuple
 
+from headrace._projecting.foreign import stream_or_none
 from headrace.errors import ProjectionError
 from headrace.serialization import Serializer
 from headrace.transports.base import Incoming, QueueId
@@ -217,8 +218,9 @@ async def versions_before(
             for message in messages:
                 if message.headers.get("kind") == "rejection":
                     continue
-                stream = serializer.decode_published(message.body)
-                if stream.version is not None:
+                decode = serializer.decode_published
+                stream = stream_or_none(decode, message.body, message.queue, message.offset)
+                if stream is not None and stream.version is not None:
                     known = versions.get(stream.aggregate_id, 0)
                     versions[stream.aggregate_id] = max(known, stream.version)
     return versions

@@ -6,6 +6,7 @@ events or projections.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -28,6 +29,7 @@ from headrace.transports.base import (
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.client.blocking import BlockingReader
 from headrace_mq.client.consumer import Consumer
+from headrace_mq.client.damage import Damaged, is_marker
 from headrace_mq.client.producer import Producer
 from headrace_mq.errors import (
     BrokerError,
@@ -74,6 +76,7 @@ class QueueTransport:
         self._asking = asyncio.Lock()
         self._producer = Producer(address, producer or ProducerSettings())
         self._consumer_settings = consumer or ConsumerSettings()
+        self._damaged: Counter[str] = Counter()
 
     async def start(self) -> None:
         """Connects to the broker; raises `ConnectionLost` when it cannot be reached."""
@@ -146,6 +149,9 @@ class QueueTransport:
             settings=settings,
             load_offsets=load,
         )
+        consumer.damage.listen(self._note_damage)
+        # Who keeps its own offsets learns from a message alone that a queue has gone on.
+        consumer.damage.marks = offsets is not None
         await consumer.start()
         return _QueueSubscription(consumer)
 
@@ -179,6 +185,16 @@ class QueueTransport:
             )
             for each in ranges
         ]
+
+    def damaged(self) -> Mapping[str, int]:
+        """Returns, by topic, how many messages could not be read and were left out since the start.
+
+        Of several subscriptions to a topic, each counts what it left out.
+        """
+        return dict(self._damaged)
+
+    def _note_damage(self, damaged: Damaged) -> None:
+        self._damaged[damaged.queue.topic] += damaged.messages
 
     async def _ask(self) -> AdminClient:
         async with self._asking:
@@ -266,7 +282,10 @@ class _QueueSubscription:
 
     async def poll(self) -> list[Incoming]:
         """Waits for records of the assigned queues."""
-        return [_incoming(record) for record in await self._consumer.poll()]
+        records = await self._consumer.poll()
+        if self._consumer.damage.batches:
+            return [_passed_by(one) if is_marker(one) else _incoming(one) for one in records]
+        return [_incoming(record) for record in records]
 
     def ack(self, message: Incoming) -> None:
         """Moves the sliding door of the message's queue."""
@@ -279,6 +298,11 @@ class _QueueSubscription:
     async def aclose(self) -> None:
         """Commits what is done and leaves the group."""
         await self._consumer.aclose()
+
+
+def _passed_by(marker: Record) -> Incoming:
+    """What stands for messages that nobody can decode: as a rejection, it is nobody's event."""
+    return _incoming(replace(marker, headers={"kind": "rejection"}))
 
 
 def _incoming(record: Record) -> Incoming:

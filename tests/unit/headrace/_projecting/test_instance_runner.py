@@ -194,7 +194,7 @@ async def test_a_handler_that_fails_less_often_than_it_is_tried_parks_nothing(
 async def test_what_does_not_decode_holds_its_aggregate_until_a_restart(
     make_runner: Any, make_process: Any, sqlite_models: Any, transport: Any, domain: Any, bus: Any
 ) -> None:
-    bad = transport.put_raw((domain.topic, 0), "a", b"no json")
+    bad = transport.put_raw((domain.topic, 0), "a", b'{"aggregate_id": "a"}')
     transport.put(domain.stream("a", 1), queue=0)
     transport.put(domain.stream("b", 1), queue=0)
     runner = make_runner(make_process(), sqlite_models)

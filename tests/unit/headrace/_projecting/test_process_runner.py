@@ -168,7 +168,7 @@ async def test_a_handler_that_fails_holds_its_aggregate_and_no_other(
 async def test_a_message_that_does_not_decode_is_held(
     make_runner: Any, transport: Any, domain: Any, logs: Any
 ) -> None:
-    transport.put_raw((domain.topic, 0), "a", b"{")
+    transport.put_raw((domain.topic, 0), "a", b'{"aggregate_id": "a"}')
     runner = make_runner()
     async with running(runner):
         await until(lambda: runner.held)
