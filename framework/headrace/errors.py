@@ -8,7 +8,8 @@ Every error that the framework raises on purpose.
     ├── DefinitionError             the application is put together wrongly; found at start
     ├── UnknownMessageType          a stored or received type name is not registered
     ├── SerializationError          a stored or received body does not fit its type
-    │   └── DamagedStream           the event store holds a stream that cannot be read any more
+    │   ├── DamagedStream           the event store holds a stream that cannot be read any more
+    │   └── NoEventStream           a message of the event topic is nobody's events
     ├── CommandTimeout              no result came in time: the outcome is unknown
     │   └── NotYetHandled           the result is known; who was waited for has not come so far
     ├── CommandRefused              the command could not be handed over at all
@@ -42,6 +43,7 @@ __all__ = [
     "InstanceNotFound",
     "LetterNotFound",
     "LineageError",
+    "NoEventStream",
     "NotYetHandled",
     "ProcessError",
     "ProjectionError",
@@ -113,6 +115,10 @@ class DamagedStream(SerializationError):
         self.version = version
         self.command_id = command_id
         self.why = why
+
+
+class NoEventStream(SerializationError):
+    """A message of the event topic says of no aggregate that these are its events: it is left out."""
 
 
 class CommandTimeout(HeadraceError):

@@ -40,7 +40,7 @@ from headrace._domain.message import (
 )
 from headrace._domain.registry import Registry
 from headrace._domain.stream import EventStream, Rejection, stream_of
-from headrace.errors import SerializationError, UnknownMessageType
+from headrace.errors import NoEventStream, SerializationError, UnknownMessageType
 
 __all__ = ["CommandEnvelope", "JsonSerializer", "Serializer", "decode_result", "encode_result"]
 
@@ -75,7 +75,8 @@ class Serializer(Protocol):
     """Turns commands and streams into bytes and back.
 
     The decoding methods raise `UnknownMessageType` for a name that is not registered and
-    `SerializationError` for bytes that do not fit.
+    `SerializationError` for bytes that do not fit; for a message that claims to be of no aggregate the
+    one of `NoEventStream`.
     """
 
     def encode_command(self, envelope: CommandEnvelope) -> bytes:
@@ -156,6 +157,12 @@ class _WireStream(msgspec.Struct, gc=False):
     rejection: _WireRejection | None = None
     messages: list[_WireMessage] | msgspec.UnsetType = msgspec.UNSET
     seen_version: int | msgspec.UnsetType = msgspec.UNSET
+
+
+class _Claim(msgspec.Struct, gc=False):
+    """What a body must say to be some aggregate's events, however it is damaged."""
+
+    aggregate_id: str
 
 
 class _WireApplicationMessage(msgspec.Struct, gc=False):
@@ -251,7 +258,7 @@ class JsonSerializer:
         """Decodes what `encode_command` made."""
         try:
             wire = _decode_command(data)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise SerializationError(f"a command message does not decode: {error}") from error
         return CommandEnvelope(
             command=_validate(*self._commands.resolve(wire.name, wire.version, wire.data)),
@@ -289,8 +296,8 @@ class JsonSerializer:
         """Decodes what `encode_stream` made."""
         try:
             wire = _decode_stream(data)
-        except msgspec.DecodeError as error:
-            raise SerializationError(f"an event stream does not decode: {error}") from error
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise not_decoded(data, error) from error
         events, messages = self._events.resolve, self._messages.resolve
         return stream_of(
             wire.aggregate_type,
@@ -336,7 +343,7 @@ class JsonSerializer:
         """Decodes what `encode_message` made."""
         try:
             wire = _decode_message(data)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise SerializationError(f"an application message does not decode: {error}") from error
         message = _validate(*self._messages.resolve(wire.name, wire.version, wire.data))
         context = MessageContext(
@@ -421,6 +428,15 @@ def _fields(message: Command | DomainEvent | ApplicationMessage) -> Any:
 
 def _wire_message(message: DomainEvent | ApplicationMessage) -> _WireMessage:
     return _WireMessage(message.message_name, message.message_version, _fields(message))
+
+
+def not_decoded(data: bytes | str, error: Exception) -> SerializationError:
+    """Returns the error for a stream, which is another one where no aggregate waits for it."""
+    try:
+        msgspec.json.decode(data, type=_Claim)
+    except (msgspec.DecodeError, RecursionError):
+        return NoEventStream(f"a message is no event stream: {error}")
+    return SerializationError(f"an event stream does not decode: {error}")
 
 
 def _forget_oldest(remembered: OrderedDict[Any, Any]) -> None:

@@ -1,5 +1,5 @@
 """
-Alarms: aggregates parked, too many or for too long; foreign messages; readers that must not read.
+Alarms: what is parked for too long or too often, messages foreign or left out, readers that stand still.
 
     looked at every `alarm_check_ms` ─▶ begins: a warning in the log ─▶ ends: a line in the log
                                         while it holds: in `current`, for `GET /health`
@@ -34,12 +34,14 @@ _COUNT: Final = "letters"
 _AGE: Final = "oldest letter"
 _FOREIGN: Final = "foreign messages"
 _LINEAGE: Final = "lineage"
+_DAMAGE: Final = "messages left out"
 _SENTENCES: Final[Mapping[str, str]] = MappingProxyType(
     {
         _COUNT: "alarm: events wait that could not be handled",
         _AGE: "alarm: events wait that could not be handled",
         _FOREIGN: "alarm: somebody else writes to the event topic",
         _LINEAGE: "alarm: event store, event topic and readers do not belong together",
+        _DAMAGE: "alarm: messages were left out",
     }
 )
 
@@ -50,10 +52,12 @@ class Alarm:
 
     Attributes:
         projection: whose letters; "handlers:NAME" for event handlers, "process:NAME" for process
-            managers, with the parked instances of a process; of foreign messages the topic.
+            managers, with the parked instances of a process; of foreign messages the topic; "topic:NAME"
+            for messages of a topic that were left out.
         kind: "letters": too many; "oldest letter": one is too old; "foreign messages": they came since
             this process began, and were passed over; "lineage": readers stand still, because the event
-            store is another one, or an older one.
+            store is another one, or an older one; "messages left out": nothing can decode them, or the
+            broker has lost them.
         value: how many, or its age in ms.
         bound: from which value on there is an alarm.
     """
@@ -75,6 +79,7 @@ class Alarms:
         clock: tells ages.
         foreign: tells a topic, and how many messages in it were not believed; None: they are not counted.
         refused: tells a topic, and whether its readers stand still; None: it is not known.
+        damaged: tells how many messages of a topic were left out since the start.
     """
 
     def __init__(
@@ -86,9 +91,11 @@ class Alarms:
         clock: Clock | None = None,
         foreign: Callable[[], tuple[str, int]] | None = None,
         refused: Callable[[], tuple[str, bool]] | None = None,
+        damaged: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
         self._foreign = foreign
         self._refused = refused
+        self._damaged = damaged
         self._names = sorted(projections)
         self._read_models = read_models
         self._settings = settings
@@ -140,6 +147,9 @@ class Alarms:
         if self._foreign is not None and (told := self._foreign())[1]:
             name, count = told
             found[name, _FOREIGN] = Alarm(projection=name, kind=_FOREIGN, value=count, bound=1)
+        for topic, messages in self._damaged().items():
+            name = f"topic:{topic}"
+            found[name, _DAMAGE] = Alarm(projection=name, kind=_DAMAGE, value=messages, bound=1)
         for key, alarm in found.items():
             if key not in self._current:
                 log.warning(

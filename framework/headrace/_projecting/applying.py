@@ -41,6 +41,7 @@ from headrace._projecting.contents import (
     store_versions,
 )
 from headrace._projecting.folding import find_touches, fold, fold_facts
+from headrace._projecting.foreign import stream_or_none
 from headrace._projecting.gate import Gap, Verdict, VersionGate
 from headrace._projecting.handlers import call_handlers
 from headrace._projecting.projection import Projection
@@ -134,14 +135,16 @@ def decode_batch(
         if message.headers.get("kind") == "rejection":
             continue
         try:
-            stream = serializer.decode_published(message.body)
+            stream = stream_or_none(
+                serializer.decode_published, message.body, message.queue, message.offset
+            )
         except (SerializationError, UnknownMessageType) as error:
             topic, number = message.queue
             raise ProjectionError(
                 f"the event message at {topic}/{number} offset {message.offset}"
                 f" (aggregate {message.key}) does not decode: {error}"
             ) from error
-        if stream.version is not None:
+        if stream is not None and stream.version is not None:
             streams.append(stream)
     return Batch(streams=streams, begin={queue: positions.get(queue) for queue in end}, end=end)
 

@@ -33,6 +33,7 @@ from headrace._domain.stream import EventStream
 from headrace._projecting.calling import call_all
 from headrace._projecting.claims import Claim, Claims
 from headrace._projecting.event_handlers import EventHandler, EventHandlers
+from headrace._projecting.foreign import stream_or_none
 from headrace._projecting.outages import claims_outage, is_outage
 from headrace._projecting.read_models import ReadModels
 from headrace._projecting.standings import Standings
@@ -201,8 +202,10 @@ class EventHandlerRunner:
                 standing.version = stream.version
 
     async def _streams(self, message: Incoming, standing: _Standing) -> Sequence[EventStream]:
-        stream = self._serializer.decode_published(message.body)
-        if stream.version is None or stream.version <= standing.version:
+        stream = stream_or_none(
+            self._serializer.decode_published, message.body, message.queue, message.offset
+        )
+        if stream is None or stream.version is None or stream.version <= standing.version:
             return []
         if stream.version == standing.version + 1:
             return [stream]

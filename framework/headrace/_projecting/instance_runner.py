@@ -30,6 +30,7 @@ import structlog
 from sqlalchemy import Connection
 
 from headrace._domain.stream import EventStream
+from headrace._projecting.foreign import stream_or_none
 from headrace._projecting.instances import (
     Outdated,
     ReactionFailed,
@@ -189,13 +190,17 @@ class ProcessRunner:
                 waiting.append(message)
                 continue
             try:
-                stream = self._serializer.decode_published(message.body)
-                self._process.keys_of(stream)
+                stream = stream_or_none(
+                    self._serializer.decode_published, message.body, message.queue, message.offset
+                )
+                if stream is not None:
+                    self._process.keys_of(stream)
             except Exception as error:  # noqa: BLE001 - bytes and user code may raise anything; parked
                 errors[message.key] = error
                 waiting.append(message)
-            else:
-                done.append(message)
+                continue
+            done.append(message)
+            if stream is not None:
                 streams.append(stream)
         while streams:
             try:

@@ -21,6 +21,8 @@ from typing import Any, Final
 import structlog
 from sqlalchemy import Connection
 
+from headrace._domain.stream import EventStream
+from headrace._projecting.foreign import stream_or_none
 from headrace._projecting.outages import is_outage
 from headrace._projecting.outbox import EnvelopeSender, Outbox
 from headrace._projecting.process_letters import reactions
@@ -135,9 +137,14 @@ class ProcessManagerRunner:
     def _is_no_concern(self, message: Incoming) -> bool:
         """Whether a message causes nothing, whatever came before it."""
         try:
-            return not self._manager.concerns(self._serializer.decode_published(message.body))
+            stream = self._stream_in(message)
+            return stream is None or not self._manager.concerns(stream)
         except Exception:  # noqa: BLE001 - met again where it is tried again, logged and parked
             return False
+
+    def _stream_in(self, message: Incoming) -> EventStream | None:
+        decode = self._serializer.decode_published
+        return stream_or_none(decode, message.body, message.queue, message.offset)
 
     async def _take(self, subscription: Subscription, message: Incoming) -> None:
         if not (message.key in self._parked and await self._wait(message)):
@@ -160,8 +167,8 @@ class ProcessManagerRunner:
         faults = 0
         while True:
             try:
-                stream = self._serializer.decode_published(message.body)
-                for envelope in reactions(self._manager, stream):
+                stream = self._stream_in(message)
+                for envelope in () if stream is None else reactions(self._manager, stream):
                     await self._waiting_out(
                         partial(self._outbox.send_envelope, envelope), "send a command"
                     )

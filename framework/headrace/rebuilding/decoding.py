@@ -23,6 +23,7 @@ from headrace._domain.message import DomainEvent, EventContext
 from headrace._domain.stream import EventStream
 from headrace._domain.unchecked import make_unchecked, plain_fields
 from headrace._projecting.folding import EVENT_TYPE, Fact
+from headrace._projecting.foreign import stream_or_none
 from headrace._projecting.projection import Projection
 from headrace.errors import ProjectionError, SerializationError, UnknownMessageType
 from headrace.rebuilding.topic import Portion
@@ -136,9 +137,11 @@ class Decoder:
             try:
                 wire = decode(body)
                 facts = make(wire) if wire.version is not None else ()
-            except (msgspec.DecodeError, ValidationError):
-                wire = self._decode_slowly(queue, offset, body)
-                facts = wire.contexts()
+            except (msgspec.DecodeError, ValidationError, RecursionError):
+                found = self._decode_slowly(queue, offset, body)
+                if found is None:
+                    continue
+                wire, facts = found, found.contexts()
             if wire.version is not None:
                 offsets.append(offset)
                 told.append((wire.aggregate_id, wire.version, facts))
@@ -185,9 +188,9 @@ class Decoder:
             facts.append((kind.data, wire))
         return facts
 
-    def _decode_slowly(self, queue: QueueId, offset: int, body: bytes) -> EventStream:
+    def _decode_slowly(self, queue: QueueId, offset: int, body: bytes) -> EventStream | None:
         try:
-            return self._serializer.decode_stream(body)
+            return stream_or_none(self._serializer.decode_stream, body, queue, offset)
         except (SerializationError, UnknownMessageType) as error:
             raise Undecodable(queue, offset, error) from error
 

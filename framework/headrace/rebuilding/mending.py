@@ -20,6 +20,7 @@ from typing import Any, Final
 from headrace._projecting.applying import fill_gap
 from headrace._projecting.contents import Target, find_versions, store_rows
 from headrace._projecting.folding import fold_streams, keys_of
+from headrace._projecting.foreign import stream_or_none
 from headrace._projecting.gate import Gap
 from headrace._projecting.narrowing import narrowed
 from headrace._projecting.projection import Projection
@@ -183,7 +184,10 @@ class Mending:
                     found.update(each.key for each in kept)
                 else:
                     decode = self.means.serializer.decode_published
-                    streams = [decode(each.body) for each in kept]
+                    found_in = (
+                        stream_or_none(decode, each.body, each.queue, each.offset) for each in kept
+                    )
+                    streams = [stream for stream in found_in if stream is not None]
                     facts = [fact for stream in streams for fact in stream.contexts()]
                     found |= keys_of(self.projection, facts)
                 if len(found) > KEYS_MAX:

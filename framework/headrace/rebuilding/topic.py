@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from headrace._eventing.belief import Belief
 from headrace._eventing.seals import aggregate_of
+from headrace._projecting.foreign import stream_or_none
 from headrace.errors import ProjectionError
 from headrace.serialization import Serializer
 from headrace.transports.base import Incoming, QueueId
@@ -202,7 +203,11 @@ class EventTopic:
         offsets: list[int] = []
         bodies: list[bytes] = []
         for header, columns, first, last in self._read(self._broker, QueueRef(*queue), start, end):
-            if keys is None:
+            if keys is None and first == last:
+                # Nothing can be read up to the end; without a message nobody would get there.
+                offsets.append(header.base_offset + last - 1)
+                bodies.append(b"")
+            elif keys is None:
                 offsets += range(header.base_offset + first, header.base_offset + last)
                 bodies += columns.bodies[first:last]
             else:
@@ -219,6 +224,9 @@ class EventTopic:
 
     def _messages(self, queue: QueueId, start: int, end: int) -> Generator[Incoming]:
         for header, columns, first, last in self._read(self._broker, QueueRef(*queue), start, end):
+            if first == last:
+                passed_by = header.base_offset + last - 1
+                yield Incoming(queue, passed_by, "", "", {"kind": "rejection"}, b"")
             for index in range(first, last):
                 yield Incoming(
                     queue=queue,
@@ -280,8 +288,9 @@ async def versions_before(
             for message in messages:
                 if message.headers.get("kind") == "rejection":
                     continue
-                stream = serializer.decode_published(message.body)
-                if stream.version is not None:
+                decode = serializer.decode_published
+                stream = stream_or_none(decode, message.body, message.queue, message.offset)
+                if stream is not None and stream.version is not None:
                     known = versions.get(stream.aggregate_id, 0)
                     versions[stream.aggregate_id] = max(known, stream.version)
     return versions

@@ -27,7 +27,7 @@ from pydantic.fields import FieldInfo
 from headrace._domain.message import DomainEvent
 from headrace._projecting.shape import ColumnKind, kind_of
 from headrace.errors import ProjectionError, SerializationError, UnknownMessageType
-from headrace.serialization import JsonSerializer
+from headrace.serialization import JsonSerializer, not_decoded
 
 __all__ = [
     "DECIMAL_PLACES_MAX",
@@ -134,8 +134,8 @@ class StreamDecoder:
         """
         try:
             return self._decode(body)
-        except msgspec.DecodeError as error:
-            raise SerializationError(f"an event stream does not decode: {error}") from error
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise not_decoded(body, error) from error
 
     def knows(self, event: LightEvent) -> bool:
         """Whether the application has a class for it, or a way to one."""

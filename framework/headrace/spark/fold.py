@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from headrace._domain.stream import EventStream
 from headrace._projecting.folding import Touch, find_touches, fold, fold_streams
+from headrace._projecting.foreign import stream_or_none
 from headrace._projecting.narrowing import narrowed
 from headrace._projecting.projection import Projection
 from headrace.app import App
@@ -166,11 +167,14 @@ class _Work:
         doubts = Doubts(self._plan, self.serializer, keyed=keyed)
         return read_messages(self._plan, piece, meter, doubts=doubts)
 
-    def decode(self, message: TopicMessage) -> EventStream:
+    def decode(self, message: TopicMessage) -> EventStream | None:
+        topic = self._plan.slices[0].queue.topic
+        queue = (topic, message.place.queue)
         try:
-            return self.serializer.decode_stream(message.body)
+            return stream_or_none(
+                self.serializer.decode_stream, message.body, queue, message.place.offset
+            )
         except (SerializationError, UnknownMessageType) as error:
-            topic = self._plan.slices[0].queue.topic
             raise ProjectionError(
                 f"the event message at {topic}/{message.place.queue} offset {message.place.offset}"
                 f" (aggregate {message.key}) does not decode: {error}"
@@ -313,7 +317,8 @@ def fold_aggregates(plan: FoldPlan, batches: Batches) -> Batches:
         for aggregate_id, records in groupby(_records_in(batches), attrgetter("key")):
             own = _AggregateRecords(work, aggregate_id, records)
             gate = work.gate(own.versions)
-            streams = gate.admit(work.decode(message) for message in own.messages)
+            decoded = map(work.decode, own.messages)
+            streams = gate.admit(stream for stream in decoded if stream is not None)
             changes = fold_streams(work.projection, own.rows, streams + gate.finish())
             yield from rows_out(work.codec, changes)
             yield from _gate_out(gate)
@@ -403,6 +408,8 @@ def _touches_out(
     for message in messages:
         last = message.place
         stream = work.decode(message)
+        if stream is None:
+            continue
         for passed in gate.admit([stream]):
             body = message.body if passed is stream else work.serializer.encode_stream(passed)
             for touch in find_touches(work.projection, [passed]):

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from headrace._domain.message import DomainEvent
 from headrace._domain.stream import EventStream
+from headrace._projecting.foreign import stream_or_none
 from headrace._projecting.shape import ColumnKind
 from headrace.errors import ProjectionError, SerializationError, UnknownMessageType
 from headrace.serialization import JsonSerializer
@@ -248,13 +249,15 @@ class TypedSlice:
             return
         self._moment = messages[0].place.moment
         decode = self._decoder.decode
-        decoded: list[LightStream] = []
+        decoded: list[LightStream | None] = []
 
         def streams() -> Iterator[LightStream]:
             for message in messages:
-                stream = decode(message.body)
+                queue = (topic, message.place.queue)
+                stream = stream_or_none(decode, message.body, queue, message.place.offset)
                 decoded.append(stream)
-                yield stream
+                if stream is not None:
+                    yield stream
 
         try:
             self._pass(self._gate.admit(streams()))

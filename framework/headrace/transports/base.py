@@ -198,6 +198,13 @@ class Transport(Protocol):
         """
         ...
 
+    def damaged(self) -> Mapping[str, int]:
+        """Returns, by topic, how many messages subscriptions left out since the start.
+
+        Nobody can decode them, or the queue has lost them.
+        """
+        ...
+
     async def reply(self, address: str, correlation: str, body: bytes) -> None:
         """Sends a reply; at most once, silently dropped where nobody waits any more."""
         ...

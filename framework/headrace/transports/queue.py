@@ -6,6 +6,7 @@ events or projections.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -29,6 +30,7 @@ from headrace.transports.base import (
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.client.blocking import BlockingReader
 from headrace_mq.client.consumer import Consumer
+from headrace_mq.client.damage import Damaged, is_marker
 from headrace_mq.client.producer import Producer
 from headrace_mq.errors import (
     BrokerError,
@@ -78,6 +80,7 @@ class QueueTransport:
         self._asking = asyncio.Lock()
         self._producer = Producer(address, producer or ProducerSettings())
         self._consumer_settings = consumer or ConsumerSettings()
+        self._damaged: Counter[str] = Counter()
 
     async def start(self) -> None:
         """Connects to the broker; raises `ConnectionLost` when it cannot be reached."""
@@ -153,6 +156,9 @@ class QueueTransport:
             settings=settings,
             load_offsets=load,
         )
+        consumer.damage.listen(self._note_damage)
+        # Who keeps its own offsets learns from a message alone that a queue has gone on.
+        consumer.damage.marks = offsets is not None
         await consumer.start()
         return _QueueSubscription(consumer)
 
@@ -211,6 +217,16 @@ class QueueTransport:
                 yield page
         finally:
             await asyncio.to_thread(pages.close)
+
+    def damaged(self) -> Mapping[str, int]:
+        """Returns, by topic, how many messages could not be read and were left out since the start.
+
+        Of several subscriptions to a topic, each counts what it left out.
+        """
+        return dict(self._damaged)
+
+    def _note_damage(self, damaged: Damaged) -> None:
+        self._damaged[damaged.queue.topic] += damaged.messages
 
     async def _ask(self) -> AdminClient:
         async with self._asking:
@@ -318,7 +334,10 @@ class _QueueSubscription:
 
     async def poll(self) -> list[Incoming]:
         """Waits for records of the assigned queues."""
-        return [_incoming(record) for record in await self._consumer.poll()]
+        records = await self._consumer.poll()
+        if self._consumer.damage.batches:
+            return [_passed_by(one) if is_marker(one) else _incoming(one) for one in records]
+        return [_incoming(record) for record in records]
 
     def ack(self, message: Incoming) -> None:
         """Moves the sliding door of the message's queue."""
@@ -331,6 +350,11 @@ class _QueueSubscription:
     async def aclose(self) -> None:
         """Commits what is done and leaves the group."""
         await self._consumer.aclose()
+
+
+def _passed_by(marker: Record) -> Incoming:
+    """What stands for messages that nobody can decode: as a rejection, it is nobody's event."""
+    return _incoming(replace(marker, headers={"kind": "rejection"}))
 
 
 def _incoming(record: Record) -> Incoming:

@@ -175,7 +175,7 @@ def test_fields_that_a_newer_version_added_around_a_message_are_ignored(serializ
 def test_bytes_that_are_no_message_are_a_serialization_error(serializer, body):
     with pytest.raises(SerializationError, match="command message does not decode"):
         serializer.decode_command(body)
-    with pytest.raises(SerializationError, match="event stream does not decode"):
+    with pytest.raises(SerializationError, match="event stream"):
         serializer.decode_stream(body)
 
 

@@ -444,4 +444,9 @@ def test_rejections_only_move_the_offset(domain: Any, serializer: Any) -> None:
 
 def test_a_message_that_does_not_decode_is_an_error_that_names_its_place(serializer: Any) -> None:
     with pytest.raises(ProjectionError, match=r"at t/0 offset 4 \(aggregate a\) does not decode"):
-        decode_batch([incoming(Q0, 4, b"{")], {}, serializer)
+        decode_batch([incoming(Q0, 4, b'{"aggregate_id": "a"}')], {}, serializer)
+
+
+def test_what_is_nobodys_events_moves_the_offset_and_nothing_else(serializer) -> None:
+    batch = decode_batch([incoming(Q0, 4, b"junk"), incoming(Q0, 5, b"")], {Q0: 4}, serializer)
+    assert (batch.streams, batch.end) == ([], {Q0: 6})

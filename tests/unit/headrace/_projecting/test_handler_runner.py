@@ -205,7 +205,7 @@ async def test_a_letter_that_ends_while_a_message_waits_for_its_turn_loses_nothi
 
 
 async def test_a_message_that_does_not_decode_parks_its_aggregate(shop: Shop) -> None:
-    shop.transport.put_raw(("shop.events", 0), "a", b"?")
+    shop.transport.put_raw(("shop.events", 0), "a", b'{"aggregate_id": "a"}')
     await shop.run(1)
     (letter,) = await shop.letters.all()
     assert (letter.aggregate_id, "does not decode" in letter.error) == ("a", True)

@@ -147,7 +147,7 @@ async def test_what_does_not_decode_is_skipped_by_its_place(
     sqlite_models: ReadModels, totals: Any, letters: Letters, transport: Any, domain: Any,
     store: Any, apply: Any, logs: Any,
 ) -> None:  # fmt: skip
-    transport.put_raw((domain.topic, 1), "a", b"{}")
+    transport.put_raw((domain.topic, 1), "a", b'{"aggregate_id": "a"}')
     await apply(sqlite_models, domain.stream("a", 2))
 
     class Undecodable:

@@ -311,7 +311,7 @@ async def test_a_message_that_does_not_decode_parks_its_aggregate(
     make_runner: Any, transport: Any, domain: Any, logs: Any, letters: Any, bus: Any, store: Any
 ) -> None:
     store.streams = [domain.stream("a", 1), domain.stream("a", 2)]
-    transport.put_raw((domain.topic, 0), "a", b"{")
+    transport.put_raw((domain.topic, 0), "a", b'{"aggregate_id": "a"}')
     async with running(make_runner()):
         await until(lambda: acked(transport) == 1)
     assert await letters.retry("a") is None

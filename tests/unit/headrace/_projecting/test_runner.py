@@ -402,11 +402,11 @@ async def test_a_poison_event_parks_its_aggregate_after_the_retries_and_nothing_
 async def test_what_waits_for_a_letter_is_not_tried(
     make_runner: Any, transport: Any, domain: Any, rows: Any, letters: Any, logs: Any
 ) -> None:
-    transport.put_raw((domain.topic, 0), "a", b"{}")
+    transport.put_raw((domain.topic, 0), "a", b'{"aggregate_id": "a"}')
     async with running(runner := make_runner()):
         await until(lambda: runner.progress() == transport.ends())
         tried = len(logs)
-        transport.put_raw((domain.topic, 0), "a", b"{}")
+        transport.put_raw((domain.topic, 0), "a", b'{"aggregate_id": "a"}')
         await until(lambda: runner.progress() == transport.ends())
     assert f"{domain.topic}/0 offset 0" in (await letters.all())[0].error
     assert (await letters.all())[0].held == 2

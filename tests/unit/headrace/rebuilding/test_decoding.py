@@ -173,7 +173,7 @@ def test_each_context_has_items_of_its_own() -> None:
         ((b'"count":1', b'"count":"many"'), "Counted version 1: 1 validation error"),
         ((b'"count":1', b'"count":1,"more":2'), "Extra inputs are not permitted"),
         ((b'"version":1,"data"', b'"version":9,"data"'), "version 9 is newer than version 1"),
-        ((b"{", b"<"), "an event stream does not decode"),
+        ((b'"recorded_at"', b'"then"'), "an event stream does not decode"),
     ],
 )
 def test_what_does_not_decode_says_where_it_stands(
@@ -184,6 +184,12 @@ def test_what_does_not_decode_says_where_it_stands(
         decode(good, good.replace(*replaced), good)
     assert caught.value.offset == 8
     assert decode(good, good.replace(*replaced), good, start=9).offsets == [9]
+
+
+@pytest.mark.parametrize("junk", [b"", b"junk", b"{}", b"[" * 100_000])
+def test_what_is_nobodys_events_is_left_out(junk: bytes) -> None:
+    good = SERIALIZER.encode_stream(stream(Counted(name="n", count=1)))
+    assert decode(good, junk, good).offsets == [7, 9]
 
 
 def test_an_application_without_events_decodes_rejections() -> None:

@@ -14,7 +14,7 @@ from headrace._domain.message import Command, DomainEvent
 from headrace._domain.registry import Registry
 from headrace._domain.stream import EventStream
 from headrace._projecting.shape import ColumnKind
-from headrace.errors import ProjectionError, SerializationError, UnknownMessageType
+from headrace.errors import NoEventStream, ProjectionError, SerializationError, UnknownMessageType
 from headrace.serialization import JsonSerializer
 from headrace.spark.decoding import EventField, LightEvent, StreamDecoder, fields_of, to_plain
 
@@ -146,6 +146,8 @@ def test_what_does_not_fit_is_said(decoder: StreamDecoder) -> None:
     with pytest.raises(SerializationError, match="Paid version 2"):
         decoder.read(light(paid(), number="many"))
     with pytest.raises(SerializationError, match="does not decode"):
+        decoder.decode(b'{"aggregate_id": "a"}')
+    with pytest.raises(NoEventStream, match="no event stream"):
         decoder.decode(b"{")
 
 

@@ -145,7 +145,8 @@ def test_what_is_missing_is_filled_from_the_event_store(
 
 
 def test_a_message_that_does_not_decode_is_named_with_its_place(topic: Any, make_plan: Any) -> None:
-    topic.bodies[1] += [("a", {"kind": "rejection"}, b"?"), ("a", {"kind": "events"}, b"{}")]
+    topic.bodies[1] += [("a", {"kind": "rejection"}, b"?")]
+    topic.bodies[1] += [("a", {"kind": "events"}, b'{"aggregate_id": "a"}')]
     plan = make_plan("accounts", topic.slices())
     with pytest.raises(ProjectionError, match=r"at ledger\.events/1 offset 1 \(aggregate a\) does"):
         list(fold_slices(plan, places(1)))

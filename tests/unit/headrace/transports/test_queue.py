@@ -12,8 +12,10 @@ from headrace.transports.base import Outgoing
 from headrace.transports.queue import QueueTransport
 from headrace_mq.broker.server import Broker
 from headrace_mq.errors import ConnectionLost
+from headrace_mq.message import QueueRef
 from headrace_mq.settings import BrokerSettings, ProducerSettings, StoreSettings
 from headrace_mq.testing.clock import ManualClock
+from headrace_mq.testing.hostile import hostile_batches
 
 
 @pytest.fixture
@@ -209,3 +211,24 @@ async def test_what_waits_is_counted_from_an_offset_and_dated_by_its_first_messa
             assert before <= mine.since <= datetime.now(UTC)
         else:
             assert mine.since is None
+
+
+async def test_what_nobody_can_decode_is_passed_by_and_counted(broker, transport):
+    await transport.publish(outgoing("k", b"first"))
+    ranges = await transport.waiting("t", {})
+    (number,) = [one.queue[1] for one in ranges if one.end]
+    store = broker._state.store
+    store.append(hostile_batches(QueueRef("t", number))["no msgpack"], retention="forever")
+    await store.durable()
+
+    async def offsets(_queues):
+        return {}
+
+    keeping = await transport.subscribe("keeping", ["t"], offsets=offsets)
+    received = []
+    while len(received) < 2:
+        received += await keeping.poll()
+    assert [(one.offset, one.body) for one in received] == [(0, b"first"), (3, b"")]
+    assert received[1].headers == {"kind": "rejection"}
+    assert transport.damaged() == {"t": 3}
+    await keeping.aclose()

@@ -1,16 +1,13 @@
 import asyncio
-import struct
 from collections.abc import Callable
 from typing import Any
 
-import google_crc32c
 import msgspec
 import pytest
 from structlog.testing import capture_logs
 
 from headrace_mq._net.link import Link
 from headrace_mq.client import pulling as pulling_module
-from headrace_mq.client.damage import Damaged, is_marker
 from headrace_mq.errors import (
     DataCorrupt,
     FormatTooNew,
@@ -19,7 +16,7 @@ from headrace_mq.errors import (
     QueueNotFound,
 )
 from headrace_mq.message import QueueRef
-from headrace_mq.protocol.batch import assign, decode_placed, read_header
+from headrace_mq.protocol.batch import decode_placed, read_header
 from headrace_mq.protocol.bodies import (
     Fetch,
     FetchAnswer,
@@ -33,7 +30,6 @@ from headrace_mq.protocol.bodies import (
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.picks import Pick, picked
 from headrace_mq.protocol.sparse import moved, thinned
-from headrace_mq.testing.hostile import hostile_batches
 
 FETCH = RequestCode.FETCH
 MISSING = "messages cannot be read and are left out"
@@ -58,19 +54,6 @@ def answer(
     picks: list[Picked] | None = None,
 ) -> None:
     request.answer(encode_fetch_answer(FetchAnswer(states or [], picks or [])), *batches)
-
-
-def undecodable(batch: bytes) -> bytes:
-    """A batch in the place of another one, with a payload that is no msgpack."""
-    header = read_header(batch)
-    bad = hostile_batches(header.queue)["numbers for keys"]
-    struct.pack_into("<I", bad, 56, header.count)
-    struct.pack_into("<I", bad, 48, google_crc32c.value(bytes(bad[52:])))
-    assign(
-        bad, base_offset=header.base_offset, position=header.position,
-        appended_at_ms=header.appended_at_ms, epoch=header.epoch,
-    )  # fmt: skip
-    return bytes(bad)
 
 
 def fetches(broker: Any) -> list[dict[QueueRef, int]]:
@@ -300,52 +283,6 @@ async def test_a_damaged_batch_stops_its_own_queue_and_is_told_once(
     watched.pulling.pull_soon()
     answer(await broker.next(FETCH), after)
     assert await watched.offsets() == [2]
-
-
-async def test_a_batch_that_nobody_can_decode_is_left_out_and_told_once(
-    broker: Any, watched: Any
-) -> None:
-    heard: list[Damaged] = []
-    damage = watched.shares.damage
-    damage.listen(lambda one: 1 / 0)
-    damage.listen(heard.append)
-    broker.append(A, [b"good"])
-    broker.append(A, [b"bad", b"bad"])
-    broker.batches[A][1] = undecodable(broker.batches[A][1])
-    broker.append(A, [b"after"])
-    with capture_logs() as logs:
-        watched.start(A)
-        bodies = []
-        while len(bodies) < 2:
-            bodies += [record.body for record in await watched.poll()]
-        watched.shares.seek(A, 1)
-        watched.pulling.pull_soon()
-        assert await watched.offsets() == [3]
-    assert bodies == [b"good", b"after"]
-    assert watched.errors == []
-    ((queue, first, behind, reason),) = heard
-    assert (queue, first, behind) == (A, 1, 3)
-    assert "does not decode" in reason
-    assert (damage.batches, damage.messages) == (1, {"t": 2})
-    (told,) = [one for one in logs if one["event"] == MISSING]
-    assert (told["topic"], told["queue_id"], told["first"], told["messages"]) == ("t", 0, 1, 2)
-
-
-@pytest.mark.parametrize("in_columns", [False, True])
-async def test_a_marker_stands_for_what_nobody_can_decode_where_the_application_asks(
-    broker: Any, watched: Any, *, in_columns: bool
-) -> None:
-    watched.shares.damage.marks = True
-    watched.shares.in_columns = in_columns
-    broker.append(A, [b"bad", b"bad"])
-    broker.batches[A][0] = undecodable(broker.batches[A][0])
-    watched.start(A)
-    (marker,) = await watched.poll()
-    assert is_marker(marker)
-    assert marker.offset == 1
-    assert not watched.shares.finish(A, 0)
-    watched.shares.finish(A, 1)
-    assert watched.shares.to_commit() == {A: 2}
 
 
 async def test_damage_on_the_way_costs_one_more_fetch_and_nothing_else(
