@@ -1,6 +1,7 @@
 """A real broker on its real store, and a client that speaks frames and nothing more."""
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -8,10 +9,15 @@ from typing import Any
 import pytest
 import uvloop
 
+from headrace_mq.broker.metadata import schedule_file, timeline_file, topics_file, transactions_file
+from headrace_mq.broker.scheduler import Scheduler
 from headrace_mq.broker.server import Broker
-from headrace_mq.errors import BrokerError, ResponseCode, error_for
-from headrace_mq.message import QueueRef
-from headrace_mq.protocol.batch import Columns, encode_batch
+from headrace_mq.broker.steady_clock import SteadyClock
+from headrace_mq.broker.topics import Topics
+from headrace_mq.broker.transaction_coordinator import TransactionCoordinator
+from headrace_mq.errors import BrokerError, ResponseCode, StoreFull, error_for
+from headrace_mq.message import QueueRef, Record
+from headrace_mq.protocol.batch import Columns, decode_records, encode_batch, read_header
 from headrace_mq.protocol.bodies import (
     CreateTopic,
     ErrorAnswer,
@@ -24,7 +30,18 @@ from headrace_mq.protocol.bodies import (
 )
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import FLAG_ANSWER, Frame, FrameReader, encode_frame
+from headrace_mq.protocol.scheduling import AT_HEADER, DELAY_HEADER, SCHEDULE_QUEUE, TOPIC_HEADER
+from headrace_mq.protocol.transactions import (
+    TRANSACTION_QUEUE,
+    Bundle,
+    BundleEnds,
+    Check,
+    EndTransactions,
+    TakeChecks,
+    TransactionsEnded,
+)
 from headrace_mq.settings import BrokerSettings, StoreSettings
+from headrace_mq.store.message_store import MessageStore
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
@@ -219,3 +236,184 @@ def batch() -> MakeBatch:
         )
 
     return build
+
+
+T, KEPT = QueueRef("t", 0), QueueRef("kept", 0)
+
+
+class Rig:
+    """A store and its topics, as a broker has them, and a disk that may be full."""
+
+    def __init__(self, directory: Path, clock: Any, *, epoch: int) -> None:
+        self.settings = StoreSettings(directory=directory, segment_bytes=64 << 10)
+        self.directory, self.clock = directory, clock
+        self.store = MessageStore(self.settings, epoch=epoch, clock=clock)
+        self.store.open()
+        self.topics = Topics(topics_file(directory), default_queues=1, auto_create=True)
+        held = self.store.queues()
+        self.topics.load((ref, log, self.store.range(ref)[1]) for ref, log in held)
+        self.topics.create(CreateTopic("t", 1))
+        self.topics.create(CreateTopic("kept", 1, "forever"))
+        self.full = False
+
+    def check_room(self) -> None:
+        if self.full:
+            raise StoreFull("full")
+
+    def records(self, queue: QueueRef = T) -> list[Record]:
+        found: list[Record] = []
+        offset, end = self.store.range(queue)
+        while offset < end:
+            for batch in self.store.read(queue, offset, 1 << 20):
+                found += decode_records(batch)
+                offset = found[-1].offset + 1
+        return found
+
+    def bodies(self, queue: QueueRef = T) -> list[bytes]:
+        return [record.body for record in self.records(queue)]
+
+    def killed(self, into: str) -> str:
+        """Copies the files as they are: what a killed process leaves behind."""
+        shutil.copytree(self.directory, self.directory.parent / into)
+        return into
+
+
+class ScheduleRig(Rig):
+    """With a schedule."""
+
+    def __init__(
+        self, directory: Path, clock: Any, *, epoch: int = 1, pending_max: int = 100
+    ) -> None:
+        super().__init__(directory, clock, epoch=epoch)
+        self.steady = SteadyClock(clock, timeline_file(directory), self.settings)
+        self.schedule = Scheduler(
+            self.store,
+            self.topics,
+            clock=self.steady,
+            file=schedule_file(directory),
+            epoch=epoch,
+            pending_max=pending_max,
+            check_room=self.check_room,
+        )
+        self.schedule.load()
+        self.store.on_visible = self.visible
+
+    def visible(self, queues: Any) -> None:
+        if SCHEDULE_QUEUE in queues:
+            self.schedule.journal_grew()
+
+    async def enter(self, *bodies: bytes, topic: str = "t", **when: int) -> int:
+        """Schedules messages as a producer does; returns the number of the first."""
+        ((name, ms),) = when.items()
+        header = {"at_ms": AT_HEADER, "delay_ms": DELAY_HEADER}[name]
+        headers = [{TOPIC_HEADER: topic, header: str(ms)}] * len(bodies)
+        batch = encode_batch(
+            SCHEDULE_QUEUE, Columns([], [], headers, list(bodies), []), born_first_ms=1
+        )
+        self.schedule.check(read_header(batch), memoryview(batch))
+        number = self.store.append(batch, retention="transient").base_offset
+        await self.store.durable()
+        return number
+
+    def stored(self) -> int:
+        """How many messages both topics hold."""
+        return self.store.range(T)[1] + self.store.range(KEPT)[1]
+
+    async def aclose(self) -> None:
+        await self.schedule.aclose()
+        await self.steady.keep(always=True)
+        await self.store.aclose()
+
+
+class TransactionRig(Rig):
+    """With transactions."""
+
+    def __init__(self, directory: Path, clock: Any, *, epoch: int = 1, **changed: Any) -> None:
+        super().__init__(directory, clock, epoch=epoch)
+        self.transactions: TransactionCoordinator[str] = TransactionCoordinator(
+            self.store,
+            self.topics,
+            clock=SteadyClock(clock, timeline_file(directory), self.settings),
+            file=transactions_file(directory),
+            epoch=epoch,
+            settings=BrokerSettings(store=self.settings, **changed),
+            check_room=self.check_room,
+        )
+        self.transactions.load()
+        self.store.on_visible = self.visible
+
+    def visible(self, queues: Any) -> None:
+        if TRANSACTION_QUEUE in queues:
+            self.transactions.journal_grew()
+
+    def offer(self, *bundles: Bundle) -> bytearray:
+        """A batch that a producer sends, checked."""
+        bodies = [encode(bundle) for bundle in bundles]
+        batch = encode_batch(TRANSACTION_QUEUE, Columns([], [], [], bodies, []), born_first_ms=1)
+        self.transactions.check(read_header(batch), memoryview(batch))
+        return batch
+
+    async def prepare(self, *bundles: Bundle) -> int:
+        """Prepares bundles as a producer does; returns the number of the first."""
+        number = self.store.append(self.offer(*bundles), retention="transient").base_offset
+        await self.store.durable()
+        return number
+
+    def end(
+        self, number: int, commit: Any = (), roll_back: Any = (), group: str = "g"
+    ) -> "asyncio.Future[TransactionsEnded]":
+        ends = [BundleEnds(number, list(commit), list(roll_back))]
+        return self.transactions.end(EndTransactions(group, ends))
+
+    def wait_for_checks(self, session: str = "s", client_id: str = "client") -> list[list[Check]]:
+        """Waits for questions; the list gets what is asked."""
+        asked: list[list[Check]] = []
+        self.transactions.take_checks(session, TakeChecks("g", client_id, 1_000), asked.append)
+        return asked
+
+    def undecided(self) -> int:
+        return self.transactions.describe().undecided
+
+    async def aclose(self) -> None:
+        await self.transactions.aclose()
+        await self.store.aclose()
+
+
+@pytest.fixture
+async def open_schedule(tmp_path: Path, clock: Any) -> AsyncIterator[Callable[..., ScheduleRig]]:
+    rigs: list[ScheduleRig] = []
+
+    def make(directory: str = "a", **options: Any) -> ScheduleRig:
+        rigs.append(ScheduleRig(tmp_path / directory, clock, **options))
+        return rigs[-1]
+
+    yield make
+    for rig in rigs:
+        await rig.aclose()
+
+
+@pytest.fixture
+def move(clock: Any) -> Callable[[ScheduleRig, int], None]:
+    def move(rig: ScheduleRig, ms: int) -> None:
+        clock.now += ms
+        clock.monotonic += ms
+        rig.schedule.look()
+
+    return move
+
+
+@pytest.fixture
+async def open_transactions(
+    tmp_path: Path, clock: Any
+) -> AsyncIterator[Callable[..., TransactionRig]]:
+    rigs: list[TransactionRig] = []
+
+    def make(directory: str = "a", *, start: bool = True, **options: Any) -> TransactionRig:
+        rigs.append(TransactionRig(tmp_path / directory, clock, **options))
+        if start:
+            rigs[-1].transactions.start()
+        return rigs[-1]
+
+    yield make
+    for rig in rigs:
+        await rig.aclose()

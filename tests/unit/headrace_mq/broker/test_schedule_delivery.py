@@ -1,8 +1,11 @@
+import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from headrace_mq.broker import scheduler as scheduler_module
 from headrace_mq.broker.metadata import topics_file
 from headrace_mq.broker.schedule_delivery import (
     BYTES_MAX,
@@ -13,7 +16,7 @@ from headrace_mq.broker.schedule_delivery import (
 from headrace_mq.broker.schedule_journal import Part
 from headrace_mq.broker.schedule_wheel import Entry
 from headrace_mq.broker.topics import Topics
-from headrace_mq.errors import OffsetOutOfRange
+from headrace_mq.errors import InvalidArgument, OffsetOutOfRange, StoreFull
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.administration import FreezeQueues
 from headrace_mq.protocol.batch import Columns, assign, decode_records, encode_batch, read_header
@@ -22,6 +25,9 @@ from headrace_mq.protocol.keys import queue_for_key
 from headrace_mq.protocol.scheduling import AT_HEADER, SCHEDULE_QUEUE, TOPIC_HEADER
 
 NOW = 1_700_000_000_000
+DAY = 24 * 3_600_000
+Open = Callable[..., Any]
+Until = Callable[[Callable[[], object]], Awaitable[None]]
 
 
 class ListedJournal:
@@ -195,3 +201,111 @@ def test_a_refused_part_is_kept_among_the_dead_and_its_queue_waits_for_the_same_
     assert (read_header(dead).queue, read_header(dead).producer_id) == (DEAD_SCHEDULE_QUEUE, 0)
     following = deliveries.prepare(journal.add(b"2", topic="one")).delivery.parts[0]
     assert following.first_sequence == part.first_sequence
+
+
+# --- driven by the scheduler -----------------------------------------------------------------------
+
+
+async def test_a_full_disk_delays_deliveries_and_loses_none(
+    open_schedule: Open, move: Any, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduler_module, "PAUSE_MS", 1)
+    rig = open_schedule()
+    rig.full = True
+    rig.schedule.start()
+    await rig.enter(b"1", b"2", at_ms=0)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert (rig.bodies(), rig.schedule.describe().pending) == ([], 2)
+    rig.full = False
+    await until(lambda: rig.bodies() == [b"1", b"2"])
+    append, refused = rig.store.append, []
+
+    def full_at_times(batch: Any, *, retention: str) -> Any:
+        refused.append(len(refused) % 3 < 2)
+        if refused[-1]:
+            raise StoreFull("no room")
+        return append(batch, retention=retention)
+
+    await rig.enter(b"3", b"4", at_ms=rig.clock.now + 5)
+    monkeypatch.setattr(rig.store, "append", full_at_times)
+    move(rig, 5)
+    await until(lambda: rig.bodies() == [b"1", b"2", b"3", b"4"])
+    assert sum(refused) >= 2
+
+
+async def test_messages_that_come_from_the_disk_are_delivered_in_order_when_they_are_there(
+    open_schedule: Open, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduler_module, "DISK_MS_MAX", 60_000)
+    rig = open_schedule()
+    bodies = [b"%d" % n for n in range(4)]
+    for body in bodies:
+        await rig.enter(body, at_ms=0)
+    cold, asked = {1, 3}, asyncio.Event()
+    read_now = rig.store.read_now
+
+    def slow(queue: QueueRef, offset: int, bytes_max: int) -> Any:
+        if offset in cold:
+            asked.set()
+            return None
+        return read_now(queue, offset, bytes_max)
+
+    monkeypatch.setattr(rig.store, "read_now", slow)
+    rig.schedule.start()
+    await asked.wait()
+    await until(lambda: rig.bodies() == bodies[:1])
+    for arrived in (1, 3):
+        cold.remove(arrived)
+        rig.visible({SCHEDULE_QUEUE})
+        await until(lambda: len(rig.bodies()) == (3 if cold else 4))
+    assert rig.bodies() == bodies
+
+
+async def test_what_is_written_again_may_come_from_the_disk_too(
+    open_schedule: Open, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = open_schedule()
+    await rig.enter(b"far", delay_ms=DAY)
+    read_now, cold = rig.store.read_now, [True]
+    monkeypatch.setattr(
+        rig.store, "read_now", lambda *given: None if cold.pop() else read_now(*given)
+    )
+    cold[:] = [False, False, True]
+    rig.schedule.start()
+    segments = rig.store.segments("transient")
+    end = segments[-1].end
+    assert rig.schedule.spare(segments, end) == segments[0].base
+    await until(lambda: rig.store.range(SCHEDULE_QUEUE) == (0, 2))
+    assert rig.schedule.describe().pending == 1
+
+
+async def test_more_than_one_delivery_takes_is_delivered_in_order(
+    open_schedule: Open, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduler_module, "DELIVERED_MAX", 7)
+    rig = open_schedule()
+    bodies = [b"%d" % n for n in range(50)]
+    await rig.enter(*bodies, at_ms=0)
+    rig.schedule.start()
+    await until(lambda: len(rig.bodies()) == 50)
+    assert rig.bodies() == bodies
+
+
+async def test_a_queue_that_refuses_a_delivery_sends_it_to_the_dead_letters(
+    open_schedule: Open, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = open_schedule()
+    append = rig.store.append
+
+    def refuse(batch: Any, *, retention: str) -> Any:
+        if retention == "forever":
+            raise InvalidArgument("not here")
+        return append(batch, retention=retention)
+
+    monkeypatch.setattr(rig.store, "append", refuse)
+    await rig.enter(b"1", topic="kept", at_ms=0)
+    await rig.enter(b"2", at_ms=0)
+    rig.schedule.start()
+    await until(lambda: rig.bodies() == [b"2"])
+    assert rig.bodies(DEAD_SCHEDULE_QUEUE) == [b"1"]

@@ -1,30 +1,19 @@
 """The scheduler on a real store, with a clock moved by hand."""
 
 import asyncio
-import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from headrace_mq.broker import scheduler as scheduler_module
-from headrace_mq.broker.metadata import schedule_file, timeline_file, topics_file
-from headrace_mq.broker.schedule_delivery import DEAD_SCHEDULE_QUEUE
-from headrace_mq.broker.scheduler import Scheduler
-from headrace_mq.broker.steady_clock import SteadyClock
-from headrace_mq.broker.topics import Topics
+from headrace_mq.broker.metadata import schedule_file
 from headrace_mq.errors import InvalidArgument, ScheduleFull, StoreFull
 from headrace_mq.message import QueueRef
-from headrace_mq.protocol.batch import Columns, decode_records, encode_batch, read_header
-from headrace_mq.protocol.bodies import CreateTopic
+from headrace_mq.protocol.batch import Columns, encode_batch, read_header
 from headrace_mq.protocol.scheduling import (
-    AT_HEADER,
-    DELAY_HEADER,
     SCHEDULE_QUEUE,
-    TOPIC_HEADER,
 )
-from headrace_mq.settings import StoreSettings
 from headrace_mq.store.message_store import MessageStore
 
 HOUR = 3_600_000
@@ -32,110 +21,14 @@ DAY = 24 * HOUR
 T, KEPT = QueueRef("t", 0), QueueRef("kept", 0)
 
 
-class Rig:
-    """A store, its topics and a schedule, as a broker has them."""
-
-    def __init__(self, directory: Path, clock: Any, *, epoch: int = 1, pending_max: int = 100):
-        settings = StoreSettings(directory=directory, segment_bytes=64 << 10)
-        self.directory, self.clock = directory, clock
-        self.store = MessageStore(settings, epoch=epoch, clock=clock)
-        self.store.open()
-        self.topics = Topics(topics_file(directory), default_queues=1, auto_create=True)
-        held = self.store.queues()
-        self.topics.load((ref, log, self.store.range(ref)[1]) for ref, log in held)
-        self.topics.create(CreateTopic("t", 1))
-        self.topics.create(CreateTopic("kept", 1, "forever"))
-        self.full = False
-        self.steady = SteadyClock(clock, timeline_file(directory), settings)
-        self.schedule = Scheduler(
-            self.store,
-            self.topics,
-            clock=self.steady,
-            file=schedule_file(directory),
-            epoch=epoch,
-            pending_max=pending_max,
-            check_room=self.check_room,
-        )
-        self.schedule.load()
-        self.store.on_visible = self.visible
-
-    def check_room(self) -> None:
-        if self.full:
-            raise StoreFull("full")
-
-    def visible(self, queues: Any) -> None:
-        if SCHEDULE_QUEUE in queues:
-            self.schedule.journal_grew()
-
-    async def enter(self, *bodies: bytes, topic: str = "t", **when: int) -> int:
-        """Schedules messages as a producer does; returns the number of the first."""
-        ((name, ms),) = when.items()
-        header = {"at_ms": AT_HEADER, "delay_ms": DELAY_HEADER}[name]
-        headers = [{TOPIC_HEADER: topic, header: str(ms)}] * len(bodies)
-        batch = encode_batch(
-            SCHEDULE_QUEUE, Columns([], [], headers, list(bodies), []), born_first_ms=1
-        )
-        self.schedule.check(read_header(batch), memoryview(batch))
-        number = self.store.append(batch, retention="transient").base_offset
-        await self.store.durable()
-        return number
-
-    def bodies(self, queue: QueueRef = T) -> list[bytes]:
-        found, (offset, end) = [], self.store.range(queue)
-        while offset < end:
-            for batch in self.store.read(queue, offset, 1 << 20):
-                records = decode_records(batch)
-                found += [record.body for record in records]
-                offset = records[-1].offset + 1
-        return found
-
-    def stored(self) -> int:
-        """How many messages both topics hold."""
-        return self.store.range(T)[1] + self.store.range(KEPT)[1]
-
-    async def aclose(self) -> None:
-        await self.schedule.aclose()
-        await self.steady.keep(always=True)
-        await self.store.aclose()
-
-
-Open = Callable[..., Rig]
+Open = Callable[..., Any]
 Until = Callable[[Callable[[], object]], Awaitable[None]]
 
 
-@pytest.fixture
-async def open_rig(tmp_path: Path, clock: Any) -> AsyncIterator[Open]:
-    rigs: list[Rig] = []
-
-    def make(directory: str = "a", **options: Any) -> Rig:
-        rigs.append(Rig(tmp_path / directory, clock, **options))
-        return rigs[-1]
-
-    yield make
-    for rig in rigs:
-        await rig.aclose()
-
-
-@pytest.fixture
-def move(clock: Any) -> Callable[[Rig, int], None]:
-    def move(rig: Rig, ms: int) -> None:
-        clock.now += ms
-        clock.monotonic += ms
-        rig.schedule.look()
-
-    return move
-
-
-def kill(rig: Rig, into: str) -> str:
-    """Copies the files as they are: what a killed process leaves behind."""
-    shutil.copytree(rig.directory, rig.directory.parent / into)
-    return into
-
-
 async def test_a_message_is_delivered_when_it_is_due_and_not_before(
-    open_rig: Open, move: Any, until: Until
+    open_schedule: Open, move: Any, until: Until
 ) -> None:
-    rig = open_rig()
+    rig = open_schedule()
     rig.schedule.start()
     await rig.enter(b"at", at_ms=rig.clock.now + 10)
     await rig.enter(b"after", delay_ms=20)
@@ -153,13 +46,13 @@ async def test_a_message_is_delivered_when_it_is_due_and_not_before(
 
 
 async def test_a_delay_counts_from_the_append_also_after_a_restart(
-    open_rig: Open, move: Any, until: Until
+    open_schedule: Open, move: Any, until: Until
 ) -> None:
-    rig = open_rig()
+    rig = open_schedule()
     await rig.enter(b"1", delay_ms=HOUR)
     due_ms = rig.clock.now + HOUR
     move(rig, HOUR // 2)
-    again = open_rig(kill(rig, "b"), epoch=2)
+    again = open_schedule(rig.killed("b"), epoch=2)
     assert again.schedule.describe().next_due_at_ms == due_ms
     again.schedule.start()
     move(again, HOUR // 2)
@@ -167,9 +60,9 @@ async def test_a_delay_counts_from_the_append_also_after_a_restart(
 
 
 async def test_a_clock_that_goes_back_delays_what_has_a_date_and_repeats_nothing(
-    open_rig: Open, move: Any, until: Until
+    open_schedule: Open, move: Any, until: Until
 ) -> None:
-    rig = open_rig()
+    rig = open_schedule()
     rig.schedule.start()
     await rig.enter(b"1", b"2", at_ms=rig.clock.now + 10)
     move(rig, 10)
@@ -183,9 +76,9 @@ async def test_a_clock_that_goes_back_delays_what_has_a_date_and_repeats_nothing
 
 @pytest.mark.parametrize("leap", [2 * HOUR, -10 * HOUR, 400 * DAY, -400 * DAY])
 async def test_a_delay_takes_its_time_however_the_clock_is_set(
-    open_rig: Open, move: Any, until: Until, leap: int
+    open_schedule: Open, move: Any, until: Until, leap: int
 ) -> None:
-    rig = open_rig()
+    rig = open_schedule()
     rig.schedule.start()
     await rig.enter(b"hour", delay_ms=HOUR)
     await rig.enter(b"4 s", delay_ms=4_000)
@@ -203,8 +96,8 @@ async def test_a_delay_takes_its_time_however_the_clock_is_set(
     assert rig.bodies() == [b"now", b"4 s", b"5 s", b"hour"]
 
 
-async def test_a_date_is_the_clocks_as_it_stands(open_rig: Open, until: Until) -> None:
-    rig = open_rig()
+async def test_a_date_is_the_clocks_as_it_stands(open_schedule: Open, until: Until) -> None:
+    rig = open_schedule()
     rig.schedule.start()
     await rig.enter(b"tomorrow", at_ms=rig.clock.now + DAY)
     rig.clock.now += DAY
@@ -215,9 +108,9 @@ async def test_a_date_is_the_clocks_as_it_stands(open_rig: Open, until: Until) -
 @pytest.mark.parametrize("kept", ["before", "after", "lost"])
 @pytest.mark.parametrize("leap", [5 * HOUR, -5 * HOUR])
 async def test_a_clock_that_was_set_before_or_at_a_restart_changes_no_delay(
-    open_rig: Open, move: Any, until: Until, leap: int, kept: str
+    open_schedule: Open, move: Any, until: Until, leap: int, kept: str
 ) -> None:
-    rig = open_rig()
+    rig = open_schedule()
     await rig.enter(b"1", delay_ms=2 * HOUR)
     if kept == "before":
         await rig.steady.keep(always=True)
@@ -227,7 +120,7 @@ async def test_a_clock_that_was_set_before_or_at_a_restart_changes_no_delay(
     if kept == "after":
         await rig.steady.keep(always=True)
     move(rig, HOUR)
-    again = open_rig(kill(rig, "b"), epoch=2)
+    again = open_schedule(rig.killed("b"), epoch=2)
     again.schedule.start()
     described = again.schedule.describe()
     assert described.next_due_at_ms == again.clock.now + HOUR
@@ -238,22 +131,22 @@ async def test_a_clock_that_was_set_before_or_at_a_restart_changes_no_delay(
 
 
 async def test_a_machine_that_was_off_delivers_what_is_overdue(
-    open_rig: Open, clock: Any, until: Until, monkeypatch: pytest.MonkeyPatch
+    open_schedule: Open, clock: Any, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rig = open_rig()
+    rig = open_schedule()
     await rig.enter(b"1", delay_ms=2 * HOUR)
     await rig.steady.keep(always=True)
     clock.now, clock.monotonic = clock.now + 3 * DAY, 0
     monkeypatch.setattr(type(clock), "boot_id", lambda _: "another boot")
-    again = open_rig(kill(rig, "b"), epoch=2)
+    again = open_schedule(rig.killed("b"), epoch=2)
     again.schedule.start()
     await until(lambda: again.bodies() == [b"1"])
 
 
 async def test_a_note_of_the_clock_that_found_no_room_is_made_again(
-    open_rig: Open, clock: Any, monkeypatch: pytest.MonkeyPatch
+    open_schedule: Open, clock: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rig = open_rig()
+    rig = open_schedule()
     await rig.enter(b"1", delay_ms=HOUR)
     clock.now += 10 * HOUR
     with monkeypatch.context() as patch:
@@ -270,15 +163,15 @@ async def test_a_note_of_the_clock_that_found_no_room_is_made_again(
         await withdrawn
     await asyncio.sleep(0)
     await rig.enter(b"3", delay_ms=HOUR + 1)
-    again = open_rig(kill(rig, "b"), epoch=2)
+    again = open_schedule(rig.killed("b"), epoch=2)
     due = again.schedule._schedule.take(clock.now + DAY, clock.now - 9 * HOUR + 1, 5)
     assert [entry.due_ms for entry in due] == [clock.now - 9 * HOUR, clock.now - 9 * HOUR + 1]
 
 
 async def test_a_cancelled_message_is_never_delivered_and_cancelling_says_what_became_of_it(
-    open_rig: Open, move: Any, until: Until
+    open_schedule: Open, move: Any, until: Until
 ) -> None:
-    rig = open_rig()
+    rig = open_schedule()
     rig.schedule.start()
     number = await rig.enter(b"1", b"2", at_ms=rig.clock.now + 10)
     cancelled = rig.schedule.cancel(number)
@@ -288,7 +181,7 @@ async def test_a_cancelled_message_is_never_delivered_and_cancelling_says_what_b
     assert rig.schedule.cancel(99) is None
     # The cancellation's own record is no message.
     assert rig.schedule.cancel(number + 2) is None
-    again = open_rig(kill(rig, "b"), epoch=2)
+    again = open_schedule(rig.killed("b"), epoch=2)
     assert again.schedule.describe().pending == 1
     move(rig, 10)
     await until(lambda: rig.bodies() == [b"2"])
@@ -296,9 +189,9 @@ async def test_a_cancelled_message_is_never_delivered_and_cancelling_says_what_b
 
 
 async def test_a_cancellation_that_finds_no_room_leaves_the_message_pending(
-    open_rig: Open, move: Any, until: Until, monkeypatch: pytest.MonkeyPatch
+    open_schedule: Open, move: Any, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rig = open_rig()
+    rig = open_schedule()
     number = await rig.enter(b"1", at_ms=rig.clock.now + 10)
     with monkeypatch.context() as patch:
         patch.setattr(rig.store, "append", _full)
@@ -322,19 +215,19 @@ def _full(_batch: Any, *, retention: str) -> None:
 
 
 async def test_a_kill_before_or_between_any_two_steps_delivers_each_message_once(
-    open_rig: Open, move: Any, until: Until, monkeypatch: pytest.MonkeyPatch
+    open_schedule: Open, move: Any, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rig = open_rig()
+    rig = open_schedule()
     # Both logs have their segment: making one is the store's own matter.
     first = encode_batch(KEPT, Columns([], [], [], [b"0"], []), born_first_ms=1)
     rig.store.append(first, retention="forever")
     for after_ms, topic in ((1, "t"), (2, "kept"), (3, "t"), (3, "kept")):
         await rig.enter(b"1", b"2", topic=topic, delay_ms=after_ms)
-    killed = [kill(rig, "killed-0")]
+    killed = [rig.killed("killed-0")]
 
     def killing(step: Callable[..., Any]) -> Callable[..., Any]:
         def stepped(*given: Any, **named: Any) -> Any:
-            killed.append(kill(rig, f"killed-{len(killed)}"))
+            killed.append(rig.killed(f"killed-{len(killed)}"))
             return step(*given, **named)
 
         return stepped
@@ -347,11 +240,11 @@ async def test_a_kill_before_or_between_any_two_steps_delivers_each_message_once
         move(rig, 1)
         await until(lambda: rig.schedule.describe().pending == left)  # noqa: B023 - awaited here
     await until(lambda: rig.store.range(KEPT)[1] == 5)
-    killed.append(kill(rig, f"killed-{len(killed)}"))
+    killed.append(rig.killed(f"killed-{len(killed)}"))
     assert len(killed) > 15
     found = set()
     for number, directory in enumerate(killed):
-        again = open_rig(directory, epoch=number + 2)
+        again = open_schedule(directory, epoch=number + 2)
         found.add((again.stored() - 1, again.schedule.describe().pending))
         again.schedule.start()
         await until(lambda: again.stored() >= 9)  # noqa: B023 - awaited here
@@ -363,10 +256,10 @@ async def test_a_kill_before_or_between_any_two_steps_delivers_each_message_once
 
 
 async def test_what_was_interrupted_is_finished_first_whatever_the_clock_says(
-    open_rig: Open, clock: Any, until: Until, monkeypatch: pytest.MonkeyPatch
+    open_schedule: Open, clock: Any, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scheduler_module, "PAUSE_MS", 60_000)
-    rig = open_rig()
+    rig = open_schedule()
     await rig.enter(b"1", at_ms=clock.now + 10)
     clock.now += 10
     append = rig.store.append
@@ -381,122 +274,17 @@ async def test_what_was_interrupted_is_finished_first_whatever_the_clock_says(
     await until(lambda: rig.schedule.describe().pending == 0)
     assert rig.bodies() == []
     clock.now -= DAY
-    again = open_rig(kill(rig, "b"), epoch=2)
+    again = open_schedule(rig.killed("b"), epoch=2)
     await again.enter(b"2", at_ms=clock.now - 1)
     again.schedule.start()
     await until(lambda: again.bodies() == [b"1", b"2"])
     monkeypatch.setattr(rig.store, "append", append)
 
 
-async def test_a_full_disk_delays_deliveries_and_loses_none(
-    open_rig: Open, move: Any, until: Until, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(scheduler_module, "PAUSE_MS", 1)
-    rig = open_rig()
-    rig.full = True
-    rig.schedule.start()
-    await rig.enter(b"1", b"2", at_ms=0)
-    for _ in range(10):
-        await asyncio.sleep(0)
-    assert (rig.bodies(), rig.schedule.describe().pending) == ([], 2)
-    rig.full = False
-    await until(lambda: rig.bodies() == [b"1", b"2"])
-    append, refused = rig.store.append, []
-
-    def full_at_times(batch: Any, *, retention: str) -> Any:
-        refused.append(len(refused) % 3 < 2)
-        if refused[-1]:
-            raise StoreFull("no room")
-        return append(batch, retention=retention)
-
-    await rig.enter(b"3", b"4", at_ms=rig.clock.now + 5)
-    monkeypatch.setattr(rig.store, "append", full_at_times)
-    move(rig, 5)
-    await until(lambda: rig.bodies() == [b"1", b"2", b"3", b"4"])
-    assert sum(refused) >= 2
-
-
-async def test_messages_that_come_from_the_disk_are_delivered_in_order_when_they_are_there(
-    open_rig: Open, until: Until, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(scheduler_module, "DISK_MS_MAX", 60_000)
-    rig = open_rig()
-    bodies = [b"%d" % n for n in range(4)]
-    for body in bodies:
-        await rig.enter(body, at_ms=0)
-    cold, asked = {1, 3}, asyncio.Event()
-    read_now = rig.store.read_now
-
-    def slow(queue: QueueRef, offset: int, bytes_max: int) -> Any:
-        if offset in cold:
-            asked.set()
-            return None
-        return read_now(queue, offset, bytes_max)
-
-    monkeypatch.setattr(rig.store, "read_now", slow)
-    rig.schedule.start()
-    await asked.wait()
-    await until(lambda: rig.bodies() == bodies[:1])
-    for arrived in (1, 3):
-        cold.remove(arrived)
-        rig.visible({SCHEDULE_QUEUE})
-        await until(lambda: len(rig.bodies()) == (3 if cold else 4))
-    assert rig.bodies() == bodies
-
-
-async def test_what_is_written_again_may_come_from_the_disk_too(
-    open_rig: Open, until: Until, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rig = open_rig()
-    await rig.enter(b"far", delay_ms=DAY)
-    read_now, cold = rig.store.read_now, [True]
-    monkeypatch.setattr(
-        rig.store, "read_now", lambda *given: None if cold.pop() else read_now(*given)
-    )
-    cold[:] = [False, False, True]
-    rig.schedule.start()
-    segments = rig.store.segments("transient")
-    end = segments[-1].end
-    assert rig.schedule.spare(segments, end) == segments[0].base
-    await until(lambda: rig.store.range(SCHEDULE_QUEUE) == (0, 2))
-    assert rig.schedule.describe().pending == 1
-
-
-async def test_more_than_one_delivery_takes_is_delivered_in_order(
-    open_rig: Open, until: Until, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(scheduler_module, "DELIVERED_MAX", 7)
-    rig = open_rig()
-    bodies = [b"%d" % n for n in range(50)]
-    await rig.enter(*bodies, at_ms=0)
-    rig.schedule.start()
-    await until(lambda: len(rig.bodies()) == 50)
-    assert rig.bodies() == bodies
-
-
-async def test_a_queue_that_refuses_a_delivery_sends_it_to_the_dead_letters(
-    open_rig: Open, until: Until, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rig = open_rig()
-    append = rig.store.append
-
-    def refuse(batch: Any, *, retention: str) -> Any:
-        if retention == "forever":
-            raise InvalidArgument("not here")
-        return append(batch, retention=retention)
-
-    monkeypatch.setattr(rig.store, "append", refuse)
-    await rig.enter(b"1", topic="kept", at_ms=0)
-    await rig.enter(b"2", at_ms=0)
-    rig.schedule.start()
-    await until(lambda: rig.bodies() == [b"2"])
-    assert rig.bodies(DEAD_SCHEDULE_QUEUE) == [b"1"]
-
-
 async def test_a_start_reads_only_the_journal_behind_what_was_kept(
-    open_rig: Open, clock: Any, monkeypatch: pytest.MonkeyPatch
+    open_schedule: Open, clock: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rig = open_rig()
+    rig = open_schedule()
     for _ in range(5):
         await rig.enter(b"x", at_ms=clock.now + DAY)
     rig.schedule.start()
@@ -509,15 +297,15 @@ async def test_a_start_reads_only_the_journal_behind_what_was_kept(
         return read(store, queue, offset, bytes_max)
 
     monkeypatch.setattr(MessageStore, "read", counted)
-    again = open_rig(epoch=2)
+    again = open_schedule(epoch=2)
     assert (again.schedule.describe().pending, reads) == (5, [])
 
 
 @pytest.mark.parametrize("harm", [b"", b"no checkpoint"])
 async def test_a_damaged_or_missing_file_costs_time_and_no_message(
-    open_rig: Open, clock: Any, harm: bytes
+    open_schedule: Open, clock: Any, harm: bytes
 ) -> None:
-    rig = open_rig()
+    rig = open_schedule()
     await rig.enter(b"x", b"y", at_ms=clock.now + DAY)
     rig.schedule.start()
     await rig.aclose()
@@ -526,14 +314,14 @@ async def test_a_damaged_or_missing_file_costs_time_and_no_message(
         file.write_bytes(harm)
     else:
         file.unlink()
-    assert open_rig(epoch=2).schedule.describe().pending == 2
+    assert open_schedule(epoch=2).schedule.describe().pending == 2
 
 
 async def test_the_state_is_kept_now_and_then(
-    open_rig: Open, clock: Any, until: Until, monkeypatch: pytest.MonkeyPatch
+    open_schedule: Open, clock: Any, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scheduler_module, "KEEP_EVERY", 3)
-    rig = open_rig()
+    rig = open_schedule()
     rig.schedule.start()
     file = schedule_file(rig.directory)
     await rig.enter(b"1", b"2", b"3", at_ms=clock.now + DAY)
@@ -544,9 +332,9 @@ async def test_the_state_is_kept_now_and_then(
 
 
 async def test_segments_go_only_once_what_is_pending_in_them_was_written_again(
-    open_rig: Open, move: Any, until: Until
+    open_schedule: Open, move: Any, until: Until
 ) -> None:
-    rig = open_rig()
+    rig = open_schedule()
     assert rig.schedule.spare(rig.store.segments("transient"), 5) == 5
     rig.schedule.start()
     number = await rig.enter(b"far", delay_ms=30 * DAY)
@@ -567,14 +355,14 @@ async def test_segments_go_only_once_what_is_pending_in_them_was_written_again(
     rig.store.delete_segments("transient", before)
     first, _ = rig.store.range(SCHEDULE_QUEUE)
     assert number < first
-    again = open_rig(kill(rig, "b"), epoch=2)
+    again = open_schedule(rig.killed("b"), epoch=2)
     for one in (rig, again):
         assert one.schedule.describe().pending == 7
         gone = one.schedule.cancel(cancelled)
         assert gone is not None
         await gone
     (rig.directory / "metadata" / "schedule.json").unlink(missing_ok=True)
-    unkept = open_rig(kill(rig, "c"), epoch=3)
+    unkept = open_schedule(rig.killed("c"), epoch=3)
     assert unkept.schedule.describe().pending == 6
     for one in (again, unkept):
         one.schedule.start()
@@ -585,8 +373,8 @@ async def test_segments_go_only_once_what_is_pending_in_them_was_written_again(
         assert one.bodies().count(b"far") == 1
 
 
-async def test_more_than_may_wait_and_other_queues_are_refused(open_rig: Open) -> None:
-    rig = open_rig(pending_max=2)
+async def test_more_than_may_wait_and_other_queues_are_refused(open_schedule: Open) -> None:
+    rig = open_schedule(pending_max=2)
     await rig.enter(b"1", b"2", delay_ms=DAY)
     with pytest.raises(ScheduleFull, match="scheduled_max"):
         await rig.enter(b"3", delay_ms=DAY)

@@ -1,18 +1,14 @@
 """The transactions of a broker on a real store, with a clock moved by hand."""
 
 import asyncio
-import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headrace_mq.broker import transaction_delivery, transaction_log
-from headrace_mq.broker.metadata import timeline_file, topics_file, transactions_file
-from headrace_mq.broker.steady_clock import SteadyClock
-from headrace_mq.broker.topics import Topics
-from headrace_mq.broker.transaction_coordinator import TransactionCoordinator
+from headrace_mq.broker.metadata import transactions_file
 from headrace_mq.broker.transaction_delivery import (
     DEAD_TRANSACTIONS_QUEUE,
     GROUP_HEADER,
@@ -27,23 +23,16 @@ from headrace_mq.errors import (
     TopicNotFound,
     TransactionsFull,
 )
-from headrace_mq.message import QueueRef, Record
-from headrace_mq.protocol.batch import Columns, decode_records, encode_batch, read_header
-from headrace_mq.protocol.bodies import CreateTopic, encode
+from headrace_mq.message import QueueRef
+from headrace_mq.protocol.batch import Columns, encode_batch, read_header
+from headrace_mq.protocol.bodies import CreateTopic
 from headrace_mq.protocol.transactions import (
     TRANSACTION_QUEUE,
     Bundle,
-    BundleEnds,
     BundlePart,
-    Check,
     EndedOtherwise,
-    EndTransactions,
     Outcome,
-    TakeChecks,
-    TransactionsEnded,
 )
-from headrace_mq.settings import BrokerSettings, StoreSettings
-from headrace_mq.store.message_store import MessageStore
 
 T, KEPT = QueueRef("t", 0), QueueRef("kept", 0)
 TIMEOUT, AGAIN = 6_000, 30_000
@@ -61,111 +50,11 @@ def bundle_of(*bodies: bytes, queues: tuple[QueueRef, ...] = (T,), group: str = 
     return Bundle(group, "client", ids, parts)
 
 
-class Rig:
-    """A store, its topics and its transactions, as a broker has them."""
-
-    def __init__(self, directory: Path, clock: Any, *, epoch: int = 1, **changed: Any):
-        stored = StoreSettings(directory=directory, segment_bytes=64 << 10)
-        self.directory, self.clock = directory, clock
-        self.store = MessageStore(stored, epoch=epoch, clock=clock)
-        self.store.open()
-        self.topics = Topics(topics_file(directory), default_queues=1, auto_create=True)
-        held = self.store.queues()
-        self.topics.load((ref, log, self.store.range(ref)[1]) for ref, log in held)
-        self.topics.create(CreateTopic("t", 1))
-        self.topics.create(CreateTopic("kept", 1, "forever"))
-        self.full = False
-        self.transactions: TransactionCoordinator[str] = TransactionCoordinator(
-            self.store,
-            self.topics,
-            clock=SteadyClock(clock, timeline_file(directory), stored),
-            file=transactions_file(directory),
-            epoch=epoch,
-            settings=BrokerSettings(store=stored, **changed),
-            check_room=self.check_room,
-        )
-        self.transactions.load()
-        self.store.on_visible = self.visible
-
-    def check_room(self) -> None:
-        if self.full:
-            raise StoreFull("full")
-
-    def visible(self, queues: Any) -> None:
-        if TRANSACTION_QUEUE in queues:
-            self.transactions.journal_grew()
-
-    def offer(self, *bundles: Bundle) -> bytearray:
-        """A batch that a producer sends, checked."""
-        bodies = [encode(bundle) for bundle in bundles]
-        batch = encode_batch(TRANSACTION_QUEUE, Columns([], [], [], bodies, []), born_first_ms=1)
-        self.transactions.check(read_header(batch), memoryview(batch))
-        return batch
-
-    async def prepare(self, *bundles: Bundle) -> int:
-        """Prepares bundles as a producer does; returns the number of the first."""
-        number = self.store.append(self.offer(*bundles), retention="transient").base_offset
-        await self.store.durable()
-        return number
-
-    def end(
-        self, number: int, commit: Any = (), roll_back: Any = (), group: str = "g"
-    ) -> "asyncio.Future[TransactionsEnded]":
-        ends = [BundleEnds(number, list(commit), list(roll_back))]
-        return self.transactions.end(EndTransactions(group, ends))
-
-    def wait_for_checks(self, session: str = "s", client_id: str = "client") -> list[list[Check]]:
-        """Waits for questions; the list gets what is asked."""
-        asked: list[list[Check]] = []
-        self.transactions.take_checks(session, TakeChecks("g", client_id, 1_000), asked.append)
-        return asked
-
-    def records(self, queue: QueueRef = T) -> list[Record]:
-        found: list[Record] = []
-        offset, end = self.store.range(queue)
-        while offset < end:
-            for batch in self.store.read(queue, offset, 1 << 20):
-                found += decode_records(batch)
-                offset = found[-1].offset + 1
-        return found
-
-    def bodies(self, queue: QueueRef = T) -> list[bytes]:
-        return [record.body for record in self.records(queue)]
-
-    def undecided(self) -> int:
-        return self.transactions.describe().undecided
-
-    async def aclose(self) -> None:
-        await self.transactions.aclose()
-        await self.store.aclose()
-
-
-Open = Callable[..., Rig]
+Open = Callable[..., Any]
 Until = Callable[[Callable[[], object]], Awaitable[None]]
 
 
-@pytest.fixture
-async def open_rig(tmp_path: Path, clock: Any) -> AsyncIterator[Open]:
-    rigs: list[Rig] = []
-
-    def make(directory: str = "a", *, start: bool = True, **options: Any) -> Rig:
-        rigs.append(Rig(tmp_path / directory, clock, **options))
-        if start:
-            rigs[-1].transactions.start()
-        return rigs[-1]
-
-    yield make
-    for rig in rigs:
-        await rig.aclose()
-
-
-def kill(rig: Rig, into: str) -> str:
-    """Copies the files as they are: what a killed process leaves behind."""
-    shutil.copytree(rig.directory, rig.directory.parent / into)
-    return into
-
-
-def move(rig: Rig, ms: int) -> None:
+def move(rig: Any, ms: int) -> None:
     rig.clock.now += ms
     rig.clock.monotonic += ms
     rig.transactions.look()
@@ -174,8 +63,10 @@ def move(rig: Rig, ms: int) -> None:
 # --- deciding ------------------------------------------------------------------------------------
 
 
-async def test_a_prepared_message_is_seen_nowhere_until_it_is_committed(open_rig: Open) -> None:
-    rig = open_rig()
+async def test_a_prepared_message_is_seen_nowhere_until_it_is_committed(
+    open_transactions: Open,
+) -> None:
+    rig = open_transactions()
     number = await rig.prepare(bundle_of(b"1", b"2"))
     assert (rig.store.range(T), rig.undecided()) == ((0, 0), 2)
     assert (await rig.end(number, [0, 1])).otherwise == []
@@ -184,8 +75,8 @@ async def test_a_prepared_message_is_seen_nowhere_until_it_is_committed(open_rig
     assert rig.undecided() == 0
 
 
-async def test_what_is_rolled_back_is_never_seen_and_leaves_no_gap(open_rig: Open) -> None:
-    rig = open_rig()
+async def test_what_is_rolled_back_is_never_seen_and_leaves_no_gap(open_transactions: Open) -> None:
+    rig = open_transactions()
     number = await rig.prepare(bundle_of(b"1", b"2", b"3"))
     await rig.end(number, [2], [1])
     assert [(r.offset, r.body) for r in rig.records()] == [(0, b"3")]
@@ -194,27 +85,29 @@ async def test_what_is_rolled_back_is_never_seen_and_leaves_no_gap(open_rig: Ope
 
 
 async def test_all_messages_of_a_transaction_become_visible_together_in_both_logs(
-    open_rig: Open,
+    open_transactions: Open,
 ) -> None:
-    rig = open_rig()
+    rig = open_transactions()
     number = await rig.prepare(bundle_of(b"1", b"2", queues=(T, KEPT)))
     await rig.end(number, [0], [1])
     assert rig.bodies(T) == rig.bodies(KEPT) == [b"1"]
 
 
-async def test_a_decision_that_is_repeated_has_one_effect(open_rig: Open) -> None:
-    rig = open_rig()
+async def test_a_decision_that_is_repeated_has_one_effect(open_transactions: Open) -> None:
+    rig = open_transactions()
     number = await rig.prepare(bundle_of(b"1", b"2"))
     answers = [rig.end(number, [0], [1]) for _ in range(3)]
     assert [(await answer).otherwise for answer in answers] == [[], [], []]
     assert (await rig.end(number, [0], [1])).otherwise == []
-    again = open_rig(kill(rig, "b"), epoch=2)
+    again = open_transactions(rig.killed("b"), epoch=2)
     assert (await again.end(number, [0], [1])).otherwise == []
     assert again.bodies() == rig.bodies() == [b"1"]
 
 
-async def test_the_first_decision_holds_and_who_decides_otherwise_is_told(open_rig: Open) -> None:
-    rig = open_rig()
+async def test_the_first_decision_holds_and_who_decides_otherwise_is_told(
+    open_transactions: Open,
+) -> None:
+    rig = open_transactions()
     number = await rig.prepare(bundle_of(b"1"))
     await rig.end(number, [], [0])
     answer = await rig.end(number, [0])
@@ -223,9 +116,9 @@ async def test_the_first_decision_holds_and_who_decides_otherwise_is_told(open_r
 
 
 async def test_decisions_on_what_was_never_prepared_or_by_another_group_are_refused(
-    open_rig: Open,
+    open_transactions: Open,
 ) -> None:
-    rig = open_rig()
+    rig = open_transactions()
     number = await rig.prepare(bundle_of(b"1"))
     with pytest.raises(InvalidArgument, match="'other'"):
         rig.end(number, [0], group="other")
@@ -236,8 +129,8 @@ async def test_decisions_on_what_was_never_prepared_or_by_another_group_are_refu
     assert rig.undecided() == 1
 
 
-async def test_many_bundles_and_decisions_go_together(open_rig: Open) -> None:
-    rig = open_rig()
+async def test_many_bundles_and_decisions_go_together(open_transactions: Open) -> None:
+    rig = open_transactions()
     first = await rig.prepare(*(bundle_of(b"%d" % n) for n in range(50)))
     await asyncio.gather(*(rig.end(first + n, [0]) for n in range(50)))
     assert rig.bodies() == [b"%d" % n for n in range(50)]
@@ -246,10 +139,10 @@ async def test_many_bundles_and_decisions_go_together(open_rig: Open) -> None:
 
 
 async def test_more_decisions_than_fit_a_turn_are_all_carried_out(
-    open_rig: Open, monkeypatch: pytest.MonkeyPatch
+    open_transactions: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transaction_delivery, "BYTES_MAX", 300)
-    rig = open_rig()
+    rig = open_transactions()
     first = await rig.prepare(*(bundle_of(b"%d" % n) for n in range(9)))
     await asyncio.gather(*(rig.end(first + n, [0]) for n in range(9)))
     assert rig.bodies() == [b"%d" % n for n in range(9)]
@@ -258,20 +151,22 @@ async def test_more_decisions_than_fit_a_turn_are_all_carried_out(
 # --- crashes -------------------------------------------------------------------------------------
 
 
-async def test_what_was_prepared_before_a_crash_can_be_committed_after_it(open_rig: Open) -> None:
-    rig = open_rig()
+async def test_what_was_prepared_before_a_crash_can_be_committed_after_it(
+    open_transactions: Open,
+) -> None:
+    rig = open_transactions()
     number = await rig.prepare(bundle_of(b"1", b"2"))
     await rig.end(number, [0])
-    again = open_rig(kill(rig, "b"), epoch=2)
+    again = open_transactions(rig.killed("b"), epoch=2)
     assert again.undecided() == 1
     await again.end(number, [1])
     assert again.bodies() == [b"1", b"2"]
 
 
 async def test_a_commit_that_a_crash_interrupted_is_finished_once(
-    open_rig: Open, until: Until, monkeypatch: pytest.MonkeyPatch
+    open_transactions: Open, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rig = open_rig()
+    rig = open_transactions()
     number = await rig.prepare(bundle_of(b"1", b"2", queues=(T, KEPT)))
     appended = rig.store.append
 
@@ -283,7 +178,7 @@ async def test_a_commit_that_a_crash_interrupted_is_finished_once(
     monkeypatch.setattr(rig.store, "append", stop_before_the_other_log)
     ended = rig.end(number, [0, 1])
     await until(lambda: rig.bodies() == [b"1", b"2"])
-    again = open_rig(kill(rig, "b"), epoch=2)
+    again = open_transactions(rig.killed("b"), epoch=2)
     await until(lambda: again.bodies(KEPT) == [b"1", b"2"])
     assert again.bodies() == [b"1", b"2"]
     monkeypatch.undo()
@@ -293,26 +188,26 @@ async def test_a_commit_that_a_crash_interrupted_is_finished_once(
 
 
 async def test_a_lost_or_damaged_file_of_the_state_is_read_from_the_journal(
-    open_rig: Open, tmp_path: Path
+    open_transactions: Open, tmp_path: Path
 ) -> None:
-    rig = open_rig()
+    rig = open_transactions()
     number = await rig.prepare(bundle_of(b"1", b"2"))
     await rig.end(number, [0])
     await rig.aclose()
     for name, content in (("b", None), ("c", b"junk")):
-        file = tmp_path / kill(rig, name) / "metadata" / "transactions.json"
+        file = tmp_path / rig.killed(name) / "metadata" / "transactions.json"
         file.unlink() if content is None else file.write_bytes(content)
-        again = open_rig(name, epoch=2)
+        again = open_transactions(name, epoch=2)
         assert again.undecided() == 1
         assert (await again.end(number, [0, 1])).otherwise == []
         assert again.bodies() == [b"1", b"2"]
 
 
 async def test_the_state_is_kept_now_and_then_so_that_a_start_reads_little(
-    open_rig: Open, until: Until, monkeypatch: pytest.MonkeyPatch
+    open_transactions: Open, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transaction_log, "KEEP_BYTES", 1)
-    rig = open_rig()
+    rig = open_transactions()
     number = await rig.prepare(bundle_of(b"1"))
     await until(lambda: transactions_file(rig.directory).read() is not None)
     kept = transactions_file(rig.directory).read()
@@ -324,9 +219,9 @@ async def test_the_state_is_kept_now_and_then_so_that_a_start_reads_little(
 
 
 async def test_an_undecided_transaction_is_asked_for_after_the_time_out_and_again_later(
-    open_rig: Open, until: Until
+    open_transactions: Open, until: Until
 ) -> None:
-    rig = open_rig()
+    rig = open_transactions()
     number = await rig.prepare(bundle_of(b"one", b"two"))
     await rig.end(number, [0])
     asked = rig.wait_for_checks()
@@ -348,9 +243,9 @@ async def test_an_undecided_transaction_is_asked_for_after_the_time_out_and_agai
 
 @pytest.mark.parametrize("leap", [-86_400_000, 86_400_000])
 async def test_a_clock_that_is_set_neither_hastens_nor_delays_a_question(
-    open_rig: Open, until: Until, leap: int
+    open_transactions: Open, until: Until, leap: int
 ) -> None:
-    rig = open_rig()
+    rig = open_transactions()
     for body in (b"1", b"2"):
         number = await rig.prepare(bundle_of(body))
         asked = rig.wait_for_checks()
@@ -365,9 +260,9 @@ async def test_a_clock_that_is_set_neither_hastens_nor_delays_a_question(
 
 
 async def test_while_nobody_is_there_no_question_counts_however_long_it_takes(
-    open_rig: Open, until: Until
+    open_transactions: Open, until: Until
 ) -> None:
-    rig = open_rig(transaction_checks_max=1)
+    rig = open_transactions(transaction_checks_max=1)
     await rig.prepare(bundle_of(b"1"))
     move(rig, TIMEOUT + 100 * AGAIN)
     for _ in range(20):
@@ -379,9 +274,9 @@ async def test_while_nobody_is_there_no_question_counts_however_long_it_takes(
 
 
 async def test_another_producer_is_asked_only_when_the_first_is_gone_or_silent(
-    open_rig: Open, until: Until
+    open_transactions: Open, until: Until
 ) -> None:
-    rig = open_rig()
+    rig = open_transactions()
     await rig.prepare(bundle_of(b"1"))
     first = rig.wait_for_checks("s", "client")
     move(rig, TIMEOUT)
@@ -399,9 +294,9 @@ async def test_another_producer_is_asked_only_when_the_first_is_gone_or_silent(
 
 
 async def test_after_the_last_question_the_messages_are_kept_aside_and_never_delivered(
-    open_rig: Open, until: Until
+    open_transactions: Open, until: Until
 ) -> None:
-    rig = open_rig(transaction_checks_max=2)
+    rig = open_transactions(transaction_checks_max=2)
     number = await rig.prepare(bundle_of(b"one", b"two", queues=(T, KEPT)))
     await rig.end(number, [0])
     for attempt in (1, 2):
@@ -423,14 +318,14 @@ async def test_after_the_last_question_the_messages_are_kept_aside_and_never_del
     assert rig.bodies() == rig.bodies(KEPT) == [b"one"]
 
 
-async def test_questions_count_on_after_a_crash(open_rig: Open, until: Until) -> None:
-    rig = open_rig(transaction_checks_max=5)
+async def test_questions_count_on_after_a_crash(open_transactions: Open, until: Until) -> None:
+    rig = open_transactions(transaction_checks_max=5)
     await rig.prepare(bundle_of(b"1"))
     asked = rig.wait_for_checks()
     move(rig, TIMEOUT)
     await until(lambda: asked)
     await until(lambda: rig.store.range(TRANSACTION_QUEUE)[1] == 2)
-    again = open_rig(kill(rig, "b"), epoch=2)
+    again = open_transactions(rig.killed("b"), epoch=2)
     asked = again.wait_for_checks()
     move(again, AGAIN)
     await until(lambda: asked)
@@ -438,9 +333,9 @@ async def test_questions_count_on_after_a_crash(open_rig: Open, until: Until) ->
 
 
 async def test_before_its_segment_is_deleted_an_undecided_transaction_is_kept_aside(
-    open_rig: Open, until: Until
+    open_transactions: Open, until: Until
 ) -> None:
-    rig = open_rig()
+    rig = open_transactions()
     await rig.prepare(bundle_of(b"1"))
     while len(rig.store.segments("transient")) < 3:
         rig.store.append(bytearray(batch_of(T, b"x" * 10_000)), retention="transient")
@@ -456,8 +351,8 @@ async def test_before_its_segment_is_deleted_an_undecided_transaction_is_kept_as
 # --- refusals ------------------------------------------------------------------------------------
 
 
-async def test_as_many_transactions_are_undecided_as_may_be(open_rig: Open) -> None:
-    rig = open_rig(transactions_max=2)
+async def test_as_many_transactions_are_undecided_as_may_be(open_transactions: Open) -> None:
+    rig = open_transactions(transactions_max=2)
     number = await rig.prepare(bundle_of(b"1", b"2"))
     with pytest.raises(TransactionsFull, match="at most 2"):
         rig.offer(bundle_of(b"3"))
@@ -465,8 +360,10 @@ async def test_as_many_transactions_are_undecided_as_may_be(open_rig: Open) -> N
     rig.offer(bundle_of(b"3"))
 
 
-async def test_what_a_producer_may_not_append_to_the_journal_is_refused(open_rig: Open) -> None:
-    rig = open_rig()
+async def test_what_a_producer_may_not_append_to_the_journal_is_refused(
+    open_transactions: Open,
+) -> None:
+    rig = open_transactions()
     with pytest.raises(TopicNotFound):
         rig.offer(bundle_of(b"1", queues=(QueueRef("nowhere", 0),)))
     other = encode_batch(
@@ -488,9 +385,9 @@ async def test_what_a_producer_may_not_append_to_the_journal_is_refused(open_rig
 
 
 async def test_a_full_disk_refuses_decisions_and_takes_them_when_there_is_room(
-    open_rig: Open,
+    open_transactions: Open,
 ) -> None:
-    rig = open_rig()
+    rig = open_transactions()
     number = await rig.prepare(bundle_of(b"1"))
     rig.full = True
     with pytest.raises(StoreFull):
@@ -500,8 +397,10 @@ async def test_a_full_disk_refuses_decisions_and_takes_them_when_there_is_room(
     assert rig.bodies() == [b"1"]
 
 
-async def test_what_is_committed_to_a_topic_that_is_gone_is_kept_aside(open_rig: Open) -> None:
-    rig = open_rig()
+async def test_what_is_committed_to_a_topic_that_is_gone_is_kept_aside(
+    open_transactions: Open,
+) -> None:
+    rig = open_transactions()
     rig.topics.create(CreateTopic("gone", 1))
     number = await rig.prepare(bundle_of(b"1", queues=(QueueRef("gone", 0),)))
     rig.topics.delete("gone", 0, {})
@@ -511,8 +410,8 @@ async def test_what_is_committed_to_a_topic_that_is_gone_is_kept_aside(open_rig:
     assert (aside.body, aside.headers[TOPIC_HEADER]) == (b"1", "gone")
 
 
-async def test_a_coordinator_that_stops_says_so(open_rig: Open) -> None:
-    rig = open_rig()
+async def test_a_coordinator_that_stops_says_so(open_transactions: Open) -> None:
+    rig = open_transactions()
     number = await rig.prepare(bundle_of(b"1"))
     await rig.transactions.aclose()
     with pytest.raises(BrokerStopping):
