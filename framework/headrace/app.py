@@ -33,11 +33,11 @@ from headrace._projecting.process import Process
 from headrace._projecting.projection import Projection
 from headrace._projecting.workflows import ProcessManager
 from headrace._runtime.importing import import_named
+from headrace._runtime.named import bind_named, find_named
 from headrace.bus import CommandBus
 from headrace.errors import (
     DefinitionError,
     EventHandlerError,
-    HeadraceError,
     ProcessError,
     ProjectionNotFound,
 )
@@ -111,14 +111,14 @@ class App:
         """
         for part in parts:
             if isinstance(part, Projection):
-                _bind(self._projections, part.name, part, "projections")
+                bind_named(self._projections, part.name, part, "projections")
             elif isinstance(part, ProcessManager | Process):
-                _bind(self._process_managers, part.name, part, "process managers")
+                bind_named(self._process_managers, part.name, part, "process managers")
             elif isinstance(part, Decider):
-                _bind(self._aggregates, part.name, part.aggregate_type, "aggregates")
+                bind_named(self._aggregates, part.name, part.aggregate_type, "aggregates")
                 self._deciders[part.name] = part
             elif isinstance(part, type) and issubclass(part, Aggregate):
-                _bind(self._aggregates, part.aggregate_name, part, "aggregates")
+                bind_named(self._aggregates, part.aggregate_name, part, "aggregates")
             elif isinstance(part, type) and issubclass(part, DomainEvent):
                 self._events[part] = None
             elif isinstance(part, type) and issubclass(part, ApplicationMessage):
@@ -250,25 +250,27 @@ class App:
 
     def projection(self, name: str) -> Projection[Any]:
         """Returns a projection; raises `ProjectionNotFound`, naming those there are."""
-        return _find(self._projections, name, f"{self.name} has no projection", ProjectionNotFound)
+        return find_named(
+            self._projections, name, f"{self.name} has no projection", ProjectionNotFound
+        )
 
     def process(self, name: str) -> Process[Any]:
         """Returns a process with a state; raises `ProcessError`, naming those there are."""
         found = {
             each.name: each for each in self._process_managers.values() if isinstance(each, Process)
         }
-        return _find(found, name, f"{self.name} has no process with a state", ProcessError)
+        return find_named(found, name, f"{self.name} has no process with a state", ProcessError)
 
     def process_manager(self, name: str) -> ProcessManager | Process[Any]:
         """Returns a process manager, with a state or without; raises `ProcessError` as `process`."""
-        return _find(
+        return find_named(
             self._process_managers, name, f"{self.name} has no process manager", ProcessError
         )
 
     def event_handlers(self, processor: str) -> EventHandlers:
         """Returns the handlers of a processor; raises `EventHandlerError`, naming those there are."""
         missing = f"{self.name} has no event handlers"
-        return _find(self._event_handlers, processor, missing, EventHandlerError)
+        return find_named(self._event_handlers, processor, missing, EventHandlerError)
 
     @property
     def readers(self) -> Mapping[str, str]:
@@ -493,15 +495,3 @@ def load_app(path: str) -> App:
         module_name, _, attribute = path.partition(":")
         raise DefinitionError(f"{path!r}: {module_name} has no App called {attribute!r}")
     return app
-
-
-def _find(table: Mapping[str, P], name: str, missing: str, error: type[HeadraceError]) -> P:
-    if name not in table:
-        known = ", ".join(sorted(table)) or "none"
-        raise error(f"{missing} {name!r}; it has: {known}")
-    return table[name]
-
-
-def _bind(table: dict[str, Any], name: str, part: Any, kind: str) -> None:
-    if table.setdefault(name, part) is not part:
-        raise DefinitionError(f"two {kind} are named {name!r}; give one of them another name")

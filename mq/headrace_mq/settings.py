@@ -11,12 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from headrace_mq._runtime.checks import (
-    require,
-    require_pauses,
-    require_types,
-    require_vanished,
-)
+from headrace_mq._runtime.checks import require, require_pauses, require_types, require_vanished
 from headrace_mq.budgets import BudgetSettings
 
 __all__ = [

@@ -479,10 +479,8 @@ class World:
             while True:
                 with suppress(MessageQueueError):
                     ranges = await admin.ranges([TOPIC])
-                    offsets = {
-                        QueueRef(TOPIC, r.queue_id): self.chosen.randint(r.first, r.end)
-                        for r in ranges
-                    }
+                    any_of = self.chosen.randint
+                    offsets = {QueueRef(TOPIC, r.queue_id): any_of(r.first, r.end) for r in ranges}
                     self._note_reset(group, offsets)
                     await admin.set_offsets(group, offsets)
                     self._note_reset(group, offsets)

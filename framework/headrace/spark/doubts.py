@@ -15,11 +15,12 @@ import pyarrow as pa
 from headrace._domain.stream import EventStream
 from headrace._eventing.belief import Belief
 from headrace._eventing.seals import Seal, aggregate_of
-from headrace.serialization import Serializer
+from headrace.serialization import JsonSerializer, Serializer
+from headrace.spark.gating import FindStreams
 from headrace.spark.plan import FoldPlan, load_application
 from headrace.transports.base import QueueId
 
-__all__ = ["Doubts", "drop_strangers", "seal_of"]
+__all__ = ["Doubts", "drop_strangers", "find_in_store", "seal_of"]
 
 
 class Doubts:
@@ -114,3 +115,20 @@ def seal_of(url: str | None, serializer: Serializer) -> Seal | None:
     # A notebook has a loop of its own under way in its thread.
     with ThreadPoolExecutor(1) as alone:
         return alone.submit(lambda: asyncio.run(read())).result()
+
+
+def find_in_store(url: str | None, serializer: JsonSerializer) -> FindStreams | None:
+    """Returns what reads missing streams from the event store; None without one."""
+    if url is None:
+        return None
+
+    async def read(aggregate_id: str, after: int, to: int) -> Sequence[EventStream]:
+        from headrace.stores.opening import open_event_store
+
+        store = await open_event_store(url, serializer)
+        try:
+            return await store.read_stream(aggregate_id, after_version=after, to_version=to)
+        finally:
+            await store.aclose()
+
+    return lambda aggregate_id, after, to: asyncio.run(read(aggregate_id, after, to))

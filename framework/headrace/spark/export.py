@@ -33,8 +33,8 @@ from headrace.spark.archive import (
     writing_part,
 )
 from headrace.spark.decoding import DECIMAL_PLACES_MAX, StreamDecoder, fields_of
-from headrace.spark.doubts import Doubts, seal_of
-from headrace.spark.fold import MISSING, TALLY, VERSION, find_in_store, read_messages
+from headrace.spark.doubts import Doubts, find_in_store, seal_of
+from headrace.spark.fold import MISSING, TALLY, VERSION, read_messages
 from headrace.spark.plan import FoldPlan
 from headrace.spark.reading import (
     EVENT,

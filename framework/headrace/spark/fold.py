@@ -12,7 +12,6 @@ records of `RECORD_SCHEMA`. Sits between: Spark, which moves records, and `foldi
 the live runner's. Must never know a database of read models.
 """
 
-import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, compress, groupby, islice
 from operator import attrgetter
@@ -28,10 +27,9 @@ from headrace._projecting.projection import Projection
 from headrace.app import App
 from headrace.errors import ProjectionError, SerializationError, UnknownMessageType
 from headrace.rebuilding.topic import Portion
-from headrace.serialization import JsonSerializer
 from headrace.spark.archive import after_archive, read_archived
-from headrace.spark.doubts import Doubts
-from headrace.spark.gating import FindStreams, StreamGate
+from headrace.spark.doubts import Doubts, find_in_store
+from headrace.spark.gating import StreamGate
 from headrace.spark.metering import Meter
 from headrace.spark.plan import FoldPlan, load_application
 from headrace.spark.positions import read_share
@@ -52,7 +50,6 @@ __all__ = [
     "Record",
     "TopicMessage",
     "batched",
-    "find_in_store",
     "fold_aggregates",
     "fold_keys",
     "projection_of",
@@ -485,20 +482,3 @@ def records_to_arrow(records: Sequence[Record]) -> pa.RecordBatch:
         ],
         schema=RECORD_ARROW_SCHEMA,
     )
-
-
-def find_in_store(url: str | None, serializer: JsonSerializer) -> FindStreams | None:
-    """Returns what reads missing streams from the event store; None without one."""
-    if url is None:
-        return None
-
-    async def read(aggregate_id: str, after: int, to: int) -> Sequence[EventStream]:
-        from headrace.stores.opening import open_event_store
-
-        store = await open_event_store(url, serializer)
-        try:
-            return await store.read_stream(aggregate_id, after_version=after, to_version=to)
-        finally:
-            await store.aclose()
-
-    return lambda aggregate_id, after, to: asyncio.run(read(aggregate_id, after, to))

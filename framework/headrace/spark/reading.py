@@ -24,7 +24,7 @@ from headrace._projecting.shape import ColumnKind
 from headrace.errors import ProjectionError, SerializationError, UnknownMessageType
 from headrace.serialization import JsonSerializer
 from headrace.spark.decoding import EventField, LightStream, StreamDecoder, to_plain
-from headrace.spark.doubts import Doubts
+from headrace.spark.doubts import Doubts, find_in_store
 from headrace.spark.fold import (
     MISSING,
     QUEUE,
@@ -32,7 +32,6 @@ from headrace.spark.fold import (
     VERSION,
     Batches,
     TopicMessage,
-    find_in_store,
     read_messages,
     slices_of,
 )

@@ -17,7 +17,7 @@ from headrace.errors import ProjectionError
 from headrace.rebuilding.decoding import Decoded, Decoder, Told, Undecodable, context_read, tell
 from headrace.rebuilding.memory import OwnRows
 from headrace.rebuilding.topic import Portion
-from headrace.spark.doubts import Doubts
+from headrace.spark.doubts import Doubts, find_in_store
 from headrace.spark.fold import (
     MISSING,
     QUEUE,
@@ -26,7 +26,6 @@ from headrace.spark.fold import (
     Batches,
     Record,
     batched,
-    find_in_store,
     projection_of,
     read_portions,
     rows_out,

@@ -23,7 +23,7 @@ from headrace_mq.client.attempts import BatchHandler
 from headrace_mq.client.audience import Audience
 from headrace_mq.client.columns import RecordColumns
 from headrace_mq.client.commits import Commits
-from headrace_mq.client.contract import contract_of
+from headrace_mq.client.contract import check_wanted, contract_of
 from headrace_mq.client.damage import Damages
 from headrace_mq.client.failures import FailurePolicy
 from headrace_mq.client.handing_over import HandingOver
@@ -77,8 +77,7 @@ class Consumer(AsyncBlock):
         address: the broker's `host:port`.
         group: the group; its members share the queues.
         topics: one or more; those that do not exist yet are waited for. A mapping says which
-            messages of each are wanted, all for an empty text: `{"orders": "price > 10"}`
-            (`headrace_mq.filters.filter.Filter`); all members of the group must want the same.
+            messages of each are wanted: `{"orders": "price > 10"}` (`filters.filter.Filter`).
         settings: limits and times.
         load_offsets: given queues, returns where to begin; for applications that keep offsets
             beside their own data. Nothing is then committed to the broker.
@@ -87,7 +86,7 @@ class Consumer(AsyncBlock):
         clock: the time.
 
     Attributes:
-        contract: what all members do alike, by what it is about; told when the member joins.
+        contract: what all members do alike, told when the member joins.
     """
 
     def __init__(
@@ -101,14 +100,7 @@ class Consumer(AsyncBlock):
         strategy: Strategy | None = None,
         clock: Clock | None = None,
     ) -> None:
-        if not group or isinstance(topics, str) or not topics:
-            raise ValueError("a consumer needs the name of its group and a list of topics")
-        if (
-            settings is not None
-            and settings.broadcast_file is not None
-            and load_offsets is not None
-        ):
-            raise ValueError("offsets are kept in broadcast_file or by load_offsets; choose one")
+        check_wanted(group, topics, settings, keeps_offsets=load_offsets is not None)
         self._group = group
         self._topics = [check_topic(topic) for topic in topics]
         self._asking = Asking(group, filters_of(topics))

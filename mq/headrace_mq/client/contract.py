@@ -16,7 +16,7 @@ import google_crc32c
 from headrace_mq.client.allocation.strategy import Strategy
 from headrace_mq.settings import ConsumerSettings, RetrySettings
 
-__all__ = ["contract_of", "retries_told"]
+__all__ = ["check_wanted", "contract_of", "retries_told"]
 
 # A condition longer than this is told by its beginning and a checksum of the whole.
 TOLD_CHARACTERS_MAX: Final = 200
@@ -46,6 +46,20 @@ def contract_of(
 
 def _name(strategy: Strategy) -> str:
     return str(getattr(strategy, "__qualname__", type(strategy).__qualname__))
+
+
+def check_wanted(
+    group: str,
+    topics: Sequence[str] | Mapping[str, str],
+    settings: ConsumerSettings | None,
+    *,
+    keeps_offsets: bool,
+) -> None:
+    """Raises ValueError for what no consumer can be: of no group, of no topics, with two places of offsets."""
+    if not group or isinstance(topics, str) or not topics:
+        raise ValueError("a consumer needs the name of its group and a list of topics")
+    if keeps_offsets and settings is not None and settings.broadcast_file is not None:
+        raise ValueError("offsets are kept in broadcast_file or by load_offsets; choose one")
 
 
 def retries_told(retry: RetrySettings) -> str:

@@ -35,9 +35,8 @@ async def _versions(store: EventStore, aggregate_id: str) -> list[int | None]:
 
 
 async def _places(store: EventStore) -> list[tuple[str, str]]:
-    return [
-        (found.stream.aggregate_id, found.stream.command_id) for found in await store.read_all()
-    ]
+    found = await store.read_all()
+    return [(each.stream.aggregate_id, each.stream.command_id) for each in found]
 
 
 class EventStoreConformance(SnapshotConformance, StoredConformance):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from headrace._domain.stream import EventStream
+from headrace._eventing.seals import Seal
 from headrace._projecting.applying import apply_batch, decode_batch
 from headrace._projecting.read_models import ReadModels
 from headrace.rebuilding.topic import EventTopic
@@ -119,3 +120,43 @@ async def stored(history: list[Any], event_store: EventStore) -> list[Any]:
     once = {(each.aggregate_id, each.command_id): each for each in history}
     await event_store.append(list(once.values()))
     return list(once.values())
+
+
+class Believing:
+    """An event store whose service has published what it holds, and somebody who forges."""
+
+    def __init__(self, event_broker: Any, ledger: Any, tmp_path: Path) -> None:
+        self.url = f"sqlite:///{tmp_path / 'believing.db'}"
+        self._broker = event_broker
+        self._ledger = ledger
+
+    def stream(self, key: str, version: int, amount: int) -> Any:
+        return self._ledger.stream(key, version, self._ledger.Booked(partner="p", amount=amount))
+
+    async def store(self, *streams: Any) -> Seal:
+        store = await open_event_store(self.url, self._ledger.serializer)
+        await store.append(streams)
+        seal = Seal(await store.identity())
+        await store.aclose()
+        return seal
+
+    async def publish(
+        self, *streams: Any, seal: Seal | None, spoil: tuple[str, int] | None = None
+    ) -> None:
+        for each in streams:
+            body = self._ledger.serializer.encode_stream(each)
+            if (each.aggregate_id, each.version) == spoil:
+                body = body.replace(b'"amount"', b'"lost"')
+            await self._broker.producer.send(
+                Message(
+                    topic=self._ledger.topic_name,
+                    key=each.aggregate_id,
+                    headers={"kind": "events"},
+                    body=body if seal is None else seal.put_on(body),
+                )
+            )
+
+
+@pytest.fixture
+def believing(event_broker: Any, ledger: Any, tmp_path: Path) -> Believing:
+    return Believing(event_broker, ledger, tmp_path)

@@ -1,7 +1,6 @@
 """A rebuild in this process, from a real broker, on both databases."""
 
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,8 +24,6 @@ from headrace.rebuilding.decoding import Decoder, Undecodable
 from headrace.rebuilding.part import Part
 from headrace.rebuilding.replay import rebuild, rebuild_together
 from headrace.stores.identity import new_identity
-from headrace.stores.opening import open_event_store
-from headrace_mq.message import Message
 
 
 @pytest.fixture
@@ -397,48 +394,8 @@ async def test_each_phase_of_each_projection_is_announced(
     ]
 
 
-class Believing:
-    """An event store whose service has published what it holds, and somebody who forges."""
-
-    def __init__(self, event_broker: Any, ledger: Any, tmp_path: Path) -> None:
-        self.url = f"sqlite:///{tmp_path / 'believing.db'}"
-        self._broker = event_broker
-        self._ledger = ledger
-
-    def stream(self, key: str, version: int, amount: int) -> Any:
-        return self._ledger.stream(key, version, self._ledger.Booked(partner="p", amount=amount))
-
-    async def store(self, *streams: Any) -> Seal:
-        store = await open_event_store(self.url, self._ledger.serializer)
-        await store.append(streams)
-        seal = Seal(await store.identity())
-        await store.aclose()
-        return seal
-
-    async def publish(
-        self, *streams: Any, seal: Seal | None, spoil: tuple[str, int] | None = None
-    ) -> None:
-        for each in streams:
-            body = self._ledger.serializer.encode_stream(each)
-            if (each.aggregate_id, each.version) == spoil:
-                body = body.replace(b'"amount"', b'"lost"')
-            await self._broker.producer.send(
-                Message(
-                    topic=self._ledger.topic_name,
-                    key=each.aggregate_id,
-                    headers={"kind": "events"},
-                    body=body if seal is None else seal.put_on(body),
-                )
-            )
-
-
-@pytest.fixture
-def believing(event_broker: Any, ledger: Any, tmp_path: Path) -> Believing:
-    return Believing(event_broker, ledger, tmp_path)
-
-
 async def test_forged_events_are_in_no_rebuilt_row(
-    replay: Any, believing: Believing, read_models: ReadModels, ledger: Any
+    replay: Any, believing: Any, read_models: ReadModels, ledger: Any
 ) -> None:
     one, two, true = (believing.stream(*each) for each in (("a", 1, 5), ("a", 2, 6), ("b", 1, 7)))
     seal = await believing.store(one, two, true)
@@ -456,7 +413,7 @@ async def test_forged_events_are_in_no_rebuilt_row(
 
 
 async def test_a_topic_from_before_there_were_seals_is_rebuilt(
-    replay: Any, believing: Believing, read_models: ReadModels
+    replay: Any, believing: Any, read_models: ReadModels
 ) -> None:
     streams = [believing.stream(key, version, 3) for key in "abc" for version in range(1, 6)]
     await believing.store(*streams)
@@ -466,7 +423,7 @@ async def test_a_topic_from_before_there_were_seals_is_rebuilt(
 
 
 async def test_without_an_event_store_the_topic_is_believed(
-    replay: Any, believing: Believing, read_models: ReadModels
+    replay: Any, believing: Any, read_models: ReadModels
 ) -> None:
     await believing.publish(believing.stream("a", 1, 5), seal=None)
     report = await replay(verify=False, take_over=True)
@@ -491,7 +448,7 @@ async def test_differences_are_told_by_column_and_can_be_accepted(
 
 
 async def test_a_stream_that_does_not_decode_leaves_its_aggregate_out_and_no_other(
-    replay: Any, believing: Believing, read_models: ReadModels, ledger: Any
+    replay: Any, believing: Any, read_models: ReadModels, ledger: Any
 ) -> None:
     """As an event with a number that is none, which an earlier version took."""
     streams = [believing.stream(key, version, 3) for key in "ab" for version in (1, 2, 3)]
