@@ -13,7 +13,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-import structlog
 from pydantic import BaseModel
 
 from headrace._commanding.functional import handler_of
@@ -33,6 +32,7 @@ from headrace._projecting.process import Process
 from headrace._projecting.projection import Projection
 from headrace._projecting.workflows import ProcessManager
 from headrace._runtime.importing import import_named
+from headrace._runtime.log import get_logger
 from headrace._runtime.named import bind_named, find_named
 from headrace.bus import CommandBus
 from headrace.errors import (
@@ -54,7 +54,7 @@ if TYPE_CHECKING:  # the parts that run an application load a database driver: o
 
 __all__ = ["App", "RunningApp", "load_app"]
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 Handler = TypeVar("Handler", bound=Callable[..., Awaitable[None]])
 R = TypeVar("R", bound=BaseModel)

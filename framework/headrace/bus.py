@@ -13,7 +13,6 @@ from functools import partial
 from typing import Final, Literal, Protocol
 
 import msgspec
-import structlog
 
 from headrace._domain.identity import check_id
 from headrace._domain.message import Command
@@ -21,6 +20,7 @@ from headrace._domain.topics import command_topic
 from headrace._domain.trace_context import trace_headers
 from headrace._runtime.deadlines import Deadlines
 from headrace._runtime.ids import new_id
+from headrace._runtime.log import get_logger
 from headrace.asking import Question
 from headrace.errors import (
     CommandRefused,
@@ -47,7 +47,7 @@ __all__ = [
     "encode_reply",
 ]
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 REPLY_TO = "reply-to"
 REPLY_CORRELATION = "reply-correlation"

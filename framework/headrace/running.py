@@ -8,11 +8,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import structlog
 from pydantic import BaseModel
 
 from headrace._projecting.event_handlers import EventHandlers
 from headrace._projecting.projection import Projection
+from headrace._runtime.log import get_logger
 from headrace.bus import CommandBus, CommandResult
 from headrace.letters import CommandLetters
 from headrace.settings import Settings
@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # both load a database driver: only when an application runs
 
 __all__ = ["RunningApp"]
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 R = TypeVar("R", bound=BaseModel)
 

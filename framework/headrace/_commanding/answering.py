@@ -8,10 +8,9 @@ acknowledged here before its caller says that it is safe.
 import asyncio
 from collections.abc import Callable, Sequence
 
-import structlog
-
 from headrace._commanding.submission import Delivery
 from headrace._domain.stream import EventStream
+from headrace._runtime.log import get_logger
 from headrace._runtime.tasks import TaskSet
 from headrace.bus import REPLY_CORRELATION, REPLY_TO
 from headrace.results import CommandResult, Reply, encode_reply
@@ -19,7 +18,7 @@ from headrace.transports.base import Place, Transport
 
 __all__ = ["Answering", "result_of"]
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # Replies are a courtesy, at most once: those that take longer must not hold up acknowledgements.
 REPLY_MS_MAX = 1_000

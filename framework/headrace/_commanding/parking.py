@@ -19,14 +19,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import structlog
-
 from headrace._commanding.answering import Answering
 from headrace._commanding.deciding import Failed
 from headrace._commanding.holds import Hold, Holds
 from headrace._commanding.submission import Delivery
 from headrace._runtime.backoff import Backoff
 from headrace._runtime.clock import Clock
+from headrace._runtime.log import get_logger
 from headrace._runtime.tasks import TaskSet
 from headrace.bus import CommandResult
 from headrace.letters import RESUME
@@ -36,7 +35,7 @@ from headrace.transports.base import Incoming
 
 __all__ = ["Desk", "Parking"]
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # Letters written in one transaction at most; more of them wait for the next one.
 WRITE_MAX = 500

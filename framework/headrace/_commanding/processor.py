@@ -13,8 +13,6 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 
-import structlog
-
 from headrace._commanding.answering import Answering
 from headrace._commanding.deciding import Decider, Failed
 from headrace._commanding.handling import HandlerTable
@@ -31,6 +29,7 @@ from headrace._loading.repository import Repository
 from headrace._loading.snapshots import Snapshots
 from headrace._runtime.backoff import Backoff
 from headrace._runtime.clock import Clock, SystemClock
+from headrace._runtime.log import get_logger
 from headrace._runtime.tasks import TaskSet
 from headrace._runtime.tracebacks import traceback_of
 from headrace.errors import DefinitionError
@@ -42,7 +41,7 @@ from headrace.transports.base import Incoming, QueueId, Subscription, Transport
 
 __all__ = ["CommandProcessor"]
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # How long a stopping processor goes on with what it has accepted; what is not done by then is
 # delivered to another one.

@@ -17,11 +17,10 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-import structlog
-
 from headrace._domain.stream import EventStream, Rejection
 from headrace._eventing.publisher import HEARTBEAT
 from headrace._eventing.seals import Seal, aggregate_of
+from headrace._runtime.log import get_logger
 from headrace.errors import SerializationError, UnknownMessageType
 from headrace.serialization import Serializer
 from headrace.transports.base import Incoming, QueueId
@@ -32,7 +31,7 @@ __all__ = ["Belief", "FindStored"]
 Commands = Collection[tuple[str, str]]
 FindStored = Callable[[Commands], Awaitable[Mapping[tuple[str, str], EventStream]]]
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # Streams that are looked up in one query: enough to be quick, few binds and little memory.
 _LOOKED_UP_MAX: Final = 1_000

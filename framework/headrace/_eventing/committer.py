@@ -11,16 +11,15 @@ from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
 
-import structlog
-
 from headrace._eventing.batching import Batching, QueuedStream
 from headrace._runtime.backoff import Backoff
+from headrace._runtime.log import get_logger
 from headrace.stores.base import AppendOutcome, EventStore
 from headrace.stores.refusals import Blame, blame_of
 
 __all__ = ["NEXT_STEP", "Committer", "NextStep", "Refused"]
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class NextStep(Enum):

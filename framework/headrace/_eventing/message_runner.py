@@ -12,11 +12,10 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final, get_type_hints
 
-import structlog
-
 from headrace._domain.message import ApplicationMessage, MessageContext
 from headrace._eventing.publisher import message_topic
 from headrace._runtime.backoff import Backoff
+from headrace._runtime.log import get_logger
 from headrace._runtime.turns import Turns
 from headrace.errors import DefinitionError
 from headrace.serialization import Serializer
@@ -26,7 +25,7 @@ from headrace.transports.following import Following
 
 __all__ = ["MessageHandler", "MessageRunner", "message_type_of"]
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 MessageHandler = Callable[[Any, MessageContext], Awaitable[None]]
 

@@ -15,18 +15,17 @@ from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple
 
-import structlog
-
 from headrace._domain.stream import EventStream
 from headrace._domain.trace_context import trace_headers
 from headrace._runtime.backoff import Backoff
+from headrace._runtime.log import get_logger
 from headrace._runtime.tasks import TaskSet
 from headrace.serialization import Serializer
 from headrace.transports.base import Outgoing, Place, Report, Transport
 
 __all__ = ["HEARTBEAT", "Publisher", "event_topic", "message_topic"]
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # Streams of one aggregate handed to the transport together; bounds what a failure sends again.
 WAVE_MAX = 100

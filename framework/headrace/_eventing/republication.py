@@ -17,13 +17,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-import structlog
 from sqlalchemy import Column, LargeBinary, MetaData, Table, create_engine, func, select
 from sqlalchemy.dialects.sqlite import insert
 
 from headrace._domain.stream import EventStream
 from headrace._eventing.publisher import HEARTBEAT, Publisher, event_topic
 from headrace._runtime.backoff import Backoff
+from headrace._runtime.log import get_logger
 from headrace._runtime.tasks import TaskSet
 from headrace.errors import DamagedStream
 from headrace.serialization import Serializer
@@ -33,7 +33,7 @@ from headrace.transports.base import Incoming, Place, Transport
 
 __all__ = ["Republication", "Republished"]
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # Streams read, compared and published together: a few megabytes.
 _PAGE: Final = 1_000

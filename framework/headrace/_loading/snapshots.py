@@ -11,16 +11,15 @@ Sits between: the lanes and `repository` on one side and the event store on the 
 import asyncio
 from typing import Any
 
-import structlog
-
 from headrace._domain.aggregate import Aggregate
 from headrace._domain.state import StateForm
 from headrace._loading.cache import LiveAggregate
+from headrace._runtime.log import get_logger
 from headrace.stores.base import EventStore, Snapshot
 
 __all__ = ["Snapshots"]
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # Snapshots in one transaction: a few milliseconds of a database that commits wait for as well.
 _SAVED_TOGETHER_MAX = 50

@@ -11,18 +11,18 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-import structlog
 from sqlalchemy import ColumnElement, Connection, delete, select, update
 
 from headrace._projecting.marks import forget
 from headrace._projecting.read_models import ReadModels
+from headrace._runtime.log import get_logger
 from headrace.errors import HeadraceError
 from headrace.stores.base import EventStore
 from headrace.stores.tables import process_versions, projection_versions
 
 __all__ = ["adopt_store"]
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # Aggregates looked at together: little memory.
 _PAGE: Final = 1_000

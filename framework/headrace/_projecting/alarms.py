@@ -15,12 +15,12 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any, Final
 
-import structlog
 from sqlalchemy import func, select
 
 from headrace._projecting.process_standings import ProcessStandings
 from headrace._projecting.read_models import ReadModels
 from headrace._runtime.clock import Clock, SystemClock
+from headrace._runtime.log import get_logger
 from headrace._runtime.tasks import finish
 from headrace.errors import ProjectionError
 from headrace.settings import Settings
@@ -28,7 +28,7 @@ from headrace.stores.tables import UtcDateTime, process_instances, projection_le
 
 __all__ = ["Alarm", "Alarms"]
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _COUNT: Final = "letters"
 _AGE: Final = "oldest letter"

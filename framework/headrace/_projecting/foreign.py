@@ -10,8 +10,7 @@ Sits between: all readers of the event topic, live and in bulk, and the serializ
 from collections.abc import Callable
 from typing import TypeVar
 
-import structlog
-
+from headrace._runtime.log import get_logger
 from headrace.errors import NoEventStream
 from headrace.transports.base import QueueId
 
@@ -19,7 +18,7 @@ __all__ = ["stream_or_none"]
 
 S = TypeVar("S")
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 def stream_or_none(

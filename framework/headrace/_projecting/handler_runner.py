@@ -26,7 +26,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeVar
 
-import structlog
 from sqlalchemy import Connection
 
 from headrace._domain.stream import EventStream
@@ -39,6 +38,7 @@ from headrace._projecting.read_models import ReadModels
 from headrace._projecting.standings import Standings
 from headrace._runtime.backoff import Backoff
 from headrace._runtime.clock import Clock, SystemClock
+from headrace._runtime.log import get_logger
 from headrace._runtime.tasks import FINISH_MS_MAX, finish
 from headrace._runtime.turns import Turns
 from headrace.errors import EventHandlerError
@@ -52,7 +52,7 @@ __all__ = ["EventHandlerRunner"]
 
 T = TypeVar("T")
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # Messages being handled or waiting for their turn: enough for handlers that wait for other systems,
 # little memory.

@@ -9,18 +9,17 @@ it, and its age is the lag. Sits between: the application, which runs it, and th
 import asyncio
 from typing import Final
 
-import structlog
-
 from headrace._domain.stream import EventStream, Rejection
 from headrace._eventing.publisher import HEARTBEAT
 from headrace._runtime.clock import Clock, SystemClock
 from headrace._runtime.ids import new_id
+from headrace._runtime.log import get_logger
 from headrace.serialization import Serializer
 from headrace.transports.base import Outgoing, Transport
 
 __all__ = ["Heart"]
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # Keys that are tried for each queue until one leads there: that many lead to all but one in e^32.
 _KEYS_PER_QUEUE: Final = 32

@@ -26,7 +26,6 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
-import structlog
 from sqlalchemy import Connection
 
 from headrace._domain.stream import EventStream
@@ -48,6 +47,7 @@ from headrace._projecting.read_models import ReadModels
 from headrace._projecting.stuck import StuckInstances
 from headrace._runtime.backoff import Backoff
 from headrace._runtime.clock import Clock, SystemClock
+from headrace._runtime.log import get_logger
 from headrace.errors import ProcessError
 from headrace.serialization import CommandEnvelope, Serializer
 from headrace.settings import Settings
@@ -57,7 +57,7 @@ from headrace.transports.following import Following
 
 __all__ = ["ProcessRunner"]
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # Streams per transaction: they share its flush, and a handler that raises costs so many again.
 _BATCH_MAX: Final = 256

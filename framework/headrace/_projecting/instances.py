@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, Generic, TypeVar
 
-import structlog
 from pydantic import BaseModel
 from sqlalchemy import Connection, select, tuple_, update
 
@@ -27,6 +26,7 @@ from headrace._projecting.process import Process, Progress
 from headrace._projecting.process_versions import Lacking, admit, store_versions
 from headrace._projecting.statements import upsert_into
 from headrace._runtime.ids import derived_id
+from headrace._runtime.log import get_logger
 from headrace._runtime.tracebacks import storable, traceback_of
 from headrace.errors import HeadraceError
 from headrace.serialization import CommandEnvelope, Serializer
@@ -56,7 +56,7 @@ __all__ = [
 
 S = TypeVar("S", bound=BaseModel)
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # What became of a stream that an instance has seen.
 DONE: Final = "done"

@@ -9,10 +9,10 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
-import structlog
 from sqlalchemy import Connection, delete, or_, select, update
 
 from headrace._projecting.letters import ERROR_CHARACTERS_MAX
+from headrace._runtime.log import get_logger
 from headrace._runtime.tracebacks import storable
 from headrace.errors import HeadraceError
 from headrace.serialization import CommandEnvelope, Serializer
@@ -20,7 +20,7 @@ from headrace.stores.tables import process_commands, process_instances
 
 __all__ = ["command_row", "find_unsent", "mark_sent", "refuse", "try_again"]
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # Commands that are looked up at once because nobody has sent them: a few megabytes.
 _UNSENT_MAX: Final = 1_000

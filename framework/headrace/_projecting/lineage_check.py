@@ -18,14 +18,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-import structlog
-
 from headrace._eventing.publisher import event_topic
 from headrace._projecting.lineage import Kept, Mark, Verdict, judge, refusal
 from headrace._projecting.marked_transport import MarkedTransport, TopicReplaced
 from headrace._projecting.marks import Reader, begin_anew, read_kept, write_marks
 from headrace._projecting.read_models import ReadModels
 from headrace._projecting.standings import Standings
+from headrace._runtime.log import get_logger
 from headrace._runtime.tasks import finish
 from headrace.errors import HeadraceError, LineageError
 from headrace.settings import Settings
@@ -34,7 +33,7 @@ from headrace.transports.base import TopicLineage, Transport
 
 __all__ = ["LineageCheck", "reader_names", "topic_reader"]
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # Stands in the topic's own row while it is made whole.
 _FILLING: Final = Mark(next_offset=0, message_id="filling")

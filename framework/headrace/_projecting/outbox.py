@@ -13,7 +13,6 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final, Protocol
 
-import structlog
 from sqlalchemy import Connection, delete
 
 from headrace._projecting.kept_commands import command_row, find_unsent, refuse, try_again
@@ -21,12 +20,13 @@ from headrace._projecting.outages import is_outage
 from headrace._projecting.read_models import ReadModels
 from headrace._projecting.statements import upsert_into
 from headrace._runtime.clock import Clock
+from headrace._runtime.log import get_logger
 from headrace.serialization import CommandEnvelope, Serializer
 from headrace.stores.tables import process_commands
 
 __all__ = ["AHEAD_MS_MAX", "EnvelopeSender", "Outbox", "near_until"]
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # How far ahead a command is given to the queue: a day less than the broker keeps one for, because
 # its clock may differ from ours.

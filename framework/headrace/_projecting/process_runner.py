@@ -18,7 +18,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
-import structlog
 from sqlalchemy import Connection
 
 from headrace._domain.stream import EventStream
@@ -31,6 +30,7 @@ from headrace._projecting.read_models import ReadModels
 from headrace._projecting.workflows import ProcessManager
 from headrace._runtime.backoff import Backoff
 from headrace._runtime.clock import Clock, SystemClock
+from headrace._runtime.log import get_logger
 from headrace._runtime.tasks import finish
 from headrace._runtime.turns import Turns
 from headrace.serialization import Serializer
@@ -40,7 +40,7 @@ from headrace.transports.following import Following
 
 __all__ = ["ProcessManagerRunner"]
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # Streams being reacted to at once: enough to fill the queue's group commits, little memory.
 _STREAMS_IN_FLIGHT_MAX: Final = 500

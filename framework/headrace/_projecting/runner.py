@@ -26,7 +26,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
-import structlog
 from pydantic import BaseModel
 
 from headrace._domain.stream import EventStream
@@ -42,6 +41,7 @@ from headrace._projecting.recall import Recall
 from headrace._projecting.status import RunnerState, RunnerStatus
 from headrace._runtime.backoff import Backoff
 from headrace._runtime.clock import Clock, SystemClock
+from headrace._runtime.log import get_logger
 from headrace._runtime.tasks import finish
 from headrace.errors import LineageError, ProjectionError
 from headrace.serialization import Serializer
@@ -55,7 +55,7 @@ __all__ = ["ProjectionRunner"]
 R = TypeVar("R", bound=BaseModel)
 T = TypeVar("T")
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # How often a runner without messages looks whether another generation was made live: a switch to
 # one that is behind must not wait for the next event.

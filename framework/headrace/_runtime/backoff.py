@@ -9,15 +9,14 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-import structlog
-
+from headrace._runtime.log import get_logger
 from headrace.errors import HeadraceError
 
 __all__ = ["Backoff"]
 
 T = TypeVar("T")
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # 2 ** 30 times any first pause is over every longest pause that makes sense.
 _DOUBLINGS_MAX = 30

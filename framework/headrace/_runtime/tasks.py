@@ -8,13 +8,13 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-import structlog
+from headrace._runtime.log import get_logger
 
 __all__ = ["FINISH_MS_MAX", "TaskSet", "finish"]
 
 T = TypeVar("T")
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # How long one cancelled task may take to end before it is left behind, and said so.
 STOP_MS_MAX = 5_000

@@ -13,13 +13,13 @@ from dataclasses import asdict
 from typing import Any, Final, NoReturn
 
 import msgspec
-import structlog
 from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
 from headrace._domain.message import Command
 from headrace._runtime.ids import new_id
+from headrace._runtime.log import get_logger
 from headrace.bus import CommandBus, CommandResult
 from headrace.errors import CommandRefused, CommandTimeout
 from headrace.gateway import reading
@@ -30,7 +30,7 @@ from headrace.serialization import CommandEnvelope, Serializer
 
 __all__ = ["Commands"]
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _VERSION_MAX: Final = 1_000_000
 _SAME_KEY: Final = "sending it again with the same Idempotency-Key is safe"

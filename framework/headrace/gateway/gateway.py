@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Final
 
 import msgspec
-import structlog
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.applications import Starlette
@@ -19,6 +18,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
+from headrace._runtime.log import get_logger
 from headrace.app import App, RunningApp
 from headrace.gateway import overview
 from headrace.gateway.catalogue import Catalogue
@@ -31,7 +31,7 @@ from headrace.gateway.settings import GatewaySettings
 
 __all__ = ["BROKER", "Gateway"]
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # The check that tells a broker that is away from a command that takes long.
 BROKER: Final = "broker"

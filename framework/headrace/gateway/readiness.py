@@ -8,15 +8,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 
-import structlog
-
 from headrace._runtime.clock import Clock, SystemClock
+from headrace._runtime.log import get_logger
 from headrace.errors import HeadraceError
 from headrace.gateway.settings import GatewaySettings
 
 __all__ = ["Check", "Readiness"]
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # Returns when a part is there; raises anything, with a sentence, when it is not.
 Check = Callable[[], Awaitable[None]]

@@ -13,9 +13,9 @@ from collections.abc import AsyncIterator, Generator, Mapping
 from contextlib import asynccontextmanager
 from typing import Final
 
-import structlog
 import uvicorn
 
+from headrace._runtime.log import get_logger
 from headrace.app import App, RunningApp
 from headrace.errors import HeadraceError
 from headrace.gateway.gateway import Gateway
@@ -24,7 +24,7 @@ from headrace.gateway.settings import GatewaySettings
 
 __all__ = ["Serving", "serving"]
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 # How long requests that were cut off may take to say so.

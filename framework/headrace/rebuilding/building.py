@@ -14,7 +14,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-import structlog
 from sqlalchemy import func, insert, literal, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -27,6 +26,7 @@ from headrace._projecting.contents import Target, read_offsets
 from headrace._projecting.projection import Projection
 from headrace._projecting.read_models import ReadModels
 from headrace._runtime.clock import SystemClock
+from headrace._runtime.log import get_logger
 from headrace.errors import ProjectionError, ProjectionNotFound, RebuildRunning
 from headrace.rebuilding.owner import Kind, is_gone, kind_of, new_owner
 from headrace.rebuilding.switch import Outcome, Shadow, release
@@ -43,7 +43,7 @@ __all__ = ["Building", "Truth", "open_read_models", "open_truth"]
 # much longer than a command's or a live batch's statements.
 _LIMITS: Final = EngineLimits(statement_timeout_ms=1_800_000, idle_transaction_ms=1_800_000)
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class Building:

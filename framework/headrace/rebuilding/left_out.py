@@ -12,9 +12,9 @@ from types import MappingProxyType
 from typing import Final
 
 import msgspec
-import structlog
 
 from headrace._eventing.seals import aggregate_of
+from headrace._runtime.log import get_logger
 from headrace.rebuilding.decoding import Decoded, Undecodable
 from headrace.rebuilding.topic import Portion
 from headrace.transports.base import QueueId
@@ -37,7 +37,7 @@ _NOTHING: Final = msgspec.json.encode(
     }
 )
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class LeftOut:

@@ -13,11 +13,10 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-import structlog
-
 from headrace._domain.message import DomainEvent
 from headrace._projecting.projection import Projection
 from headrace._projecting.read_models import ReadModels
+from headrace._runtime.log import get_logger
 from headrace.errors import ProjectionError
 from headrace.rebuilding.building import Building
 from headrace.rebuilding.decoding import Decoded
@@ -30,7 +29,7 @@ from headrace.transports.base import QueueId
 
 __all__ = ["Part"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class Part:

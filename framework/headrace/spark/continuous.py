@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import structlog
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -29,6 +28,7 @@ from headrace._eventing.publisher import event_topic
 from headrace._projecting.read_models import ReadModels
 from headrace._runtime.backoff import Backoff
 from headrace._runtime.clock import Clock, SystemClock
+from headrace._runtime.log import get_logger
 from headrace.app import load_app
 from headrace.errors import ProjectionError
 from headrace.rebuilding.building import open_truth
@@ -63,7 +63,7 @@ _PASSING: Final = re.compile(
     r"\b(?:ConnectionLost|RequestTimeout|BrokerStopping|Python worker failed to connect back)\b"
 )
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import pyarrow as pa
-import structlog
 from pyspark.sql import SparkSession
 
 from headrace._eventing.publisher import event_topic
@@ -26,6 +25,7 @@ from headrace._projecting.contents import Target
 from headrace._projecting.projection import Projection
 from headrace._projecting.read_models import ReadModels
 from headrace._runtime.clock import Clock, SystemClock
+from headrace._runtime.log import get_logger
 from headrace.app import App, load_app
 from headrace.errors import ProjectionError
 from headrace.rebuilding.building import Building, open_read_models
@@ -79,7 +79,7 @@ _ROWS_MAX: Final = 10_000
 # How often is looked which queues were read; asking costs nothing.
 _LOOK_S: Final = 0.2
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 async def rebuild(  # noqa: PLR0913 - one argument per choice of the command line

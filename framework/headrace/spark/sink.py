@@ -18,7 +18,6 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final, Protocol, TypeVar
 
-import structlog
 from pyspark.sql import DataFrame
 from sqlalchemy import Connection, func, select
 
@@ -42,6 +41,7 @@ from headrace._projecting.read_models import ReadModels
 from headrace._projecting.statements import PARKED, listed, offsets_of, versions_among
 from headrace._runtime.backoff import Backoff
 from headrace._runtime.clock import Clock
+from headrace._runtime.log import get_logger
 from headrace.errors import ProjectionError
 from headrace.serialization import Serializer
 from headrace.settings import Settings
@@ -64,7 +64,7 @@ _RESUME_CHECK_MS: Final = 1_000
 # Rows, and versions, per statement.
 _CHUNK: Final = 10_000
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class Stopped(Exception):

@@ -6,8 +6,7 @@ Sits between: the composition root, which has a setting, and the adapters.
 
 import sqlite3
 
-import structlog
-
+from headrace._runtime.log import get_logger
 from headrace.serialization import Serializer
 from headrace.stores.base import CommandLetterStore, EventStore
 from headrace.stores.engines import create_engine, database_url
@@ -17,7 +16,7 @@ from headrace.stores.schema import prepare
 
 __all__ = ["open_command_letters", "open_event_store"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 # Earlier libraries may damage a database when two connections write the log back at once
 # (3.7.0 to 3.51.2); one writer in one process does not.

@@ -10,14 +10,13 @@ transport's port. Must never know what is in a message.
 import asyncio
 from collections.abc import Awaitable, Callable
 
-import structlog
-
 from headrace._runtime.backoff import Backoff
+from headrace._runtime.log import get_logger
 from headrace.transports.base import Incoming, OffsetLoader, Subscription, Transport
 
 __all__ = ["Following"]
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class Following:

@@ -12,10 +12,9 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
 
-import structlog
-
 from headrace._runtime.clock import Clock, SystemClock
 from headrace._runtime.ids import new_id
+from headrace._runtime.log import get_logger
 from headrace.errors import HeadraceError
 from headrace.transports.base import (
     Incoming,
@@ -30,7 +29,7 @@ from headrace.transports.base import (
 
 __all__ = ["LocalSubscription", "LocalTransport"]
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # Messages that one poll returns at most; more only delay the first of them.
 POLL_MESSAGES_MAX = 256

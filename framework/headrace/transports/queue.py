@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
-import structlog
 from msgspec.structs import replace
 
+from headrace._runtime.log import get_logger
 from headrace.errors import HeadraceError
 from headrace.transports.base import (
     Incoming,
@@ -46,7 +46,7 @@ from headrace_mq.settings import ConsumerSettings, ProducerSettings
 
 __all__ = ["QueueTransport"]
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # A subscriber that keeps its own offsets works in transactions, and small ones pause in between: it
 # takes what came meanwhile by one fetch. Longer than such a pause; where a transaction takes longer

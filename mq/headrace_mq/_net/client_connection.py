@@ -10,10 +10,9 @@ import asyncio
 from collections.abc import Callable
 from typing import cast
 
-import structlog
-
 from headrace_mq._net.busy_poll import BusyPoll
 from headrace_mq._net.vanishing import notice_vanished
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.errors import (
     ConnectionLost,
     MessageQueueError,
@@ -46,7 +45,7 @@ ANSWER_BYTES_MAX = 64 << 20
 
 Answer = memoryview | MessageQueueError
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 def guarded(receive: Callable[..., None], *arguments: object) -> None:

@@ -14,11 +14,10 @@ import random
 from collections.abc import Callable
 from typing import NamedTuple, Self, TypeVar
 
-import structlog
-
 from headrace_mq._net.busy_poll import BusyPoll, busy_poll_of
 from headrace_mq._net.client_connection import Answer, ClientConnection, guarded
 from headrace_mq._net.vanishing import VANISHED_MS
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.errors import (
     BrokerError,
     Closed,
@@ -43,7 +42,7 @@ PENDING_MAX = 16_384
 
 B = TypeVar("B", bound=Body)
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class LinkSettings(NamedTuple):

@@ -11,13 +11,12 @@ import socket
 from collections import deque
 from contextlib import suppress
 
-import structlog
-
 from headrace_mq._net.busy_poll import BusyPoll, busy_poll_of
 from headrace_mq._net.connection import TURN_MS, Connection, FrameHandler, ServerLimits
 from headrace_mq._net.ledger import Ledger
 from headrace_mq._net.vanishing import notice_vanished
 from headrace_mq._runtime.clock import Clock, SystemClock
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.errors import (
     MalformedRequest,
     MessageQueueError,
@@ -36,7 +35,7 @@ _NO_DESCRIPTORS = (
     " own files; close some, or raise the limit (LimitNOFILE, ulimit -n)"
 )
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class FrameServer:

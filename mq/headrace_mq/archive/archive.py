@@ -11,10 +11,10 @@ import uuid
 from collections.abc import Callable, Mapping
 
 import msgspec
-import structlog
 
 from headrace_mq._runtime.clock import Clock
 from headrace_mq._runtime.files import Files
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.archive.archived_store import ARCHIVED_LOGS, ArchivedStore
 from headrace_mq.archive.archiver import Archiver
 from headrace_mq.archive.backlog import Backlog
@@ -27,7 +27,7 @@ from headrace_mq.settings import ArchiveSettings, StoreSettings
 
 __all__ = ["Archive", "KeptArchive"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class KeptArchive(msgspec.Struct, frozen=True):

@@ -13,9 +13,8 @@ broker or a request.
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
-import structlog
-
 from headrace_mq._runtime.clock import Clock
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.archive.archived_store import ARCHIVED_LOGS, ArchivedStore, LogStretch
 from headrace_mq.archive.backlog import Backlog
 from headrace_mq.archive.database import ArchiveUnfit, Database, KeptLog, Moved
@@ -32,7 +31,7 @@ _STEP_BYTES = 128 << 10
 # Batches looked at before that, where they are small or nobody's.
 _STEP_BATCHES = 64
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 Claim = Callable[[], Awaitable[Mapping[str, KeptLog]]]
 

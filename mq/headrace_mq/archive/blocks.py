@@ -14,8 +14,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
-import structlog
-
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.archive.rebuilding import Rebuilt, rebuilt
 from headrace_mq.errors import ArchiveUnavailable
 from headrace_mq.message import QueueRef
@@ -27,7 +26,7 @@ JOBS_MAX = 16
 # What a batch takes beside its bytes.
 _BATCH_COST_BYTES = 200
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class _Block(NamedTuple):

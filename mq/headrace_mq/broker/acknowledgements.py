@@ -13,16 +13,16 @@ from functools import partial
 from typing import NamedTuple
 
 import msgspec
-import structlog
 
 from headrace_mq._net.server import Connection
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.errors import BrokerError, ResponseCode
 from headrace_mq.protocol.bodies import ProduceAnswer, Produced, encode
 from headrace_mq.store.flusher import Durable
 
 __all__ = ["Acknowledgements"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 _new = tuple.__new__
 
 

@@ -11,8 +11,7 @@ which tell when to look again. What a group's queues hold is asked through `Stan
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, Protocol
 
-import structlog
-
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.errors import BacklogFull, BrokerError, Throttled
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.limits import BacklogDescription
@@ -25,7 +24,7 @@ _LOOK_MS: Final = 50
 # For each group: how often a log line says that it skips messages.
 _TELL_EVERY_MS: Final = 10_000
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class Limit(NamedTuple):

@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-import structlog
-
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.message import QueueRef
 from headrace_mq.settings import StoreSettings
 from headrace_mq.store.retention import Rules, SegmentFacts, delete_before
@@ -18,7 +17,7 @@ from headrace_mq.store.timeline import Timeline
 
 __all__ = ["Deletion", "SegmentStore", "rules_of"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 # The one log whose messages may go; the other one's promise is that they never do.
 _LOG = "transient"

@@ -14,13 +14,12 @@ import os
 from pathlib import Path
 from typing import Protocol
 
-import structlog
-
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.errors import StoreFull
 
 __all__ = ["Disk", "SystemDisk", "Watermarks"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 _PERCENT = 100
 

@@ -10,9 +10,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
 
-import structlog
-
 from headrace_mq._net.server import Connection
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.archive.questions import Coming
 from headrace_mq.broker.handlers import (
     admin,
@@ -95,7 +94,7 @@ HANDLERS: Mapping[int, Handler] = MappingProxyType(
 REQUEST_BYTES_MAX = 256 << 10
 _WITH_MESSAGES = frozenset({RequestCode.PRODUCE, RequestCode.REPLY})
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class Dispatcher:

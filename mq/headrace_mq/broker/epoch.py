@@ -9,15 +9,15 @@ Sits between: `server`, which asks once, and a `metadata_file`.
 from pathlib import Path
 
 import msgspec
-import structlog
 
 from headrace_mq._runtime.files import Files, SystemFiles
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.metadata_file import MetadataFile
 from headrace_mq.store.message_store import LOCK_NAME, RETENTIONS
 
 __all__ = ["KeptBroker", "next_epoch"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class KeptBroker(msgspec.Struct, frozen=True):

@@ -10,8 +10,8 @@ import errno
 from collections.abc import Mapping
 
 import msgspec
-import structlog
 
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.backlogs import Limit
 from headrace_mq.broker.metadata_file import MetadataFile
 from headrace_mq.broker.quotas import Whose
@@ -23,7 +23,7 @@ __all__ = ["LIMITS_MAX", "KeptBacklog", "KeptLimits", "KeptQuota", "Limits"]
 # Set by people, for single clients and topics; the file is written as a whole.
 LIMITS_MAX = 10_000
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class KeptQuota(msgspec.Struct, frozen=True, omit_defaults=True):

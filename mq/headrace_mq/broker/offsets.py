@@ -10,8 +10,8 @@ Sits between: the handlers, and a `metadata_file`. Must never know connections o
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 import msgspec
-import structlog
 
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.metadata_file import MetadataFile
 from headrace_mq.errors import InvalidArgument
 from headrace_mq.message import QueueRef
@@ -28,7 +28,7 @@ OFFSETS_MAX = 200_000
 # A group's offsets are moved and deleted together, in some ten milliseconds of the loop's time.
 OFFSETS_PER_GROUP_MAX = 8_192
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class KeptOffsets(msgspec.Struct, frozen=True):

@@ -11,8 +11,8 @@ from collections import OrderedDict
 from collections.abc import Iterable
 
 import msgspec
-import structlog
 
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.metadata_file import MetadataFile
 from headrace_mq.broker.peers import Peer
 from headrace_mq.errors import DataCorrupt
@@ -23,7 +23,7 @@ __all__ = ["PRODUCERS_REMEMBERED_MAX", "KeptProducer", "KeptProducers", "Produce
 # At about 250 bytes each; those that connected longest ago are forgotten first.
 PRODUCERS_REMEMBERED_MAX = 10_000
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class KeptProducer(msgspec.Struct, frozen=True):

@@ -4,9 +4,8 @@ What becomes of a request that failed: a code and one sentence, or the end of it
 Sits between: `dispatcher`, or a handler that answers later, and the connection.
 """
 
-import structlog
-
 from headrace_mq._net.server import Connection
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.errors import (
     BrokerError,
     DataCorrupt,
@@ -20,7 +19,7 @@ from headrace_mq.protocol.frame import Frame
 
 __all__ = ["refuse"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 def refuse(connection: Connection, frame: Frame, error: Exception) -> None:

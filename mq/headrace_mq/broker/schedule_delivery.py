@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple, Protocol, TypeVar
 
-import structlog
-
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.schedule_journal import (
     Delivery,
     Event,
@@ -60,7 +59,7 @@ _SEQUENCES = 1 << 32
 
 T = TypeVar("T")
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class Journal(Protocol):

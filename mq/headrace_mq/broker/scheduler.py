@@ -29,8 +29,7 @@ event loop's thread.
 import asyncio
 from collections.abc import Callable, Sequence
 
-import structlog
-
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.metadata_file import MetadataFile
 from headrace_mq.broker.schedule import KeptSchedule, Schedule
 from headrace_mq.broker.schedule_delivery import Deliveries, NotYet, Prepared, SchedulingStore
@@ -73,7 +72,7 @@ from headrace_mq.store.retention import SegmentFacts
 
 __all__ = ["Scheduler"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 _LOG = "transient"
 # Messages of one delivery: about 10 ms of the loop, and one sync.

@@ -19,12 +19,11 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
-import structlog
-
 from headrace_mq._net.server import Connection
 from headrace_mq._runtime.checks import is_loopback
 from headrace_mq._runtime.clock import Clock, SystemClock
 from headrace_mq._runtime.files import Files, SystemFiles
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.archive.archive import Archive
 from headrace_mq.broker.acknowledgements import Acknowledgements
 from headrace_mq.broker.deletion import Deletion
@@ -76,7 +75,7 @@ _KEYS_STEP_BYTES, _KEYS_STEP_BYTES_MAX = 2 << 10, 32 << 10
 # which takes milliseconds off the slowest requests.
 _GC_THRESHOLDS = (50_000, 20, 100)
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class Broker:

@@ -10,9 +10,8 @@ Sits between: the parts of the broker that ask for ages and delays, and the mach
 
 import asyncio
 
-import structlog
-
 from headrace_mq._runtime.clock import Clock
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.metadata_file import MetadataFile
 from headrace_mq.errors import DataCorrupt
 from headrace_mq.settings import StoreSettings
@@ -20,7 +19,7 @@ from headrace_mq.store.timeline import KeptTimeline, Reading, Timeline
 
 __all__ = ["SteadyClock"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 # Between two looks at one clock, and three tries for that: else the other one is taken to have jumped
 # while this process stood still.

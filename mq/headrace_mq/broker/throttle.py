@@ -14,9 +14,8 @@ from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple, Protocol
 
-import structlog
-
 from headrace_mq._runtime.clock import Clock
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.long_poll import Cancellable, Timers
 from headrace_mq.errors import BrokerError
 
@@ -25,7 +24,7 @@ __all__ = ["Held", "Lane", "Obstacle", "Throttle"]
 # For each lane: how often a log line says that it waits.
 _TELL_EVERY_MS = 10_000
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class Obstacle(Protocol):

@@ -16,8 +16,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 
 import msgspec
-import structlog
 
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.metadata_file import MetadataFile
 from headrace_mq.errors import (
     InvalidArgument,
@@ -58,7 +58,7 @@ QUEUES_PER_REQUEST_MAX = 4 * QUEUES_PER_TOPIC_MAX
 # Of one change: a request may name thousands.
 _NAMES_LOGGED_MAX = 20
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 # Takes the number of queues that a client is about to make, and raises where that is too many.

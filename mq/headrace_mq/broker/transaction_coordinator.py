@@ -29,8 +29,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Generic, NamedTuple, TypeVar
 
-import structlog
-
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.metadata_file import MetadataFile
 from headrace_mq.broker.schedule_delivery import NotYet, SchedulingStore
 from headrace_mq.broker.steady_clock import SteadyClock
@@ -78,7 +77,7 @@ __all__ = ["TransactionCoordinator"]
 
 S = TypeVar("S")
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 # Undecided transactions that a description names.
 DESCRIBED_MAX = 100

@@ -12,8 +12,7 @@ know the time.
 from collections.abc import Sequence
 from typing import TypedDict, TypeVar
 
-import structlog
-
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.schedule_delivery import Journal, NotYet
 from headrace_mq.broker.topics import Topics
 from headrace_mq.broker.transaction_journal import BundleDecision, Decided, DecidedPart
@@ -65,7 +64,7 @@ _SEQUENCES = 1 << 32
 
 T = TypeVar("T")
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class _Numbering(TypedDict, total=False):

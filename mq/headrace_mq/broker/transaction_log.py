@@ -9,9 +9,8 @@ Sits between: `transaction_coordinator`, and the store, the kept file and the st
 
 import asyncio
 
-import structlog
-
 from headrace_mq._runtime.clock import Clock
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.metadata_file import MetadataFile
 from headrace_mq.broker.schedule_delivery import SchedulingStore
 from headrace_mq.broker.transaction_journal import Checked, Decided, Done, own_record, read_event
@@ -22,7 +21,7 @@ from headrace_mq.protocol.transactions import TRANSACTION_QUEUE
 
 __all__ = ["LOG", "TransactionLog"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 LOG = "transient"
 # Journal bytes behind the kept state: what a start after a crash reads, about a second.

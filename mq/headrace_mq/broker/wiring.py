@@ -8,11 +8,10 @@ import asyncio
 from collections.abc import Collection, Sequence
 from functools import partial
 
-import structlog
-
 from headrace_mq._net.ledger import Budgets
 from headrace_mq._net.server import FrameServer, ServerLimits
 from headrace_mq._runtime.descriptors import in_use
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.archive.archive import Archive
 from headrace_mq.archive.archived_store import ARCHIVED_LOGS
 from headrace_mq.broker.dispatcher import Dispatcher
@@ -32,7 +31,7 @@ __all__ = ["connect", "delete_archived", "spare"]
 # The log in which the schedule and the transactions keep their journals.
 _JOURNALS = "transient"
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 def connect(state: BrokerState, sifters: Sifters | None) -> None:

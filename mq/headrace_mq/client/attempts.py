@@ -12,8 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Protocol
 
-import structlog
-
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.client.failures import Again, Failure, FailurePolicy, Verdict
 from headrace_mq.client.watchdog import Watchdog
 from headrace_mq.errors import HandlerTimeout
@@ -24,7 +23,7 @@ __all__ = ["Attempts", "BatchHandler", "Deliveries"]
 
 BatchHandler = Callable[[Sequence[Record]], Awaitable[None]]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class Deliveries(Protocol):

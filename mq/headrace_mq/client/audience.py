@@ -11,9 +11,8 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 
-import structlog
-
 from headrace_mq._net.link import Link
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.client.membership import Listeners
 from headrace_mq.errors import ConnectionLost, MessageQueueError, RequestTimeout
 from headrace_mq.message import QueueRef
@@ -29,7 +28,7 @@ from headrace_mq.settings import ConsumerSettings
 
 __all__ = ["Audience"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class Audience:

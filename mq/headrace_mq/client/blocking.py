@@ -14,10 +14,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TypeVar
 
-import structlog
-
 from headrace_mq._net.client_connection import ANSWER_BYTES_BEFORE_HELLO_MAX, ANSWER_BYTES_MAX
 from headrace_mq._net.link import hello_for, parse_address, unreachable
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.errors import (
     Closed,
     ConnectionLost,
@@ -70,7 +69,7 @@ READ_BYTES = 2 << 20
 
 B = TypeVar("B", bound=Body)
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 _NOTHING = Columns([], [], [], [], [])
 

@@ -13,9 +13,8 @@ from functools import partial
 from itertools import chain
 from typing import TypeVar
 
-import structlog
-
 from headrace_mq._runtime.clock import Clock
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.client.part import MESSAGE_OVERHEAD_BYTES, Part
 from headrace_mq.client.routing import Route
 from headrace_mq.errors import MessageQueueError, SendTimeout
@@ -36,7 +35,7 @@ BUNDLES_ON_WAY_MAX = 2
 Send = Callable[[Message], asyncio.Future[SendResult]]
 T = TypeVar("T")
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class _Gathered:

@@ -9,9 +9,8 @@ from collections.abc import Awaitable, Callable, Collection
 from enum import Enum
 from typing import NamedTuple
 
-import structlog
-
 from headrace_mq._net.link import Link
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.client.endings import Endings
 from headrace_mq.errors import Closed, MessageQueueError
 from headrace_mq.protocol.codes import RequestCode
@@ -25,7 +24,7 @@ ANSWER_MS = 10_000
 # Pause after a refusal, which may be for ever.
 PAUSE_MS = 1_000
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class Decision(Enum):

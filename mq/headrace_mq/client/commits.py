@@ -7,9 +7,8 @@ Sits between: `shares`, which know what is finished, and the broker's COMMIT_OFF
 import asyncio
 from collections.abc import Callable, Mapping
 
-import structlog
-
 from headrace_mq._net.link import Link
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.client.locks import QueueLocks
 from headrace_mq.client.shares import Shares
 from headrace_mq.errors import BrokerError, ConnectionLost, MessageQueueError, StaleLock
@@ -23,7 +22,7 @@ __all__ = ["Commits"]
 # What a broker takes at a time, by the longest names of topics.
 OFFSETS_PER_COMMIT = 1_024
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class Commits:

@@ -13,11 +13,10 @@ from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-import structlog
-
 from headrace_mq._net.link import Link, LinkSettings
 from headrace_mq._runtime.async_block import AsyncBlock
 from headrace_mq._runtime.clock import Clock, SystemClock
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.client.allocation.strategy import Strategy
 from headrace_mq.client.attempts import BatchHandler
 from headrace_mq.client.audience import Audience
@@ -56,7 +55,7 @@ LOAD_PAUSE_MS = 1_000
 # between. Its owner gives it back when it has finished what it is at.
 LOCK_PAUSE_MS_MIN, LOCK_PAUSE_MS_MAX = 20, 500
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class Consumer(AsyncBlock):

@@ -11,8 +11,7 @@ Sits between: `pulling`, which meets it, and the application. Pure but for the l
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-import structlog
-
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.message import QueueRef, Record
 
 __all__ = ["DAMAGE_HEADER", "Damaged", "Damages", "is_marker", "marker_of"]
@@ -20,7 +19,7 @@ __all__ = ["DAMAGE_HEADER", "Damaged", "Damages", "is_marker", "marker_of"]
 # Of a marker: why the messages up to its offset are not there.
 DAMAGE_HEADER = "%damage"
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class Damaged(NamedTuple):

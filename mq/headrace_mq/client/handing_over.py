@@ -10,8 +10,7 @@ Sits between: `consumer`, which is told of revoked queues, and `shares`, `commit
 import asyncio
 from collections.abc import Awaitable, Callable
 
-import structlog
-
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.client.locks import QueueLocks
 from headrace_mq.client.shares import Shares
 from headrace_mq.errors import ConnectionLost, MessageQueueError
@@ -21,7 +20,7 @@ __all__ = ["HandingOver"]
 # Pause after a hand-over that the broker did not answer as hoped.
 TROUBLE_PAUSE_MS = 1_000
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class HandingOver:

@@ -9,16 +9,15 @@ Sits between: `consumer`, before it looks up where to go on, and the broker's QU
 
 from collections.abc import Sequence
 
-import structlog
-
 from headrace_mq._net.link import Link
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.bodies import QueueRanges, QueueRangesAnswer
 from headrace_mq.protocol.codes import RequestCode
 
 __all__ = ["Lives"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class Lives:

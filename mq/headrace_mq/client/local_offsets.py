@@ -19,9 +19,9 @@ from pathlib import Path
 
 import google_crc32c
 import msgspec
-import structlog
 
 from headrace_mq._runtime.files import Files, SystemFiles, write_all
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.client.shares import Shares
 from headrace_mq.errors import DataCorrupt, FormatTooNew, MessageQueueError
 from headrace_mq.message import QueueRef
@@ -31,7 +31,7 @@ __all__ = ["LocalOffsets"]
 
 _NAME, _VERSION = b"headrace offsets ", 1
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class _Kept(msgspec.Struct, frozen=True):

@@ -13,10 +13,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-import structlog
-
 from headrace_mq._net.link import Link
 from headrace_mq._runtime.clock import Clock
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.client.allocation.sticky import sticky
 from headrace_mq.client.allocation.strategy import Strategy
 from headrace_mq.client.rebalance import allocate
@@ -50,7 +49,7 @@ __all__ = ["Listeners", "Membership", "Subscription"]
 # What the broker passes on of a member's queues; holding more only moves more.
 HELD_QUEUES_MAX = 1_024
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class Subscription(NamedTuple):

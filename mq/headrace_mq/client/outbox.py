@@ -12,11 +12,10 @@ import asyncio
 from collections.abc import Callable, Iterable
 from functools import partial
 
-import structlog
-
 from headrace_mq._net.client_connection import Answer
 from headrace_mq._net.link import Link
 from headrace_mq._runtime.clock import Clock
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.client.batch import Batch, Place
 from headrace_mq.client.known_keys import KnownKeys
 from headrace_mq.client.lane import FOLLOW_BYTES, Lane, new_producer_id
@@ -57,7 +56,7 @@ ALONE_REQUESTS = 4
 BATCHES_PER_REQUEST = 1_024
 
 _NO_LANES: dict[str, Lane] = {}
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class Outbox:

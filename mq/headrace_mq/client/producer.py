@@ -11,12 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
-import structlog
-
 from headrace_mq._net.client_connection import Answer
 from headrace_mq._net.link import Link, LinkSettings
 from headrace_mq._runtime.async_block import AsyncBlock
 from headrace_mq._runtime.clock import Clock, SystemClock
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.client.oneway import Oneway
 from headrace_mq.client.outbox import Outbox
 from headrace_mq.client.part import Part
@@ -58,7 +57,7 @@ REPLY_TIMEOUT_MS = 10_000
 # How soon a running producer uses queues that were added to a topic (RocketMQ: 30 s).
 ROUTE_REFRESH_MS = 30_000
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 _new = tuple.__new__
 
 

@@ -14,11 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-import structlog
-
 from headrace_mq._net.client_connection import Answer
 from headrace_mq._net.link import Link
 from headrace_mq._runtime.clock import Clock
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.client.columns import RecordColumns, decode_record_columns, from_records
 from headrace_mq.client.damage import Damaged, marker_of
 from headrace_mq.client.gathering import Gathering
@@ -66,7 +65,7 @@ EMPTY_PAUSE_MS = 100
 # Pause after an answer that says that something is wrong.
 TROUBLE_PAUSE_MS = 1_000
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class Asking(NamedTuple):

@@ -18,9 +18,9 @@ import uuid
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-import structlog
 from msgspec.structs import replace
 
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.client.producer import Producer
 from headrace_mq.errors import Closed, ReplyUndeliverable, RequestTimeout
 from headrace_mq.message import Message, Record
@@ -33,7 +33,7 @@ CORRELATION_HEADER = "%reply-correlation"
 # place, within their own time.
 IN_FLIGHT_MAX = 65_536
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class ReplyAddress(NamedTuple):

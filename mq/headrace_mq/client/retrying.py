@@ -15,8 +15,7 @@ Sits between: `attempts`, which asks what becomes of a failure, and `producer`.
 
 from collections.abc import Callable
 
-import structlog
-
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.client.failures import Failure, InPlace, Settled, Verdict
 from headrace_mq.client.origins import (
     dead_letter_topic,
@@ -33,7 +32,7 @@ from headrace_mq.settings import ConsumerSettings, RetrySettings
 
 __all__ = ["DeadLettering", "GiveUp", "Parking", "RetryAfter", "Retrying"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class RetryAfter(Exception):

@@ -10,9 +10,8 @@ import asyncio
 from collections import deque
 from contextlib import suppress
 
-import structlog
-
 from headrace_mq._runtime.clock import Clock
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.client.failures import Again, Failure, Verdict
 from headrace_mq.client.producer import Producer
 from headrace_mq.client.steps import (
@@ -39,7 +38,7 @@ UNDER_WAY_MAX = 100_000
 SENT_TOGETHER_MAX = 1_000
 INTERVAL_MS = 200
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class Tracer:

@@ -6,9 +6,9 @@ Sits between: the options and the broker, on the driver. Runs once for each plan
 
 from collections.abc import Mapping, Sequence
 
-import structlog
 from pyspark.sql.datasource import InputPartition
 
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.bodies import QueueRange
 from headrace_mq.spark.offsets import Bound, QueueSlice, deleted_before, plan_slices
@@ -17,7 +17,7 @@ from headrace_mq.spark.reader import fetch_offsets_at
 
 __all__ = ["SlicePartition", "slices_of", "starts_of"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class SlicePartition(InputPartition):

@@ -14,8 +14,8 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 import pyarrow as pa
-import structlog
 
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.client.blocking import BlockingReader
 from headrace_mq.errors import (
     BrokerError,
@@ -48,7 +48,7 @@ __all__ = [
 T = TypeVar("T")
 Part = tuple[BatchHeader, Columns, int, int]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 # A wire batch makes thousands of objects that live for a moment and form no cycles. At Python's own
 # thresholds (700, 10, 10) looking for cycles took three quarters of the time of reading, and half

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-import structlog
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -18,6 +17,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.errors import OffsetOutOfRange
 from headrace_mq.protocol.bodies import QueueRange
 from headrace_mq.spark.offsets import split_slices
@@ -38,7 +38,7 @@ __all__ = ["TopicsStream"]
 
 Checkpoint = Mapping[str, Mapping[str, int]]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class TopicsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):

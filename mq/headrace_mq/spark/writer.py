@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import structlog
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import BinaryType, DataType, MapType, StringType, StructType
 
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.client.producer import Producer
 from headrace_mq.errors import ConnectionLost
 from headrace_mq.message import Message
@@ -38,7 +38,7 @@ _TAKEN: dict[str, tuple[type[DataType], ...]] = {
 # The broker assigns these anew, so that what was read from one topic can be written to another.
 _ASSIGNED_ANEW = frozenset({"queue_id", "offset", "born_at", "stored_at"})
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 @dataclass

@@ -16,8 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import NamedTuple
 
-import structlog
-
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.errors import DataCorrupt, FormatTooNew
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import sound_batch
@@ -28,7 +27,7 @@ from headrace_mq.store.tail_cache import TailCache
 
 __all__ = ["Batch", "BatchReader", "ReadFigures"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 # Disks answer a few requests side by side; more threads would only take turns at the interpreter.
 THREADS_MAX = 2

@@ -15,16 +15,16 @@ from collections.abc import Callable, Iterator
 from typing import Generic, NamedTuple, TypeVar
 
 import google_crc32c
-import structlog
 
 from headrace_mq._runtime.files import Files, write_all
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.errors import DataCorrupt
 from headrace_mq.protocol.batch import BATCH_HEADER_BYTES, check_head
 from headrace_mq.store.segment import SEGMENT_SUFFIX, Segment
 
 __all__ = ["BLOCK_HEADER_BYTES", "Block", "BlockFile", "Content", "Kind"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 _FILE = struct.Struct("<8sHHIqI4x16s16x")
 _BLOCK = struct.Struct("<4sHxxIIqqqIII4xqqqqII")

@@ -9,9 +9,9 @@ files. All of it only grows, so an old one stays true: it says less.
 from pathlib import Path
 
 import msgspec
-import structlog
 
 from headrace_mq._runtime.files import Files
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.errors import DataCorrupt
 from headrace_mq.store.checkpoint import read_checkpoint, write_checkpoint
 from headrace_mq.store.log_walk import Damage
@@ -26,7 +26,7 @@ __all__ = [
     "write_both",
 ]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 CHECKPOINT_NAME = "store.checkpoint"
 COPY_NAME = "store.checkpoint.copy"

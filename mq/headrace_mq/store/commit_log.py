@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-import structlog
-
 from headrace_mq._runtime.files import Files
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.errors import DataCorrupt
 from headrace_mq.message import QueueRef
 from headrace_mq.store.key_file import KEYS_SUFFIX
@@ -31,7 +30,7 @@ from headrace_mq.store.segment_index import INDEX_SUFFIX, SegmentIndex
 
 __all__ = ["COMPACT", "CommitLog", "Placed", "Run", "SegmentInfo"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 # The log of topics of which the last message of each key is kept; the only one that is rewritten.
 COMPACT = "compact"

@@ -15,10 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-import structlog
-
 from headrace_mq._runtime.clock import Clock
 from headrace_mq._runtime.files import Files
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.message import QueueRef
 from headrace_mq.settings import StoreSettings
 from headrace_mq.store.commit_log import CommitLog, SegmentInfo
@@ -38,7 +37,7 @@ from headrace_mq.store.segment import Segment, SyncFailed
 
 __all__ = ["PARTS_MAX", "Compaction", "CompactionFigures"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 # Of the keys, if those of one segment do not fit into memory: each part reads all of the log.
 PARTS_MAX = 256

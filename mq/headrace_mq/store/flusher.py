@@ -18,8 +18,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
-import structlog
-
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.errors import MessageQueueError, StoreFull, StoreReadOnly
 from headrace_mq.store.commit_log import CommitLog
 from headrace_mq.store.group import Group, Staged
@@ -27,7 +26,7 @@ from headrace_mq.store.segment import MARK_BYTES, NO_DESCRIPTORS, Segment, encod
 
 __all__ = ["READERS_FIRST_BATCHES_MAX", "STAGED_BYTES_MAX", "Durable", "Flusher"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 # Bytes accepted and not yet written, over all logs: several seconds of a slow disk. More would
 # only grow the queue in front of a disk that does not keep up.

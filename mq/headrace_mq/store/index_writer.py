@@ -11,13 +11,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, Protocol
 
-import structlog
-
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.store.commit_log import CommitLog
 
 __all__ = ["IndexWriter"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class _Blocks(Protocol):

@@ -11,9 +11,8 @@ from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-import structlog
-
 from headrace_mq._runtime.files import Files
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.errors import DataCorrupt
 from headrace_mq.message import QueueRef
 from headrace_mq.store.block_file import Block
@@ -26,7 +25,7 @@ from headrace_mq.store.sequences import BATCHES_REMEMBERED, Key, Sent
 
 __all__ = ["BLOCK_BYTES", "LogIndex", "Span", "Written"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 # What a start walks at most behind the last block, and what of the index is held in memory: at
 # 113 bytes, the smallest batch, about 3 MiB.

@@ -13,9 +13,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import structlog
-
 from headrace_mq._runtime.files import Files
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.errors import DataCorrupt, FormatTooNew
 from headrace_mq.protocol.batch import BatchHeader, decode_columns
 from headrace_mq.store.block_file import Block
@@ -25,7 +24,7 @@ from headrace_mq.store.segment import Segment
 
 __all__ = ["KEYS_BLOCK_BYTES", "KEYS_MAX", "KeyBlock", "LogKeys", "Looked", "keys_of"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 # Of the log, between two blocks: the same as in the offset index.
 KEYS_BLOCK_BYTES = 16 << 20

@@ -9,10 +9,9 @@ decode a payload, for the keys.
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
-import structlog
-
 from headrace_mq._runtime.clock import Clock, SystemClock
 from headrace_mq._runtime.files import Files, SystemFiles
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.errors import (
     MessageQueueError,
     OffsetOutOfRange,
@@ -43,7 +42,7 @@ from headrace_mq.store.tail_cache import TailCache
 
 __all__ = ["LOCK_NAME", "RETENTIONS", "Appended", "Damage", "MessageStore", "SegmentInfo"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 # One log, and one directory, each.
 RETENTIONS = ("forever", "transient", COMPACT)

@@ -12,8 +12,7 @@ from enum import Enum
 from itertools import pairwise
 from typing import Protocol
 
-import structlog
-
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.errors import CorruptBatch, DataCorrupt
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import (
@@ -30,7 +29,7 @@ from headrace_mq.store.segment_index import Directory
 
 __all__ = ["Damage", "Ledger", "Verdict", "check_batch", "judge", "recover"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class Ledger(Protocol):

@@ -16,10 +16,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-import structlog
-
 from headrace_mq._runtime.clock import Clock
 from headrace_mq._runtime.files import Files, write_all
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.errors import MessageQueueError, UndecodableBatch
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import BatchHeader, Columns, decode_placed, read_header
@@ -45,7 +44,7 @@ from headrace_mq.store.sequences import BATCHES_REMEMBERED, Key, Sent, sent_by
 
 __all__ = ["Needed", "Pace", "Rewriter", "Rewritten", "Source", "Stopped", "Unfit"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 # Gathered before it is written: few calls, little memory.
 _WRITE_BYTES = 1 << 20

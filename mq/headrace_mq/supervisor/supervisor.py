@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import structlog
-
 from headrace_mq._runtime.clock import Clock, SystemClock
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.settings import SuperviseSettings
 from headrace_mq.supervisor.child import Child
 from headrace_mq.supervisor.crash_report import CrashReport, how_it_ended, keep
@@ -24,7 +23,7 @@ from headrace_mq.supervisor.supervision import Ending, Step, Supervision
 
 __all__ = ["Supervised", "supervise"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

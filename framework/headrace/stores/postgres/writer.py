@@ -12,12 +12,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import asyncpg
-import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from headrace._runtime.log import get_logger
 
 __all__ = ["Writer", "numbered"]
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _BIND: Final = re.compile(r"(?<!:):([a-z_]+)\b")
 # What PostgreSQL says of an INSERT: the word, an old zero, and the number of rows.

@@ -10,9 +10,8 @@ Sits between: the dispatcher and the broker's `offsets`.
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-import structlog
-
 from headrace_mq._net.server import Connection
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.creations import OFFSETS
 from headrace_mq.broker.handlers.sessions import check_name
 from headrace_mq.broker.offsets import NEVER
@@ -51,7 +50,7 @@ class _Plan(NamedTuple):
     dry_run: bool
 
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 def move(queue: QueueRef, held: tuple[int, int], before: int, after: int) -> OffsetMove:

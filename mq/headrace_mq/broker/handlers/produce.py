@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from itertools import islice
 
-import structlog
-
 from headrace_mq._net.server import Connection
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker import schedule_delivery, transaction_delivery
 from headrace_mq.broker.creations import QUEUES
 from headrace_mq.broker.handlers.throttling import hold_produce
@@ -44,7 +43,7 @@ BATCHES_PER_REQUEST_MAX = 4_096
 # The broker's own.
 _OWN_IDS = frozenset({schedule_delivery.PRODUCER_ID, transaction_delivery.PRODUCER_ID})
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 def produce(state: BrokerState, connection: Connection, frame: Frame) -> tuple[bytes] | None:

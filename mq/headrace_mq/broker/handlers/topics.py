@@ -12,9 +12,8 @@ import asyncio
 from collections.abc import Sequence
 from functools import partial
 
-import structlog
-
 from headrace_mq._net.server import Connection
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.offsets import NEVER
 from headrace_mq.broker.refusals import refuse
 from headrace_mq.broker.state import BrokerState
@@ -45,7 +44,7 @@ QUEUES_DESCRIBED_MAX = QUEUES_PER_TOPIC_MAX
 # Per queue, in an answer and in a refusal's sentence: whoever has solved these asks again.
 OBSTACLES_MAX = 8
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 def describe_queues(state: BrokerState, _connection: Connection, frame: Frame) -> tuple[bytes]:

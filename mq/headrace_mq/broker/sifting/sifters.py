@@ -16,8 +16,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import msgspec
-import structlog
 
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.sifting.jobs import LENGTH, Job, Sifted, decode_sifted, encoded
 
 __all__ = ["Sifters"]
@@ -44,7 +44,7 @@ main()
 # The last one is that of event loops that start no processes.
 _FAILURES = (OSError, EOFError, TimeoutError, msgspec.DecodeError, NotImplementedError)
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 _Asked = tuple[Job, "asyncio.Future[Sifted | None]"]
 
