@@ -43,7 +43,7 @@ def export(address: str, folder: Path) -> float:
     began = time.perf_counter()
     subprocess.run(
         [sys.executable, "-m", "headrace", "events", "export", "--to", "parquet", folder,
-         "--app", APP, "--broker", address, "--event-store", "memory://"],
+         "--app", APP, "--broker", address, "--unsealed"],
         check=True, stdout=subprocess.DEVNULL,
     )  # fmt: skip
     return time.perf_counter() - began

@@ -40,7 +40,7 @@ async def test_a_killed_driver_changes_nothing_and_a_killed_executor_is_replaced
         return asyncio.create_subprocess_exec(
             sys.executable, "-m", "headrace", "projection", "rebuild", "accounts",
             "--engine", "spark", "--app", "ledger_app:app", "--broker", broker.address,
-            "--read-models", read_models_url, "--event-store", "memory://", "--json",
+            "--read-models", read_models_url, "--unsealed", "--json",
             "--master", cluster.address, *settings,
             env=child_environment, stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip

@@ -66,7 +66,7 @@ async def test_a_rebuild_behind_a_server_equals_live_with_the_code_that_was_sent
         sys.executable, "-c", CLIENT, "projection", "rebuild", "accounts", "--engine", "spark",
         "--remote", connect_server.url, "--conf", f"spark.submit.pyFiles={wheel},{code}",
         "--app", "ledger_app:app", "--broker", broker.address, "--read-models", read_models_url,
-        "--event-store", "memory://", "--json",
+        "--unsealed", "--json",
         env=child_environment, stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
     try:

@@ -100,7 +100,7 @@ import headrace.cli
 from headrace.spark import continuous, sink
 
 follow = ["projection", "follow", "accounts", "--app", "ledger_app:app", "--broker", sys.argv[1],
-          "--read-models", sys.argv[2], "--event-store", "memory://", "--log-format", "json"]
+          "--read-models", sys.argv[2], "--unsealed", "--log-format", "json"]
 sys.argv = ["headrace", *follow]
 try:
     headrace.cli.main()
