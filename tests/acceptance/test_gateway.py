@@ -91,8 +91,8 @@ async def test_the_bank_by_http_from_its_first_account_to_an_orderly_end(bank: B
     async with await bank.start() as client:
         ready = await client.get("/ready")
         assert ready.json()["parts"] == {
-            "broker": "ready", "event_store": "ready", "lag": "ready", "parts": "ready",
-            "read_models": "ready",
+            "broker": "ready", "event_store": "ready", "lag": "ready", "lineage": "ready",
+            "parts": "ready", "read_models": "ready",
         }  # fmt: skip
         validate((await client.get("/openapi.json")).json())
 

