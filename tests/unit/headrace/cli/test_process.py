@@ -275,7 +275,9 @@ def test_aggregates_that_a_process_manager_has_parked_are_listed_retried_and_ski
             for parcel_id in ("bad-1", "bad-2", "good"):
                 with suppress(NotYetHandled):
                     await running.bus.execute(module.Order(parcel_id=parcel_id), wait_for="handled")
-            while len(await running.process_letters("packing").all()) < 2:
+            while (
+                len(await running.process_letters(module.app.process_manager("packing")).all()) < 2
+            ):
                 await asyncio.sleep(0)
 
     async def packed(box_id: str) -> bool:
