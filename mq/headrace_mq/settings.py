@@ -332,7 +332,7 @@ class TransactionSettings(msgspec.Struct, frozen=True, kw_only=True):
     # A checker that takes longer is cancelled, and asked again later.
     checker_timeout_ms: int = 10_000
     # How soon queues that were added to a topic are used, as by every producer.
-    route_refresh_ms: int = 30_000
+    route_refresh_ms: int = 5_000
 
     def __post_init__(self) -> None:
         require_types(self)

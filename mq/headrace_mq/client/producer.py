@@ -55,7 +55,7 @@ __all__ = ["Producer"]
 # A reply that is not delivered within this time is of no use to the caller that waits for it.
 REPLY_TIMEOUT_MS = 10_000
 # How soon a running producer uses queues that were added to a topic (RocketMQ: 30 s).
-ROUTE_REFRESH_MS = 30_000
+ROUTE_REFRESH_MS = 5_000
 
 _log = get_logger(__name__)
 _new = tuple.__new__

@@ -23,7 +23,7 @@ from headrace_mq.protocol.batch import decode_records, split_batches
 from headrace_mq.protocol.bodies import CreateTopic, Hello, decode
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.scheduling import SCHEDULE_QUEUE
-from headrace_mq.settings import ProducerSettings
+from headrace_mq.settings import ProducerSettings, TransactionSettings
 
 PRODUCE, DESCRIBE = RequestCode.PRODUCE, RequestCode.DESCRIBE_TOPICS
 Until = Callable[[Callable[[], object]], Any]
@@ -474,3 +474,8 @@ async def test_what_cannot_be_scheduled_is_refused_before_anything_is_sent(
 async def test_a_closed_producer_cancels_nothing(broker: Any) -> None:
     with pytest.raises(Closed):
         await Producer(broker.address).cancel(0)
+
+
+def test_queues_that_are_added_are_used_within_the_seconds_that_are_promised() -> None:
+    assert producer_module.ROUTE_REFRESH_MS <= 5_000
+    assert TransactionSettings().route_refresh_ms <= 5_000
