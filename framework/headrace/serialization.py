@@ -236,7 +236,7 @@ class JsonSerializer:
         """Encodes a command with its envelope.
 
         Raises:
-            UnknownMessageType: nobody could decode it: its class has no handler.
+            UnknownMessageType: no reader could decode it: its class has no handler.
         """
         command = envelope.command
         if not self._commands.knows(type(command)):
@@ -273,7 +273,7 @@ class JsonSerializer:
         The same value asked for again soon, by the store after the decision, gives the same bytes.
 
         Raises:
-            UnknownMessageType: nobody could decode it: no aggregate applies one of its events.
+            UnknownMessageType: no reader could decode it: no aggregate applies one of its events.
         """
         encoded = self._encoded.pop(id(stream), None)
         if encoded is not None:
@@ -322,7 +322,7 @@ class JsonSerializer:
         """Encodes an application message with its context.
 
         Raises:
-            UnknownMessageType: nobody could decode it: its class is not part of the application.
+            UnknownMessageType: no reader could decode it: its class is not part of the application.
         """
         self._check_known(message)
         return _encode(

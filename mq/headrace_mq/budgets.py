@@ -30,7 +30,7 @@ class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True):
     # most of them is closed. Sixteen clients that take nothing at all.
     answers_bytes_max: int = 256 * MIB
     # Memory for members of groups, their topics and what they hold, over all connections; above it
-    # nobody new joins. Some 100,000 members with a topic.
+    # no member joins. Some 100,000 members with a topic.
     memberships_bytes_max: int = 64 * MIB
     # Of that, what the members of one connection take: a thousand with a few topics each.
     memberships_bytes_per_connection_max: int = 4 * MIB

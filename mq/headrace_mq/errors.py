@@ -41,7 +41,7 @@ Every error that the queue raises on purpose, and the code that stands for it on
     ├── DecidedOtherwise          a transaction had been decided in another way before
     ├── Closed                    the producer or consumer was closed
     ├── DataCorrupt               bytes on disk or on the wire fail their checksum
-    │   └── UndecodableBatch      the checksums of a batch are right, but nobody can decode it
+    │   └── UndecodableBatch      the checksums of a batch are right, but no reader can decode it
     └── FormatTooNew              a file or frame was written by a newer version
 
 Programmer errors (`TypeError`, `ValueError`) are not in the family.

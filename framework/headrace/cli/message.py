@@ -44,7 +44,7 @@ def show(
     as_json: AsJson = False,
     broker: BrokerAddress = "127.0.0.1:9876",
 ) -> None:
-    """Show one message. Exit status 1 if it is not there (any more), or nobody can decode it."""
+    """Show one message. Exit status 1 if it is not there (any more), or no reader can decode it."""
 
     async def question(admin: Any) -> tuple[Any, Senders, Any]:
         record = await admin.message(message_id)
@@ -99,7 +99,9 @@ def _show_undecodable(header: Any, damage: str, *, as_json: bool) -> None:
         )
         return
     print_table(("", ""), ((name, str(fact)) for name, fact in told.items()))
-    typer.echo("nobody can decode this batch; readers leave it out and go on behind it", err=True)
+    typer.echo(
+        "no reader can decode this batch; readers leave it out and go on behind it", err=True
+    )
 
 
 @commands.command()
@@ -437,7 +439,7 @@ def _shortened(body: bytes) -> str:
 
 
 def _content(record: "Record") -> str:
-    """Writes the beginning of a body, or why nobody can decode it, in one line."""
+    """Writes the beginning of a body, or why no reader can decode it, in one line."""
     from headrace_mq.client.damage import DAMAGE_HEADER, is_marker
 
     return record.headers[DAMAGE_HEADER] if is_marker(record) else _shortened(record.body)

@@ -147,7 +147,9 @@ def _show_report(report: "Report") -> None:
 def _sentence(report: "Report") -> str:
     if report.status == "clean":
         left_out = sum(one.kind == "undecodable" for one in report.findings)
-        return f"clean, but for {left_out} batches that nobody can decode" if left_out else "clean"
+        return (
+            f"clean, but for {left_out} batches that no reader can decode" if left_out else "clean"
+        )
     if report.status == "newer":
         return "partly of a newer version: check it with the version that wrote it"
     repair_it = f"`headrace store repair {report.directory}`"

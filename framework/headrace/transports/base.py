@@ -201,7 +201,7 @@ class Transport(Protocol):
     def damaged(self) -> Mapping[str, int]:
         """Returns, by topic, how many messages subscriptions left out since the start.
 
-        Nobody can decode them, or the queue has lost them.
+        No reader can decode them, or the queue has lost them.
         """
         ...
 

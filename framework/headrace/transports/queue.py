@@ -353,7 +353,7 @@ class _QueueSubscription:
 
 
 def _passed_by(marker: Record) -> Incoming:
-    """What stands for messages that nobody can decode: as a rejection, it is nobody's event."""
+    """What stands for messages that no reader can decode: as a rejection, it is nobody's event."""
     return _incoming(replace(marker, headers={"kind": "rejection"}))
 
 

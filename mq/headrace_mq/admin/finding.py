@@ -81,7 +81,7 @@ class MessageSearch(Asking):
     async def message(self, message_id: str) -> Record | None:
         """The message of an id, `topic:queue:offset`; None if it is not there (any more).
 
-        None also where nobody can decode it: `batch_of` tells.
+        None also where no reader can decode it: `batch_of` tells.
 
         Raises:
             ValueError: it is no message id.

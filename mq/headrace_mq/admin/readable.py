@@ -1,7 +1,7 @@
 """
 The records of a fetched batch for those who look and do not consume.
 
-What nobody can decode is one record that says so.
+What no reader can decode is one record that says so.
 
 Sits between: `tailing`, `finding` and `dead_letters`, and the record batch. Pure.
 """
@@ -17,14 +17,14 @@ __all__ = ["StoredBatch", "readable_records", "stored_batch"]
 
 
 class StoredBatch(NamedTuple):
-    """A batch as it is stored: what its header says, and why nobody can decode it, or nothing."""
+    """A batch as it is stored: what its header says, and why no reader can decode it, or nothing."""
 
     header: BatchHeader
     damage: str
 
 
 def readable_records(batch: memoryview) -> list[Record]:
-    """The records of a batch, or a marker (`client.damage`) where nobody can decode it.
+    """The records of a batch, or a marker (`client.damage`) where no reader can decode it.
 
     Raises:
         CorruptBatch: the producer's checksum fails.

@@ -89,7 +89,7 @@ class Groups(Generic[S]):
 
     Args:
         member_expiry_ms: silence after which a member has left.
-        bytes_max: what all members take, about; above it nobody new joins.
+        bytes_max: what all members take, about; above it no member joins.
         session_bytes_max: what the members of one session take.
         epoch: the broker's start number; generations grow across restarts because of it.
         on_left: told the group and the member whenever one is gone.

@@ -140,7 +140,7 @@ def check_bundle(body: bytes) -> tuple[int, Collection[QueueRef]]:
     Raises:
         InvalidArgument: it cannot be taken; the sentence says why.
         CorruptBatch: one of its batches is damaged.
-        InvalidBatch: nobody could decode one of them.
+        InvalidBatch: no reader could decode one of them.
     """
     try:
         bundle = decode(Bundle, body)

@@ -198,7 +198,7 @@ class BlockingReader:
         Yields:
             A batch's header and columns, and the range of indexes in the columns, from the first
             to before the last, that lies inside [start, end). What a compaction left of a batch
-            comes as one for each run of neighbouring offsets. Batches that nobody can decode are
+            comes as one for each run of neighbouring offsets. Batches that no reader can decode are
             logged and left out. Where nothing is left in front of `end`, the last range is empty and
             ends there.
 

@@ -255,7 +255,7 @@ class Consumer(AsyncBlock):
         Raises:
             Closed: the consumer was closed.
             DataCorrupt, FormatTooNew: a queue cannot be read on; raised once; others go on. Messages
-                that nobody can decode are left out instead: see `damage`.
+                that no reader can decode are left out instead: see `damage`.
             Exception: whatever `load_offsets` raised; it is called again.
         """
         return await self._delivering.poll()

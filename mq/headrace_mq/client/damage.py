@@ -1,7 +1,7 @@
 """
 What a consumer could not read: counted, logged, and told to the application.
 
-    a batch whose payload nobody can decode          ─┐
+    a batch whose payload no reader can decode          ─┐
     offsets that the broker left out as damaged, or   ├─▶ Damages ─▶ log, counts, listeners
     that are missing for any other reason            ─┘
 
@@ -55,7 +55,7 @@ class Damages:
     Attributes:
         batches: how often it met such messages.
         marks: deliver one record with `DAMAGE_HEADER` and no body, at the last of their offsets, in
-            place of messages that nobody can decode; for applications that keep offsets of their
+            place of messages that no reader can decode; for applications that keep offsets of their
             own, which otherwise stay in front of such messages until another one comes.
     """
 
@@ -114,5 +114,5 @@ def marker_of(damaged: Damaged, *, at_ms: int) -> Record:
 
 
 def is_marker(record: Record) -> bool:
-    """Whether a record stands for messages that nobody can decode."""
+    """Whether a record stands for messages that no reader can decode."""
     return DAMAGE_HEADER in record.headers and not record.body

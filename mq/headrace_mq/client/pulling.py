@@ -307,7 +307,7 @@ class Pulling:
         return self._shares.take(share, self._chosen(records[0].queue.topic, records))
 
     def _leave_out(self, asked: Mapping[QueueRef, Share], batch: memoryview, reason: str) -> int:
-        """Goes on behind a sound batch that nobody can decode; its checksums vouch for its header."""
+        """Goes on behind a sound batch that no reader can decode; its checksums vouch for its header."""
         header = read_header(batch)
         share = self._reader(asked, header.queue, header.base_offset, batch)
         if share is None or header.next_offset <= share.window.end:

@@ -39,7 +39,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         kind: `damaged` and `missing` are damage; `newer` cannot be judged by this version; `torn`
             is an interrupted write that nobody was told of, `stale` an index that is made again
             by itself, `unfinished`, `set aside` and `unknown` are files that a start passes over,
-            `undecodable` a batch that its producer made so that nobody can decode it: none of
+            `undecodable` a batch that its producer made so that no reader can decode it: none of
             these is damage.
         remedy: what `repair` does about it.
         position: where in the log, -1 for a whole file.

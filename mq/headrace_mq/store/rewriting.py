@@ -385,7 +385,7 @@ class _Draft:
 
 
 def _decoded(batch: bytes, header: BatchHeader) -> tuple[Sequence[int], Columns]:
-    """The records of a batch; one that nobody can decode stays, as records without a key do."""
+    """The records of a batch; one that no reader can decode stays, as records without a key do."""
     try:
         return decode_placed(batch, header)
     except UndecodableBatch:

@@ -1,5 +1,5 @@
 """
-Record batches with right checksums that nobody can decode, as a hostile or broken producer makes them.
+Record batches with right checksums that no reader can decode, as a hostile or broken producer makes them.
 
     hostile_batches     one of every kind, by name
     mutated             a sound batch with damaged bytes and checksums that fit them again

@@ -1,4 +1,4 @@
-"""Batches that nobody can decode, and bodies that are nobody's, in every queue of an application.
+"""Batches that no reader can decode, and bodies that are nobody's, in every queue of an application.
 
 They stand there as a broker of before took them. Commands, projections, process managers, rebuilds and
 comparisons go on, and the application tells of it.

@@ -1,4 +1,4 @@
-"""Batches that nobody can decode, in the log as an older broker would have taken them: all go on."""
+"""Batches that no reader can decode, in the log as an older broker would have taken them: all go on."""
 
 import asyncio
 import random

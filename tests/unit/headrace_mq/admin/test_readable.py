@@ -1,4 +1,4 @@
-"""Batches for those who look: a record that says so where nobody can decode one."""
+"""Batches for those who look: a record that says so where no reader can decode one."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a consumer does with what nobody can decode: goes on, counts, tells."""
+"""What a consumer does with what no reader can decode: goes on, counts, tells."""
 
 import struct
 from typing import Any
