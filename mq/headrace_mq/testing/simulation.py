@@ -182,9 +182,13 @@ class Simulation:
 
         # In place: loggers that are bound already keep this very list.
         processors = structlog.get_config()["processors"]
-        kept = list(processors)
+        kept, configured = list(processors), structlog.is_configured()
         processors[:] = [note]
+        # Where the program said nothing of it, lines go to `logging` and not here.
+        structlog.configure(processors=processors)
         try:
             yield
         finally:
             processors[:] = kept
+            if not configured:
+                structlog.reset_defaults()
