@@ -34,6 +34,7 @@ from headrace_mq.settings import (
 
 if TYPE_CHECKING:  # loaded when a name is first used: who only sends and receives needs neither
     from headrace_mq.admin.client import AdminClient
+    from headrace_mq.admin.pace import ResendSettings
     from headrace_mq.broker.server import Broker
 
 __all__ = [
@@ -53,6 +54,7 @@ __all__ = [
     "Record",
     "RecordColumns",
     "Requester",
+    "ResendSettings",
     "RetrySettings",
     "RetryingConsumer",
     "SendResult",
@@ -64,7 +66,11 @@ __all__ = [
 ]
 
 _HOMES = MappingProxyType(
-    {"AdminClient": "headrace_mq.admin.client", "Broker": "headrace_mq.broker.server"}
+    {
+        "AdminClient": "headrace_mq.admin.client",
+        "Broker": "headrace_mq.broker.server",
+        "ResendSettings": "headrace_mq.admin.pace",
+    }
 )
 
 

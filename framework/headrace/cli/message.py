@@ -1,14 +1,13 @@
-"""`headrace message`: single messages of a broker: send, look at, find, watch, resend."""
+"""`headrace message`: single messages of a broker: send, look at, find, watch."""
 
 import asyncio
-import base64
-import codecs
 import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headrace.cli import dead_letters
 from headrace.cli.administering import (
     AsJson,
     ask,
@@ -19,6 +18,7 @@ from headrace.cli.administering import (
     when,
 )
 from headrace.cli.options import BrokerAddress
+from headrace.cli.records import Senders, content, described, id_of, sender_of, text_of, word, words
 
 if TYPE_CHECKING:  # loaded by the functions: the help text must not wait for the queue
     from headrace_mq.message import Record
@@ -26,15 +26,11 @@ if TYPE_CHECKING:  # loaded by the functions: the help text must not wait for th
 __all__ = ["commands"]
 
 commands = typer.Typer(help="Single messages.", no_args_is_help=True)
+commands.command()(dead_letters.dead)
+commands.command()(dead_letters.resend)
+commands.command()(dead_letters.purge)
 
 Topic = Annotated[str, typer.Argument(help="The topic's name.")]
-Group = Annotated[str, typer.Argument(help="The consumer group's name.")]
-
-# Producers by their id.
-Senders = dict[int, Any]
-
-# What of a body a row of a table shows, in characters.
-_BODY_SHOWN = 60
 
 
 @commands.command()
@@ -63,22 +59,22 @@ def show(
         typer.echo(f"there is no message {message_id}, or it was deleted by age", err=True)
         raise typer.Exit(1)
     if as_json:
-        print_json(_described(record) | _sender(record, senders))
+        print_json(described(record) | sender_of(record, senders))
         return
     sender = senders.get(record.producer_id)
     rows = [
         ("id", message_id),
-        ("key", _word(record.key)),
-        ("tag", _word(record.tag)),
-        *((f"header {_word(name)}", _word(held)) for name, held in record.headers.items()),
+        ("key", word(record.key)),
+        ("tag", word(record.tag)),
+        *((f"header {word(name)}", word(held)) for name, held in record.headers.items()),
         ("born (UTC)", when(record.born_at_ms)),
         ("stored (UTC)", when(record.stored_at_ms)),
         ("sent from", sender.address if sender else ""),
-        ("sent by", f"{_word(sender.client_id)} ({_word(sender.software)})" if sender else ""),
+        ("sent by", f"{word(sender.client_id)} ({word(sender.software)})" if sender else ""),
         ("bytes", f"{len(record.body):,}"),
     ]
     print_table(("", ""), ((name, value) for name, value in rows if value))
-    typer.echo(_text(record.body))
+    typer.echo(text_of(record.body))
 
 
 def _show_undecodable(header: Any, damage: str, *, as_json: bool) -> None:
@@ -131,11 +127,11 @@ def trace(
     if as_json:
         import msgspec
 
-        told = None if record is None else _described(record) | _sender(record, senders)
+        told = None if record is None else described(record) | sender_of(record, senders)
         print_json({"message": told, "steps": msgspec.to_builtins(steps)})
         return
     rows = [
-        (when(step.at_ms), step.kind, _word(step.group), str(step.attempt), _word(step.detail))
+        (when(step.at_ms), step.kind, word(step.group), str(step.attempt), word(step.detail))
         for step in steps
     ]
     if record is not None:
@@ -177,15 +173,15 @@ def find(
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--limit") from error
     if as_json:
-        print_json([_described(record) | _sender(record, senders) for record in records])
+        print_json([described(record) | sender_of(record, senders) for record in records])
         return
     print_table(
         ("id", "stored (UTC)", "key", "tag", "sent from", "body"),
         (
             (
-                _id(one), when(one.stored_at_ms), *_words(one),
+                id_of(one), when(one.stored_at_ms), *words(one),
                 senders[one.producer_id].address if one.producer_id in senders else "",
-                _content(one),
+                content(one),
             )
             for one in records
         ),
@@ -281,75 +277,6 @@ def send(
             typer.echo(str(one))
 
 
-@commands.command()
-def dead(
-    group: Group,
-    *,
-    start: Annotated[int, typer.Option("--from", metavar="ID", help="The first id shown.")] = 0,
-    limit: Annotated[int, typer.Option(help="So many at most, up to 1,000.")] = 100,
-    as_json: AsJson = False,
-    broker: BrokerAddress = "127.0.0.1:9876",
-) -> None:
-    """List the messages that a group gave up: its dead letters."""
-    letters = ask(broker, lambda admin: admin.dead_letters(group, start=start, limit=limit))
-    if as_json:
-        import msgspec
-
-        found = [(one.id, msgspec.to_builtins(one.origin), one.record) for one in letters]
-        print_json([_described(record) | {"id": n, "origin": from_} for n, from_, record in found])
-        return
-    origins = [one.origin for one in letters]
-    print_table(
-        ("id", "from", "attempts", "reason", "body"),
-        (
-            (
-                str(one.id),
-                f"{origin.topic}:{origin.queue_id}:{origin.offset}" if origin else "",
-                str(origin.attempt) if origin else "",
-                _word(origin.reason) if origin else "",
-                _shortened(one.record.body),
-            )
-            for one, origin in zip(letters, origins, strict=True)
-        ),
-    )
-
-
-@commands.command()
-def resend(
-    group: Group,
-    ids: Annotated[
-        list[int] | None, typer.Argument(metavar="[ID]...", help="Dead letters, by id.")
-    ] = None,
-    *,
-    everything: Annotated[
-        bool, typer.Option("--all", help="All that were not sent again with --all before.")
-    ] = False,
-    as_json: AsJson = False,
-    broker: BrokerAddress = "127.0.0.1:9876",
-) -> None:
-    """Send dead letters of a group again. Exit status 1 if one could not be sent."""
-    if bool(ids) == everything:
-        raise typer.BadParameter("give ids, or --all", param_hint="ID")
-    resent = ask(
-        broker,
-        lambda admin: admin.resend_all(group) if everything else admin.resend(group, ids or ()),
-    )
-    rows = [
-        (one.id, f"{one.sent.queue.topic}:{one.sent.queue.queue_id}:{one.sent.offset}", "")
-        if one.sent is not None
-        else (one.id, "", one.error)
-        for one in resent
-    ]
-    if as_json:
-        print_json([{"id": n, "sent_as": sent_as, "error": error} for n, sent_as, error in rows])
-    else:
-        print_table(
-            ("id", "sent as", "error"), ((str(n), sent, _word(error)) for n, sent, error in rows)
-        )
-    if any(error for *_, error in rows):
-        raise typer.Exit(1)
-
-
 def _header(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not (name and equals):
@@ -363,7 +290,7 @@ def _show(records: "Iterable[Record]", *, as_json: bool) -> None:
     else:
         print_table(
             ("id", "stored (UTC)", "key", "tag", "body"),
-            ((_id(one), when(one.stored_at_ms), *_words(one), _content(one)) for one in records),
+            ((id_of(one), when(one.stored_at_ms), *words(one), content(one)) for one in records),
         )
 
 
@@ -372,79 +299,8 @@ def _print_lines(records: "Iterable[Record]", *, as_json: bool) -> None:
 
     for one in records:
         if as_json:
-            line = msgspec.json.encode(_described(one)).decode()
+            line = msgspec.json.encode(described(one)).decode()
         else:
-            words = (_id(one), when(one.stored_at_ms), *_words(one), _content(one))
-            line = "  ".join(word for word in words if word)
+            cells = (id_of(one), when(one.stored_at_ms), *words(one), content(one))
+            line = "  ".join(cell for cell in cells if cell)
         print(line, flush=True)
-
-
-def _described(record: "Record") -> dict[str, Any]:
-    """The fields of a message for programs; `body` is null where it is no text."""
-    return {
-        "id": _id(record),
-        "topic": record.queue.topic,
-        "queue_id": record.queue.queue_id,
-        "offset": record.offset,
-        "key": record.key,
-        "tag": record.tag,
-        "headers": dict(record.headers),
-        "born_at_ms": record.born_at_ms,
-        "stored_at_ms": record.stored_at_ms,
-        "body": _decoded(record.body),
-        "body_base64": base64.b64encode(record.body).decode(),
-    }
-
-
-def _sender(record: "Record", senders: Senders) -> dict[str, Any]:
-    """Who sent a message, for programs; `sender` is null where it is not known any more."""
-    return {"producer_id": record.producer_id, "sender": senders.get(record.producer_id)}
-
-
-def _words(record: "Record") -> tuple[str, str]:
-    return _word(record.key), _word(record.tag)
-
-
-def _id(record: "Record") -> str:
-    return f"{record.queue.topic}:{record.queue.queue_id}:{record.offset}"
-
-
-def _decoded(body: bytes) -> str | None:
-    try:
-        return body.decode()
-    except UnicodeDecodeError:
-        return None
-
-
-def _text(body: bytes) -> str:
-    """Writes a body for people; what is no text, or would move the cursor, as hexadecimal."""
-    text = _decoded(body)
-    return body.hex(" ") if text is None or not _is_plain(text) else text
-
-
-def _is_plain(text: str) -> bool:
-    return all(one.isprintable() or one in "\n\t" for one in text)
-
-
-def _shortened(body: bytes) -> str:
-    """Writes the beginning of a body in one line."""
-    head = body[: 4 * _BODY_SHOWN]
-    try:
-        # The last character may be cut in two.
-        text = codecs.getincrementaldecoder("utf-8")().decode(head)
-    except UnicodeDecodeError:
-        text = ""
-    text = " ".join(text.split()) if text and _is_plain(text) else head.hex(" ")
-    return text if len(text) <= _BODY_SHOWN else f"{text[: _BODY_SHOWN - 1]}…"
-
-
-def _content(record: "Record") -> str:
-    """Writes the beginning of a body, or why no reader can decode it, in one line."""
-    from headrace_mq.client.damage import DAMAGE_HEADER, is_marker
-
-    return record.headers[DAMAGE_HEADER] if is_marker(record) else _shortened(record.body)
-
-
-def _word(text: str) -> str:
-    """Writes a key, tag or header for people, in one line."""
-    return text if text.isprintable() else repr(text)

@@ -1,21 +1,33 @@
 """
-Administration of dead letters: what a group gave up, and sending it again.
+Administration of dead letters: what a group gave up, sending it again, taking it off the list.
+
+    %DLQ%group    letters, each with its origin        read, sent again
+    %MARK%group   which were sent again, or purged     read first, appended to when it is done
 
 A letter is sent again to where its group handles it: the retry topic of a group that has one, else
-the topic it came from. It stays among the dead letters; what was sent again with all others is
-remembered by an offset, so that asking twice sends nothing twice.
+the topic it came from. Its mark is appended when that is durable, so a crash in between means that up
+to a hundred letters are sent again once more, and never that one is left out.
 
 Sits between: `client`, whose part it is, and the broker's requests to read and to produce.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from headrace_mq.admin.asking import Asking
+from headrace_mq.admin.letter_marks import (
+    Kind,
+    LetterMarks,
+    Runs,
+    decode_mark,
+    encode_marks,
+    marks_queue,
+)
+from headrace_mq.admin.pace import Pace, ResendSettings
 from headrace_mq.admin.readable import readable_records
 from headrace_mq.client.damage import is_marker
 from headrace_mq.client.origins import (
@@ -26,12 +38,19 @@ from headrace_mq.client.origins import (
     retry_topic,
 )
 from headrace_mq.client.producer import Producer
-from headrace_mq.errors import InvalidArgument, MessageQueueError, ResponseCode, error_for
+from headrace_mq.errors import (
+    InvalidArgument,
+    MessageQueueError,
+    QueueFrozen,
+    QueueNotFound,
+    ResponseCode,
+    TopicNotFound,
+    error_for,
+)
 from headrace_mq.message import Message, QueueRef, Record, SendResult
+from headrace_mq.protocol.administration import OffsetsAt
 from headrace_mq.protocol.batch import split_batches
 from headrace_mq.protocol.bodies import (
-    CommitOffsets,
-    CommittedOffset,
     DescribeTopics,
     Fetch,
     FetchFrom,
@@ -47,18 +66,26 @@ from headrace_mq.protocol.codes import RequestCode
 
 __all__ = ["LETTERS_MAX", "DeadLetter", "DeadLetterAdministration", "Resent"]
 
-# Letters of one answer, and those that are sent again at a time.
+# Letters of one answer, and those that are read at a time.
 LETTERS_MAX = 1_000
 _FETCH_BYTES = 1 << 20
+# Of versions before: under this group's offset stands what `resend_all` sent.
 _RESENT_PREFIX = "%RESENT%"
+# Others will be sent although one ends with these.
+_FAULTS_OF_LETTERS = (ValueError, InvalidArgument, TopicNotFound, QueueNotFound, QueueFrozen)
 
 
 class DeadLetter(NamedTuple):
-    """One record that a group gave up; `id` is its offset among the group's dead letters."""
+    """One record that a group gave up; `id` is its offset among the group's dead letters.
+
+    `resent_at_ms` is when it was last sent again, in ms since 1970 UTC: None for never, 0 for a time
+    that is not known because a version before did it.
+    """
 
     id: int
     origin: Origin | None
     record: Record
+    resent_at_ms: int | None = None
 
 
 class Resent(NamedTuple):
@@ -73,14 +100,15 @@ class DeadLetterAdministration(Asking):
     """The calls about dead letters."""
 
     async def dead_letters(
-        self, group: str, *, start: int = 0, limit: int = 100
+        self, group: str, *, start: int = 0, limit: int = 100, unsent: bool = False
     ) -> list[DeadLetter]:
-        """The dead letters of a group in the order of their ids.
+        """The dead letters of a group in the order of their ids, but for those that were purged.
 
         Args:
             group: whose.
             start: the first id to be told.
             limit: how many at most, up to 1,000.
+            unsent: leave out those that were sent again.
 
         Raises:
             InvalidArgument: the limit is out of its range.
@@ -88,64 +116,170 @@ class DeadLetterAdministration(Asking):
         if not 1 <= limit <= LETTERS_MAX:
             raise InvalidArgument(f"the limit is 1 to {LETTERS_MAX}, not {limit}")
         queue = QueueRef(dead_letter_topic(group), 0)
-        first, end = await self._dead_range(queue)
-        records = await self._read(queue, max(first, start), end, limit)
-        return [DeadLetter(one.offset, origin_of(one), one) for one in records]
+        first, end = await self._range(queue)
+        marks = await self._marks(group)
+        records, at = list[Record](), max(first, start)
+        while at < end and len(records) < limit:
+            found, at = await self._page(queue, marks, at, end, unsent=unsent)
+            records += found
+        records = records[:limit]
+        times = marks.resent_at_ms(one.offset for one in records)
+        return [
+            DeadLetter(one.offset, origin_of(one), one, times.get(one.offset)) for one in records
+        ]
 
     async def resend(self, group: str, ids: Sequence[int]) -> list[Resent]:
         """Sends dead letters again, whether that was done before or not; each is reported.
 
         Raises:
             InvalidArgument: too many at a time, or an id that is no dead letter's; nothing was sent.
+            SendTimeout, ConnectionLost: some were sent again and may not be marked so.
         """
         if len(ids) > LETTERS_MAX:
             raise InvalidArgument(f"at most {LETTERS_MAX} letters at a time, not {len(ids)}")
         queue = QueueRef(dead_letter_topic(group), 0)
-        first, end = await self._dead_range(queue)
+        first, end = await self._range(queue)
+        marks = await self._marks(group)
         records = []
         for one in dict.fromkeys(ids):
-            found = await self._read(queue, one, end, 1) if first <= one < end else []
+            listed = first <= one < end and one not in marks.purged
+            found = await self._read(queue, one, end, 1) if listed else []
             if not found or found[0].offset != one:
-                raise InvalidArgument(
-                    f"group {group!r} has no dead letter {one}; there are {first} to {end - 1}"
-                )
+                raise _no_letter(group, one, first, end)
             records += found
         async with Producer(self._link.address) as producer:
-            return await self._resend(producer, group, records)
+            await _make_marks(producer, group)
+            return (await self._resend(producer, group, records))[0]
 
-    async def resend_all(self, group: str) -> list[Resent]:
-        """Sends every dead letter again that an earlier call did not; each is reported.
+    async def resend_all(
+        self,
+        group: str,
+        *,
+        settings: ResendSettings | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> list[Resent]:
+        """Sends every dead letter again that was not, in the order of their ids; each is reported.
 
-        It goes on behind the last letter of the earlier calls and stops at the first that fails. A
-        crash in the middle may send up to 1,000 letters twice, and skips none.
+        Interrupted, it goes on behind the letters that it marked; a crash may send those twice that
+        were not marked yet (`together_max`), and skips none. It goes on behind letters that cannot be
+        sent, and ends where of those that are sent at a time none could.
+
+        Args:
+            group: whose; one call at a time, two would send the same letters.
+            settings: how fast.
+            progress: called now and then with the number of letters so far.
+
+        Raises:
+            SendTimeout, ConnectionLost: as `resend`; call it again.
         """
         queue = QueueRef(dead_letter_topic(group), 0)
-        resender = f"{_RESENT_PREFIX}{group}"
-        first, end = await self._dead_range(queue)
-        if first == end:
+        at, end = await self._range(queue)
+        if at == end:
             return []
-        asked = GetOffsets(group=resender, topics=[queue.topic])
-        (done,) = (await self._ask(OffsetsAnswer, RequestCode.GET_OFFSETS, asked)).offsets
-        at = max(first, done.offset)
+        marks, loop = await self._marks(group), asyncio.get_running_loop()
+        pace = Pace(settings or ResendSettings(), loop.time())
         reported: list[Resent] = []
         async with Producer(self._link.address) as producer:
-            while at < end and not (reported and reported[-1].error):
-                records = await self._read(queue, at, end, LETTERS_MAX)
-                outcomes = await self._resend(producer, group, records)
-                failed = [one.id for one in outcomes if one.error]
-                at = failed[0] if failed else records[-1].offset + 1 if records else end
-                reported += outcomes
-                await self._note_resent(resender, queue, at)
-                if failed:
-                    break
+            await _make_marks(producer, group)
+            while at < end:
+                records, at = await self._page(queue, marks, at, end, unsent=True)
+                for first in range(0, len(records), pace.portion):
+                    portion = records[first : first + pace.portion]
+                    outcomes, stalled = await self._resend(producer, group, portion)
+                    reported += outcomes
+                    if stalled:
+                        return reported
+                    if progress is not None:
+                        progress(len(reported))
+                    if (pause_s := pace.pause_s(len(portion), loop.time())) > 0:
+                        await asyncio.sleep(pause_s)
         return reported
 
-    async def _note_resent(self, resender: str, queue: QueueRef, offset: int) -> None:
-        offsets = [CommittedOffset(*queue, offset)]
-        body = encode(CommitOffsets(resender, "", 0, offsets))
-        await self._link.request(RequestCode.COMMIT_OFFSETS, body, timeout_ms=self._timeout_ms)
+    async def purge(
+        self,
+        group: str,
+        *,
+        ids: Sequence[int] | None = None,
+        resent: bool = False,
+        before_ms: int | None = None,
+        dry_run: bool = False,
+    ) -> int:
+        """Takes letters off the list for good; durable. Returns how many.
 
-    async def _dead_range(self, queue: QueueRef) -> tuple[int, int]:
+        The records stay in their log, as long as that is kept: only nobody is shown them, or sends
+        them again. Letters must meet every condition that is given.
+
+        Args:
+            group: whose.
+            ids: these.
+            resent: those that were sent again.
+            before_ms: those that were given up before that time, in ms since 1970 UTC.
+            dry_run: only count them.
+
+        Raises:
+            InvalidArgument: no condition is given, or an id is no dead letter's; none was purged.
+        """
+        if ids is None and not resent and before_ms is None:
+            raise InvalidArgument("say which letters: by id, those sent again, or before a time")
+        queue = QueueRef(dead_letter_topic(group), 0)
+        first, end = await self._range(queue)
+        for one in ids or ():
+            if not first <= one < end:
+                raise _no_letter(group, one, first, end)
+        if first == end:
+            return 0
+        marks = await self._marks(group)
+        if before_ms is not None:
+            asked = OffsetsAt(topics=[queue.topic], time_ms=before_ms)
+            answer = await self._ask(OffsetsAnswer, RequestCode.OFFSETS_AT, asked)
+            end = answer.offsets[0].offset
+        meant = Runs([(first, end)] if ids is None else [(one, one + 1) for one in ids])
+        if resent:
+            meant = meant.without(meant.without(marks.resent))
+        meant = meant.within(first, end).without(marks.purged)
+        if len(meant) and not dry_run:
+            async with Producer(self._link.address) as producer:
+                await _make_marks(producer, group)
+                await _mark(producer, group, "purged", meant)
+        return len(meant)
+
+    async def _marks(self, group: str) -> LetterMarks:
+        """What is known of a group's letters; those of versions before stand in an offset."""
+        letters, queue = dead_letter_topic(group), marks_queue(group)
+        asked = GetOffsets(group=f"{_RESENT_PREFIX}{group}", topics=[letters])
+        done = 0
+        if (await self._range(QueueRef(letters, 0)))[1]:
+            (kept,) = (await self._ask(OffsetsAnswer, RequestCode.GET_OFFSETS, asked)).offsets
+            done = max(0, kept.offset)
+        marks = LetterMarks(done)
+        at, end = await self._range(queue)
+        while at < end:
+            records = await self._read(queue, at, end, LETTERS_MAX)
+            if not records:
+                break
+            for one in records:
+                if (mark := decode_mark(one.body)) is not None:
+                    marks.note(mark, one.stored_at_ms)
+            at = records[-1].offset + 1
+        return marks
+
+    async def _page(
+        self, queue: QueueRef, marks: LetterMarks, at: int, end: int, *, unsent: bool
+    ) -> tuple[list[Record], int]:
+        """The next letters on the list from an id on, some of them; and where to go on."""
+        at = marks.next_listed(at, unsent=unsent)
+        records = await self._fetch_letters(queue, at) if at < end else []
+        behind = records[-1].offset + 1 if records else end
+        listed = [
+            one
+            for one in records
+            if at <= one.offset < end
+            and not is_marker(one)
+            and marks.next_listed(one.offset, unsent=unsent) == one.offset
+        ]
+        return listed, behind
+
+    async def _range(self, queue: QueueRef) -> tuple[int, int]:
         described = await self._ask(
             TopicsAnswer, RequestCode.DESCRIBE_TOPICS, DescribeTopics([queue.topic])
         )
@@ -158,37 +292,46 @@ class DeadLetterAdministration(Asking):
     async def _read(self, queue: QueueRef, start: int, end: int, limit: int) -> list[Record]:
         found: list[Record] = []
         while start < end and len(found) < limit:
-            asked = Fetch([FetchFrom(*queue, start)], bytes_max=_FETCH_BYTES, wait_ms=0)
-            body = await self._link.request(
-                RequestCode.FETCH, encode(asked), timeout_ms=self._timeout_ms
-            )
-            answer, batches = decode_fetch_answer(body)
-            for state in answer.queues:
-                if state.code != ResponseCode.OK:
-                    raise error_for(state.code, state.sentence)
-            records = [one for batch in split_batches(batches) for one in readable_records(batch)]
+            records = await self._fetch_letters(queue, start)
             if not records:
                 break
             found += [one for one in records if start <= one.offset < end and not is_marker(one)]
             start = records[-1].offset + 1
         return found[:limit]
 
+    async def _fetch_letters(self, queue: QueueRef, start: int) -> list[Record]:
+        """What one answer holds, from the batch of an offset on; undecodable ones as markers."""
+        asked = Fetch([FetchFrom(*queue, start)], bytes_max=_FETCH_BYTES, wait_ms=0)
+        body = await self._link.request(
+            RequestCode.FETCH, encode(asked), timeout_ms=self._timeout_ms
+        )
+        answer, batches = decode_fetch_answer(body)
+        for state in answer.queues:
+            if state.code != ResponseCode.OK:
+                raise error_for(state.code, state.sentence)
+        return [one for batch in split_batches(batches) for one in readable_records(batch)]
+
     async def _resend(
         self, producer: Producer, group: str, letters: Sequence[Record]
-    ) -> list[Resent]:
-        resent = []
+    ) -> tuple[list[Resent], bool]:
+        """Sends letters and marks those that were stored; whether more than letters is at fault."""
         outcomes = await asyncio.gather(
             *(self._send_again(producer, group, letter) for letter in letters),
             return_exceptions=True,
         )
+        resent, stalled = list[Resent](), False
         for letter, outcome in zip(letters, outcomes, strict=True):
             if isinstance(outcome, SendResult):
                 resent.append(Resent(letter.offset, outcome))
             elif isinstance(outcome, MessageQueueError | ValueError):
                 resent.append(Resent(letter.offset, None, str(outcome)))
+                stalled = stalled or not isinstance(outcome, _FAULTS_OF_LETTERS)
             else:
                 raise outcome
-        return resent
+        sent = Runs((one.id, one.id + 1) for one in resent if not one.error)
+        if len(sent):
+            await _mark(producer, group, "resent", sent)
+        return resent, stalled
 
     async def _send_again(self, producer: Producer, group: str, letter: Record) -> SendResult:
         origin = origin_of(letter)
@@ -206,6 +349,26 @@ class DeadLetterAdministration(Asking):
         return await producer.send(
             Message(topic=queue.topic, body=one.body, key=one.key, tag=one.tag, headers=one.headers)
         )
+
+
+async def _make_marks(producer: Producer, group: str) -> None:
+    """Before anything is done that is to be marked."""
+    await producer.create_topic(marks_queue(group).topic, 1, "forever")
+
+
+async def _mark(producer: Producer, group: str, kind: Kind, runs: Runs) -> None:
+    """Durable on return."""
+    topic = marks_queue(group).topic
+    for body in encode_marks(kind, list(runs)):
+        await producer.send(Message(topic=topic, body=body))
+
+
+def _no_letter(group: str, one: int, first: int, end: int) -> InvalidArgument:
+    return InvalidArgument(
+        f"group {group!r} has no dead letter {one} on its list; ids are {first} to {end - 1}"
+        if first < end
+        else f"group {group!r} has no dead letter {one}: it has none at all"
+    )
 
 
 def _again(group: str, letter: Record) -> Message:

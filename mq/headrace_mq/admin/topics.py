@@ -58,7 +58,8 @@ class TopicAdministration(Asking):
         """Lets an existing topic have at least this many queues in all; durable.
 
         Producers and consumers find the new queues by themselves within seconds. From then on a
-        key may belong to another queue than before: its order across the change is not kept.
+        key may belong to another queue than before. Its messages are stored in their order; they
+        are handled in it if consumers have handled what the old queue holds.
 
         Raises:
             TopicNotFound: there is no such topic.
@@ -127,7 +128,7 @@ class TopicAdministration(Asking):
         Args:
             topic: an existing topic.
             queues: their numbers; none means all of the topic's.
-            writing: no message is taken any more; keyless ones go to other queues.
+            writing: no message is taken any more; producers send to the other queues.
             reading: consumers get nothing, as if no message came.
 
         Raises:

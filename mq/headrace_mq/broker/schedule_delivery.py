@@ -21,7 +21,7 @@ from headrace_mq.broker.schedule_journal import (
     read_event,
 )
 from headrace_mq.broker.schedule_wheel import Entry
-from headrace_mq.broker.topics import Topics
+from headrace_mq.broker.topics import COMPACT, Topics
 from headrace_mq.errors import BrokerError, DataCorrupt, FormatTooNew, OffsetOutOfRange, StoreFull
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import (
@@ -31,8 +31,8 @@ from headrace_mq.protocol.batch import (
     encode_batch,
     read_header,
 )
-from headrace_mq.protocol.bodies import CreateTopic
-from headrace_mq.protocol.keys import queue_for_key
+from headrace_mq.protocol.bodies import CreateTopic, TopicDescription
+from headrace_mq.protocol.keys import open_queues, queue_for_key
 from headrace_mq.protocol.scheduling import SCHEDULE_QUEUE
 from headrace_mq.store.message_store import Appended
 
@@ -46,6 +46,7 @@ __all__ = [
     "NotYet",
     "Prepared",
     "SchedulingStore",
+    "open_queues_of",
 ]
 
 # Clients draw theirs from 2^64, so nobody has this one.
@@ -253,11 +254,10 @@ class Deliveries:
         if described is None:
             self._topics.create(CreateTopic(DEAD_SCHEDULE_QUEUE.topic, 1))
             return DEAD_SCHEDULE_QUEUE
+        open_ones = open_queues_of(described)
         if letter.key:
-            return QueueRef(topic, queue_for_key(letter.key, described.queues))
+            return QueueRef(topic, open_ones[queue_for_key(letter.key, len(open_ones))])
         self._turn += 1
-        numbers = range(described.queues)
-        open_ones = [number for number in numbers if number not in described.unwritable] or numbers
         return QueueRef(topic, open_ones[self._turn % len(open_ones)])
 
     def _numbered(self, parts: dict[QueueRef, list[list[Entry]]], lost: list[Entry]) -> Delivery:
@@ -268,6 +268,11 @@ class Deliveries:
                 self._next[queue] = (first + len(entries)) % _SEQUENCES
                 numbered.append(Part(*queue, first, entries))
         return Delivery(self._epoch, numbered, lost)
+
+
+def open_queues_of(topic: TopicDescription) -> Sequence[int]:
+    """The numbers of a topic's queues that messages are divided among; there is at least one."""
+    return open_queues(topic.queues, topic.unwritable, compact=topic.retention == COMPACT)
 
 
 def _size_of(letter: Letter) -> int:

@@ -168,7 +168,7 @@ class TransactionCoordinator(Generic[S]):
 
         Raises:
             InvalidArgument: it holds no transactions; the sentence says why.
-            TopicNotFound, QueueNotFound, QueueFrozen: a queue that they are for takes nothing.
+            TopicNotFound, QueueNotFound, QueueFrozen: a topic that they are for takes nothing.
             TransactionsFull: as many are undecided as may be.
             CorruptBatch: the batch cannot be read.
         """
@@ -182,7 +182,7 @@ class TransactionCoordinator(Generic[S]):
             raise InvalidArgument(f"a message to {TRANSACTION_TOPIC} has no headers")
         bundles = [check_bundle(body) for body in columns.bodies]
         for queue in {queue for _, queues in bundles for queue in queues}:
-            self._topics.for_append(queue)
+            self._decisions.check_takes(queue)
         limit = self._settings.transactions_max
         if self._state.undecided + sum(count for count, _ in bundles) > limit:
             raise TransactionsFull(

@@ -2,22 +2,24 @@
 Decisions to the batches that follow from them: read from the journal, chosen from, numbered.
 
 A batch of which everything is committed is passed on as its producer made it; of another one the
-records that were decided are taken. What is kept aside goes to a topic of its own, with headers that
+records that were decided are taken. Where its queue takes messages no more they are divided among
+those that do, as their keys say. What is kept aside goes to a topic of its own, with headers that
 say where it should have gone.
 
 Sits between: `transaction_coordinator`, which decides when, and the store and the topics. Must never
 know the time.
 """
 
+from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TypedDict, TypeVar
 
 from headrace_mq._runtime.log import get_logger
-from headrace_mq.broker.schedule_delivery import Journal, NotYet
-from headrace_mq.broker.topics import Topics
+from headrace_mq.broker.schedule_delivery import Journal, NotYet, open_queues_of
+from headrace_mq.broker.topics import COMPACT, Topics
 from headrace_mq.broker.transaction_journal import BundleDecision, Decided, DecidedPart
 from headrace_mq.errors import (
-    BrokerError,
     DataCorrupt,
     FormatTooNew,
     MalformedRequest,
@@ -34,6 +36,7 @@ from headrace_mq.protocol.batch import (
     renumbered,
 )
 from headrace_mq.protocol.bodies import CreateTopic, decode
+from headrace_mq.protocol.keys import queue_for_key
 from headrace_mq.protocol.transactions import (
     RESERVED_PREFIX,
     TRANSACTION_QUEUE,
@@ -126,12 +129,16 @@ class Decisions:
                 continue
             for place, part in enumerate(bundle.parts):
                 for aside, wanted in ((False, decision.commit), (True, decision.keep_aside)):
-                    count = len(_chosen(bundle, part, wanted))
-                    if count:
-                        queue = DEAD_TRANSACTIONS_QUEUE if aside else self._queue_of(part)
+                    chosen = _chosen(bundle, part, wanted)
+                    if not chosen:
+                        continue
+                    among, counts = self._shares(part, chosen, aside=aside)
+                    for queue, count in counts.items():
                         first = self._next.get(queue, 0)
                         self._next[queue] = (first + count) % _SEQUENCES
-                        parts.append(DecidedPart(*queue, first, decision.number, place, aside))
+                        parts.append(
+                            DecidedPart(*queue, first, decision.number, place, aside, among)
+                        )
         return Decided(self._epoch, list(decisions), parts)
 
     def batch_of(self, decision: BundleDecision, part: DecidedPart, epoch: int) -> bytearray | None:
@@ -150,7 +157,7 @@ class Decisions:
         )
         source = bundle.parts[part.part]
         queue = QueueRef(part.topic, part.queue_id)
-        places = _chosen(bundle, source, decision.keep_aside if part.aside else decision.commit)
+        places = _places_of(decision, part, bundle)
         if len(places) == len(source.owners) and queue == read_header(source.batch).queue:
             return renumbered(source.batch, **numbering)
         return _cut(bundle, source, places, queue, numbering)
@@ -170,7 +177,7 @@ class Decisions:
         if bundle is None:
             return None
         source = bundle.parts[part.part]
-        places = _chosen(bundle, source, decision.keep_aside if part.aside else decision.commit)
+        places = _places_of(decision, part, bundle)
         return _cut(bundle, source, places, DEAD_TRANSACTIONS_QUEUE, _Numbering())
 
     def make_dead_queue(self) -> None:
@@ -178,15 +185,31 @@ class Decisions:
         if self._topics.find(DEAD_TRANSACTIONS_QUEUE.topic) is None:
             self._topics.create(CreateTopic(DEAD_TRANSACTIONS_QUEUE.topic, 1, "forever"))
 
-    def _queue_of(self, part: BundlePart) -> QueueRef:
+    def check_takes(self, queue: QueueRef) -> None:
+        """Raises unless messages for a queue will be taken, there or in others of its topic.
+
+        Raises:
+            TopicNotFound, QueueNotFound, QueueFrozen: none takes them.
+        """
+        topic = self._topics.find(queue.topic)
+        if topic is None or topic.retention == COMPACT or len(topic.unwritable) == topic.queues:
+            self._topics.for_append(queue)
+
+    def _shares(
+        self, part: BundlePart, places: Sequence[int], *, aside: bool
+    ) -> tuple[list[int], Counter[QueueRef]]:
+        """Chooses queues: those that the records are divided among, if they are, and who gets how many."""
         queue = read_header(part.batch).queue
-        try:
-            # Also where it is frozen by now: the message was accepted before.
-            self._topics.check(queue)
-        except BrokerError as error:
-            _log.error("a transaction's queue is gone", queue=queue, reason=str(error))
-            return DEAD_TRANSACTIONS_QUEUE
-        return queue
+        topic = self._topics.find(queue.topic)
+        if topic is None or aside:
+            if not aside:
+                _log.error("a transaction's topic is gone", queue=queue)
+            return [], Counter({DEAD_TRANSACTIONS_QUEUE: len(places)})
+        open_ones = list(open_queues_of(topic))
+        if queue.queue_id in open_ones:
+            return [], Counter({queue: len(places)})
+        shares = _divided(part, open_ones)
+        return open_ones, Counter(QueueRef(queue.topic, shares[place]) for place in places)
 
     def _read(self, number: int, *, wait: bool) -> Bundle:
         read = self._journal.read if wait else self._journal.read_now
@@ -209,6 +232,30 @@ def _chosen(bundle: Bundle, part: BundlePart, transactions: Sequence[int]) -> Se
         return ()
     wanted = set(transactions)
     return [place for place, owner in enumerate(part.owners) if owner in wanted]
+
+
+def _places_of(decision: BundleDecision, part: DecidedPart, bundle: Bundle) -> Sequence[int]:
+    """The places of the records of one batch that was decided on."""
+    source = bundle.parts[part.part]
+    places = _chosen(bundle, source, decision.keep_aside if part.aside else decision.commit)
+    if not part.among:
+        return places
+    shares = _divided(source, part.among)
+    return [place for place in places if shares[place] == part.queue_id]
+
+
+def _divided(part: BundlePart, among: Sequence[int]) -> list[int]:
+    """The queue of each record of a batch that is divided among queues: by its key, or in turns."""
+    keys: Sequence[str] = ()
+    # What does not decode goes nowhere in the end.
+    with suppress(UndecodableBatch):
+        keys = decode_columns(part.batch, read_header(part.batch)).keys
+    return [
+        among[
+            queue_for_key(keys[place], len(among)) if keys and keys[place] else place % len(among)
+        ]
+        for place in range(len(part.owners))
+    ]
 
 
 def _cut(

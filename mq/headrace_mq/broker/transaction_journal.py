@@ -78,7 +78,9 @@ class BundleDecision(msgspec.Struct, frozen=True, array_like=True):
 class DecidedPart(msgspec.Struct, frozen=True, array_like=True):
     """One batch that follows from decisions: where it goes, under which sequence, and from what.
 
-    `aside` says that it holds what is kept aside instead of what is committed.
+    `aside` says that it holds what is kept aside instead of what is committed. Where the queue that
+    its records were prepared for takes none any more, they were divided `among` others, and these are
+    this queue's share.
     """
 
     topic: str
@@ -87,6 +89,7 @@ class DecidedPart(msgspec.Struct, frozen=True, array_like=True):
     number: int
     part: int
     aside: bool = False
+    among: list[int] = []
 
 
 class Decided(msgspec.Struct, frozen=True, array_like=True, tag="decided"):

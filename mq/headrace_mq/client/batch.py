@@ -7,6 +7,7 @@ for its outcome.
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from headrace_mq.client.part import Part
@@ -37,6 +38,7 @@ class Batch:
         base_offset: where it is stored; -1 until then, and where the broker does not say.
         duplicate: whether the broker had stored it before.
         waiter: what its senders wait for; made by the first of them.
+        places: where its messages are now, for each of them, if they went to several other batches.
     """
 
     __slots__ = (
@@ -54,6 +56,7 @@ class Batch:
         "encoded",
         "fresh",
         "on_way",
+        "places",
         "queue",
         "refusals",
         "settled",
@@ -82,6 +85,7 @@ class Batch:
         self._reports: list[tuple[int, asyncio.Future[SendResult]]] = []
         self.base_offset = -1
         self.duplicate = False
+        self.places: list[Place] | None = None
         self._error: MessageQueueError | None = None
 
     def add(self, message: Message, size: int, born_ms: int) -> int:
@@ -116,16 +120,42 @@ class Batch:
         self.count = number + count
         return number
 
-    def move(self, queue: QueueRef) -> bool:
-        """Makes a batch that was sent one of another queue; False where keys tie it to its own."""
-        before = self.queue
-        self.queue = queue
-        self.decode()
-        if self._columns is not None and self._columns.keys:
-            self.queue = before
-            return False
-        self.encoded = None
-        return True
+    def open_up(self) -> Columns:
+        """Its messages for those who divide them; a batch that was sent becomes as before."""
+        if self.encoded is not None:
+            self.decode()
+            self.encoded = None
+        self._turn_fresh()
+        assert self._columns is not None
+        return self._columns
+
+    def derive(self, queue: QueueRef, columns: Columns, size: int) -> "Batch":
+        """Returns a batch of another queue with some of the messages, and with the same history."""
+        derived = Batch(queue)
+        derived._columns, derived._born_first_ms = columns, self._born_first_ms
+        derived.count, derived.size = len(columns.bodies), size
+        derived.deadline_ms, derived.attempts = self.deadline_ms, self.attempts
+        derived.refusals = list(self.refusals)
+        return derived
+
+    def scatter(self, places: "list[Place]") -> None:
+        """Its messages went to other batches: it is settled when all of these are."""
+        self.places, self._columns = places, None
+        parts = dict(places)
+        left = set(parts)
+
+        def note(batch: Batch, result: asyncio.Future[SendResult]) -> None:
+            # Each of its senders gets the failure from the batch itself.
+            result.cancelled() or result.exception()
+            left.discard(batch)
+            if not left:
+                self._settle()
+
+        loop = asyncio.get_running_loop()
+        for batch, number in parts.items():
+            result: asyncio.Future[SendResult] = loop.create_future()
+            result.add_done_callback(partial(note, batch))
+            batch.report(number, result)
 
     def decode(self) -> None:
         """Takes the messages of a batch that was sent out of its bytes, to be encoded again."""
@@ -145,8 +175,11 @@ class Batch:
         self._error = error
         self._settle()
 
-    def check(self) -> None:
-        """Raises the batch's error, if it was given up."""
+    def check(self, first: int, count: int) -> None:
+        """Raises the error of some of its messages, if one was given up."""
+        if self.places is not None:
+            for batch, number in self.places[first : first + count]:
+                batch.check(number, 1)
         if self._error is not None:
             # One error object raised by every sender would collect all their tracebacks.
             raise type(self._error)(*self._error.args) from self._error
@@ -156,8 +189,11 @@ class Batch:
 
         The offset is -1 for a repeated batch whose place the broker no longer remembers.
         """
+        if self.places is not None:
+            batch, number = self.places[number]
+            return batch.result(number)
         if self._error is not None:
-            self.check()
+            self.check(number, 1)
         offset = self.base_offset + number if self.base_offset >= 0 else -1
         # A named tuple built as a tuple: half the time of calling it.
         return _new(SendResult, (self.queue, offset, self.duplicate))

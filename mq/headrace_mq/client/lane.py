@@ -17,6 +17,7 @@ from collections import deque
 
 from headrace_mq.client.batch import Batch, Place, encode
 from headrace_mq.client.part import Part
+from headrace_mq.errors import BrokerError
 from headrace_mq.message import Message, QueueRef
 
 __all__ = ["FOLLOW_BYTES", "Lane", "new_producer_id"]
@@ -52,6 +53,9 @@ class Lane:
         paused: what came back waits for its next attempt.
         severed: a batch was given up, so this sequence ends.
         late: the batch that was given up may be stored yet.
+        shut: the queue takes no messages, as far as is known: what waits stays, to go elsewhere.
+        refused: batches that the queue did not take for that, before all that wait.
+        refusal: what the broker said of the last of these.
     """
 
     __slots__ = (
@@ -68,7 +72,10 @@ class Lane:
         "messages_max",
         "paused",
         "queue",
+        "refusal",
+        "refused",
         "severed",
+        "shut",
         "waiting",
     )
 
@@ -86,7 +93,9 @@ class Lane:
         self._again: deque[Batch] = deque()
         self.flight: deque[Batch] = deque()
         self._unanswered = 0
-        self.confirmed = self.paused = self.severed = self.late = False
+        self.confirmed = self.paused = self.severed = self.late = self.shut = False
+        self.refused: list[Batch] = []
+        self.refusal: BrokerError | None = None
         # What came back is certain not to be stored, and begins the next sequence.
         self._renumber = False
 
@@ -95,7 +104,9 @@ class Lane:
         """Whether `depart` has a batch to send now."""
         flight = self.flight
         if not flight:
-            return not self.paused if self._again else bool(self.waiting)
+            if self._again:
+                return not self.paused
+            return bool(self.waiting) and not self.shut
         if (
             not self.confirmed
             or self.severed
@@ -111,6 +122,16 @@ class Lane:
             and following.size >= FOLLOW_BYTES
             and self._sequence + following.count <= SEQUENCE_MAX
         )
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether the broker has nothing of it, or has said what became of that."""
+        return not self.flight and not self._again
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it holds no batch."""
+        return not (self.flight or self._again or self.refused or self.waiting)
 
     @property
     def waits_bytes(self) -> int:
@@ -131,6 +152,27 @@ class Lane:
     def adopt(self, batch: Batch) -> None:
         """Takes in a batch that moved here from another queue, behind all that wait."""
         self.waiting.append(batch)
+
+    def refuse(self, batch: Batch, error: BrokerError) -> None:
+        """A batch in flight is not stored, because the queue takes nothing; this shuts the lane.
+
+        So that the order stays, only the first one in flight is taken out; others are sent again.
+        """
+        self.shut, self.refusal = True, error
+        if batch is not self.flight[0]:
+            self.returned(batch)
+            return
+        batch.refusals.append(str(error))
+        self.lost(batch)
+        self.refused.append(batch)
+
+    def vacate(self) -> list[Batch]:
+        """Takes out what a shut and quiet lane holds, oldest first; then it is open again."""
+        left = [*self.refused, *self.waiting]
+        self.refused.clear()
+        self.waiting.clear()
+        self.shut = False
+        return left
 
     def extend(self, part: Part, born_ms: int) -> list[tuple[Batch, int, int]]:
         """Gives many messages their places behind all earlier ones.
@@ -217,8 +259,8 @@ class Lane:
 
     def abandoned(self) -> list[Batch]:
         """Takes out every batch, oldest first."""
-        left = [*self.flight, *self._again, *self.waiting]
-        for batches in (self.flight, self._again, self.waiting):
+        left = [*self.flight, *self._again, *self.refused, *self.waiting]
+        for batches in (self.flight, self._again, self.refused, self.waiting):
             batches.clear()
         self._unanswered = 0
         self._begin_sequence()
@@ -239,6 +281,8 @@ class Lane:
             self.severed = self.late = True
             self._turn_back()
             self._sever()
+        while self.refused and self.refused[0].deadline_ms <= now_ms:
+            late.append(self.refused.pop(0))
         if not self.flight and not self._again:
             while self.waiting and self.waiting[0].deadline_ms <= now_ms:
                 late.append(self.waiting.popleft())

@@ -9,7 +9,7 @@ Sits between: `producer`, whose callers wait for a place and then for their batc
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from functools import partial
 
 from headrace_mq._net.client_connection import Answer
@@ -25,6 +25,7 @@ from headrace_mq.client.outcomes import outcomes, too_late
 from headrace_mq.client.part import MESSAGE_OVERHEAD_BYTES, Part
 from headrace_mq.client.results import Run
 from headrace_mq.client.routing import Route, Selector
+from headrace_mq.client.shut_lanes import Facts, ShutLanes
 from headrace_mq.errors import (
     BrokerError,
     BufferFull,
@@ -38,7 +39,7 @@ from headrace_mq.errors import (
 )
 from headrace_mq.message import Message, QueueRef
 from headrace_mq.protocol.batch import BATCH_RECORDS_MAX
-from headrace_mq.protocol.bodies import Produced
+from headrace_mq.protocol.bodies import Produced, TopicDescription
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.settings import ProducerSettings
 
@@ -92,8 +93,8 @@ class Outbox:
         self._routes: dict[str, Route] = {}
         self._known = KnownKeys()
         self._lanes: dict[tuple[str, int], Lane] = {}
-        # Lanes with a batch to send, oldest first (a dict as an ordered set).
-        self._free: dict[Lane, None] = {}
+        self._shut = ShutLanes(self._lanes, finish=self._finish)
+        self._free: dict[Lane, None] = {}  # With a batch to send, oldest first: an ordered set.
         self._line = Line()
         self._buffered = 0
         self._buffer_bytes_max = settings.buffer_bytes_max
@@ -218,15 +219,29 @@ class Outbox:
         """
         return measure(message, self._message_bytes_max)
 
-    def open_route(self, topic: str, queues: int, closed: Iterable[int] = ()) -> None:
-        """Makes a topic's route known, or tells its new number of queues and the closed ones."""
-        route = self._routes.get(topic)
-        if route is None:
-            route = self._routes[topic] = Route(topic, queues, self._selector)
-        if queues != route.queues:
+    def open_route(
+        self, topic: str, queues: int, closed: Collection[int] = (), *, compact: bool = False
+    ) -> None:
+        """Takes over what the broker says of a topic's queues, as soon as its order allows."""
+        route = self._routes.get(topic) or Route(topic, queues, self._selector)
+        if not self._shut.may_change(route, Facts(queues, frozenset(closed), compact)):
+            return
+        self._routes[topic] = route
+        if route.update(queues, closed, compact=compact):
             self._known.forget(topic)
-        route.queues, route.closed = queues, frozenset(closed)
+        moved, grown = self._shut.move(route)
+        self._buffered += grown
+        for batch in moved:
+            lane = self._lane(*batch.queue)
+            lane.adopt(batch)
+            self._free[lane] = None
+        self._depart_soon()
         self.admit()
+
+    def describe_route(self, found: TopicDescription) -> None:
+        """The same, as the broker puts it."""
+        compact = found.retention == "compact"
+        self.open_route(found.topic, found.queues, found.unwritable, compact=compact)
 
     def route(self, topic: str) -> Route | None:
         """The way into a topic, where it is known."""
@@ -235,6 +250,10 @@ class Outbox:
     def refuse_route(self, topic: str, error: MessageQueueError) -> None:
         """Fails the messages that wait for a topic's route."""
         self._line.refuse(topic, error)
+        if isinstance(error, TopicNotFound):
+            self._shut.fail(topic, error)
+            self._routes.pop(topic, None)
+            self._known.forget(topic)
         self.admit()
 
     def resume(self) -> None:
@@ -260,6 +279,7 @@ class Outbox:
                 self._finish(batch, error)
         self._line.abandon(error)
         self._free.clear()
+        self._shut.lanes.clear()
         if self._sweeper is not None:
             self._sweeper.cancel()
             self._sweeper = None
@@ -399,7 +419,9 @@ class Outbox:
                 pass
             elif isinstance(outcome, BrokerError) and outcome.retriable:
                 self._resend_later(lane, batch, outcome)
-            elif isinstance(outcome, QueueFrozen) and self._moved(lane, batch):
+            elif isinstance(outcome, QueueFrozen | QueueNotFound) and self._shut.refuse(
+                self._routes.get(batch.queue.topic), lane, batch, outcome
+            ):
                 pass
             else:
                 # Behind one that was given up as late, this one is late as well.
@@ -411,29 +433,19 @@ class Outbox:
                     self._known.forget(batch.queue.topic)
             if lane.has_work:
                 self._free[lane] = None
+        if self._shut.lanes:
+            self._look_at_shut()
         # Before the senders that were just answered: what they send next goes together meanwhile.
         self._depart()
         self.admit()
         self._note_empty()
 
-    def _moved(self, lane: Lane, batch: Batch) -> bool:
-        """Gives a batch that its queue does not take to another one, where order allows."""
-        topic, number = lane.queue
-        route = self._routes.get(topic)
-        if route is None:
-            return False
-        route.closed |= {number}
-        if not route.may_move:
-            return False
-        target = self._lane(topic, route.next_turn())
-        if not batch.move(target.queue):
-            return False
-        # What was refused is not stored, but it has taken its sequence numbers here.
-        lane.lost(batch)
-        target.adopt(batch)
-        if target.has_work:
-            self._free[target] = None
-        return True
+    def _look_at_shut(self) -> None:
+        for topic, facts in self._shut.ready():
+            if facts is None:
+                self._want_route(topic)
+            else:
+                self.open_route(topic, facts.queues, facts.closed, compact=facts.compact)
 
     def _resend_later(self, lane: Lane, batch: Batch, error: BrokerError) -> None:
         batch.refusals.append(str(error))
@@ -471,6 +483,8 @@ class Outbox:
                 self._free.pop(lane, None)
         for one in self._line.expired(now_ms):
             one.place.set_exception(self._late(None))
+        if self._shut.lanes:
+            self._look_at_shut()
         self.admit()
         self.resume()
         self._note_empty()

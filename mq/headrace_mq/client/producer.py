@@ -37,6 +37,7 @@ from headrace_mq.protocol.bodies import (
     DescribeTopics,
     Reply,
     ReplyPush,
+    TopicDescription,
     TopicsAnswer,
     decode,
     encode,
@@ -54,7 +55,8 @@ __all__ = ["Producer"]
 
 # A reply that is not delivered within this time is of no use to the caller that waits for it.
 REPLY_TIMEOUT_MS = 10_000
-# How soon a running producer uses queues that were added to a topic (RocketMQ: 30 s).
+# How soon a running producer uses queues that were added to a topic (RocketMQ: 30 s); it notices at
+# once that one takes nothing any more.
 ROUTE_REFRESH_MS = 5_000
 
 _log = get_logger(__name__)
@@ -228,7 +230,7 @@ class Producer(AsyncBlock):
             if message.topic not in found:
                 raise _no_topic(message.topic)
             outbox = self._open_outbox()
-            outbox.open_route(message.topic, *found[message.topic])
+            outbox.describe_route(found[message.topic])
             route = outbox.route(message.topic)
         assert route is not None
         assert self._oneway is not None
@@ -380,7 +382,7 @@ class Producer(AsyncBlock):
             if not batch.settled:
                 await settled(batch, outbox.loop)
         for run in sorted(runs, key=lambda run: run.places[0]):
-            run.batch.check()
+            run.batch.check(run.first, len(run.places))
         return SendResults(runs)
 
     async def _send_each(self, messages: Sequence[Message]) -> list[SendResult]:
@@ -425,9 +427,9 @@ class Producer(AsyncBlock):
     async def _resolve(self, topic: str) -> None:
         assert self._outbox is not None
         error: MessageQueueError = _no_topic(topic)
-        route: tuple[int, list[int]] = (0, [])
+        found: TopicDescription | None = None
         try:
-            route = (await self._describe([topic], create_missing=True)).get(topic, route)
+            found = (await self._describe([topic], create_missing=True)).get(topic)
         except RequestTimeout:
             # Each message has its own deadline; those that came later want the route still.
             del self._resolving[topic]
@@ -436,8 +438,8 @@ class Producer(AsyncBlock):
         except MessageQueueError as failure:
             error = failure
         del self._resolving[topic]
-        if route[0]:
-            self._outbox.open_route(topic, *route)
+        if found is not None:
+            self._outbox.describe_route(found)
         else:
             self._outbox.refuse_route(topic, error)
 
@@ -449,22 +451,21 @@ class Producer(AsyncBlock):
             if not known:
                 continue
             try:
-                for topic, route in (await self._describe(known, create_missing=False)).items():
-                    self._outbox.open_route(topic, *route)
+                for found in (await self._describe(known, create_missing=False)).values():
+                    self._outbox.describe_route(found)
             except MessageQueueError as error:
                 _log.warning("routes not refreshed", reason=str(error))
 
     async def _describe(
         self, topics: list[str], *, create_missing: bool
-    ) -> dict[str, tuple[int, list[int]]]:
-        """Each topic's number of queues, and those that take no messages."""
+    ) -> dict[str, TopicDescription]:
         answer = await self._link.ask(
             TopicsAnswer,
             RequestCode.DESCRIBE_TOPICS,
             DescribeTopics(topics=topics, create_missing=create_missing),
             timeout_ms=self._settings.send_timeout_ms,
         )
-        return {entry.topic: (entry.queues, entry.unwritable) for entry in answer.topics}
+        return {found.topic: found for found in answer.topics}
 
 
 def _no_topic(topic: str) -> TopicNotFound:

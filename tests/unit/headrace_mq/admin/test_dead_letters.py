@@ -1,15 +1,19 @@
+import asyncio
+
 import pytest
 from msgspec.structs import replace
 
+from headrace_mq._runtime.clock import SystemClock
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.admin.dead_letters import LETTERS_MAX
+from headrace_mq.admin.pace import ResendSettings
 from headrace_mq.broker.server import Broker
 from headrace_mq.client.consumer import Consumer
 from headrace_mq.client.failures import Failure
 from headrace_mq.client.origins import dead_letter_topic, origin_of, retry_topic
 from headrace_mq.client.producer import Producer
 from headrace_mq.client.retrying import GiveUp, Parking, Retrying
-from headrace_mq.errors import InvalidArgument
+from headrace_mq.errors import InvalidArgument, StoreFull
 from headrace_mq.message import Message, QueueRef, Record
 
 
@@ -105,18 +109,45 @@ async def test_a_parked_record_goes_back_to_its_own_topic_without_a_trace(
 
 
 async def test_all_are_sent_once_however_often_it_is_asked(
-    broker: Broker, admin: AdminClient, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, admin: AdminClient
 ) -> None:
-    monkeypatch.setattr("headrace_mq.admin.dead_letters.LETTERS_MAX", 2)
+    two = ResendSettings(per_second=20, together_max=2)
     await bury(broker, b"0", b"1", b"2")
-    assert [one.id for one in await admin.resend_all("g")] == [0, 1, 2]
+    told: list[int] = []
+    sent = await admin.resend_all("g", settings=two, progress=told.append)
+    assert ([one.id for one in sent], told) == ([0, 1, 2], [2, 3])
     assert await admin.resend_all("g") == []
     await bury(broker, b"3")
     assert [one.id for one in await admin.resend_all("g")] == [3]
     assert len(await arrivals(broker, retry_topic("g"), 4)) == 4
 
 
-async def test_all_stops_at_the_first_that_fails_and_goes_on_from_there(
+async def test_letters_say_when_they_were_sent_again(broker: Broker, admin: AdminClient) -> None:
+    await bury(broker, *(b"%d" % n for n in range(6)))
+    assert [one.resent_at_ms for one in await admin.dead_letters("g")] == [None] * 6
+    await admin.resend("g", [1, 4])
+    times = [one.resent_at_ms for one in await admin.dead_letters("g")]
+    assert [at_ms is not None for at_ms in times] == [False, True, False, False, True, False]
+    assert times[1] is not None
+    assert times[1] > 1
+    assert [one.id for one in await admin.dead_letters("g", unsent=True)] == [0, 2, 3, 5]
+    assert [one.id for one in await admin.dead_letters("g", unsent=True, start=3, limit=1)] == [3]
+    # By id they are sent whether or not they were.
+    await admin.resend("g", [1])
+    assert [one.id for one in await admin.resend_all("g")] == [0, 2, 3, 5]
+    assert await admin.dead_letters("g", unsent=True) == []
+
+
+async def test_what_a_version_before_sent_is_not_sent_again(
+    broker: Broker, admin: AdminClient
+) -> None:
+    await bury(broker, b"0", b"1", b"2")
+    await admin.set_offsets("%RESENT%g", {QueueRef(dead_letter_topic("g"), 0): 2})
+    assert [one.resent_at_ms for one in await admin.dead_letters("g")] == [0, 0, None]
+    assert [one.id for one in await admin.resend_all("g")] == [2]
+
+
+async def test_one_letter_that_cannot_be_sent_holds_up_no_other(
     broker: Broker, admin: AdminClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await bury(broker, b"0", b"bad", b"2")
@@ -127,11 +158,83 @@ async def test_all_stops_at_the_first_that_fails_and_goes_on_from_there(
             raise InvalidArgument("not this one")
         return await send(self, message)
 
+    one_by_one = ResendSettings(per_second=1_000, together_max=1)
     with monkeypatch.context() as patch:
         patch.setattr(Producer, "send", picky)
-        outcomes = {one.id: one.error for one in await admin.resend_all("g")}
+        outcomes = {one.id: one.error for one in await admin.resend_all("g", settings=one_by_one)}
     assert outcomes == {0: "", 1: "not this one", 2: ""}
-    assert [one.id for one in await admin.resend_all("g")] == [1, 2]
+    assert [one.id for one in await admin.resend_all("g")] == [1]
+
+
+async def test_where_the_broker_takes_nothing_the_rest_is_left(
+    broker: Broker, admin: AdminClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bury(broker, b"0", b"1", b"2")
+    send = Producer.send
+
+    async def full(self, message):
+        if message.topic == retry_topic("g"):
+            raise StoreFull("no room")
+        return await send(self, message)
+
+    one_by_one = ResendSettings(per_second=1_000, together_max=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(Producer, "send", full)
+        outcomes = [one.error for one in await admin.resend_all("g", settings=one_by_one)]
+    assert outcomes == ["no room"]
+    assert [one.id for one in await admin.resend_all("g")] == [0, 1, 2]
+
+
+async def test_no_more_are_sent_in_a_second_than_asked(broker: Broker, admin: AdminClient) -> None:
+    await bury(broker, *(b"%d" % n for n in range(12)))
+    loop = asyncio.get_running_loop()
+    begun_s = loop.time()
+    sent = await admin.resend_all("g", settings=ResendSettings(per_second=40))
+    assert len(sent) == 12
+    assert loop.time() - begun_s >= 12 / 40 - 0.01
+
+
+async def test_purged_letters_are_off_the_list_for_good(broker: Broker, admin: AdminClient) -> None:
+    await bury(broker, *(b"%d" % n for n in range(6)))
+    await admin.resend("g", [0, 1, 5])
+    assert await admin.purge("g", ids=[2, 5], dry_run=True) == 2
+    assert len(await admin.dead_letters("g")) == 6
+    assert await admin.purge("g", ids=[2, 5]) == 2
+    assert await admin.purge("g", ids=[2, 3], resent=True) == 0
+    assert await admin.purge("g", resent=True) == 2
+    assert await admin.purge("g", resent=True) == 0
+    assert [one.id for one in await admin.dead_letters("g")] == [3, 4]
+    with pytest.raises(InvalidArgument, match="no dead letter 2 on its list"):
+        await admin.resend("g", [3, 2])
+    assert [one.id for one in await admin.resend_all("g")] == [3, 4]
+    await bury(broker, b"new")
+    assert [one.id for one in await admin.dead_letters("g")] == [3, 4, 6]
+
+
+async def test_letters_are_purged_by_when_they_were_given_up(
+    broker: Broker, admin: AdminClient
+) -> None:
+    await bury(broker, b"0", b"1")
+    before_ms = (await admin.dead_letters("g"))[-1].record.stored_at_ms + 1
+    while SystemClock().now_ms() < before_ms:
+        await asyncio.sleep(0)
+    await bury(broker, b"2")
+    await admin.resend("g", [0])
+    assert await admin.purge("g", before_ms=before_ms, resent=True) == 1
+    assert await admin.purge("g", before_ms=before_ms) == 1
+    assert [one.id for one in await admin.dead_letters("g")] == [2]
+
+
+async def test_a_purge_says_which_letters(broker: Broker, admin: AdminClient) -> None:
+    with pytest.raises(InvalidArgument, match="say which"):
+        await admin.purge("g")
+    with pytest.raises(InvalidArgument, match="none at all"):
+        await admin.purge("g", ids=[0])
+    assert await admin.purge("g", resent=True) == 0
+    await bury(broker, b"0")
+    with pytest.raises(InvalidArgument, match="no dead letter 1"):
+        await admin.purge("g", ids=[0, 1])
+    assert len(await admin.dead_letters("g")) == 1
 
 
 async def test_unknown_ids_and_too_many_send_nothing(broker: Broker, admin: AdminClient) -> None:

@@ -95,16 +95,22 @@ def test_a_key_goes_where_producers_send_it_and_the_others_take_turns(
     assert sizes == {queue: 4 if queue == home else 2 for queue in range(4)}
 
 
-def test_messages_without_a_key_pass_by_frozen_queues_and_those_with_one_do_not(
+def test_messages_pass_by_queues_that_are_frozen_for_writing(
     journal: ListedJournal, deliveries: Deliveries, topics: Topics
 ) -> None:
-    home = queue_for_key("k", 4)
-    topics.freeze(
-        FreezeQueues("t", [home, (home + 1) % 4], writing=True, reading=False, frozen=True)
-    )
+    topics.freeze(FreezeQueues("t", [3, 1], writing=True, reading=False, frozen=True))
     delivery, _ = deliveries.prepare(journal.add(b"1", key="k") + journal.add(*[b"x"] * 8))
     sizes = {part.queue_id: len(part.entries) for part in delivery.parts}
-    assert sizes == {home: 1, (home + 2) % 4: 4, (home + 3) % 4: 4}
+    home = [0, 2][queue_for_key("k", 2)]
+    assert sizes == {queue: 4 + (queue == home) for queue in (0, 2)}
+
+
+def test_a_topic_that_is_frozen_as_a_whole_takes_what_falls_due(
+    journal: ListedJournal, deliveries: Deliveries, topics: Topics
+) -> None:
+    topics.freeze(FreezeQueues("t", [], writing=True, reading=False, frozen=True))
+    delivery, _ = deliveries.prepare(journal.add(b"1", key="k"))
+    assert [part.queue_id for part in delivery.parts] == [queue_for_key("k", 4)]
 
 
 def test_sequences_of_a_queue_go_on_from_delivery_to_delivery(

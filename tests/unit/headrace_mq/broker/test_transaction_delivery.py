@@ -17,7 +17,9 @@ from headrace_mq.broker.transaction_delivery import (
     Decisions,
 )
 from headrace_mq.broker.transaction_journal import BundleDecision, DecidedPart
+from headrace_mq.errors import QueueFrozen, TopicNotFound
 from headrace_mq.message import QueueRef
+from headrace_mq.protocol.administration import FreezeQueues
 from headrace_mq.protocol.batch import (
     Columns,
     assign,
@@ -27,6 +29,7 @@ from headrace_mq.protocol.batch import (
     read_header,
 )
 from headrace_mq.protocol.bodies import CreateTopic, encode
+from headrace_mq.protocol.keys import queue_for_key
 from headrace_mq.protocol.transactions import TRANSACTION_QUEUE, Bundle, BundlePart
 
 T = QueueRef("t", 1)
@@ -109,6 +112,57 @@ def test_sequences_of_a_queue_go_on_from_decision_to_decision(decisions: Decisio
     one, two = BundleDecision(4, [0], [], []), BundleDecision(4, [1], [], [])
     numbered = [*decisions.number([one]).parts, *decisions.number([two]).parts]
     assert [(part.queue_id, part.first_sequence) for part in numbered] == [(1, 0), (1, 2)]
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_what_its_queue_takes_no_more_is_divided_among_those_that_do(
+    journal: Journal, topics: Topics, decisions: Decisions, gone: bool
+) -> None:
+    topics.create(CreateTopic("t", 3))
+    topics.freeze(FreezeQueues("t", [1, 2], writing=True, reading=True, frozen=True))
+    if gone:
+        topics.delete("t", 1, {1: 0, 2: 0})
+        topics.create(CreateTopic("t", 1))
+    else:
+        topics.freeze(FreezeQueues("t", [2], writing=True, reading=True, frozen=False))
+    whole = BundleDecision(4, [0, 1], [], [])
+    decided = decisions.number([whole])
+    found = {}
+    for part in decided.parts:
+        batch = decisions.batch_of(whole, part, 3)
+        assert batch is not None
+        assert decisions.batch_of(whole, part, 3) == batch
+        header = check_whole(batch)
+        assert (header.producer_id, header.first_sequence) == (PRODUCER_ID, 0)
+        found[header.queue.queue_id] = columns_of(batch).bodies
+    if gone:
+        assert found == {0: BODIES}
+        return
+    # Those with a key by that, and the other one by its place.
+    shares = [[0, 2][queue_for_key(key, 2)] if key else [0, 2][1] for key in ("k", "", "j")]
+    assert found == {
+        queue: [body for body, its in zip(BODIES, shares, strict=True) if its == queue]
+        for queue in sorted(set(shares))
+    }
+
+
+def test_a_bundle_is_refused_where_no_queue_of_its_topic_takes_it(
+    topics: Topics, decisions: Decisions
+) -> None:
+    decisions.check_takes(QueueRef("t", 1))
+    decisions.check_takes(QueueRef("t", 7))
+    with pytest.raises(TopicNotFound):
+        decisions.check_takes(QueueRef("other", 1))
+    topics.freeze(FreezeQueues("t", [1], writing=True, reading=True, frozen=True))
+    decisions.check_takes(QueueRef("t", 1))
+    topics.freeze(FreezeQueues("t", [0], writing=True, reading=True, frozen=True))
+    with pytest.raises(QueueFrozen):
+        decisions.check_takes(QueueRef("t", 1))
+    topics.create(CreateTopic("state", 2, "compact"))
+    topics.freeze(FreezeQueues("state", [1], writing=True, reading=True, frozen=True))
+    decisions.check_takes(QueueRef("state", 0))
+    with pytest.raises(QueueFrozen):
+        decisions.check_takes(QueueRef("state", 1))
 
 
 def test_what_is_kept_aside_says_where_it_should_have_gone(decisions: Decisions) -> None:

@@ -2,9 +2,11 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from headrace_mq.broker.transaction_journal import (
+    KIND_HEADER,
     BundleDecision,
     Checked,
     Decided,
@@ -51,6 +53,7 @@ def test_a_bundle_is_prepared_when_it_was_appended() -> None:
     "event",
     [
         Decided(3, [BundleDecision(1, [0], [1], [2])], [DecidedPart("t", 0, 7, 1, 0, aside=True)]),
+        Decided(3, [], [DecidedPart("t", 0, 7, 1, 0, among=[0, 2])]),
         Done(),
         Checked(4, 2, 99),
     ],
@@ -59,6 +62,14 @@ def test_a_record_of_the_broker_comes_back_as_it_was(event: Any) -> None:
     header, columns = stored(own_record(Done(), event))
     read: Event = read_event(header, columns, 1)
     assert read == event
+
+
+def test_a_record_of_the_version_before_names_no_other_queues() -> None:
+    old = msgspec.msgpack.encode(["decided", 3, [[1, [0], [], []]], [["t", 0, 7, 1, 0, False]]])
+    header, columns = stored(Columns([], [], [{KIND_HEADER: "event"}], [old], []))
+    assert read_event(header, columns, 0) == Decided(
+        3, [BundleDecision(1, [0], [], [])], [DecidedPart("t", 0, 7, 1, 0, aside=False, among=[])]
+    )
 
 
 def test_a_record_that_means_nothing_is_damage() -> None:

@@ -14,6 +14,7 @@ from headrace_mq.errors import (
     NotGroupMember,
     OffsetOutOfRange,
     QueueFrozen,
+    QueueNotFound,
     ReplyUndeliverable,
     ResponseCode,
     SequenceGap,
@@ -131,7 +132,9 @@ class FakeBroker:
         self.topics: dict[str, int] = {}
         self.frozen: set[QueueRef] = set()
         self.unreadable: set[QueueRef] = set()
+        self.compact: set[str] = set()
         self.batches: dict[QueueRef, list[bytes]] = defaultdict(list)
+        self.history: list[bytes] = []  # All batches in the order in which they were stored.
         self.first: dict[QueueRef, int] = defaultdict(int)
         self.offsets: dict[tuple[str, QueueRef], int] = {}
         self.members: dict[str, tuple[list[str], Peer | None]] = {}
@@ -232,6 +235,7 @@ class FakeBroker:
     def _store(self, queue: QueueRef, batch: bytearray, base: int) -> bytes:
         assign(batch, base_offset=base, position=0, appended_at_ms=self.now_ms, epoch=1)
         self.batches[queue].append(bytes(batch))
+        self.history.append(bytes(batch))
         parked, self.parked = self.parked, []
         for request in parked:
             self.serve(request)
@@ -252,7 +256,7 @@ class FakeBroker:
                 TopicDescription(
                     n,
                     self.topics[n],
-                    "transient",
+                    "compact" if n in self.compact else "transient",
                     [q.queue_id for q in self.frozen if q.topic == n],
                     [q.queue_id for q in self.unreadable if q.topic == n],
                 )
@@ -273,15 +277,17 @@ class FakeBroker:
         check_body(batch)
         header = read_header(batch)
         queue, first, count = header.queue, header.first_sequence, header.count
+        known = self._sent.get((header.producer_id, queue))
+        if header.producer_id and known is not None and known[:2] == (first, count):
+            return Produced(*queue, known[2], duplicate=True)
         if queue in self.frozen:
             return Produced(*queue, -1, QueueFrozen.code, f"{queue} is frozen")
+        if queue.queue_id >= self.topics.get(queue.topic, EVERYTHING):
+            return Produced(*queue, -1, QueueNotFound.code, f"there is no {queue}")
         if header.producer_id == 0:
             base = self.end(queue)
             self._store(queue, batch, base)
             return Produced(*queue, base)
-        known = self._sent.get((header.producer_id, queue))
-        if known is not None and known[:2] == (first, count):
-            return Produced(*queue, known[2], duplicate=True)
         expected = known[0] + known[1] if known is not None else first
         if first != expected:
             return Produced(*queue, -1, SequenceGap.code, f"{first} came, not {expected}")

@@ -85,7 +85,8 @@ def test_each_message_keeps_the_time_it_was_handed_over_at_and_none_is_older_tha
     again = decode_records(batch.encoded)
     assert [record.born_at_ms for record in again] == born
     # A batch that moves is taken out of its bytes, may take more, and is encoded again.
-    assert batch.move(QueueRef("t", 2))
+    batch.queue = QueueRef("t", 2)
+    batch.open_up()
     batch.extend(Part([b"late"]), 120)
     moved = encode(batch, producer_id=1, first_sequence=0, codec="none")
     assert [record.born_at_ms for record in decode_records(moved)] == [*born, 120]

@@ -133,7 +133,7 @@ async def test_closing_sends_what_wants_no_acknowledgement_too(broker: Any, unti
     await until(lambda: stored(broker, QueueRef("t", 0)) == [b"a", b"b"])
 
 
-async def test_messages_without_a_key_leave_a_frozen_queue_and_those_with_one_do_not(
+async def test_messages_leave_a_queue_that_is_frozen_for_writing(
     broker: Any, producer: Producer
 ) -> None:
     broker.topics["t"] = 2
@@ -143,11 +143,14 @@ async def test_messages_without_a_key_leave_a_frozen_queue_and_those_with_one_do
     assert {result.queue for result in results} == {QueueRef("t", 1)}
     assert sorted(result.offset for result in results) == [1, 2, 3, 4]
     key = next(key for key in map(str, range(9)) if queue_for_key(key, 2) == 0)
-    with pytest.raises(QueueFrozen):
-        await producer.send(message(b"x", key=key))
+    assert (await producer.send(message(b"x", key=key))).queue == QueueRef("t", 1)
     broker.frozen = {QueueRef("t", 0), QueueRef("t", 1)}
     with pytest.raises(QueueFrozen):
         await producer.send(message(b"x"))
+    with pytest.raises(QueueFrozen):
+        await producer.send(message(b"x", key=key))
+    broker.frozen = set()
+    await producer.send(message(b"x", key=key))
 
 
 async def test_frozen_queues_that_the_broker_names_are_left_out_from_the_start(

@@ -111,7 +111,7 @@ def test_keys_that_came_before_go_where_their_hash_says_however_many_queues_ther
         patch.setattr(routing, "KNOWN_KEYS_MAX", known_max)
         route = Route("t", 4)
         for keys, queues in [*calls, *calls]:
-            route.queues = queues
+            route.update(queues)
             expected = {place: queue_for_key(key, queues) for place, key in enumerate(keys)}
             assert divided(route, keys) == expected
 
@@ -158,7 +158,40 @@ def test_the_queues_of_keys_are_forgotten_when_queues_are_added() -> None:
     route = Route("t", 4)
     divided(route, ["a", "b"])
     assert route.known == 2
-    route.queues = 4
+    route.update(4)
     assert route.known == 2
-    route.queues = 5
+    route.update(5)
     assert route.known == 0
+
+
+@given(
+    queues=st.integers(1, 6),
+    closed=st.sets(st.integers(0, 5)),
+    keys=st.lists(st.text(max_size=3), min_size=1),
+    compact=st.booleans(),
+)
+def test_keys_are_divided_among_the_queues_that_take_messages(
+    queues: int, closed: set[int], keys: list[str], compact: bool
+) -> None:
+    route = Route("t", 4)
+    divided(route, keys)
+    closed &= set(range(queues))
+    route.update(queues, closed, compact=compact)
+    left = [number for number in range(queues) if number not in closed]
+    among = list(range(queues)) if compact or not left else left
+    for place, number in divided(route, keys).items():
+        if keys[place]:
+            assert number == among[queue_for_key(keys[place], len(among))]
+            assert number == route.choose(Message(topic="t", body=b"", key=keys[place]))
+        else:
+            assert number in (left or range(queues))
+    assert route.is_open == bool(left)
+
+
+def test_to_remove_a_queue_that_was_frozen_moves_no_key() -> None:
+    route, keys = Route("t", 4), [f"k{n}" for n in range(50)]
+    assert route.update(4, {3})
+    frozen = divided(route, keys)
+    assert route.update(3)
+    assert divided(route, keys) == frozen
+    assert not route.update(3)
