@@ -51,7 +51,7 @@ def list_groups(*, as_json: AsJson = False, broker: BrokerAddress = "127.0.0.1:9
 
 @commands.command()
 def show(name: Name, *, as_json: AsJson = False, broker: BrokerAddress = "127.0.0.1:9876") -> None:
-    """Show a group's members, and how far behind it is in each queue."""
+    """Show a group's members, which of them has which queue, and how far behind the group is in it."""
 
     async def question(admin: Any) -> tuple[Any, Any]:
         group = await admin.group(name)
@@ -63,21 +63,26 @@ def show(name: Name, *, as_json: AsJson = False, broker: BrokerAddress = "127.0.
         return
     if group.members:
         print_table(
-            ("member", "address", "software", "connected (UTC)", "held up", "topics"),
+            ("member", "address", "software", "connected (UTC)", "held up", "queues", "topics"),
             (
                 (
                     m.member, m.address, m.software, when(m.since_ms), f"{m.throttled_ms:,} ms",
-                    " ".join(m.topics),
+                    sum(one.member == m.member for one in lag.queues), " ".join(m.topics),
                 )
                 for m in group.members
             ),
         )  # fmt: skip
     print_table(
-        ("topic", "queue", "end", "offset", "lag", "oldest waits for", "messages/s"),
+        (
+            "topic", "queue", "member", "since (UTC)", "end", "offset", "lag", "oldest waits for",
+            "messages/s",
+        ),
         (
             (
-                one.topic, one.queue_id, one.end, _place(one.committed), one.lag,
-                _age(lag.now_ms, one.oldest_stored_at_ms), per_second(one.fetched)[0],
+                one.topic, one.queue_id, one.member or "none",
+                when(lag.now_ms - one.held_ms if one.member else 0), one.end,
+                _place(one.committed), one.lag, _age(lag.now_ms, one.oldest_stored_at_ms),
+                per_second(one.fetched)[0],
             )
             for one in lag.queues
         ),

@@ -11,9 +11,11 @@ know the clock, connections (a session is only compared) or offsets.
 import sys
 from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Generic, NamedTuple, TypeVar
 
 from headrace_mq.errors import GroupAtWork, GroupDiffers, InvalidArgument, NotGroupMember
+from headrace_mq.message import QueueRef
 from headrace_mq.protocol.bodies import (
     GroupAnswer,
     GroupChanged,
@@ -42,8 +44,10 @@ MEMBERSHIPS_PER_SESSION_MAX = 1_024
 CONTRACT_CHARACTERS_MAX = 64 << 10
 # What the members of one group take: every view of it is told to each of them, and fits a frame.
 GROUP_BYTES_MAX = 4 << 20
-# Of a member, of one of its topics, and of the number of a queue that it says it holds; beside the names.
-_MEMBER_BYTES, _TOPIC_BYTES, _NUMBER_BYTES = 400, 72, 40
+# Of a member, of one of its topics, and of the number of a queue that it says it holds (with since when, and
+# once more as it is shown); beside the names.
+_MEMBER_BYTES, _TOPIC_BYTES, _NUMBER_BYTES = 400, 72, 220
+_NEVER: Mapping[QueueRef, int] = MappingProxyType({})
 
 S = TypeVar("S", bound=Hashable)
 
@@ -72,6 +76,8 @@ class _Member(Generic[S]):
     # What it said it holds, and what of that the group's newest view shows.
     held: list[HeldQueues]
     contract: Mapping[str, str]
+    # When it first said of each of these queues that it holds it.
+    since_ms: Mapping[QueueRef, int]
     shown: list[HeldQueues] = field(default_factory=list)
     # What it takes, about, with what it holds as the newest view shows it.
     size: int = 0
@@ -140,7 +146,8 @@ class Groups(Generic[S]):
             self._weigh(group, known, 0)
             self._forget_session(known.session, name, member)
         shown = known.shown if known else []
-        entry = _Member(session, topics, now_ms, request.held, contract, shown)
+        since_ms = _since(request.held, known.since_ms if known else _NEVER, now_ms)
+        entry = _Member(session, topics, now_ms, request.held, contract, since_ms, shown)
         group.members[member] = entry
         self._weigh(group, entry, size)
         self._by_session.setdefault(session, set()).add((name, member))
@@ -172,7 +179,9 @@ class Groups(Generic[S]):
             group = self._groups[request.group]
             self._check_size(group, member, session, size)
             self._weigh(group, member, size)
-        member.held = request.held
+        if request.held != member.held:
+            member.held = request.held
+            member.since_ms = _since(request.held, member.since_ms, now_ms)
         return self.view(request.group)
 
     def disconnect(self, session: S) -> list[GroupChange[S]]:
@@ -215,6 +224,18 @@ class Groups(Generic[S]):
             if held
             else []
         )
+
+    def said(self, group: str, topics: Collection[str]) -> dict[QueueRef, tuple[str, int]]:
+        """Who says that it holds a queue of these topics, and since when.
+
+        Of several that say so, as may be while a queue moves, the one that said it last.
+        """
+        held, found = self._groups.get(group), dict[QueueRef, tuple[str, int]]()
+        for name, entry in held.members.items() if held else ():
+            for queue, since_ms in entry.since_ms.items():
+                if queue.topic in topics and (queue not in found or found[queue][1] <= since_ms):
+                    found[queue] = name, since_ms
+        return found
 
     def groups_of(self, session: S) -> list[str]:
         """The groups that a session has members in, by name."""
@@ -354,7 +375,16 @@ def _size(group: str, member: str, topics: list[str], held: list[HeldQueues]) ->
     """What a member takes in memory, about: a fair price, the same for what it says and for what is shown."""
     size = _MEMBER_BYTES + len(group) + len(member) + sum(map(len, topics))
     size += _TOPIC_BYTES * (len(topics) + 2 * len(held)) + 2 * sum(len(one.topic) for one in held)
-    return size + 2 * _NUMBER_BYTES * sum(len(one.queue_ids) for one in held)
+    return size + _NUMBER_BYTES * sum(len(one.queue_ids) for one in held)
+
+
+def _since(
+    held: list[HeldQueues], before: Mapping[QueueRef, int], now_ms: int
+) -> Mapping[QueueRef, int]:
+    if not held:
+        return _NEVER
+    queues = (QueueRef(one.topic, number) for one in held for number in one.queue_ids)
+    return {queue: before.get(queue, now_ms) for queue in queues}
 
 
 def _listed(group: _Group[S]) -> list[GroupMember]:

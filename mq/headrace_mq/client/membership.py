@@ -108,6 +108,8 @@ class Membership:
         self._strategy = subscription.strategy
         self._contract = subscription.contract
         self._settings = settings
+        # Without locks the broker cannot see whose a queue is.
+        self._reports = self._strategy is sticky or settings.handling == "parallel"
         self._clock = clock
         self._listeners = listeners
         # What this member held last, also while it is not in the group.
@@ -259,14 +261,14 @@ class Membership:
             return
         if assigned != self._assigned:
             self._assigned = self._held = assigned
-            if self._strategy is sticky:
+            if self._reports:
                 # The next change should find what everyone holds now.
                 self._disturbed.set()
             self._listeners.on_change(assigned)
 
     def _report(self) -> list[HeldQueues]:
-        """What a sticky allocation is told of this member."""
-        if self._strategy is not sticky:
+        """What a sticky allocation, and who looks at the group, is told of this member."""
+        if not self._reports:
             return []
         topics: dict[str, list[int]] = {}
         for topic, queue_id in sorted(self._held)[:HELD_QUEUES_MAX]:

@@ -262,7 +262,8 @@ class QueueLag(Body, frozen=True):
 
     `committed` is -1 where it never committed. `lag` counts the messages held from there, or from
     the first one, to the end; `oldest_stored_at_ms` tells when the first of them was stored, 0 where
-    there is none.
+    there is none. `member` has had the queue for `held_ms`, by its lock or by what it says; empty: no
+    member has it, or none says so.
     """
 
     topic: str
@@ -273,6 +274,8 @@ class QueueLag(Body, frozen=True):
     lag: int
     oldest_stored_at_ms: int
     fetched: Traffic = NO_TRAFFIC
+    member: str = ""
+    held_ms: int = 0
 
 
 class LagAnswer(Body, frozen=True):

@@ -104,7 +104,9 @@ def describe_group(state: BrokerState, _connection: Connection, frame: Frame) ->
 
 
 def describe_lag(state: BrokerState, _connection: Connection, frame: Frame) -> tuple[bytes]:
-    """Answers how far behind a group is in each queue of the topics.
+    """Answers how far behind a group is in each queue of the topics, and whose the queue is.
+
+    A lock tells that for sure; members that need none say which queues they hold.
 
     Raises:
         TopicNotFound: there is no such topic.
@@ -113,7 +115,8 @@ def describe_lag(state: BrokerState, _connection: Connection, frame: Frame) -> t
     request = decode(DescribeLag, frame.body)
     check_name("group", request.group)
     queues = state.topics.queues_of_all(request.topics, at_most=QUEUES_DESCRIBED_MAX)
-    lags = [_lag(state, request.group, queue) for queue in queues]
+    said = state.groups.said(request.group, set(request.topics))
+    lags = [_lag(state, request.group, queue, said.get(queue)) for queue in queues]
     return (encode(LagAnswer(state.clock.now_ms(), lags)),)
 
 
@@ -186,11 +189,14 @@ def _ahead(state: BrokerState, group: str, queue: QueueRef) -> tuple[int, int, i
     return first, end, committed, end - max(committed, first)
 
 
-def _lag(state: BrokerState, group: str, queue: QueueRef) -> QueueLag:
+def _lag(state: BrokerState, group: str, queue: QueueRef, said: tuple[str, int] | None) -> QueueLag:
+    now_ms = state.clock.monotonic_ms()
     first, end, committed, lag = _ahead(state, group, queue)
     oldest = state.store.stored_at(queue, max(committed, first)) if lag else None
-    fetched = state.fetched_by.read((group, queue), state.clock.monotonic_ms())
-    return QueueLag(*queue, first, end, committed, lag, oldest or 0, fetched)
+    fetched = state.fetched_by.read((group, queue), now_ms)
+    member, since_ms = state.locks.holder(group, queue) or said or ("", now_ms)
+    held_ms = max(0, now_ms - since_ms)
+    return QueueLag(*queue, first, end, committed, lag, oldest or 0, fetched, member, held_ms)
 
 
 def _connected(

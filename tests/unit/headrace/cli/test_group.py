@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -153,20 +154,29 @@ def test_of_a_group_that_keeps_its_offsets_itself_no_lag_is_told(
 def test_a_group_is_shown_with_members_and_lag(run, group, topic, broker_address) -> None:
     shown = run("group", "show", group)
     assert shown.rows[0] == [
-        "topic", "queue", "end", "offset", "lag", "oldest waits for", "messages/s",
+        "topic", "queue", "member", "since (UTC)", "end", "offset", "lag", "oldest waits for",
+        "messages/s",
     ]  # fmt: skip
-    assert shown.rows[1][:5] == [topic, "0", "5", "3", "2"]
-    assert shown.rows[1][5].endswith(" s")
-    assert shown.rows[2] == [topic, "1", "0", "none", "0", "0"]
+    assert shown.rows[1][:6] == [topic, "0", "none", "5", "3", "2"]
+    assert shown.rows[1][6].endswith(" s")
+    assert shown.rows[2] == [topic, "1", "none", "0", "none", "0", "0"]
     assert shown.rows[3] == [f"group {group}: 0 members, 2 messages behind"]
 
     async def show_at_work() -> None:
-        async with Consumer(broker_address, group=group, topics=[topic]):
+        async with Consumer(broker_address, group=group, topics=[topic]) as consumer:
+            # What is there has come: so the consumer has its queues.
+            await consumer.poll()
             done = await asyncio.to_thread(run, "group", "show", group)
             told = await asyncio.to_thread(run, "group", "show", group, "--json")
         assert done.rows[0] == [
-            "member", "address", "software", "connected (UTC)", "held up", "topics",
+            "member", "address", "software", "connected (UTC)", "held up", "queues", "topics",
         ]  # fmt: skip
+        member = done.rows[1][0]
+        assert done.rows[1][-2] == "2"
+        for row in done.rows[3:5]:
+            assert row[2] == member
+            held = datetime.fromisoformat(f"{row[3]}+00:00")
+            assert timedelta(0) <= datetime.now(UTC) - held < timedelta(minutes=1)
         assert done.rows[1][-1] == topic
         (member,) = told.json["group"]["members"]
         assert (member["member"], member["topics"]) == (done.rows[1][0], [topic])

@@ -27,11 +27,14 @@ from headrace_mq.protocol.bodies import (
     CommittedOffset,
     Fetch,
     FetchFrom,
+    Heartbeat,
+    HeldQueues,
     JoinGroup,
     LeaveGroup,
     decode,
 )
 from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.protocol.locks import LockQueues, QueueName, UnlockQueues
 
 
 async def commit(client, group, *offsets, topic="t") -> None:
@@ -80,6 +83,33 @@ async def test_lag_is_counted_from_the_end_of_each_queue(client, clock, batch) -
     assert [queue.lag for queue in (await lag(client, "new", "t")).queues] == [4, 2, 0]
     await client.produce(batch("t", 1, b"c"))
     assert [queue.lag for queue in (await lag(client, "g", "t")).queues] == [3, 1, 0]
+
+
+async def test_lag_tells_whose_each_queue_is_by_its_lock_or_else_by_what_members_say(
+    client, clock
+) -> None:
+    await client.create("t", 4)
+
+    async def told() -> list[tuple[str, int]]:
+        return [(one.member, one.held_ms) for one in (await lag(client, "g", "t")).queues]
+
+    join, beat = RequestCode.JOIN_GROUP, RequestCode.HEARTBEAT
+    await client.ask(join, JoinGroup("g", "a", ["t"], [HeldQueues("t", [0, 1])]))
+    clock.monotonic += 300
+    await client.ask(join, JoinGroup("g", "b", ["t"]))
+    names = [QueueName("t", 1), QueueName("t", 2)]
+    await client.ask(RequestCode.LOCK_QUEUES, LockQueues("g", "b", names))
+    clock.monotonic += 200
+    assert await told() == [("a", 500), ("b", 200), ("b", 200), ("", 0)]
+    # What it still has it has had for as long; what it takes over is its from the last word on.
+    await client.ask(beat, Heartbeat("g", "a", [HeldQueues("t", [0, 3])]))
+    await client.ask(beat, Heartbeat("g", "b", [HeldQueues("t", [3])]))
+    clock.monotonic += 100
+    assert await told() == [("a", 600), ("b", 300), ("b", 300), ("b", 100)]
+    await client.ask(RequestCode.UNLOCK_QUEUES, UnlockQueues("g", "b", names[:1]))
+    await client.ask(RequestCode.LEAVE_GROUP, LeaveGroup("g", "a"))
+    assert await told() == [("", 0), ("", 0), ("b", 300), ("b", 100)]
+    assert (await lag(client, "other", "t")).queues[2].member == ""
 
 
 async def test_messages_that_are_gone_are_no_lag(client, broker, batch, monkeypatch) -> None:
