@@ -7,7 +7,16 @@ events or projections.
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Generator,
+    Mapping,
+    Sequence,
+)
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
@@ -37,6 +46,7 @@ from headrace_mq.errors import (
     BufferFull,
     ConnectionLost,
     FrameTooLarge,
+    GroupNotFound,
     InvalidArgument,
     MessageQueueError,
     SendTimeout,
@@ -81,6 +91,7 @@ class QueueTransport:
         self._producer = Producer(address, producer or ProducerSettings())
         self._consumer_settings = consumer or ConsumerSettings()
         self._damaged: Counter[str] = Counter()
+        self._groups: set[str] = set()
 
     async def start(self) -> None:
         """Connects to the broker; raises `ConnectionLost` when it cannot be reached."""
@@ -145,6 +156,7 @@ class QueueTransport:
         self, group: str, topics: Sequence[str], *, offsets: OffsetLoader | None = None
     ) -> Subscription:
         """Joins a consumer group of the broker."""
+        self._groups.add(group)
         load, settings = None, self._consumer_settings
         if offsets is not None:
             load = _queue_offsets(offsets)
@@ -224,6 +236,15 @@ class QueueTransport:
         Of several subscriptions to a topic, each counts what it left out.
         """
         return dict(self._damaged)
+
+    async def paused(self, groups: Collection[str] | None = None, /) -> Collection[str]:
+        """Returns which groups an operator has paused; raises MessageQueueError where the broker is away."""
+        admin, found = await self._ask(), []
+        for group in sorted(self._groups if groups is None else groups):
+            with suppress(GroupNotFound):
+                rules = (await admin.group(group)).rules
+                found += [group] if rules and not rules[0].consume else []
+        return found
 
     def _note_damage(self, damaged: Damaged) -> None:
         self._damaged[damaged.queue.topic] += damaged.messages

@@ -19,6 +19,7 @@ from headrace_mq._runtime.log import get_logger
 from headrace_mq.client.allocation.sticky import sticky
 from headrace_mq.client.allocation.strategy import Strategy
 from headrace_mq.client.rebalance import allocate
+from headrace_mq.client.rules import Rules
 from headrace_mq.errors import (
     BrokerError,
     ConnectionLost,
@@ -55,13 +56,15 @@ _log = get_logger(__name__)
 class Subscription(NamedTuple):
     """What a member joins: a group, for some topics, whose queues are divided by a strategy.
 
-    `contract` is what all members have to do alike, as `contract_of` words it.
+    `contract` is what all members have to do alike, as `contract_of` words it; `rules` hear what an
+    operator said of the group.
     """
 
     group: str
     topics: Sequence[str]
     strategy: Strategy
     contract: dict[str, str]
+    rules: Rules
 
 
 class Listeners(NamedTuple):
@@ -107,6 +110,7 @@ class Membership:
         self._topics = sorted(set(subscription.topics))
         self._strategy = subscription.strategy
         self._contract = subscription.contract
+        self._rules = subscription.rules
         self._settings = settings
         # Without locks the broker cannot see whose a queue is.
         self._reports = self._strategy is sticky or settings.handling == "parallel"
@@ -148,6 +152,7 @@ class Membership:
             raise
         if not self._joined:
             raise ConnectionLost("the connection ended while the member joined")
+        self._rules.hear(answer)
         self._hear(answer.generation, answer.members)
         self._allocate()
 
@@ -209,6 +214,7 @@ class Membership:
         sent_at_ms = self._clock.monotonic_ms()
         answer = decode(GroupAnswer, await self._request(RequestCode.HEARTBEAT, encode(beat)))
         self._listeners.on_beat(sent_at_ms)
+        self._rules.hear(answer)
         changed = self._is_stale() and await self._describe()
         if self._joined and (self._hear(answer.generation, answer.members) or changed):
             self._allocate()

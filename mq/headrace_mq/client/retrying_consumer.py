@@ -35,7 +35,8 @@ class RetryingConsumer(AsyncBlock):
         topics: one or more, with or without conditions, as with `Consumer`; what is retried comes
             again in any case.
         settings: of the consumer.
-        retry: delays, and how often.
+        retry: delays, and how often; what an operator said of the group (`headrace group set`) counts
+            instead.
         strategy: how queues are divided, as with `Consumer`.
         clock: the time.
     """
@@ -56,7 +57,6 @@ class RetryingConsumer(AsyncBlock):
         self._retry_topic = retry_topic(group)
         self._settings = retry or RetrySettings()
         self._producer = Producer(address, clock=clock)
-        self._policy = Retrying(self._producer, group, self._settings)
         self.consumer = Consumer(
             address,
             group=group,
@@ -69,6 +69,7 @@ class RetryingConsumer(AsyncBlock):
             clock=clock,
         )
         self.consumer.contract["the retries"] = retries_told(self._settings)
+        self._policy = Retrying(self._producer, group, self._settings, self.consumer.rules)
 
     async def start(self) -> None:
         """Connects, makes the retry topic and joins the group. Raises as `Consumer.start`."""

@@ -250,10 +250,15 @@ class JoinGroup(Body, frozen=True):
 
 
 class GroupAnswer(Body, frozen=True):
-    """Everyone's view of the group: the generation grows with every change of members."""
+    """Everyone's view of the group: the generation grows with every change of members.
+
+    `consume` and `retries` are what an operator said of the group, as in GroupRules.
+    """
 
     generation: int
     members: list[GroupMember]
+    consume: bool = True
+    retries: int = -1
 
 
 class LeaveGroup(Body, frozen=True):

@@ -1,5 +1,5 @@
 """
-LIST_GROUPS, DESCRIBE_GROUP, DESCRIBE_LAG, LIST_CONNECTIONS and BROKER_STATUS: what goes on here.
+What goes on here: LIST_GROUPS, DESCRIBE_GROUP, DESCRIBE_LAG, LIST_CONNECTIONS, BROKER_STATUS; and SET_GROUP.
 
 Sits between: the dispatcher and the broker's groups, offsets and connections. Lag is counted from
 the end of the queue at this moment, never from what a client told.
@@ -36,6 +36,7 @@ from headrace_mq.protocol.administration import (
 )
 from headrace_mq.protocol.bodies import decode, encode
 from headrace_mq.protocol.frame import Frame
+from headrace_mq.protocol.limits import AS_IT_IS, THEIR_OWN, GroupRules, SetGroup
 from headrace_mq.store.message_store import RETENTIONS
 
 __all__ = [
@@ -46,10 +47,13 @@ __all__ = [
     "describe_lag",
     "list_connections",
     "list_groups",
+    "set_group",
 ]
 
 # Sentences about damage in one answer; each has less than 300 bytes.
 DAMAGE_TOLD_MAX = 100
+# Names of paused groups in one answer.
+PAUSED_TOLD_MAX = 100
 
 ROLES = ("producer", "consumer", "reader")
 # Groups in one answer, and queues looked at for it, in all and of one group: some ten milliseconds of
@@ -83,7 +87,7 @@ def describe_group(state: BrokerState, _connection: Connection, frame: Frame) ->
     name = decode(DescribeGroup, frame.body).group
     members, now_ms = state.groups.members(name), state.clock.monotonic_ms()
     topics = sorted(state.topics_of_group(name))
-    if not members and not topics:
+    if not members and not topics and name not in state.limits.groups:
         raise GroupNotFound(
             f"group {name!r} has neither members nor offsets here; correct the name"
         )
@@ -100,7 +104,36 @@ def describe_group(state: BrokerState, _connection: Connection, frame: Frame) ->
         for member in members
     ]
     generation = state.groups.view(name).generation
-    return (encode(GroupDescription(name, generation, described, topics)),)
+    rules = [state.limits.rules(name)]
+    return (encode(GroupDescription(name, generation, described, topics, rules)),)
+
+
+def set_group(state: BrokerState, _connection: Connection, frame: Frame) -> tuple[bytes]:
+    """Pauses a group or lets it go on, or says how often its members retry; answers what holds now.
+
+    Raises:
+        InvalidArgument: a value is out of its range, or there are too many limits.
+        StoreFull: the disk is full; all stays as it was.
+    """
+    request = decode(SetGroup, frame.body)
+    check_name("group", request.group)
+    before = state.limits.rules(request.group)
+    if request.consume not in {"on", "off", ""}:
+        raise InvalidArgument(f"a group consumes 'on' or 'off', not {request.consume!r}")
+    if request.retries < AS_IT_IS:
+        raise InvalidArgument(
+            f"members retry 0 times or more, or as each has it with {THEIR_OWN}, not"
+            f" {request.retries} times"
+        )
+    consume = request.consume == "on" or (before.consume and not request.consume)
+    retries = before.retries if request.retries == AS_IT_IS else request.retries
+    paused_at_ms = 0 if consume else before.paused_at_ms or state.clock.now_ms()
+    rules = GroupRules(request.group, consume, retries, paused_at_ms)
+    if rules != before:
+        state.limits.set_group(rules)
+    if rules.consume and not before.consume:
+        state.long_poll.wake_group(request.group)
+    return (encode(rules),)
 
 
 def describe_lag(state: BrokerState, _connection: Connection, frame: Frame) -> tuple[bytes]:
@@ -162,14 +195,17 @@ def broker_status(state: BrokerState, _connection: Connection, _frame: Frame) ->
         clock_alarm=state.clock.alarm,
         damaged=len(state.store.damage),
         damage=[one.sentence for one in state.store.damage[-DAMAGE_TOLD_MAX:]],
+        paused=len(state.limits.paused),
+        paused_groups=nsmallest(PAUSED_TOLD_MAX, state.limits.paused),
     )
     return (encode(status),)
 
 
 def _names(state: BrokerState) -> Iterator[str]:
-    """Every group once, in no certain order."""
-    with_offsets = state.offsets.names()
-    return chain(with_offsets, filterfalse(with_offsets.__contains__, state.groups.names()))
+    """Every group once, in no certain order; one of which something was said is known, too."""
+    with_offsets, with_members = state.offsets.names(), state.groups.names()
+    said = (name for name in state.limits.groups if name not in with_members)
+    return chain(with_offsets, filterfalse(with_offsets.__contains__, chain(with_members, said)))
 
 
 def _summary(state: BrokerState, group: str, queues: Iterable[QueueRef]) -> GroupSummary:
@@ -179,7 +215,10 @@ def _summary(state: BrokerState, group: str, queues: Iterable[QueueRef]) -> Grou
     commits = any(each[2] >= 0 for each in ahead)
     fetched = _sum(state.fetched_by.read((group, queue), now_ms) for queue in looked_at)
     members = len(state.groups.members(group))
-    return GroupSummary(group, members, len(looked_at), lag, fetched, commits)
+    rules = state.limits.rules(group)
+    return GroupSummary(
+        group, members, len(looked_at), lag, fetched, commits, rules.consume, rules.retries
+    )
 
 
 def _ahead(state: BrokerState, group: str, queue: QueueRef) -> tuple[int, int, int, int]:

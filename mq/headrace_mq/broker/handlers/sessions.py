@@ -105,7 +105,7 @@ def heartbeat(state: BrokerState, connection: Connection, frame: Frame) -> tuple
     now_ms = state.clock.monotonic_ms()
     view = state.groups.heartbeat(request, session=connection, now_ms=now_ms)
     state.locks.renew(Owner(request.group, request.member, connection), now_ms=now_ms)
-    return (encode(view),)
+    return _told(state, request.group, view)
 
 
 def join_group(state: BrokerState, connection: Connection, frame: Frame) -> tuple[bytes]:
@@ -133,7 +133,15 @@ def join_group(state: BrokerState, connection: Connection, frame: Frame) -> tupl
     change = state.groups.join(request, session=connection, now_ms=now_ms)
     if change is not None:
         state.tell([change])
-    return (encode(state.groups.view(request.group)),)
+    return _told(state, request.group, state.groups.view(request.group))
+
+
+def _told(state: BrokerState, group: str, view: GroupAnswer) -> tuple[bytes]:
+    """The view of a group with what an operator said of it, so that every member hears of that."""
+    rules = state.limits.groups.get(group)
+    if rules is not None:
+        view = GroupAnswer(view.generation, view.members, rules.consume, rules.retries)
+    return (encode(view),)
 
 
 def _check_held(held: list[HeldQueues]) -> None:

@@ -10,6 +10,7 @@ from headrace_mq.client.allocation.circle import circle
 from headrace_mq.client.allocation.sticky import sticky
 from headrace_mq.client.allocation.strategy import Strategy
 from headrace_mq.client.membership import Listeners, Membership, Subscription
+from headrace_mq.client.rules import Rules
 from headrace_mq.errors import ConnectionLost, InvalidArgument
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.bodies import (
@@ -41,9 +42,10 @@ class Watched:
         self.beats: list[int] = []
         self.changes: list[frozenset[QueueRef]] = []
         self.losses = 0
+        self.rules = Rules("g")
         self.membership = Membership(
             link,
-            Subscription("g", ["t", "t"], strategy, {"the handling": "per_key"}),
+            Subscription("g", ["t", "t"], strategy, {"the handling": "per_key"}, self.rules),
             settings=ConsumerSettings(**settings),
             clock=clock,
             listeners=Listeners(
@@ -90,6 +92,21 @@ async def test_a_heartbeat_tells_of_another_member_when_the_push_was_lost(
     broker.join("you", ["t"])
     await until(lambda: len(watched.changes) == 2)
     assert watched.changes[-1] == queues(0, 1)
+
+
+async def test_what_an_operator_said_of_the_group_is_heard_with_a_join_and_with_each_heartbeat(
+    broker: Any, watched: Watched, until: Until
+) -> None:
+    assert watched.rules.consume
+    broker.rules = (False, 3)
+    await until(lambda: not watched.rules.consume)
+    assert watched.rules.retries == 3
+    broker.rules = (True, -1)
+    broker.leave("me")
+    await until(lambda: watched.rules.consume)
+    assert watched.rules.retries is None
+    # It is the same member with the same queues, whatever was said.
+    assert watched.changes[-1] == queues(0, 1, 2, 3)
 
 
 async def test_every_answered_heartbeat_is_told_with_the_moment_it_was_sent(
