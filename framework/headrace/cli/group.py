@@ -67,7 +67,7 @@ def show(name: Name, *, as_json: AsJson = False, broker: BrokerAddress = "127.0.
             ("member", "address", "software", "connected (UTC)", "held up", "queues", "topics"),
             (
                 (
-                    m.member, m.address, m.software, when(m.since_ms), f"{m.throttled_ms:,} ms",
+                    m.member, m.address or _away(m), m.software, when(m.since_ms), f"{m.throttled_ms:,} ms",
                     sum(one.member == m.member for one in lag.queues), " ".join(m.topics),
                 )
                 for m in group.members
@@ -310,6 +310,10 @@ def _show_rules(rules: Any) -> None:
 
 def _retries(one: Any) -> str:
     return f"{one.retries:,}" if one.retries >= 0 else ""
+
+
+def _away(member: Any) -> str:
+    return f"away, its place is kept for {-(-member.away_ms // 1_000)} s"
 
 
 def _age(now_ms: int, stored_at_ms: int) -> str:

@@ -75,6 +75,7 @@ class QueueTransport:
         address: the broker's `host:port`.
         producer: settings of the one producer that publishes and replies.
         consumer: settings of every subscription.
+        name: what this process is called at the broker, where no settings are given.
     """
 
     def __init__(
@@ -83,13 +84,14 @@ class QueueTransport:
         *,
         producer: ProducerSettings | None = None,
         consumer: ConsumerSettings | None = None,
+        name: str = "",
     ) -> None:
         self._address = address
         # Opened by the first who asks for offsets; guarded, so that there is one.
         self._admin: AdminClient | None = None
         self._asking = asyncio.Lock()
-        self._producer = Producer(address, producer or ProducerSettings())
-        self._consumer_settings = consumer or ConsumerSettings()
+        self._producer = Producer(address, producer or ProducerSettings(name=name))
+        self._consumer_settings = consumer or ConsumerSettings(name=name)
         self._damaged: Counter[str] = Counter()
         self._groups: set[str] = set()
 

@@ -8,7 +8,6 @@ away meanwhile, and `handing_over` gives revoked queues to their new owners.
 """
 
 import asyncio
-import uuid
 from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -31,6 +30,7 @@ from headrace_mq.client.lives import Lives
 from headrace_mq.client.local_offsets import LocalOffsets
 from headrace_mq.client.locks import QueueLocks
 from headrace_mq.client.membership import Listeners, Membership, Subscription
+from headrace_mq.client.names import client_id_of
 from headrace_mq.client.priorities import urgency_of
 from headrace_mq.client.pulling import Asking, Pulling
 from headrace_mq.client.rebalance import STRATEGIES
@@ -110,7 +110,7 @@ class Consumer(AsyncBlock):
         self.rules = Rules(group)
         self._load_offsets = load_offsets
         self._clock = clock or SystemClock()
-        self._client_id = str(uuid.uuid4())
+        self._client_id = client_id_of(self._settings.name)
         self._link = Link(
             address,
             client_id=self._client_id,

@@ -18,6 +18,7 @@ from headrace_mq._runtime.clock import Clock
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.client.allocation.sticky import sticky
 from headrace_mq.client.allocation.strategy import Strategy
+from headrace_mq.client.names import member_of
 from headrace_mq.client.rebalance import allocate
 from headrace_mq.client.rules import Rules
 from headrace_mq.errors import (
@@ -25,6 +26,7 @@ from headrace_mq.errors import (
     ConnectionLost,
     GroupDiffers,
     MessageQueueError,
+    NameTaken,
     NotGroupMember,
     RequestTimeout,
 )
@@ -85,7 +87,7 @@ class Membership:
     """One member of one group.
 
     Args:
-        link: the connection; its client id is the member's name.
+        link: the connection.
         subscription: what it joins; the topics need not exist yet.
         settings: how often to say so.
         clock: tells when to look for new queues, and when heartbeats were sent.
@@ -107,6 +109,9 @@ class Membership:
     ) -> None:
         self._link = link
         self._group = subscription.group
+        self._member = member_of(settings, link.client_id)
+        # Any name that was not chosen is no other client's, and keeps no place.
+        self._away_ms = settings.away_ms if settings.name else -1
         self._topics = sorted(set(subscription.topics))
         self._strategy = subscription.strategy
         self._contract = subscription.contract
@@ -142,7 +147,12 @@ class Membership:
         self._joined = True
         try:
             joining = JoinGroup(
-                self._group, self._member, self._topics, self._report(), self._contract
+                self._group,
+                self._member,
+                self._topics,
+                self._report(),
+                self._contract,
+                self._away_ms,
             )
             body = await self._request(RequestCode.JOIN_GROUP, encode(joining))
             answer = decode(GroupAnswer, body)
@@ -169,16 +179,16 @@ class Membership:
                 if not isinstance(error, ConnectionLost):
                     _log.warning("membership lost", group=self._group, reason=str(error))
                 self.lost()
-                if isinstance(error, GroupDiffers):
+                if isinstance(error, GroupDiffers | NameTaken):
                     self._listeners.on_error(error)
                 if isinstance(error, BrokerError) and not isinstance(error, NotGroupMember):
                     await asyncio.sleep(self._settings.heartbeat_ms / 1_000)
 
     async def leave(self) -> None:
-        """Leaves the group at once instead of by expiry."""
+        """Leaves the group at once instead of by expiry; one whose place is kept only goes away."""
         if self._joined:
             self._joined = False
-            leaving = LeaveGroup(group=self._group, member=self._member)
+            leaving = LeaveGroup(self._group, self._member, self._away_ms > 0)
             await self._request(RequestCode.LEAVE_GROUP, encode(leaving))
 
     def lost(self) -> None:
@@ -194,10 +204,6 @@ class Membership:
         heard = change.group == self._group and self._joined
         if heard and self._hear(change.generation, change.members):
             self._allocate()
-
-    @property
-    def _member(self) -> str:
-        return self._link.client_id
 
     async def _request(self, code: RequestCode, body: bytes) -> memoryview:
         return await self._link.request(code, body, timeout_ms=self._settings.request_timeout_ms)

@@ -17,7 +17,7 @@ from headrace_mq.client.origins import restored, retry_topic
 from headrace_mq.client.producer import Producer
 from headrace_mq.client.retrying import Retrying
 from headrace_mq.message import QueueRef, Record
-from headrace_mq.settings import ConsumerSettings, RetrySettings
+from headrace_mq.settings import ConsumerSettings, ProducerSettings, RetrySettings
 
 __all__ = ["RetryingConsumer"]
 
@@ -56,7 +56,8 @@ class RetryingConsumer(AsyncBlock):
             raise ValueError("a consumer needs the name of its group and a list of topics")  # noqa: TRY004 - as Consumer says it
         self._retry_topic = retry_topic(group)
         self._settings = retry or RetrySettings()
-        self._producer = Producer(address, clock=clock)
+        named = ProducerSettings(name=settings.name) if settings is not None else None
+        self._producer = Producer(address, named, clock=clock)
         self.consumer = Consumer(
             address,
             group=group,

@@ -233,7 +233,8 @@ class DescribeGroup(Body, frozen=True):
 class MemberDescription(Body, frozen=True):
     """A member: its connection's address, software and begin, its topics, its last sign of life.
 
-    `throttled_ms` is how long quotas held up requests of that connection, in all.
+    `throttled_ms` is how long quotas held up requests of that connection, in all. `away_ms` is 0, or the
+    member has no connection, and its place is kept for so long yet.
     """
 
     member: str
@@ -243,6 +244,7 @@ class MemberDescription(Body, frozen=True):
     heard_ms_ago: int
     topics: list[str]
     throttled_ms: int = 0
+    away_ms: int = 0
 
 
 class GroupDescription(Body, frozen=True):

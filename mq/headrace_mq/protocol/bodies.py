@@ -240,6 +240,8 @@ class JoinGroup(Body, frozen=True):
 
     `held` is for allocations that move few queues; others leave it empty. `contract` names what all
     members of a group have to do alike, with how this one does it; what it leaves out is unknown.
+    `away_ms`: how long its place is kept when its connection ends, 0: not at all; and its name was
+    chosen, so no other client may use it meanwhile. -1: it is any name.
     """
 
     group: str
@@ -247,6 +249,7 @@ class JoinGroup(Body, frozen=True):
     topics: list[str]
     held: list[HeldQueues] = []
     contract: dict[str, str] = {}
+    away_ms: int = -1
 
 
 class GroupAnswer(Body, frozen=True):
@@ -262,10 +265,11 @@ class GroupAnswer(Body, frozen=True):
 
 
 class LeaveGroup(Body, frozen=True):
-    """Leaves a group at once instead of by expiry."""
+    """Leaves a group at once instead of by expiry; with `away` only as the end of a connection does."""
 
     group: str
     member: str
+    away: bool = False
 
 
 class Heartbeat(Body, frozen=True):

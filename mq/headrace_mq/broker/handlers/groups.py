@@ -10,6 +10,7 @@ from heapq import nsmallest
 from itertools import chain, filterfalse, islice
 
 from headrace_mq._net.server import Connection
+from headrace_mq.broker.groups import Member
 from headrace_mq.broker.handlers.sessions import check_name
 from headrace_mq.broker.handlers.topics import QUEUES_DESCRIBED_MAX
 from headrace_mq.broker.peers import Peer
@@ -91,18 +92,7 @@ def describe_group(state: BrokerState, _connection: Connection, frame: Frame) ->
         raise GroupNotFound(
             f"group {name!r} has neither members nor offsets here; correct the name"
         )
-    described = [
-        MemberDescription(
-            member.name,
-            member.session.peer,
-            _peer(state, member.session).software,
-            _peer(state, member.session).since_ms,
-            max(0, now_ms - member.heard_at_ms),
-            list(member.topics),
-            _peer(state, member.session).throttled_ms,
-        )
-        for member in members
-    ]
+    described = [_described(state, member, now_ms) for member in members]
     generation = state.groups.view(name).generation
     rules = [state.limits.rules(name)]
     return (encode(GroupDescription(name, generation, described, topics, rules)),)
@@ -255,8 +245,20 @@ def _connected(
     )
 
 
-def _peer(state: BrokerState, connection: Connection) -> Peer:
-    return state.peers.get(connection) or Peer(software="", since_ms=0)
+def _described(state: BrokerState, member: Member[Connection], now_ms: int) -> MemberDescription:
+    connection = member.session
+    peer = state.peers.get(connection) if connection is not None else None
+    peer = peer or Peer(software="", since_ms=0)
+    return MemberDescription(
+        member.name,
+        "" if connection is None else connection.peer,
+        peer.software,
+        peer.since_ms,
+        max(0, now_ms - member.heard_at_ms),
+        list(member.topics),
+        peer.throttled_ms,
+        max(1, member.kept_until_ms - now_ms) if connection is None else 0,
+    )
 
 
 def _sum(traffic: Iterable[Traffic]) -> Traffic:

@@ -248,3 +248,17 @@ async def test_groups_that_an_operator_paused_are_told_whether_they_are_its_own_
         await admin.set_group("mine", consume=True)
         assert await transport.paused() == []
     await mine.aclose()
+
+
+async def test_a_process_with_a_name_has_it_in_every_group_and_as_a_producer(broker):
+    async with AdminClient(broker.address) as admin:
+        transport = QueueTransport(broker.address, name="till-3")
+        await transport.start()
+        await transport.ensure_topic("t", queues=2, forever=True)
+        subscriptions = [await transport.subscribe(group, ["t"]) for group in ("g", "h")]
+        for group in ("g", "h"):
+            assert [one.member for one in (await admin.group(group)).members] == ["till-3"]
+        assert transport.reply_address.startswith("till-3/")
+        for subscription in subscriptions:
+            await subscription.aclose()
+        await transport.aclose()
