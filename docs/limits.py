@@ -21,6 +21,7 @@ SETTINGS: Final = [
     ("headrace_mq.budgets", "BudgetSettings", "what a broker's clients may take up of it"),
     ("headrace_mq.settings", "StoreSettings", "a broker's files"),
     ("headrace_mq.settings", "ArchiveSettings", "a broker's archive"),
+    ("headrace_mq.connections", "ConnectionSettings", "the connection of a producer or consumer"),
     ("headrace_mq.settings", "ProducerSettings", "a producer"),
     ("headrace_mq.settings", "TransactionSettings", "a transactional producer"),
     ("headrace_mq.settings", "ConsumerSettings", "a consumer"),

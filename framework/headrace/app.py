@@ -377,7 +377,8 @@ class App:
             stack.push_async_callback(read_models.aclose)
             for projection in self._projections.values():
                 await read_models.ensure(projection)
-            transport = await stack.enter_async_context(open_transport(settings.broker))
+            opening = open_transport(settings.broker, name=settings.name)
+            transport = await stack.enter_async_context(opening)
             if self._tracing is not None:
                 store = self._tracing.store(store)
                 transport = self._tracing.transport(transport, self.name)

@@ -23,6 +23,10 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     broker: str | None = None
+    # What this process is called at the broker, in every consumer group: others of the application need
+    # other names. One that comes back under its name within 30 s gets its queues back, and nobody else is
+    # disturbed. Empty: a random name, and the others take over at once.
+    name: str = ""
     event_store: str = "memory://"
     read_models: str = "sqlite://"
 

@@ -27,6 +27,7 @@ Every error that the queue raises on purpose, and the code that stands for it on
     │   ├── GroupNotFound                 the group has neither offsets nor members
     │   ├── GroupAtWork                   the group has members, which would overwrite its offsets
     │   ├── GroupDiffers                  the group's members filter, divide, handle or retry otherwise
+    │   ├── NameTaken                     another client is at work under the member's chosen name
     │   ├── ScheduleFull                  as many scheduled messages wait as may
     │   ├── TransactionsFull              as many transactions are undecided as may be
     │   ├── Throttled                     a quota is used up, or a group full: try again later
@@ -70,6 +71,7 @@ __all__ = [
     "InvalidBatch",
     "MalformedRequest",
     "MessageQueueError",
+    "NameTaken",
     "NotGroupMember",
     "OffsetOutOfRange",
     "Overloaded",
@@ -132,6 +134,7 @@ class ResponseCode(IntEnum):
     OVERLOADED = 34
     GROUP_DIFFERS = 35
     INVALID_BATCH = 36
+    NAME_TAKEN = 40
 
 
 class MessageQueueError(Exception):
@@ -304,6 +307,12 @@ class GroupDiffers(BrokerError):
     """A member would filter, divide, handle or retry otherwise than those of its group do."""
 
     code = ResponseCode.GROUP_DIFFERS
+
+
+class NameTaken(BrokerError):
+    """Another client is at work in the group under the name that was chosen for this member."""
+
+    code = ResponseCode.NAME_TAKEN
 
 
 class ScheduleFull(BrokerError):

@@ -13,6 +13,7 @@ import msgspec
 
 from headrace_mq._runtime.checks import require, require_pauses, require_types, require_vanished
 from headrace_mq.budgets import BudgetSettings
+from headrace_mq.connections import ConnectionSettings, require_busy_poll
 
 __all__ = [
     "ArchiveSettings",
@@ -40,14 +41,8 @@ DELAY_LEVELS: Mapping[str, int] = MappingProxyType(
     }
 )
 
-# Who waits longer than this between two messages gains nothing by staying awake.
-BUSY_POLL_US_MAX = 100_000
 # Half of what a client accepts as one answer: it may be exceeded by one batch.
 FETCH_BYTES_MAX = 32 * MIB
-
-
-def _require_busy_poll(busy_poll_us: int) -> None:
-    require(0 <= busy_poll_us <= BUSY_POLL_US_MAX, f"busy_poll_us must be 0 to {BUSY_POLL_US_MAX}")
 
 
 class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -267,7 +262,7 @@ class BrokerSettings(BudgetSettings, frozen=True, kw_only=True):
         )
         require(self.member_expiry_ms >= 1_000, "member_expiry_ms must be at least 1000")
         require_vanished(self.vanished_ms_max)
-        _require_busy_poll(self.busy_poll_us)
+        require_busy_poll(self.busy_poll_us)
         require(self.lock_expiry_ms >= 100, "lock_expiry_ms must be at least 100")
         for name in (
             "scan_bytes_max", "frame_ms_max", "transaction_timeout_ms",
@@ -284,8 +279,8 @@ class BrokerSettings(BudgetSettings, frozen=True, kw_only=True):
         require(1 <= self.backlog_alarm_percent <= 100, "backlog_alarm_percent must be 1 to 100")
 
 
-class ProducerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a producer batches, waits and retries."""
+class ProducerSettings(ConnectionSettings, frozen=True, kw_only=True):
+    """How a producer batches, waits and retries; its connection is in the base."""
 
     # Over all attempts; RocketMQ's 3 s is shorter than a broker restart.
     send_timeout_ms: int = 30_000
@@ -296,26 +291,14 @@ class ProducerSettings(msgspec.Struct, frozen=True, kw_only=True):
     buffer_bytes_max: int = 32 * MIB
     # About 100 ns per message for lz4: pays for large messages and slow networks.
     codec: Literal["none", "lz4", "zstd"] = "none"
-    # First and longest pause between two connection attempts; doubled in between.
-    reconnect_ms_min: int = 50
-    reconnect_ms_max: int = 2_000
-    # A broker that vanished without a word is noticed after half of this in silence, or after all
-    # of it while it acknowledges nothing. Shorter also ends connections to one whose disk stalls.
-    vanished_ms_max: int = 10_000
-    # How long the event loop looks again and again for the next bytes, in microseconds, instead of going
-    # to sleep, while they come no further apart than this: waking up takes longer than the work on a
-    # small message. It keeps a processor busy, so 0, never, unless there is one to spare.
-    busy_poll_us: int = 0
 
     def __post_init__(self) -> None:
         require_types(self)
+        super().__post_init__()
         require(self.send_timeout_ms >= 1, "send_timeout_ms must be at least 1")
         require(self.batch_messages_max >= 1, "batch_messages_max must be at least 1")
         require(self.batch_bytes_max >= 1, "batch_bytes_max must be at least 1")
         require(self.buffer_bytes_max >= 1, "buffer_bytes_max must be at least 1")
-        require_pauses("reconnect_ms", self.reconnect_ms_min, self.reconnect_ms_max)
-        require_vanished(self.vanished_ms_max)
-        _require_busy_poll(self.busy_poll_us)
 
 
 class TransactionSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -346,11 +329,15 @@ class TransactionSettings(msgspec.Struct, frozen=True, kw_only=True):
 PRIORITIES_MAX = 10
 
 
-class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a consumer fetches, keeps its place and reports its offsets."""
+class ConsumerSettings(ConnectionSettings, frozen=True, kw_only=True):
+    """How a consumer fetches, keeps its place and reports its offsets; its connection is in the base."""
 
     # Many within the broker's expiry, so that one lost is no departure.
     heartbeat_ms: int = 1_000
+    # How long the group keeps the queues of a consumer with a name for it when that is gone, stopped or
+    # killed, at most the broker's `member_expiry_ms`: time for a restart, while they stand still. 0: the
+    # others take them over at once, as those of a consumer without a name.
+    away_ms: int = 30_000
     # How a topic's queues are divided; all members of a group must use the same (RocketMQ's
     # default). "sticky" moves the fewest queues when members come and go.
     allocation: Literal["average", "circle", "consistent_hash", "sticky"] = "average"
@@ -399,19 +386,11 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
     trace_share: float = 0.0
     # Anything but a fetch is answered at once; this long means that the broker is gone.
     request_timeout_ms: int = 10_000
-    # First and longest pause between two connection attempts; doubled in between.
-    reconnect_ms_min: int = 50
-    reconnect_ms_max: int = 2_000
-    # A broker that vanished without a word is noticed after half of this in silence, or after all
-    # of it while it acknowledges nothing. Shorter also ends connections to one whose disk stalls.
-    vanished_ms_max: int = 10_000
-    # How long the event loop looks again and again for the next bytes, in microseconds, instead of going
-    # to sleep, while they come no further apart than this: waking up takes longer than the work on a
-    # small message. It keeps a processor busy, so 0, never, unless there is one to spare.
-    busy_poll_us: int = 0
 
     def __post_init__(self) -> None:
         require_types(self)
+        super().__post_init__()
+        require(self.away_ms >= 0, "away_ms must be 0 or more")
         for name in (
             "heartbeat_ms", "topics_refresh_ms", "fetch_wait_ms", "fetch_bytes_max", "in_flight_max",
             "in_flight_bytes_max", "in_flight_span_max", "commit_interval_ms", "handlers_max",
@@ -431,9 +410,6 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
             "start must be earliest, latest, or a time of 0 or more",
         )
         require_pauses("retry_ms", self.retry_ms_min, self.retry_ms_max)
-        require_pauses("reconnect_ms", self.reconnect_ms_min, self.reconnect_ms_max)
-        require_vanished(self.vanished_ms_max)
-        _require_busy_poll(self.busy_poll_us)
 
 
 class RetrySettings(msgspec.Struct, frozen=True, kw_only=True):

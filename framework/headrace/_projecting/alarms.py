@@ -1,5 +1,5 @@
 """
-Alarms: what is parked for too long or too often, messages foreign or left out, readers that stand still.
+Alarms: what is parked for too long or too often, messages foreign or left out, who stands still.
 
     looked at every `alarm_check_ms` ─▶ begins: a warning in the log ─▶ ends: a line in the log
                                         while it holds: in `current`, for `GET /health`
@@ -25,6 +25,7 @@ from headrace._runtime.tasks import finish
 from headrace.errors import ProjectionError
 from headrace.settings import Settings
 from headrace.stores.tables import UtcDateTime, process_instances, projection_letters, projections
+from headrace.transports.base import Transport
 
 __all__ = ["Alarm", "Alarms"]
 
@@ -35,6 +36,7 @@ _AGE: Final = "oldest letter"
 _FOREIGN: Final = "foreign messages"
 _LINEAGE: Final = "lineage"
 _DAMAGE: Final = "messages left out"
+_PAUSED: Final = "paused by an operator"
 _SENTENCES: Final[Mapping[str, str]] = MappingProxyType(
     {
         _COUNT: "alarm: events wait that could not be handled",
@@ -42,6 +44,7 @@ _SENTENCES: Final[Mapping[str, str]] = MappingProxyType(
         _FOREIGN: "alarm: somebody else writes to the event topic",
         _LINEAGE: "alarm: event store, event topic and readers do not belong together",
         _DAMAGE: "alarm: messages were left out",
+        _PAUSED: "alarm: an operator has paused a consumer group at the broker",
     }
 )
 
@@ -53,11 +56,11 @@ class Alarm:
     Attributes:
         projection: whose letters; "handlers:NAME" for event handlers, "process:NAME" for process
             managers, with the parked instances of a process; of foreign messages the topic; "topic:NAME"
-            for messages of a topic that were left out.
+            for messages of a topic that were left out; "group:NAME" for a consumer group.
         kind: "letters": too many; "oldest letter": one is too old; "foreign messages": they came since
             this process began, and were passed over; "lineage": readers stand still, because the event
             store is another one, or an older one; "messages left out": nothing can decode them, or the
-            broker has lost them.
+            broker has lost them; "paused by an operator": the group is given no messages.
         value: how many, or its age in ms.
         bound: from which value on there is an alarm.
     """
@@ -79,7 +82,8 @@ class Alarms:
         clock: tells ages.
         foreign: tells a topic, and how many messages in it were not believed; None: they are not counted.
         refused: tells a topic, and whether its readers stand still; None: it is not known.
-        damaged: tells how many messages of a topic were left out since the start.
+        transport: tells how many messages of a topic were left out since the start, and which groups
+            are paused; None: it is not asked.
     """
 
     def __init__(
@@ -91,11 +95,11 @@ class Alarms:
         clock: Clock | None = None,
         foreign: Callable[[], tuple[str, int]] | None = None,
         refused: Callable[[], tuple[str, bool]] | None = None,
-        damaged: Callable[[], Mapping[str, int]] = dict,
+        transport: Transport | None = None,
     ) -> None:
+        self._transport = transport
         self._foreign = foreign
         self._refused = refused
-        self._damaged = damaged
         self._names = sorted(projections)
         self._read_models = read_models
         self._settings = settings
@@ -147,9 +151,12 @@ class Alarms:
         if self._foreign is not None and (told := self._foreign())[1]:
             name, count = told
             found[name, _FOREIGN] = Alarm(projection=name, kind=_FOREIGN, value=count, bound=1)
-        for topic, messages in self._damaged().items():
+        damaged = {} if self._transport is None else self._transport.damaged()
+        for topic, messages in damaged.items():
             name = f"topic:{topic}"
             found[name, _DAMAGE] = Alarm(projection=name, kind=_DAMAGE, value=messages, bound=1)
+        for name in await self._standing_still():
+            found[name, _PAUSED] = Alarm(projection=name, kind=_PAUSED, value=1, bound=1)
         for key, alarm in found.items():
             if key not in self._current:
                 log.warning(
@@ -162,6 +169,16 @@ class Alarms:
         for name, kind in self._current.keys() - found.keys():
             log.info("alarm is over", projection=name, alarm=kind)
         self._current = found
+
+    async def _standing_still(self) -> list[str]:
+        """Returns the groups that an operator paused; those of the last look where nobody answers."""
+        if self._transport is None:
+            return []
+        try:
+            return [f"group:{group}" for group in await self._transport.paused()]
+        except Exception as error:  # noqa: BLE001 - the queue may be away; letters are looked at all the same
+            log.debug("paused groups could not be asked for", error=repr(error))
+            return [name for name, kind in self._current if kind == _PAUSED]
 
     async def _letters(self) -> list[tuple[str, int, datetime]]:
         """Returns whose, how many, and since when the oldest: parked aggregates and instances."""

@@ -16,7 +16,7 @@ from typing import Any
 from sqlalchemy import select
 
 from headrace._projecting.marks import WHOLE
-from headrace._projecting.projection import Projection
+from headrace._projecting.projection import Projection, projection_group
 from headrace._projecting.read_models import ReadModels
 from headrace._runtime.clock import Clock, SystemClock
 from headrace.errors import ProjectionError
@@ -68,6 +68,7 @@ class ProjectionLag:
         projection: its name.
         generation: the live one.
         paused_at: since when it is paused, or None.
+        group_paused: the consumer group that an operator has paused at the broker, or None.
         queues: of the event topic.
         parked: aggregates that wait behind letters, the oldest first.
         elsewhere: why its offsets say nothing about this topic, all of which is then ahead of it;
@@ -80,6 +81,7 @@ class ProjectionLag:
     queues: tuple[QueueLag, ...]
     parked: tuple[ParkedKey, ...]
     elsewhere: str | None = None
+    group_paused: str | None = None
 
     @property
     def messages(self) -> int:
@@ -112,6 +114,7 @@ class Lags:
         transport: Transport,
         clock: Clock | None = None,
     ) -> None:
+        self._app_name = app_name
         self._topic = f"{app_name}.events"
         self._projections = projections
         self._read_models = read_models
@@ -138,7 +141,7 @@ class Lags:
         for lag in await self.measure():
             if lag.elsewhere is not None:
                 raise ProjectionError(f"projection {lag.projection} {lag.elsewhere}")
-            if lag.paused_at is not None:
+            if lag.paused_at is not None or lag.group_paused is not None:
                 continue
             if lag.messages > messages_max or lag.age_ms > ms_max:
                 raise ProjectionError(
@@ -153,6 +156,7 @@ class Lags:
         numbers = {number: offset for (_, number), offset in offsets.items()}
         elsewhere = await self._elsewhere(name, state.generation, numbers)
         waiting = await self._transport.waiting(self._topic, {} if elsewhere else numbers)
+        group = projection_group(self._app_name, name)
         return ProjectionLag(
             projection=name,
             generation=state.generation,
@@ -169,6 +173,7 @@ class Lags:
             ),
             parked=await self._parked(name, state.generation),
             elsewhere=elsewhere,
+            group_paused=next(iter(await self._transport.paused([group])), None),
         )
 
     async def _elsewhere(

@@ -20,7 +20,7 @@ from headrace._projecting.summaries import Summary
 from headrace._projecting.terms import CONTEXT, Term
 from headrace.errors import DefinitionError
 
-__all__ = ["Projection"]
+__all__ = ["Projection", "projection_group"]
 
 R = TypeVar("R", bound=BaseModel)
 Fold = TypeVar("Fold", bound=Callable[..., Any])
@@ -267,3 +267,8 @@ class Projection(Generic[R]):
 
     def __repr__(self) -> str:
         return f"<Projection {self.name!r}>"
+
+
+def projection_group(app_name: str, name: str) -> str:
+    """The consumer group in which the runners of a projection share the event topic."""
+    return f"{app_name}.projection.{name}"

@@ -35,7 +35,7 @@ from headrace._projecting.intake import Intake
 from headrace._projecting.letters import Full, is_parked, park
 from headrace._projecting.outages import blames_event, is_outage
 from headrace._projecting.pacing import BATCH_INTERVAL_MS, is_small, pause_s
-from headrace._projecting.projection import Projection
+from headrace._projecting.projection import Projection, projection_group
 from headrace._projecting.read_models import ReadModels
 from headrace._projecting.recall import Recall
 from headrace._projecting.status import RunnerState, RunnerStatus
@@ -104,7 +104,7 @@ class ProjectionRunner(Generic[R]):
         batch_interval_ms: int = BATCH_INTERVAL_MS,
     ) -> None:
         self._projection = projection
-        group = f"{app_name}.projection.{projection.name}"
+        group = projection_group(app_name, projection.name)
         self._read_models = read_models
         self._store = store
         self._serializer = serializer

@@ -252,6 +252,10 @@ def show(*, as_json: AsJson = False, broker: BrokerAddress = "127.0.0.1:9876") -
         rows.append(("backlog alarms", " ".join(status.alarms)))
     if status.clock_alarm:
         rows.append(("clock alarm", status.clock_alarm))
+    if status.paused:
+        more = status.paused - len(status.paused_groups)
+        named = [*status.paused_groups, *([f"and {more:,} more"] if more > 0 else [])]
+        rows.append(("groups paused by an operator", " ".join(named)))
     if status.damaged:
         rows.append(("damaged places, left out", status.damaged))
         rows += [("damaged", one) for one in status.damage]

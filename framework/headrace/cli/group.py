@@ -1,5 +1,6 @@
 """`headrace group`: consumer groups of a broker, and moving their offsets."""
 
+import shlex
 from typing import Annotated, Any, cast
 
 import typer
@@ -38,11 +39,11 @@ def list_groups(*, as_json: AsJson = False, broker: BrokerAddress = "127.0.0.1:9
         print_json(groups)
         return
     print_table(
-        ("group", "members", "queues", "lag", "messages/s", "bytes/s"),
+        ("group", "members", "queues", "lag", "messages/s", "bytes/s", "retries", "state"),
         (
             (
                 one.group, one.members, one.queues, one.lag if one.commits else "",
-                *per_second(one.fetched),
+                *per_second(one.fetched), _retries(one), "" if one.consume else "paused by an operator",
             )
             for one in groups
         ),
@@ -51,7 +52,7 @@ def list_groups(*, as_json: AsJson = False, broker: BrokerAddress = "127.0.0.1:9
 
 @commands.command()
 def show(name: Name, *, as_json: AsJson = False, broker: BrokerAddress = "127.0.0.1:9876") -> None:
-    """Show a group's members, and how far behind it is in each queue."""
+    """Show a group's members, which of them has which queue, and how far behind the group is in it."""
 
     async def question(admin: Any) -> tuple[Any, Any]:
         group = await admin.group(name)
@@ -63,21 +64,26 @@ def show(name: Name, *, as_json: AsJson = False, broker: BrokerAddress = "127.0.
         return
     if group.members:
         print_table(
-            ("member", "address", "software", "connected (UTC)", "held up", "topics"),
+            ("member", "address", "software", "connected (UTC)", "held up", "queues", "topics"),
             (
                 (
-                    m.member, m.address, m.software, when(m.since_ms), f"{m.throttled_ms:,} ms",
-                    " ".join(m.topics),
+                    m.member, m.address or _away(m), m.software, when(m.since_ms), f"{m.throttled_ms:,} ms",
+                    sum(one.member == m.member for one in lag.queues), " ".join(m.topics),
                 )
                 for m in group.members
             ),
         )  # fmt: skip
     print_table(
-        ("topic", "queue", "end", "offset", "lag", "oldest waits for", "messages/s"),
+        (
+            "topic", "queue", "member", "since (UTC)", "end", "offset", "lag", "oldest waits for",
+            "messages/s",
+        ),
         (
             (
-                one.topic, one.queue_id, one.end, _place(one.committed), one.lag,
-                _age(lag.now_ms, one.oldest_stored_at_ms), per_second(one.fetched)[0],
+                one.topic, one.queue_id, one.member or "none",
+                when(lag.now_ms - one.held_ms if one.member else 0), one.end,
+                _place(one.committed), one.lag, _age(lag.now_ms, one.oldest_stored_at_ms),
+                per_second(one.fetched)[0],
             )
             for one in lag.queues
         ),
@@ -91,6 +97,56 @@ def show(name: Name, *, as_json: AsJson = False, broker: BrokerAddress = "127.0.
     else:
         told = f"{behind:,} messages behind"
     typer.echo(f"group {name}: {len(group.members)} members, {told}")
+    for rules in group.rules:
+        _show_rules(rules)
+
+
+@commands.command("set")
+def set_group(
+    name: Name,
+    *,
+    consume: Annotated[
+        str | None,
+        typer.Option(
+            metavar="on|off",
+            help="'off' gives the group no messages: its members stay and wait. 'on' lets it go on.",
+        ),
+    ] = None,
+    retries: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|default",
+            help="How often retrying members try a failed message again; 'default': as each was set up.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+    broker: BrokerAddress = "127.0.0.1:9876",
+) -> None:
+    """Pause a group or let it go on, or set its retries; holds within a second, and across restarts."""
+    if consume is None and retries is None:
+        raise typer.BadParameter("say --consume, or --retries", param_hint="--consume")
+    if consume not in {None, "on", "off"}:
+        raise typer.BadParameter("use 'on' or 'off'", param_hint="--consume")
+    if not (retries is None or retries == "default" or retries.isdecimal()):
+        raise typer.BadParameter("use 0 or more, or 'default'", param_hint="--retries")
+    answer = ask(
+        broker,
+        lambda admin: admin.set_group(
+            name,
+            consume=None if consume is None else consume == "on",
+            retries=None if retries is None else -1 if retries == "default" else int(retries),
+        ),
+    )
+    if as_json:
+        print_json(answer)
+        return
+    if answer.consume:
+        typer.echo(f"group {name}: it gets messages")
+    _show_rules(answer)
+    if answer.retries < 0:
+        typer.echo(
+            f"group {name}: its retrying members try a failed message as often as each was set up"
+        )
 
 
 @commands.command()
@@ -237,6 +293,27 @@ def _show_moves(what: str, answer: Any, *, as_json: bool) -> None:
         typer.echo(f"{what} moved: {counts}")
     else:
         typer.echo(f"{what} was not moved; without --dry-run: {counts}")
+
+
+def _show_rules(rules: Any) -> None:
+    """Says what an operator has said of a group, where that is anything."""
+    if not rules.consume:
+        typer.echo(
+            f"group {rules.group}: PAUSED by an operator since {when(rules.paused_at_ms)} UTC; it gets no"
+            f" messages until `headrace group set {shlex.quote(rules.group)} --consume on`"
+        )
+    if rules.retries >= 0:
+        typer.echo(
+            f"group {rules.group}: its retrying members try a failed message {rules.retries:,} times again"
+        )
+
+
+def _retries(one: Any) -> str:
+    return f"{one.retries:,}" if one.retries >= 0 else ""
+
+
+def _away(member: Any) -> str:
+    return f"away, its place is kept for {-(-member.away_ms // 1_000)} s"
 
 
 def _age(now_ms: int, stored_at_ms: int) -> str:

@@ -26,6 +26,27 @@ _GC_THRESHOLDS = (50_000, 20, 50)
 _PORT_MAX = 65_535
 
 
+def _name(text: str) -> str:
+    from headrace_mq.settings import ConsumerSettings  # the help text must not wait for the queue
+
+    try:
+        ConsumerSettings(name=text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    return text
+
+
+ProcessName = Annotated[
+    str,
+    typer.Option(
+        envvar="HEADRACE_NAME",
+        callback=_name,
+        help="What this process is called at the broker; no two have the same. Restarted within 30 s it"
+        " gets its queues back.",
+    ),
+]
+
+
 def run(
     app_path: Annotated[
         str, typer.Argument(metavar="APP", help="Application as MODULE:ATTRIBUTE.")
@@ -65,6 +86,7 @@ def run(
             help="Make spans with the OpenTelemetry provider of this process.",
         ),
     ] = False,
+    name: ProcessName = "",
     log_format: LogFormat = "console",
 ) -> None:
     """Run an application against a broker. Prints `headrace run ready`; stop it with SIGTERM.
@@ -81,6 +103,7 @@ def run(
         raise typer.BadParameter("use 'go on' or 'hold'", param_hint="--after-parked")
     settings = Settings(
         broker=broker,
+        name=name,
         event_store=event_store,
         read_models=read_models,
         after_parked="hold" if after_parked == "hold" else "go on",

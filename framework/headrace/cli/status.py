@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import json
+import shlex
 import sys
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
@@ -70,6 +71,9 @@ def _show(lags: "list[ProjectionLag]") -> None:
     table = Table("projection", "queue", "next", "end", "behind", "for", "state", box=None)
     for lag in lags:
         state = lag.elsewhere or ("live" if lag.paused_at is None else "paused")
+        if lag.group_paused is not None:
+            group = shlex.quote(lag.group_paused)
+            state = f"{state}, paused by an operator: headrace group set {group} --consume on"
         for queue in lag.queues:
             table.add_row(
                 lag.projection,

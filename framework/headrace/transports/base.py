@@ -5,7 +5,7 @@ Sits between: bus, command service, projections and process managers, which call
 adapters: `local` (in one process) and `queue` (the broker).
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
@@ -202,6 +202,13 @@ class Transport(Protocol):
         """Returns, by topic, how many messages subscriptions left out since the start.
 
         No reader can decode them, or the queue has lost them.
+        """
+        ...
+
+    async def paused(self, groups: Collection[str] | None = None, /) -> Collection[str]:
+        """Returns which of these groups an operator has paused at the queue: they get no messages.
+
+        Without names: of all groups that subscriptions were made in.
         """
         ...
 

@@ -9,7 +9,7 @@ whose members share the queues, offsets, redelivery of what a member left unackn
 import asyncio
 import zlib
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from datetime import datetime
 
 from headrace._runtime.clock import Clock, SystemClock
@@ -196,6 +196,10 @@ class LocalTransport:
     def damaged(self) -> Mapping[str, int]:
         """Returns nothing: what is in memory is never damaged."""
         return {}
+
+    async def paused(self, groups: Collection[str] | None = None, /) -> Collection[str]:  # noqa: ARG002 - the port's
+        """Returns nothing: there is nobody who could."""
+        return ()
 
     async def reply(self, address: str, correlation: str, body: bytes) -> None:
         """Hands a reply to the receiving function, if there is one."""

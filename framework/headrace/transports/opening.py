@@ -13,14 +13,16 @@ __all__ = ["open_transport"]
 
 
 @asynccontextmanager
-async def open_transport(broker: str | None) -> AsyncIterator[Transport]:
+async def open_transport(broker: str | None, *, name: str = "") -> AsyncIterator[Transport]:
     """Opens the transport over a broker, or one within this process; closed with the block.
 
     Args:
         broker: its `host:port`; None: messages stay in this process.
+        name: what this process is called there; empty: it has a random name.
 
     Raises:
         MessageQueueError: the broker cannot be reached.
+        ValueError: the name has other characters than letters, digits, '.', '_' and '-', or more than 100.
     """
     if broker is None:
         from headrace.transports.local import LocalTransport
@@ -29,7 +31,7 @@ async def open_transport(broker: str | None) -> AsyncIterator[Transport]:
     else:
         from headrace.transports.queue import QueueTransport
 
-        queue = QueueTransport(broker)
+        queue = QueueTransport(broker, name=name)
         await queue.start()
         transport = queue
     try:

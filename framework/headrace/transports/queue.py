@@ -7,7 +7,16 @@ events or projections.
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Generator,
+    Mapping,
+    Sequence,
+)
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
@@ -37,6 +46,7 @@ from headrace_mq.errors import (
     BufferFull,
     ConnectionLost,
     FrameTooLarge,
+    GroupNotFound,
     InvalidArgument,
     MessageQueueError,
     SendTimeout,
@@ -65,6 +75,7 @@ class QueueTransport:
         address: the broker's `host:port`.
         producer: settings of the one producer that publishes and replies.
         consumer: settings of every subscription.
+        name: what this process is called at the broker, where no settings are given.
     """
 
     def __init__(
@@ -73,14 +84,16 @@ class QueueTransport:
         *,
         producer: ProducerSettings | None = None,
         consumer: ConsumerSettings | None = None,
+        name: str = "",
     ) -> None:
         self._address = address
         # Opened by the first who asks for offsets; guarded, so that there is one.
         self._admin: AdminClient | None = None
         self._asking = asyncio.Lock()
-        self._producer = Producer(address, producer or ProducerSettings())
-        self._consumer_settings = consumer or ConsumerSettings()
+        self._producer = Producer(address, producer or ProducerSettings(name=name))
+        self._consumer_settings = consumer or ConsumerSettings(name=name)
         self._damaged: Counter[str] = Counter()
+        self._groups: set[str] = set()
 
     async def start(self) -> None:
         """Connects to the broker; raises `ConnectionLost` when it cannot be reached."""
@@ -145,6 +158,7 @@ class QueueTransport:
         self, group: str, topics: Sequence[str], *, offsets: OffsetLoader | None = None
     ) -> Subscription:
         """Joins a consumer group of the broker."""
+        self._groups.add(group)
         load, settings = None, self._consumer_settings
         if offsets is not None:
             load = _queue_offsets(offsets)
@@ -224,6 +238,15 @@ class QueueTransport:
         Of several subscriptions to a topic, each counts what it left out.
         """
         return dict(self._damaged)
+
+    async def paused(self, groups: Collection[str] | None = None, /) -> Collection[str]:
+        """Returns which groups an operator has paused; raises MessageQueueError where the broker is away."""
+        admin, found = await self._ask(), []
+        for group in sorted(self._groups if groups is None else groups):
+            with suppress(GroupNotFound):
+                rules = (await admin.group(group)).rules
+                found += [group] if rules and not rules[0].consume else []
+        return found
 
     def _note_damage(self, damaged: Damaged) -> None:
         self._damaged[damaged.queue.topic] += damaged.messages

@@ -23,6 +23,7 @@ from headrace_mq.protocol.administration import (
 )
 from headrace_mq.protocol.bodies import BrokerDescription
 from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.protocol.limits import AS_IT_IS, GroupRules, SetGroup
 
 __all__ = ["GroupAdministration", "Role"]
 
@@ -46,6 +47,27 @@ class GroupAdministration(TopicAdministration):
     async def group(self, group: str) -> GroupDescription:
         """A group's members and topics. Raises GroupNotFound."""
         return await self._ask(GroupDescription, RequestCode.DESCRIBE_GROUP, DescribeGroup(group))
+
+    async def set_group(
+        self, group: str, *, consume: bool | None = None, retries: int | None = None
+    ) -> GroupRules:
+        """Says what holds for a group, over all its members, from now on; durable.
+
+        Args:
+            group: which need not have been seen yet.
+            consume: False: the broker gives it no messages; its members stay, and go on once it is
+                True. What they have taken already they handle. None: as it is.
+            retries: how often each `RetryingConsumer` of it tries a failed record again before that
+                goes to the dead letters, from the next heartbeat on; -1: as each was set up. None: as
+                it is.
+
+        Raises:
+            InvalidArgument: a value is out of its range, or the broker has too many limits.
+            StoreFull: the broker's disk is full; nothing was changed.
+        """
+        word = "" if consume is None else "on" if consume else "off"
+        asked = SetGroup(group, word, AS_IT_IS if retries is None else retries)
+        return await self._ask(GroupRules, RequestCode.SET_GROUP, asked)
 
     async def lag(self, group: str, topics: Sequence[str]) -> LagAnswer:
         """How far behind a group is in every queue of the topics, and the broker's time.

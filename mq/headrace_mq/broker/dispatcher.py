@@ -86,6 +86,7 @@ HANDLERS: Mapping[int, Handler] = MappingProxyType(
         RequestCode.DESCRIBE_LAG: groups.describe_lag,
         RequestCode.LIST_CONNECTIONS: groups.list_connections,
         RequestCode.BROKER_STATUS: groups.broker_status,
+        RequestCode.SET_GROUP: groups.set_group,
     }
 )
 

@@ -11,9 +11,17 @@ know the clock, connections (a session is only compared) or offsets.
 import sys
 from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Generic, NamedTuple, TypeVar
 
-from headrace_mq.errors import GroupAtWork, GroupDiffers, InvalidArgument, NotGroupMember
+from headrace_mq.errors import (
+    GroupAtWork,
+    GroupDiffers,
+    InvalidArgument,
+    NameTaken,
+    NotGroupMember,
+)
+from headrace_mq.message import QueueRef
 from headrace_mq.protocol.bodies import (
     GroupAnswer,
     GroupChanged,
@@ -42,8 +50,10 @@ MEMBERSHIPS_PER_SESSION_MAX = 1_024
 CONTRACT_CHARACTERS_MAX = 64 << 10
 # What the members of one group take: every view of it is told to each of them, and fits a frame.
 GROUP_BYTES_MAX = 4 << 20
-# Of a member, of one of its topics, and of the number of a queue that it says it holds; beside the names.
-_MEMBER_BYTES, _TOPIC_BYTES, _NUMBER_BYTES = 400, 72, 40
+# Of a member, of one of its topics, and of the number of a queue that it says it holds (with since when, and
+# once more as it is shown); beside the names.
+_MEMBER_BYTES, _TOPIC_BYTES, _NUMBER_BYTES = 400, 72, 220
+_NEVER: Mapping[QueueRef, int] = MappingProxyType({})
 
 S = TypeVar("S", bound=Hashable)
 
@@ -56,25 +66,36 @@ class GroupChange(NamedTuple, Generic[S]):
 
 
 class Member(NamedTuple, Generic[S]):
-    """A member of a group as others may see it; `heard_at_ms` is its last sign of life."""
+    """A member of a group as others may see it; `heard_at_ms` is its last sign of life.
+
+    One without a session is away, and its place is kept until `kept_until_ms`.
+    """
 
     name: str
-    session: S
+    session: S | None
     topics: tuple[str, ...]
     heard_at_ms: int
+    kept_until_ms: int
 
 
 @dataclass(slots=True)
 class _Member(Generic[S]):
-    session: S
+    # None: it is away.
+    session: S | None
     topics: list[str]
     heard_at_ms: int
     # What it said it holds, and what of that the group's newest view shows.
     held: list[HeldQueues]
     contract: Mapping[str, str]
+    # When it first said of each of these queues that it holds it.
+    since_ms: Mapping[QueueRef, int]
+    # Who it is on any connection, and for how long its place is kept while it has none.
+    client: str
+    away_ms: int
     shown: list[HeldQueues] = field(default_factory=list)
     # What it takes, about, with what it holds as the newest view shows it.
     size: int = 0
+    kept_until_ms: int = 0
 
 
 @dataclass(slots=True)
@@ -88,7 +109,8 @@ class Groups(Generic[S]):
     """All groups of a broker; a group exists while it has members.
 
     Args:
-        member_expiry_ms: silence after which a member has left.
+        member_expiry_ms: silence after which a member has left, and the longest that a place is kept.
+        takeover_ms: silence after which another client may come under a member's chosen name.
         bytes_max: what all members take, about; above it no member joins.
         session_bytes_max: what the members of one session take.
         epoch: the broker's start number; generations grow across restarts because of it.
@@ -99,6 +121,7 @@ class Groups(Generic[S]):
         self,
         *,
         member_expiry_ms: int,
+        takeover_ms: int = 0,
         bytes_max: int = sys.maxsize,
         session_bytes_max: int = sys.maxsize,
         epoch: int = 0,
@@ -106,6 +129,7 @@ class Groups(Generic[S]):
     ) -> None:
         self._on_left = on_left
         self._member_expiry_ms = member_expiry_ms
+        self._takeover_ms = takeover_ms
         # One counter for all groups, so that a group which empties and fills again never repeats
         # a generation. 2^24 changes per start keep the epochs apart.
         self._generation = epoch << 24
@@ -116,7 +140,9 @@ class Groups(Generic[S]):
         self._session_sizes: dict[S, int] = {}
         self.size = 0
 
-    def join(self, request: JoinGroup, *, session: S, now_ms: int) -> GroupChange[S] | None:
+    def join(
+        self, request: JoinGroup, *, session: S, client: str = "", now_ms: int
+    ) -> GroupChange[S] | None:
         """Enters a member, or gives it new topics or a new session.
 
         Returns None where the view of the group stays as it was.
@@ -124,10 +150,12 @@ class Groups(Generic[S]):
         Raises:
             InvalidArgument: the group or the session is full, or the contract too long.
             GroupDiffers: the member would do otherwise what all members have to do alike.
+            NameTaken: another client is at work under the name.
         """
         name, member, topics = request.group, request.member, sorted(set(request.topics))
         group = self._groups.get(name)
         known = group.members.get(member) if group else None
+        self._check_name(request, known, client, now_ms)
         self._check_room(group, known, session)
         contract = _agreed(request, group)
         size = _size(name, member, topics, request.held)
@@ -138,9 +166,13 @@ class Groups(Generic[S]):
             group = self._groups[name] = _Group(0, {})
         if known is not None:
             self._weigh(group, known, 0)
-            self._forget_session(known.session, name, member)
+            self._forget_session(known, name, member)
         shown = known.shown if known else []
-        entry = _Member(session, topics, now_ms, request.held, contract, shown)
+        since_ms = _since(request.held, known.since_ms if known else _NEVER, now_ms)
+        away_ms = min(request.away_ms, self._member_expiry_ms)
+        entry = _Member(
+            session, topics, now_ms, request.held, contract, since_ms, client, away_ms, shown
+        )
         group.members[member] = entry
         self._weigh(group, entry, size)
         self._by_session.setdefault(session, set()).add((name, member))
@@ -148,13 +180,16 @@ class Groups(Generic[S]):
             return None
         return self._change(name, group, joined=member)
 
-    def leave(self, request: LeaveGroup, *, session: S) -> GroupChange[S] | None:
-        """Takes a member out at once; returns None where nobody is left to be told.
+    def leave(self, request: LeaveGroup, *, session: S, now_ms: int) -> GroupChange[S] | None:
+        """Takes a member out at once, or away; returns None where nobody is to be told.
 
         Raises:
             NotGroupMember: it is no member, or another session has taken its place.
         """
-        self.require_member(request.group, request.member, session=session)
+        entry = self.require_member(request.group, request.member, session=session)
+        if request.away and entry.away_ms > 0:
+            self._take_away(request.group, request.member, now_ms)
+            return None
         changes = self._remove([(request.group, request.member)])
         return changes[0] if changes else None
 
@@ -172,21 +207,33 @@ class Groups(Generic[S]):
             group = self._groups[request.group]
             self._check_size(group, member, session, size)
             self._weigh(group, member, size)
-        member.held = request.held
+        if request.held != member.held:
+            member.held = request.held
+            member.since_ms = _since(request.held, member.since_ms, now_ms)
         return self.view(request.group)
 
-    def disconnect(self, session: S) -> list[GroupChange[S]]:
-        """Takes out all members of a session."""
-        return self._remove(sorted(self._by_session.get(session, ())))
+    def disconnect(self, session: S, *, now_ms: int) -> list[GroupChange[S]]:
+        """Takes out all members of a session, but for those whose place is kept for a while."""
+        gone = []
+        for name, member in sorted(self._by_session.get(session, ())):
+            if self._groups[name].members[member].away_ms > 0:
+                self._take_away(name, member, now_ms)
+            else:
+                gone.append((name, member))
+        return self._remove(gone)
 
     def expire(self, now_ms: int) -> list[GroupChange[S]]:
-        """Takes out all members that were silent for too long."""
+        """Takes out all members that were silent, or away, for too long."""
         oldest = now_ms - self._member_expiry_ms
         gone = [
             (name, member)
             for name, group in self._groups.items()
             for member, entry in group.members.items()
-            if entry.heard_at_ms <= oldest
+            if (
+                entry.heard_at_ms <= oldest
+                if entry.session is not None
+                else entry.kept_until_ms <= now_ms
+            )
         ]
         return self._remove(gone)
 
@@ -209,12 +256,26 @@ class Groups(Generic[S]):
         held = self._groups.get(group)
         return (
             [
-                Member(name, entry.session, tuple(entry.topics), entry.heard_at_ms)
+                Member(
+                    name, entry.session, tuple(entry.topics), entry.heard_at_ms, entry.kept_until_ms
+                )
                 for name, entry in sorted(held.members.items())
             ]
             if held
             else []
         )
+
+    def said(self, group: str, topics: Collection[str]) -> dict[QueueRef, tuple[str, int]]:
+        """Who says that it holds a queue of these topics, and since when.
+
+        Of several that say so, as may be while a queue moves, the one that said it last.
+        """
+        held, found = self._groups.get(group), dict[QueueRef, tuple[str, int]]()
+        for name, entry in held.members.items() if held else ():
+            for queue, since_ms in entry.since_ms.items():
+                if queue.topic in topics and (queue not in found or found[queue][1] <= since_ms):
+                    found[queue] = name, since_ms
+        return found
 
     def groups_of(self, session: S) -> list[str]:
         """The groups that a session has members in, by name."""
@@ -236,8 +297,10 @@ class Groups(Generic[S]):
         """Raises GroupAtWork if the group has members."""
         held = self._groups.get(group)
         if held is not None:
+            away = sum(entry.session is None for entry in held.members.values())
+            kept = f" ({away} of them away: their places are kept for a while)" if away else ""
             raise GroupAtWork(
-                f"group {group!r} has {len(held.members)} members at work, which would overwrite"
+                f"group {group!r} has {len(held.members)} members at work{kept}, which would overwrite"
                 " its offsets; stop them first"
             )
 
@@ -251,6 +314,18 @@ class Groups(Generic[S]):
                 " or joined from elsewhere); join again"
             )
         return entry
+
+    def _check_name(
+        self, joining: JoinGroup, known: _Member[S] | None, client: str, now_ms: int
+    ) -> None:
+        if known is None or known.session is None or joining.away_ms < 0 or known.client == client:
+            return
+        silent_ms = now_ms - known.heard_at_ms
+        if silent_ms < self._takeover_ms:
+            raise NameTaken(
+                f"group {joining.group!r} has a member {joining.member!r} at work, heard of"
+                f" {silent_ms} ms ago; stop that one, or give this one another name"
+            )
 
     def _check_room(self, group: _Group[S] | None, known: _Member[S] | None, session: S) -> None:
         if known is None and group is not None and len(group.members) >= MEMBERS_PER_GROUP_MAX:
@@ -291,6 +366,8 @@ class Groups(Generic[S]):
         more, member.size = size - member.size, size
         self.size += more
         group.size += more
+        if member.session is None:
+            return
         left = self._session_sizes.get(member.session, 0) + more
         if left:
             self._session_sizes[member.session] = left
@@ -302,7 +379,7 @@ class Groups(Generic[S]):
             group = self._groups[name]
             entry = group.members.pop(member)
             self._weigh(group, entry, 0)
-            self._forget_session(entry.session, name, member)
+            self._forget_session(entry, name, member)
             if not group.members:
                 del self._groups[name]
             self._on_left(name, member)
@@ -310,20 +387,33 @@ class Groups(Generic[S]):
         left = [name for name in dict.fromkeys(name for name, _ in gone) if name in self._groups]
         return [self._change(name, self._groups[name]) for name in left]
 
-    def _forget_session(self, session: S, group: str, member: str) -> None:
-        memberships = self._by_session[session]
+    def _take_away(self, name: str, member: str, now_ms: int) -> None:
+        """Keeps a member's place without its session; all that it had on that one is over."""
+        group = self._groups[name]
+        entry = group.members[member]
+        size = entry.size
+        self._weigh(group, entry, 0)
+        self._forget_session(entry, name, member)
+        entry.session, entry.kept_until_ms = None, now_ms + entry.away_ms
+        self._weigh(group, entry, size)
+        self._on_left(name, member)
+
+    def _forget_session(self, entry: _Member[S], group: str, member: str) -> None:
+        if entry.session is None:
+            return
+        memberships = self._by_session[entry.session]
         memberships.discard((group, member))
         if not memberships:
-            del self._by_session[session]
+            del self._by_session[entry.session]
 
     def _change(self, name: str, group: _Group[S], *, joined: str = "") -> GroupChange[S]:
         self._generation += 1
         group.generation = self._generation
         for entry in group.members.values():
             entry.shown = entry.held
-        others = (entry.session for member, entry in group.members.items() if member != joined)
+        others = [entry.session for member, entry in group.members.items() if member != joined]
         view = GroupChanged(name, group.generation, _listed(group))
-        return GroupChange(view, list(dict.fromkeys(others)))
+        return GroupChange(view, [one for one in dict.fromkeys(others) if one is not None])
 
 
 def _agreed(joining: JoinGroup, group: "_Group[S] | None") -> Mapping[str, str]:
@@ -354,7 +444,16 @@ def _size(group: str, member: str, topics: list[str], held: list[HeldQueues]) ->
     """What a member takes in memory, about: a fair price, the same for what it says and for what is shown."""
     size = _MEMBER_BYTES + len(group) + len(member) + sum(map(len, topics))
     size += _TOPIC_BYTES * (len(topics) + 2 * len(held)) + 2 * sum(len(one.topic) for one in held)
-    return size + 2 * _NUMBER_BYTES * sum(len(one.queue_ids) for one in held)
+    return size + _NUMBER_BYTES * sum(len(one.queue_ids) for one in held)
+
+
+def _since(
+    held: list[HeldQueues], before: Mapping[QueueRef, int], now_ms: int
+) -> Mapping[QueueRef, int]:
+    if not held:
+        return _NEVER
+    queues = (QueueRef(one.topic, number) for one in held for number in one.queue_ids)
+    return {queue: before.get(queue, now_ms) for queue in queues}
 
 
 def _listed(group: _Group[S]) -> list[GroupMember]:

@@ -16,9 +16,9 @@ from headrace_mq.broker.backlogs import Limit
 from headrace_mq.broker.metadata_file import MetadataFile
 from headrace_mq.broker.quotas import Whose
 from headrace_mq.errors import InvalidArgument, StoreFull
-from headrace_mq.protocol.limits import Rates
+from headrace_mq.protocol.limits import THEIR_OWN, GroupRules, Rates
 
-__all__ = ["LIMITS_MAX", "KeptBacklog", "KeptLimits", "KeptQuota", "Limits"]
+__all__ = ["LIMITS_MAX", "KeptBacklog", "KeptGroup", "KeptLimits", "KeptQuota", "Limits"]
 
 # Set by people, for single clients and topics; the file is written as a whole.
 LIMITS_MAX = 10_000
@@ -42,11 +42,19 @@ class KeptBacklog(msgspec.Struct, frozen=True):
     policy: str
 
 
+class KeptGroup(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What an operator said of a group; `paused_at_ms` 0: it consumes."""
+
+    paused_at_ms: int = 0
+    retries: int = THEIR_OWN
+
+
 class KeptLimits(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The content of `limits.json`: kind -> name -> quota, and group -> backlog."""
+    """The content of `limits.json`: kind -> name -> quota, group -> backlog, group -> its rules."""
 
     quotas: dict[str, dict[str, KeptQuota]] = {}
     backlogs: dict[str, KeptBacklog] = {}
+    groups: dict[str, KeptGroup] = {}
 
 
 class Limits:
@@ -54,12 +62,17 @@ class Limits:
 
     Args:
         file: where they are kept.
+
+    Attributes:
+        paused: the groups that are given no messages; asked for with every fetch.
     """
 
     def __init__(self, file: MetadataFile[KeptLimits]) -> None:
         self._file = file
         self._quotas: dict[Whose, Rates] = {}
         self._backlogs: dict[str, Limit] = {}
+        self._groups: dict[str, GroupRules] = {}
+        self.paused: frozenset[str] = frozenset()
 
     @property
     def quotas(self) -> Mapping[Whose, Rates]:
@@ -70,6 +83,15 @@ class Limits:
     def backlogs(self) -> Mapping[str, Limit]:
         """How far behind groups may be."""
         return self._backlogs
+
+    @property
+    def groups(self) -> Mapping[str, GroupRules]:
+        """What was said of groups."""
+        return self._groups
+
+    def rules(self, group: str) -> GroupRules:
+        """What holds for a group."""
+        return self._groups.get(group) or GroupRules(group)
 
     def load(self) -> None:
         """Reads the file. Raises DataCorrupt, FormatTooNew: it cannot be used."""
@@ -84,6 +106,14 @@ class Limits:
                 group: Limit(backlog.messages_max, backlog.policy)
                 for group, backlog in kept.backlogs.items()
             }
+            self._rule(
+                {
+                    group: GroupRules(group, not one.paused_at_ms, one.retries, one.paused_at_ms)
+                    for group, one in kept.groups.items()
+                }
+            )
+        for group in sorted(self.paused):
+            _log.warning("a group is paused by an operator and is given no messages", group=group)
 
     def set_quota(self, whose: Whose, rates: Rates | None) -> None:
         """Sets a quota, or takes it away with None; durable.
@@ -95,7 +125,7 @@ class Limits:
         quotas = {one: held for one, held in self._quotas.items() if one != whose}
         if rates is not None:
             quotas[whose] = rates
-        self._write(quotas, self._backlogs)
+        self._write(quotas, self._backlogs, self._groups)
         self._quotas = quotas
         _log.info("quota set", kind=whose.kind, name=whose.name, rates=rates)
 
@@ -109,12 +139,35 @@ class Limits:
         backlogs = {one: held for one, held in self._backlogs.items() if one != group}
         if limit is not None:
             backlogs[group] = limit
-        self._write(self._quotas, backlogs)
+        self._write(self._quotas, backlogs, self._groups)
         self._backlogs = backlogs
         _log.info("backlog limit set", group=group, limit=limit)
 
-    def _write(self, quotas: Mapping[Whose, Rates], backlogs: Mapping[str, Limit]) -> None:
-        if len(quotas) + len(backlogs) > LIMITS_MAX:
+    def set_group(self, rules: GroupRules) -> None:
+        """Sets what holds for a group; durable.
+
+        Raises:
+            InvalidArgument: there are too many limits.
+            StoreFull: the disk is full; all stays as it was.
+        """
+        groups = {name: held for name, held in self._groups.items() if name != rules.group}
+        if rules != GroupRules(rules.group):
+            groups[rules.group] = rules
+        self._write(self._quotas, self._backlogs, groups)
+        self._rule(groups)
+        _log.warning("an operator set a group", group=rules.group, rules=rules)
+
+    def _rule(self, groups: dict[str, GroupRules]) -> None:
+        self._groups = groups
+        self.paused = frozenset(name for name, rules in groups.items() if not rules.consume)
+
+    def _write(
+        self,
+        quotas: Mapping[Whose, Rates],
+        backlogs: Mapping[str, Limit],
+        groups: Mapping[str, GroupRules],
+    ) -> None:
+        if len(quotas) + len(backlogs) + len(groups) > LIMITS_MAX:
             raise InvalidArgument(
                 f"a broker has at most {LIMITS_MAX} limits; remove some, or use the defaults in its"
                 " settings"
@@ -125,7 +178,14 @@ class Limits:
             kept.setdefault(kind, {})[name] = quota
         try:
             self._file.write(
-                KeptLimits(kept, {one: KeptBacklog(*limit) for one, limit in backlogs.items()})
+                KeptLimits(
+                    kept,
+                    {one: KeptBacklog(*limit) for one, limit in backlogs.items()},
+                    {
+                        one: KeptGroup(rules.paused_at_ms, rules.retries)
+                        for one, rules in groups.items()
+                    },
+                )
             )
         except OSError as error:
             if error.errno not in {errno.ENOSPC, errno.EDQUOT}:

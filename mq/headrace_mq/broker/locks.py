@@ -50,6 +50,7 @@ class _Holding(Generic[S]):
 class _Lock(NamedTuple, Generic[S]):
     holding: _Holding[S]
     epoch: int
+    since_ms: int
 
 
 class Locks(Generic[S]):
@@ -96,7 +97,7 @@ class Locks(Generic[S]):
             elif held is None or self._is_expired(held.holding, now_ms):
                 if held is not None:
                     self._free(held.holding, queue)
-                granted[queue] = self._grant(holding, queue)
+                granted[queue] = self._grant(holding, queue, now_ms)
         self._forget_if_empty(holding)
         return granted
 
@@ -119,6 +120,11 @@ class Locks(Generic[S]):
         if holding is not None:
             for queue in list(holding.queues):
                 self._free(holding, queue)
+
+    def holder(self, group: str, queue: QueueRef) -> tuple[str, int] | None:
+        """The member that holds the lock on a queue, and since when; None: nobody does."""
+        held = self._locks.get((group, queue))
+        return None if held is None else (held.holding.owner.member, held.since_ms)
 
     def check(self, owner: Owner[S], queue: QueueRef, epoch: int, *, now_ms: int) -> None:
         """Lets a commit pass, under the epoch of its lock, or 0 for one without a lock.
@@ -153,10 +159,10 @@ class Locks(Generic[S]):
         known.renewed_at_ms = now_ms
         return known
 
-    def _grant(self, holding: _Holding[S], queue: QueueRef) -> int:
+    def _grant(self, holding: _Holding[S], queue: QueueRef, now_ms: int) -> int:
         self._epoch += 1
         holding.queues.add(queue)
-        self._locks[holding.owner.group, queue] = _Lock(holding, self._epoch)
+        self._locks[holding.owner.group, queue] = _Lock(holding, self._epoch, now_ms)
         return self._epoch
 
     def _free(self, holding: _Holding[S], queue: QueueRef) -> None:

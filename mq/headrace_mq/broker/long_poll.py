@@ -163,6 +163,13 @@ class LongPoll:
         for fetch in self._by_connection.get(connection, ()):
             self._mark(fetch, fetch.offsets)
 
+    def wake_group(self, group: str) -> None:
+        """Looks again at the fetches of a group that may be given messages again."""
+        for waiting in self._by_connection.values():
+            for fetch in waiting:
+                if fetch.request.group == group:
+                    self._mark(fetch, fetch.offsets)
+
     def drop(self, connection: Connection) -> None:
         """Forgets the fetches of a connection that is gone."""
         for fetch in list(self._by_connection.get(connection, ())):

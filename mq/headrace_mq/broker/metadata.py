@@ -67,7 +67,8 @@ METADATA: Mapping[str, MetadataKind] = MappingProxyType(
             KeptOffsets, "every group then begins where its consumers' settings say"
         ),
         f"{METADATA_FOLDER}/limits.json": MetadataKind(
-            KeptLimits, "quotas, and how far behind groups may be, then have to be set again"
+            KeptLimits,
+            "quotas, how far behind groups may be, and which groups are paused then have to be set again",
         ),
         f"{METADATA_FOLDER}/producers.json": MetadataKind(
             KeptProducers, "where stored messages came from is then not told any more"

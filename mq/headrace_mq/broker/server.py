@@ -277,6 +277,7 @@ class Broker:
             offsets=offsets,
             groups=Groups[Connection](
                 member_expiry_ms=settings.member_expiry_ms,
+                takeover_ms=settings.lock_expiry_ms,
                 bytes_max=settings.memberships_bytes_max,
                 session_bytes_max=settings.memberships_bytes_per_connection_max,
                 epoch=self._epoch,

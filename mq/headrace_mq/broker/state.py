@@ -259,4 +259,4 @@ class BrokerState:
         self.long_poll.drop(connection)
         self.throttle.drop(connection)
         self.transactions.forget(connection)
-        self.tell(self.groups.disconnect(connection))
+        self.tell(self.groups.disconnect(connection, now_ms=self.clock.monotonic_ms()))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from headrace_mq._net.link import Link
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.client.locks import QueueLocks
+from headrace_mq.client.names import member_of
 from headrace_mq.client.shares import Shares
 from headrace_mq.errors import BrokerError, ConnectionLost, MessageQueueError, StaleLock
 from headrace_mq.message import QueueRef
@@ -29,7 +30,7 @@ class Commits:
     """The commits of one consumer.
 
     Args:
-        link: the connection; its client id is the member's name.
+        link: the connection.
         shares: the consumer's queues.
         group: whose offsets.
         settings: how often.
@@ -88,7 +89,7 @@ class Commits:
     async def _send(self, offsets: Mapping[QueueRef, int]) -> None:
         request = CommitOffsets(
             group=self._group,
-            member=self._link.client_id,
+            member=member_of(self._settings, self._link.client_id),
             generation=self._generation(),
             offsets=[
                 CommittedOffset(*queue, offset, self._locks.epoch(queue))

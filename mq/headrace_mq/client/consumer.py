@@ -8,7 +8,6 @@ away meanwhile, and `handing_over` gives revoked queues to their new owners.
 """
 
 import asyncio
-import uuid
 from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -31,9 +30,11 @@ from headrace_mq.client.lives import Lives
 from headrace_mq.client.local_offsets import LocalOffsets
 from headrace_mq.client.locks import QueueLocks
 from headrace_mq.client.membership import Listeners, Membership, Subscription
+from headrace_mq.client.names import client_id_of
 from headrace_mq.client.priorities import urgency_of
 from headrace_mq.client.pulling import Asking, Pulling
 from headrace_mq.client.rebalance import STRATEGIES
+from headrace_mq.client.rules import Rules
 from headrace_mq.client.running import Running
 from headrace_mq.client.shares import Shares, limits_of
 from headrace_mq.client.starting import OffsetLoader, find_starts, offsets_at
@@ -86,6 +87,7 @@ class Consumer(AsyncBlock):
 
     Attributes:
         contract: what all members do alike, told when the member joins.
+        rules: what an operator said of the group.
     """
 
     def __init__(
@@ -105,9 +107,10 @@ class Consumer(AsyncBlock):
         self._asking = Asking(group, filters_of(topics))
         self._settings = settings or ConsumerSettings()
         self.contract = contract_of(topics, settings=self._settings, strategy=strategy)
+        self.rules = Rules(group)
         self._load_offsets = load_offsets
         self._clock = clock or SystemClock()
-        self._client_id = str(uuid.uuid4())
+        self._client_id = client_id_of(self._settings.name)
         self._link = Link(
             address,
             client_id=self._client_id,
@@ -146,7 +149,7 @@ class Consumer(AsyncBlock):
     def _join_group(self, strategy: Strategy) -> None:
         self._membership = membership = Membership(
             self._link,
-            Subscription(self._group, self._topics, strategy, self.contract),
+            Subscription(self._group, self._topics, strategy, self.contract, self.rules),
             settings=self._settings,
             clock=self._clock,
             listeners=self._listeners(),
@@ -205,13 +208,9 @@ class Consumer(AsyncBlock):
             await self._link.start(self._settings.request_timeout_ms)
             if self._tracer is not None:
                 await self._tracer.start()
-        except BaseException:
-            await self._end()
-            raise
-        try:
-            await self._membership.join()
-        except ConnectionLost:
-            _log.info("joining again", group=self._group)
+            # Where the connection is lost meanwhile, it joins again by itself.
+            with suppress(ConnectionLost):
+                await self._membership.join()
         except BaseException:
             await self._end()
             raise

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from headrace_mq._net.link import Link
 from headrace_mq._runtime.clock import Clock
+from headrace_mq.client.names import member_of
 from headrace_mq.errors import ConnectionLost, MessageQueueError
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.bodies import decode, encode
@@ -29,7 +30,7 @@ class QueueLocks:
     """The locks of one member of a group.
 
     Args:
-        link: the connection; its client id is the member's name.
+        link: the connection.
         group: the group.
         settings: how long a request may take, and whether handling needs locks at all.
         clock: tells how long ago the broker heard of the member.
@@ -38,6 +39,7 @@ class QueueLocks:
     def __init__(self, link: Link, *, group: str, settings: ConsumerSettings, clock: Clock) -> None:
         self._link = link
         self._group = group
+        self._member = member_of(settings, link.client_id)
         self._settings = settings
         self._clock = clock
         self._epochs: dict[QueueRef, int] = {}
@@ -81,7 +83,7 @@ class QueueLocks:
         granted: list[QueueRef] = []
         for names in _in_parts(queues):
             sent_at_ms = self._clock.monotonic_ms()
-            request = LockQueues(self._group, self._link.client_id, names)
+            request = LockQueues(self._group, self._member, names)
             answer = decode(LocksAnswer, await self._ask(RequestCode.LOCK_QUEUES, encode(request)))
             self._expiry_ms = answer.expiry_ms
             self._trusted_until_ms = sent_at_ms + answer.expiry_ms
@@ -106,7 +108,7 @@ class QueueLocks:
         self._doubted -= doubted
         try:
             for names in _in_parts(queues):
-                request = UnlockQueues(self._group, self._link.client_id, names)
+                request = UnlockQueues(self._group, self._member, names)
                 await self._ask(RequestCode.UNLOCK_QUEUES, encode(request))
         except ConnectionLost:
             raise

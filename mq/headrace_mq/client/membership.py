@@ -18,12 +18,15 @@ from headrace_mq._runtime.clock import Clock
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.client.allocation.sticky import sticky
 from headrace_mq.client.allocation.strategy import Strategy
+from headrace_mq.client.names import member_of
 from headrace_mq.client.rebalance import allocate
+from headrace_mq.client.rules import Rules
 from headrace_mq.errors import (
     BrokerError,
     ConnectionLost,
     GroupDiffers,
     MessageQueueError,
+    NameTaken,
     NotGroupMember,
     RequestTimeout,
 )
@@ -55,13 +58,15 @@ _log = get_logger(__name__)
 class Subscription(NamedTuple):
     """What a member joins: a group, for some topics, whose queues are divided by a strategy.
 
-    `contract` is what all members have to do alike, as `contract_of` words it.
+    `contract` is what all members have to do alike, as `contract_of` words it; `rules` hear what an
+    operator said of the group.
     """
 
     group: str
     topics: Sequence[str]
     strategy: Strategy
     contract: dict[str, str]
+    rules: Rules
 
 
 class Listeners(NamedTuple):
@@ -82,7 +87,7 @@ class Membership:
     """One member of one group.
 
     Args:
-        link: the connection; its client id is the member's name.
+        link: the connection.
         subscription: what it joins; the topics need not exist yet.
         settings: how often to say so.
         clock: tells when to look for new queues, and when heartbeats were sent.
@@ -104,10 +109,16 @@ class Membership:
     ) -> None:
         self._link = link
         self._group = subscription.group
+        self._member = member_of(settings, link.client_id)
+        # Any name that was not chosen is no other client's, and keeps no place.
+        self._away_ms = settings.away_ms if settings.name else -1
         self._topics = sorted(set(subscription.topics))
         self._strategy = subscription.strategy
         self._contract = subscription.contract
+        self._rules = subscription.rules
         self._settings = settings
+        # Without locks the broker cannot see whose a queue is.
+        self._reports = self._strategy is sticky or settings.handling == "parallel"
         self._clock = clock
         self._listeners = listeners
         # What this member held last, also while it is not in the group.
@@ -136,7 +147,12 @@ class Membership:
         self._joined = True
         try:
             joining = JoinGroup(
-                self._group, self._member, self._topics, self._report(), self._contract
+                self._group,
+                self._member,
+                self._topics,
+                self._report(),
+                self._contract,
+                self._away_ms,
             )
             body = await self._request(RequestCode.JOIN_GROUP, encode(joining))
             answer = decode(GroupAnswer, body)
@@ -146,6 +162,7 @@ class Membership:
             raise
         if not self._joined:
             raise ConnectionLost("the connection ended while the member joined")
+        self._rules.hear(answer)
         self._hear(answer.generation, answer.members)
         self._allocate()
 
@@ -162,16 +179,16 @@ class Membership:
                 if not isinstance(error, ConnectionLost):
                     _log.warning("membership lost", group=self._group, reason=str(error))
                 self.lost()
-                if isinstance(error, GroupDiffers):
+                if isinstance(error, GroupDiffers | NameTaken):
                     self._listeners.on_error(error)
                 if isinstance(error, BrokerError) and not isinstance(error, NotGroupMember):
                     await asyncio.sleep(self._settings.heartbeat_ms / 1_000)
 
     async def leave(self) -> None:
-        """Leaves the group at once instead of by expiry."""
+        """Leaves the group at once instead of by expiry; one whose place is kept only goes away."""
         if self._joined:
             self._joined = False
-            leaving = LeaveGroup(group=self._group, member=self._member)
+            leaving = LeaveGroup(self._group, self._member, self._away_ms > 0)
             await self._request(RequestCode.LEAVE_GROUP, encode(leaving))
 
     def lost(self) -> None:
@@ -188,10 +205,6 @@ class Membership:
         if heard and self._hear(change.generation, change.members):
             self._allocate()
 
-    @property
-    def _member(self) -> str:
-        return self._link.client_id
-
     async def _request(self, code: RequestCode, body: bytes) -> memoryview:
         return await self._link.request(code, body, timeout_ms=self._settings.request_timeout_ms)
 
@@ -207,6 +220,7 @@ class Membership:
         sent_at_ms = self._clock.monotonic_ms()
         answer = decode(GroupAnswer, await self._request(RequestCode.HEARTBEAT, encode(beat)))
         self._listeners.on_beat(sent_at_ms)
+        self._rules.hear(answer)
         changed = self._is_stale() and await self._describe()
         if self._joined and (self._hear(answer.generation, answer.members) or changed):
             self._allocate()
@@ -259,14 +273,14 @@ class Membership:
             return
         if assigned != self._assigned:
             self._assigned = self._held = assigned
-            if self._strategy is sticky:
+            if self._reports:
                 # The next change should find what everyone holds now.
                 self._disturbed.set()
             self._listeners.on_change(assigned)
 
     def _report(self) -> list[HeldQueues]:
-        """What a sticky allocation is told of this member."""
-        if self._strategy is not sticky:
+        """What a sticky allocation, and who looks at the group, is told of this member."""
+        if not self._reports:
             return []
         topics: dict[str, list[int]] = {}
         for topic, queue_id in sorted(self._held)[:HELD_QUEUES_MAX]:

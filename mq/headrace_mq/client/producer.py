@@ -6,7 +6,6 @@ replies; what is on its way stands in its `outbox`.
 """
 
 import asyncio
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -16,6 +15,7 @@ from headrace_mq._net.link import Link, LinkSettings
 from headrace_mq._runtime.async_block import AsyncBlock
 from headrace_mq._runtime.clock import Clock, SystemClock
 from headrace_mq._runtime.log import get_logger
+from headrace_mq.client.names import client_id_of
 from headrace_mq.client.oneway import Oneway
 from headrace_mq.client.outbox import Outbox
 from headrace_mq.client.part import Part
@@ -87,7 +87,7 @@ class Producer(AsyncBlock):
         self._settings = settings or ProducerSettings()
         self._clock = clock or SystemClock()
         self._selector = selector
-        self._client_id = str(uuid.uuid4())
+        self._client_id = client_id_of(self._settings.name)
         self._link = Link(
             address,
             client_id=self._client_id,

@@ -6,7 +6,6 @@ group it begins where the group stands and may commit; without one it leaves no 
 """
 
 import asyncio
-import uuid
 from collections.abc import Collection, Mapping, Sequence
 
 from headrace_mq._net.link import Link, LinkSettings
@@ -15,6 +14,7 @@ from headrace_mq._runtime.clock import Clock, SystemClock
 from headrace_mq.client.damage import Damages
 from headrace_mq.client.delivering import Delivering
 from headrace_mq.client.locks import QueueLocks
+from headrace_mq.client.names import client_id_of
 from headrace_mq.client.priorities import urgency_of
 from headrace_mq.client.pulling import Asking, Pulling
 from headrace_mq.client.shares import Shares, limits_of
@@ -56,7 +56,7 @@ class PullConsumer(AsyncBlock):
         self._clock = clock or SystemClock()
         self._link = Link(
             address,
-            client_id=str(uuid.uuid4()),
+            client_id=client_id_of(self._settings.name),
             settings=LinkSettings.of(self._settings),
             on_ready=self._pull_soon,
         )

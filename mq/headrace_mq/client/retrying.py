@@ -25,6 +25,7 @@ from headrace_mq.client.origins import (
     retry_topic,
 )
 from headrace_mq.client.producer import Producer
+from headrace_mq.client.rules import Rules
 from headrace_mq.errors import TopicExists
 from headrace_mq.message import Message
 from headrace_mq.protocol.scheduling import delay_of_level
@@ -103,17 +104,28 @@ class Retrying:
         producer: sends; started and closed by its owner.
         group: of the consumer, which has to read `retry_topic(group)` too.
         settings: delays, and how often.
+        rules: what an operator said of the group; a number of retries there counts instead.
     """
 
     def __init__(
-        self, producer: Producer, group: str, settings: RetrySettings | None = None
+        self,
+        producer: Producer,
+        group: str,
+        settings: RetrySettings | None = None,
+        rules: Rules | None = None,
     ) -> None:
         self._producer = producer
         self._topic = retry_topic(group)
         self._settings = settings or RetrySettings()
+        self._rules = rules or Rules(group)
         self._dead = DeadLettering(producer, group, self._settings)
         in_place = ConsumerSettings()
         self._in_place = InPlace(in_place.retry_ms_min, in_place.retry_ms_max)
+
+    @property
+    def _retries_max(self) -> int:
+        told = self._rules.retries
+        return self._settings.retries_max if told is None else told
 
     async def decide(self, failure: Failure) -> Verdict:
         """Puts the record where it is handled again or kept. Raises as `Producer.schedule`."""
@@ -121,7 +133,7 @@ class Retrying:
         origin = origin_of(record)
         # A dead letter that was sent again counts from anew: resending has set the number back.
         failed = 1 if origin is None else origin.attempt + 1
-        if isinstance(error, GiveUp) or failed > self._settings.retries_max:
+        if isinstance(error, GiveUp) or failed > self._retries_max:
             return await self._dead.bury(failure, attempts=1, back_to=self._topic)
         if isinstance(error, RetryAfter):
             delay_ms = error.delay_ms
@@ -133,7 +145,7 @@ class Retrying:
             await self._producer.schedule(again, delay_ms=delay_ms)
         except ValueError:
             # No copy fits.
-            if failure.attempt <= self._settings.retries_max:
+            if failure.attempt <= self._retries_max:
                 return await self._in_place.decide(failure)
             return await self._dead.bury(failure, attempts=failure.attempt, back_to=self._topic)
         return Settled(f"{self._topic} in {delay_ms} ms")

@@ -17,7 +17,7 @@ from headrace_mq.client.origins import restored, retry_topic
 from headrace_mq.client.producer import Producer
 from headrace_mq.client.retrying import Retrying
 from headrace_mq.message import QueueRef, Record
-from headrace_mq.settings import ConsumerSettings, RetrySettings
+from headrace_mq.settings import ConsumerSettings, ProducerSettings, RetrySettings
 
 __all__ = ["RetryingConsumer"]
 
@@ -35,7 +35,8 @@ class RetryingConsumer(AsyncBlock):
         topics: one or more, with or without conditions, as with `Consumer`; what is retried comes
             again in any case.
         settings: of the consumer.
-        retry: delays, and how often.
+        retry: delays, and how often; what an operator said of the group (`headrace group set`) counts
+            instead.
         strategy: how queues are divided, as with `Consumer`.
         clock: the time.
     """
@@ -55,8 +56,8 @@ class RetryingConsumer(AsyncBlock):
             raise ValueError("a consumer needs the name of its group and a list of topics")  # noqa: TRY004 - as Consumer says it
         self._retry_topic = retry_topic(group)
         self._settings = retry or RetrySettings()
-        self._producer = Producer(address, clock=clock)
-        self._policy = Retrying(self._producer, group, self._settings)
+        named = ProducerSettings(name=settings.name) if settings is not None else None
+        self._producer = Producer(address, named, clock=clock)
         self.consumer = Consumer(
             address,
             group=group,
@@ -69,6 +70,7 @@ class RetryingConsumer(AsyncBlock):
             clock=clock,
         )
         self.consumer.contract["the retries"] = retries_told(self._settings)
+        self._policy = Retrying(self._producer, group, self._settings, self.consumer.rules)
 
     async def start(self) -> None:
         """Connects, makes the retry topic and joins the group. Raises as `Consumer.start`."""

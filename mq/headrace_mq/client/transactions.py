@@ -10,7 +10,6 @@ and `checking` together.
 """
 
 import asyncio
-import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from itertools import count
@@ -31,6 +30,7 @@ from headrace_mq.client.measuring import (
     message_bytes_max,
     quick_size,
 )
+from headrace_mq.client.names import client_id_of
 from headrace_mq.client.producer import Producer
 from headrace_mq.client.routing import Route
 from headrace_mq.errors import Closed, MessageQueueError, TopicNotFound
@@ -136,7 +136,7 @@ class TransactionalProducer(AsyncBlock):
         self._producer = Producer(address, carrying, clock=self._clock)
         self._link = Link(
             address,
-            client_id=str(uuid.uuid4()),
+            client_id=client_id_of(self._settings.name),
             settings=LinkSettings.of(self._settings),
         )
         self._endings: Endings | None = None

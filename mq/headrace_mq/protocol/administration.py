@@ -9,6 +9,7 @@ Sits between: the broker's administrative handlers and `admin`. Pure.
 import msgspec
 
 from headrace_mq.protocol.bodies import Body
+from headrace_mq.protocol.limits import THEIR_OWN, GroupRules
 
 __all__ = [
     "NO_TRAFFIC",
@@ -202,7 +203,8 @@ class GroupSummary(Body, frozen=True):
 
     Without `commits` no offset of its is kept here: it is new, or keeps them itself, as projections
     do with their rows, and `lag` counts all that its queues hold.
-    Of a group with more than 4,096 queues it tells of the first 4,096.
+    Of a group with more than 4,096 queues it tells of the first 4,096. `consume` and `retries` are what
+    an operator said of it, as in GroupRules.
     """
 
     group: str
@@ -211,6 +213,8 @@ class GroupSummary(Body, frozen=True):
     lag: int
     fetched: Traffic = NO_TRAFFIC
     commits: bool = True
+    consume: bool = True
+    retries: int = THEIR_OWN
 
 
 class GroupsAnswer(Body, frozen=True):
@@ -229,7 +233,8 @@ class DescribeGroup(Body, frozen=True):
 class MemberDescription(Body, frozen=True):
     """A member: its connection's address, software and begin, its topics, its last sign of life.
 
-    `throttled_ms` is how long quotas held up requests of that connection, in all.
+    `throttled_ms` is how long quotas held up requests of that connection, in all. `away_ms` is 0, or the
+    member has no connection, and its place is kept for so long yet.
     """
 
     member: str
@@ -239,15 +244,20 @@ class MemberDescription(Body, frozen=True):
     heard_ms_ago: int
     topics: list[str]
     throttled_ms: int = 0
+    away_ms: int = 0
 
 
 class GroupDescription(Body, frozen=True):
-    """The answer to DESCRIBE_GROUP; the topics have offsets of the group, or its members' interest."""
+    """The answer to DESCRIBE_GROUP; the topics have offsets of the group, or its members' interest.
+
+    `rules` has one entry; a broker of a version before that sends none.
+    """
 
     group: str
     generation: int
     members: list[MemberDescription]
     topics: list[str]
+    rules: list[GroupRules] = msgspec.field(default_factory=list)
 
 
 class DescribeLag(Body, frozen=True):
@@ -262,7 +272,8 @@ class QueueLag(Body, frozen=True):
 
     `committed` is -1 where it never committed. `lag` counts the messages held from there, or from
     the first one, to the end; `oldest_stored_at_ms` tells when the first of them was stored, 0 where
-    there is none.
+    there is none. `member` has had the queue for `held_ms`, by its lock or by what it says; empty: no
+    member has it, or none says so.
     """
 
     topic: str
@@ -273,6 +284,8 @@ class QueueLag(Body, frozen=True):
     lag: int
     oldest_stored_at_ms: int
     fetched: Traffic = NO_TRAFFIC
+    member: str = ""
+    held_ms: int = 0
 
 
 class LagAnswer(Body, frozen=True):
@@ -362,7 +375,8 @@ class BrokerStatus(Body, frozen=True):
     `alarms` names the groups whose backlog is near its limit, or above it.
     `archive` has one entry where the broker has an archive. `clock_alarm` says that the machine's clock
     was set, for a day, or is empty. `damaged` counts the places of the logs that were found damaged since
-    the start, `damage` tells the last 100 of them, one sentence each.
+    the start, `damage` tells the last 100 of them, one sentence each. `paused` counts the groups that an
+    operator paused, `paused_groups` names the first 100 of them.
     """
 
     now_ms: int
@@ -382,6 +396,8 @@ class BrokerStatus(Body, frozen=True):
     clock_alarm: str = ""
     damaged: int = 0
     damage: list[str] = msgspec.field(default_factory=list)
+    paused: int = 0
+    paused_groups: list[str] = msgspec.field(default_factory=list)
 
 
 class DescribeProducers(Body, frozen=True):

@@ -240,6 +240,8 @@ class JoinGroup(Body, frozen=True):
 
     `held` is for allocations that move few queues; others leave it empty. `contract` names what all
     members of a group have to do alike, with how this one does it; what it leaves out is unknown.
+    `away_ms`: how long its place is kept when its connection ends, 0: not at all; and its name was
+    chosen, so no other client may use it meanwhile. -1: it is any name.
     """
 
     group: str
@@ -247,20 +249,27 @@ class JoinGroup(Body, frozen=True):
     topics: list[str]
     held: list[HeldQueues] = []
     contract: dict[str, str] = {}
+    away_ms: int = -1
 
 
 class GroupAnswer(Body, frozen=True):
-    """Everyone's view of the group: the generation grows with every change of members."""
+    """Everyone's view of the group: the generation grows with every change of members.
+
+    `consume` and `retries` are what an operator said of the group, as in GroupRules.
+    """
 
     generation: int
     members: list[GroupMember]
+    consume: bool = True
+    retries: int = -1
 
 
 class LeaveGroup(Body, frozen=True):
-    """Leaves a group at once instead of by expiry."""
+    """Leaves a group at once instead of by expiry; with `away` only as the end of a connection does."""
 
     group: str
     member: str
+    away: bool = False
 
 
 class Heartbeat(Body, frozen=True):

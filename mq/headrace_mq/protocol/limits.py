@@ -1,5 +1,5 @@
 """
-The bodies of limits: what clients and topics may send and read, how far behind groups may be.
+The bodies of limits: of clients and topics, of groups' backlogs; and what an operator says of groups.
 
 The rules of `bodies` hold here too: a struct only grows at its end, with defaults.
 
@@ -9,19 +9,25 @@ Sits between: the broker's handlers of limits and `admin`. Pure.
 from headrace_mq.protocol.bodies import Body
 
 __all__ = [
+    "AS_IT_IS",
     "CLIENT",
     "NO_RATES",
+    "THEIR_OWN",
     "TOPIC",
     "BacklogDescription",
     "BacklogsAnswer",
+    "GroupRules",
     "Quota",
     "QuotasAnswer",
     "Rates",
     "SetBacklogLimit",
+    "SetGroup",
     "SetQuota",
     "Throttling",
 ]
 
+# Of a group's retries: as each member has it; as it was.
+THEIR_OWN, AS_IT_IS = -1, -2
 # What a quota is for: the host that clients connect from, or a topic.
 CLIENT, TOPIC = "client", "topic"
 
@@ -106,3 +112,27 @@ class BacklogsAnswer(Body, frozen=True):
     """The answer to SET_BACKLOG_LIMIT and DESCRIBE_BACKLOGS."""
 
     limits: list[BacklogDescription]
+
+
+class SetGroup(Body, frozen=True):
+    """Says what holds for a group from now on.
+
+    `consume` is "off": it is given no messages; "on": it is; or empty: as it is. `retries`: how often its
+    members try a failed record again before it goes to the dead letters; -1: as each has it; -2: as it is.
+    """
+
+    group: str
+    consume: str = ""
+    retries: int = AS_IT_IS
+
+
+class GroupRules(Body, frozen=True):
+    """What an operator said of a group, and the answer to SET_GROUP.
+
+    `paused_at_ms` is when `consume` was switched off, 0 where it is on.
+    """
+
+    group: str
+    consume: bool = True
+    retries: int = THEIR_OWN
+    paused_at_ms: int = 0

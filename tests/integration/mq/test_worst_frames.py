@@ -64,7 +64,7 @@ from headrace_mq.protocol.bodies import (
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.finding import FindMessages
 from headrace_mq.protocol.frame import Frame, FrameReader, encode_frame
-from headrace_mq.protocol.limits import Rates, SetBacklogLimit, SetQuota
+from headrace_mq.protocol.limits import Rates, SetBacklogLimit, SetGroup, SetQuota
 from headrace_mq.protocol.locks import LockQueues, QueueName, UnlockQueues
 from headrace_mq.protocol.scheduling import CancelScheduled
 from headrace_mq.protocol.transactions import (
@@ -344,9 +344,14 @@ WORST: dict[int, list[Body | bytes]] = {
     RequestCode.DESCRIBE_BACKLOGS: [b""],
     RequestCode.LIST_GROUPS: [ListGroups(""), ListGroups("wid")],
     RequestCode.DESCRIBE_GROUP: [DescribeGroup("crowd"), DescribeGroup("wide2")],
-    RequestCode.DESCRIBE_LAG: [DescribeLag("g", ["t0"]), DescribeLag("g", TINY)],
+    RequestCode.DESCRIBE_LAG: [
+        DescribeLag("g", ["t0"]), DescribeLag("g", TINY), DescribeLag("crowd", ["t0"]),
+    ],
     RequestCode.LIST_CONNECTIONS: [ListConnections()],
     RequestCode.BROKER_STATUS: [b""],
+    RequestCode.SET_GROUP: [
+        SetGroup("g", "off"), SetGroup("g", "on"), SetGroup("g", retries=1 << 62),
+    ],
 }  # fmt: skip
 
 
@@ -382,8 +387,18 @@ def test_no_request_holds_up_the_others(measured: Measured, caller: Caller, code
     if code in {
         RequestCode.HEARTBEAT, RequestCode.JOIN_GROUP, RequestCode.LEAVE_GROUP,
         RequestCode.LOCK_QUEUES, RequestCode.UNLOCK_QUEUES, RequestCode.DESCRIBE_GROUP,
+        RequestCode.DESCRIBE_LAG,
     }:  # fmt: skip
         prepare(measured, caller)
+    if code == RequestCode.DESCRIBE_LAG:
+        # As many claims as the members of a group may have together.
+        claims = [HeldQueues("t0", [*range(1_000)])]
+        for number in range(18):
+            caller.ask(RequestCode.HEARTBEAT, Heartbeat("crowd", f"m{number}", claims))
+    if code == RequestCode.SET_GROUP:
+        for number in range(1_000):
+            place = FetchFrom("t0", number, 0)
+            caller.say(RequestCode.FETCH, Fetch([place], MIB, 60_000, "g"))
     if code == RequestCode.END_TRANSACTIONS:
         prepare_transaction(measured, caller)
     for body in WORST[code]:

@@ -3,8 +3,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
+from headrace_mq.connections import BUSY_POLL_US_MAX
 from headrace_mq.settings import (
-    BUSY_POLL_US_MAX,
     FETCH_BYTES_MAX,
     ArchiveSettings,
     BrokerSettings,

@@ -80,6 +80,9 @@ class _Found(NamedTuple):
     coming: bool
 
 
+_PAUSED = _Found(None, coming=False)
+
+
 def fetch(state: BrokerState, connection: Connection, frame: Frame) -> Parts | None:
     """Answers with what there is, or waits for an append or the disk when there is nothing.
 
@@ -106,7 +109,9 @@ def _answer(
     request: Fetch,
     offsets: Mapping[QueueRef, int],
 ) -> Parts | None:
-    found, coming = _read(state, connection, request, offsets, offsets)
+    # Of a group that an operator paused nothing is there.
+    paused = request.group in state.limits.paused
+    found, coming = _PAUSED if paused else _read(state, connection, request, offsets, offsets)
     wait_ms = min(request.wait_ms, state.settings.fetch_wait_ms_max)
     if coming:
         wait_ms = max(wait_ms, _DISK_WAIT_MS)
@@ -118,6 +123,8 @@ def _answer(
 
 def serve_parked(state: BrokerState, parked: ParkedFetch, queues: Collection[QueueRef]) -> bool:
     """Answers a woken fetch from some of its queues; False: there is still nothing to read."""
+    if parked.request.group in state.limits.paused:
+        return False
     if state.limited and _owes(state, parked):
         return True
     request, offsets = parked.request, parked.offsets

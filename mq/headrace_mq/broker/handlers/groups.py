@@ -1,5 +1,5 @@
 """
-LIST_GROUPS, DESCRIBE_GROUP, DESCRIBE_LAG, LIST_CONNECTIONS and BROKER_STATUS: what goes on here.
+What goes on here: LIST_GROUPS, DESCRIBE_GROUP, DESCRIBE_LAG, LIST_CONNECTIONS, BROKER_STATUS; and SET_GROUP.
 
 Sits between: the dispatcher and the broker's groups, offsets and connections. Lag is counted from
 the end of the queue at this moment, never from what a client told.
@@ -10,6 +10,7 @@ from heapq import nsmallest
 from itertools import chain, filterfalse, islice
 
 from headrace_mq._net.server import Connection
+from headrace_mq.broker.groups import Member
 from headrace_mq.broker.handlers.sessions import check_name
 from headrace_mq.broker.handlers.topics import QUEUES_DESCRIBED_MAX
 from headrace_mq.broker.peers import Peer
@@ -36,6 +37,7 @@ from headrace_mq.protocol.administration import (
 )
 from headrace_mq.protocol.bodies import decode, encode
 from headrace_mq.protocol.frame import Frame
+from headrace_mq.protocol.limits import AS_IT_IS, THEIR_OWN, GroupRules, SetGroup
 from headrace_mq.store.message_store import RETENTIONS
 
 __all__ = [
@@ -46,10 +48,13 @@ __all__ = [
     "describe_lag",
     "list_connections",
     "list_groups",
+    "set_group",
 ]
 
 # Sentences about damage in one answer; each has less than 300 bytes.
 DAMAGE_TOLD_MAX = 100
+# Names of paused groups in one answer.
+PAUSED_TOLD_MAX = 100
 
 ROLES = ("producer", "consumer", "reader")
 # Groups in one answer, and queues looked at for it, in all and of one group: some ten milliseconds of
@@ -83,28 +88,48 @@ def describe_group(state: BrokerState, _connection: Connection, frame: Frame) ->
     name = decode(DescribeGroup, frame.body).group
     members, now_ms = state.groups.members(name), state.clock.monotonic_ms()
     topics = sorted(state.topics_of_group(name))
-    if not members and not topics:
+    if not members and not topics and name not in state.limits.groups:
         raise GroupNotFound(
             f"group {name!r} has neither members nor offsets here; correct the name"
         )
-    described = [
-        MemberDescription(
-            member.name,
-            member.session.peer,
-            _peer(state, member.session).software,
-            _peer(state, member.session).since_ms,
-            max(0, now_ms - member.heard_at_ms),
-            list(member.topics),
-            _peer(state, member.session).throttled_ms,
-        )
-        for member in members
-    ]
+    described = [_described(state, member, now_ms) for member in members]
     generation = state.groups.view(name).generation
-    return (encode(GroupDescription(name, generation, described, topics)),)
+    rules = [state.limits.rules(name)]
+    return (encode(GroupDescription(name, generation, described, topics, rules)),)
+
+
+def set_group(state: BrokerState, _connection: Connection, frame: Frame) -> tuple[bytes]:
+    """Pauses a group or lets it go on, or says how often its members retry; answers what holds now.
+
+    Raises:
+        InvalidArgument: a value is out of its range, or there are too many limits.
+        StoreFull: the disk is full; all stays as it was.
+    """
+    request = decode(SetGroup, frame.body)
+    check_name("group", request.group)
+    before = state.limits.rules(request.group)
+    if request.consume not in {"on", "off", ""}:
+        raise InvalidArgument(f"a group consumes 'on' or 'off', not {request.consume!r}")
+    if request.retries < AS_IT_IS:
+        raise InvalidArgument(
+            f"members retry 0 times or more, or as each has it with {THEIR_OWN}, not"
+            f" {request.retries} times"
+        )
+    consume = request.consume == "on" or (before.consume and not request.consume)
+    retries = before.retries if request.retries == AS_IT_IS else request.retries
+    paused_at_ms = 0 if consume else before.paused_at_ms or state.clock.now_ms()
+    rules = GroupRules(request.group, consume, retries, paused_at_ms)
+    if rules != before:
+        state.limits.set_group(rules)
+    if rules.consume and not before.consume:
+        state.long_poll.wake_group(request.group)
+    return (encode(rules),)
 
 
 def describe_lag(state: BrokerState, _connection: Connection, frame: Frame) -> tuple[bytes]:
-    """Answers how far behind a group is in each queue of the topics.
+    """Answers how far behind a group is in each queue of the topics, and whose the queue is.
+
+    A lock tells that for sure; members that need none say which queues they hold.
 
     Raises:
         TopicNotFound: there is no such topic.
@@ -113,7 +138,8 @@ def describe_lag(state: BrokerState, _connection: Connection, frame: Frame) -> t
     request = decode(DescribeLag, frame.body)
     check_name("group", request.group)
     queues = state.topics.queues_of_all(request.topics, at_most=QUEUES_DESCRIBED_MAX)
-    lags = [_lag(state, request.group, queue) for queue in queues]
+    said = state.groups.said(request.group, set(request.topics))
+    lags = [_lag(state, request.group, queue, said.get(queue)) for queue in queues]
     return (encode(LagAnswer(state.clock.now_ms(), lags)),)
 
 
@@ -159,14 +185,17 @@ def broker_status(state: BrokerState, _connection: Connection, _frame: Frame) ->
         clock_alarm=state.clock.alarm,
         damaged=len(state.store.damage),
         damage=[one.sentence for one in state.store.damage[-DAMAGE_TOLD_MAX:]],
+        paused=len(state.limits.paused),
+        paused_groups=nsmallest(PAUSED_TOLD_MAX, state.limits.paused),
     )
     return (encode(status),)
 
 
 def _names(state: BrokerState) -> Iterator[str]:
-    """Every group once, in no certain order."""
-    with_offsets = state.offsets.names()
-    return chain(with_offsets, filterfalse(with_offsets.__contains__, state.groups.names()))
+    """Every group once, in no certain order; one of which something was said is known, too."""
+    with_offsets, with_members = state.offsets.names(), state.groups.names()
+    said = (name for name in state.limits.groups if name not in with_members)
+    return chain(with_offsets, filterfalse(with_offsets.__contains__, chain(with_members, said)))
 
 
 def _summary(state: BrokerState, group: str, queues: Iterable[QueueRef]) -> GroupSummary:
@@ -176,7 +205,10 @@ def _summary(state: BrokerState, group: str, queues: Iterable[QueueRef]) -> Grou
     commits = any(each[2] >= 0 for each in ahead)
     fetched = _sum(state.fetched_by.read((group, queue), now_ms) for queue in looked_at)
     members = len(state.groups.members(group))
-    return GroupSummary(group, members, len(looked_at), lag, fetched, commits)
+    rules = state.limits.rules(group)
+    return GroupSummary(
+        group, members, len(looked_at), lag, fetched, commits, rules.consume, rules.retries
+    )
 
 
 def _ahead(state: BrokerState, group: str, queue: QueueRef) -> tuple[int, int, int, int]:
@@ -186,11 +218,14 @@ def _ahead(state: BrokerState, group: str, queue: QueueRef) -> tuple[int, int, i
     return first, end, committed, end - max(committed, first)
 
 
-def _lag(state: BrokerState, group: str, queue: QueueRef) -> QueueLag:
+def _lag(state: BrokerState, group: str, queue: QueueRef, said: tuple[str, int] | None) -> QueueLag:
+    now_ms = state.clock.monotonic_ms()
     first, end, committed, lag = _ahead(state, group, queue)
     oldest = state.store.stored_at(queue, max(committed, first)) if lag else None
-    fetched = state.fetched_by.read((group, queue), state.clock.monotonic_ms())
-    return QueueLag(*queue, first, end, committed, lag, oldest or 0, fetched)
+    fetched = state.fetched_by.read((group, queue), now_ms)
+    member, since_ms = state.locks.holder(group, queue) or said or ("", now_ms)
+    held_ms = max(0, now_ms - since_ms)
+    return QueueLag(*queue, first, end, committed, lag, oldest or 0, fetched, member, held_ms)
 
 
 def _connected(
@@ -210,8 +245,20 @@ def _connected(
     )
 
 
-def _peer(state: BrokerState, connection: Connection) -> Peer:
-    return state.peers.get(connection) or Peer(software="", since_ms=0)
+def _described(state: BrokerState, member: Member[Connection], now_ms: int) -> MemberDescription:
+    connection = member.session
+    peer = state.peers.get(connection) if connection is not None else None
+    peer = peer or Peer(software="", since_ms=0)
+    return MemberDescription(
+        member.name,
+        "" if connection is None else connection.peer,
+        peer.software,
+        peer.since_ms,
+        max(0, now_ms - member.heard_at_ms),
+        list(member.topics),
+        peer.throttled_ms,
+        max(1, member.kept_until_ms - now_ms) if connection is None else 0,
+    )
 
 
 def _sum(traffic: Iterable[Traffic]) -> Traffic:

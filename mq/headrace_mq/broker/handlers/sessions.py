@@ -105,7 +105,7 @@ def heartbeat(state: BrokerState, connection: Connection, frame: Frame) -> tuple
     now_ms = state.clock.monotonic_ms()
     view = state.groups.heartbeat(request, session=connection, now_ms=now_ms)
     state.locks.renew(Owner(request.group, request.member, connection), now_ms=now_ms)
-    return (encode(view),)
+    return _told(state, request.group, view)
 
 
 def join_group(state: BrokerState, connection: Connection, frame: Frame) -> tuple[bytes]:
@@ -113,6 +113,8 @@ def join_group(state: BrokerState, connection: Connection, frame: Frame) -> tupl
 
     Raises:
         InvalidArgument: a name is not allowed, or the group or connection is full.
+        GroupDiffers: the member would do otherwise what all members have to do alike.
+        NameTaken: another client is at work under the name.
     """
     request = decode(JoinGroup, frame.body)
     check_name("group", request.group)
@@ -130,10 +132,20 @@ def join_group(state: BrokerState, connection: Connection, frame: Frame) -> tupl
             raise InvalidArgument(f"nobody consumes {topic}: its messages are not sent yet")
     _check_held(request.held)
     now_ms = state.clock.monotonic_ms()
-    change = state.groups.join(request, session=connection, now_ms=now_ms)
+    change = state.groups.join(
+        request, session=connection, client=connection.client_id, now_ms=now_ms
+    )
     if change is not None:
         state.tell([change])
-    return (encode(state.groups.view(request.group)),)
+    return _told(state, request.group, state.groups.view(request.group))
+
+
+def _told(state: BrokerState, group: str, view: GroupAnswer) -> tuple[bytes]:
+    """The view of a group with what an operator said of it, so that every member hears of that."""
+    rules = state.limits.groups.get(group)
+    if rules is not None:
+        view = GroupAnswer(view.generation, view.members, rules.consume, rules.retries)
+    return (encode(view),)
 
 
 def _check_held(held: list[HeldQueues]) -> None:
@@ -146,8 +158,9 @@ def _check_held(held: list[HeldQueues]) -> None:
 
 
 def leave_group(state: BrokerState, connection: Connection, frame: Frame) -> tuple[bytes]:
-    """Leaves a group and tells the other members. Raises NotGroupMember."""
-    change = state.groups.leave(decode(LeaveGroup, frame.body), session=connection)
+    """Leaves a group and tells the other members, or goes away. Raises NotGroupMember."""
+    request, now_ms = decode(LeaveGroup, frame.body), state.clock.monotonic_ms()
+    change = state.groups.leave(request, session=connection, now_ms=now_ms)
     if change is not None:
         state.tell([change])
     return (b"",)

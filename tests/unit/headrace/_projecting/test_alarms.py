@@ -15,6 +15,7 @@ from headrace.errors import ProjectionError
 from headrace.settings import Settings
 from headrace.stores.tables import projection_letters
 from headrace.transports.base import Incoming
+from headrace.transports.local import LocalTransport
 
 SETTINGS = Settings(letters_alarm_count=2, letters_alarm_age_ms=60_000, alarm_check_ms=1)
 
@@ -212,3 +213,27 @@ async def test_those_who_wait_for_room_are_told_until_there_is_some(
     assert await read_models.transact(partial(standings.release, letter=letter))
     await alarms.look()
     alarms.check_room()
+
+
+async def test_a_group_that_an_operator_paused_is_an_alarm_also_while_the_queue_is_away(
+    read_models: Any, logs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[Any] = [[], ["shop.commands"], ConnectionError("away"), []]
+
+    async def paused() -> list[str]:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    transport = LocalTransport()
+    monkeypatch.setattr(transport, "paused", paused)
+    alarms = Alarms(
+        projections=["totals"], read_models=read_models, settings=SETTINGS, transport=transport
+    )
+    stands = Alarm(projection="group:shop.commands", kind="paused by an operator", value=1, bound=1)
+    for expected in ((), (stands,), (stands,), ()):
+        await alarms.look()
+        assert alarms.current == expected
+    told = [(each["log_level"], each.get("projection")) for each in logs if "alarm" in each]
+    assert told == [("warning", "group:shop.commands"), ("info", "group:shop.commands")]

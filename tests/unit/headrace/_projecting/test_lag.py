@@ -100,6 +100,24 @@ async def test_a_paused_projection_is_behind_and_no_reason_not_to_be_ready(
     assert (lag.messages, lag.paused_at is None) == (1, False)
 
 
+async def test_a_projection_whose_group_an_operator_paused_says_so_and_is_behind_on_purpose(
+    lags: Lags, put: Any, clock: Any, topic: LocalTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    async def paused(groups: Any) -> list[str]:
+        asked.append(groups)
+        return ["shop.projection.totals"]
+
+    await put("a")
+    clock.advance(10_000)
+    monkeypatch.setattr(topic, "paused", paused)
+    await lags.check(messages_max=0, ms_max=1)
+    [lag] = await lags.measure()
+    assert (lag.messages, lag.group_paused) == (1, "shop.projection.totals")
+    assert asked == [["shop.projection.totals"]] * 2
+
+
 async def test_parked_keys_tell_how_far_they_are_behind(
     lags: Lags, sqlite_models: Any, clock: Any, domain: Any
 ) -> None:

@@ -110,6 +110,20 @@ def test_an_application_is_traced_when_it_is_asked_for(
     assert_mistake(headrace("run", "shown:app", "--tracing", cwd=tmp_path), sentence)
 
 
+def test_a_process_is_called_by_the_name_that_it_is_given(tmp_path: Path) -> None:
+    (tmp_path / "shown.py").write_text(
+        "from headrace import App\n"
+        "from headrace.errors import DefinitionError\n"
+        "class Shown(App):\n"
+        "    def run(self, settings):\n"
+        "        raise DefinitionError(f'called {settings.name}')\n"
+        "app = Shown('shown')\n"
+    )
+    run = ("run", "shown:app", "--name")
+    assert_mistake(headrace(*run, "till-3.EU", cwd=tmp_path), "called till-3.EU")
+    assert_mistake(headrace(*run, "till 3", cwd=tmp_path), "not 'till 3'")
+
+
 def test_a_broker_that_is_not_there_is_one_sentence() -> None:
     assert_mistake(headrace("topic", "list", "--broker", "127.0.0.1:1"), "127.0.0.1:1")
 

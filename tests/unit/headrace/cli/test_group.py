@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -114,13 +115,15 @@ def test_what_cannot_be_done_is_a_mistake(run, group, topic, broker_address) -> 
 
 def test_groups_are_listed_with_their_lag(run, group) -> None:
     listed = run("group", "list")
-    assert listed.rows[0] == ["group", "members", "queues", "lag", "messages/s", "bytes/s"]
+    assert listed.rows[0] == [
+        "group", "members", "queues", "lag", "messages/s", "bytes/s", "retries", "state",
+    ]  # fmt: skip
     assert [group, "0", "1", "2", "0", "0"] in listed.rows
     (one,) = [one for one in run("group", "list", "--json").json if one["group"] == group]
     assert one == {
         "group": group, "members": 0, "queues": 1, "lag": 2,
         "fetched": {"messages_1s": 0, "bytes_1s": 0, "messages_10s": 0, "bytes_10s": 0},
-        "commits": True,
+        "commits": True, "consume": True, "retries": -1,
     }  # fmt: skip
 
 
@@ -153,20 +156,29 @@ def test_of_a_group_that_keeps_its_offsets_itself_no_lag_is_told(
 def test_a_group_is_shown_with_members_and_lag(run, group, topic, broker_address) -> None:
     shown = run("group", "show", group)
     assert shown.rows[0] == [
-        "topic", "queue", "end", "offset", "lag", "oldest waits for", "messages/s",
+        "topic", "queue", "member", "since (UTC)", "end", "offset", "lag", "oldest waits for",
+        "messages/s",
     ]  # fmt: skip
-    assert shown.rows[1][:5] == [topic, "0", "5", "3", "2"]
-    assert shown.rows[1][5].endswith(" s")
-    assert shown.rows[2] == [topic, "1", "0", "none", "0", "0"]
+    assert shown.rows[1][:6] == [topic, "0", "none", "5", "3", "2"]
+    assert shown.rows[1][6].endswith(" s")
+    assert shown.rows[2] == [topic, "1", "none", "0", "none", "0", "0"]
     assert shown.rows[3] == [f"group {group}: 0 members, 2 messages behind"]
 
     async def show_at_work() -> None:
-        async with Consumer(broker_address, group=group, topics=[topic]):
+        async with Consumer(broker_address, group=group, topics=[topic]) as consumer:
+            # What is there has come: so the consumer has its queues.
+            await consumer.poll()
             done = await asyncio.to_thread(run, "group", "show", group)
             told = await asyncio.to_thread(run, "group", "show", group, "--json")
         assert done.rows[0] == [
-            "member", "address", "software", "connected (UTC)", "held up", "topics",
+            "member", "address", "software", "connected (UTC)", "held up", "queues", "topics",
         ]  # fmt: skip
+        member = done.rows[1][0]
+        assert done.rows[1][-2] == "2"
+        for row in done.rows[3:5]:
+            assert row[2] == member
+            held = datetime.fromisoformat(f"{row[3]}+00:00")
+            assert timedelta(0) <= datetime.now(UTC) - held < timedelta(minutes=1)
         assert done.rows[1][-1] == topic
         (member,) = told.json["group"]["members"]
         assert (member["member"], member["topics"]) == (done.rows[1][0], [topic])
@@ -196,3 +208,38 @@ def test_a_limit_needs_a_number_or_its_removal_and_a_policy_that_there_is(run, g
     assert run("group", "limit", group, "--messages", "2", "--remove").status == 2
     refused = run("group", "limit", group, "--messages", "2", "--policy", "pray")
     assert isinstance(refused.error, InvalidArgument)
+
+
+def test_a_group_is_paused_and_goes_on_and_every_command_about_it_says_so(
+    run, group, broker_address
+) -> None:
+    paused = run("group", "set", group, "--consume", "off")
+    told = f"group {group}: PAUSED by an operator since "
+    assert paused.output.startswith(told)
+    assert f"`headrace group set {group} --consume on`" in paused.output
+    assert "as often as each was set up" in paused.output
+    assert told in run("group", "show", group).output
+    (row,) = [row for row in run("group", "list").rows if row[0] == group]
+    assert row[-1] == "paused by an operator"
+    (row,) = [row for row in run("broker", "show").rows if row[0] == "groups paused by an operator"]
+    assert group in row[1].split()
+    set_ = run("group", "set", group, "--retries", "1000", "--json").json
+    assert (set_["consume"], set_["retries"]) == (False, 1_000)
+    assert "try a failed message 1,000 times again" in run("group", "show", group).output
+    (row,) = [row for row in run("group", "list").rows if row[0] == group]
+    assert row[-2:] == ["1,000", "paused by an operator"]
+    assert (
+        f"group {group}: it gets messages" in run("group", "set", group, "--consume", "on").output
+    )
+    done = run("group", "set", group, "--retries", "default")
+    assert (done.status, "as often as each was set up" in done.output) == (0, True)
+    assert told not in run("group", "show", group).output
+    assert "paused" not in run("broker", "show").output
+
+
+@pytest.mark.parametrize(
+    "options",
+    [(), ("--consume", "maybe"), ("--retries", "-1"), ("--retries", "many"), ("--retries", "1.5")],
+)
+def test_what_cannot_be_set_of_a_group_is_a_mistake(run, group, options) -> None:
+    assert run("group", "set", group, *options).status == 2

@@ -3,6 +3,7 @@
 import asyncio
 import importlib
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -86,3 +87,16 @@ def test_the_lag_is_told_although_nobody_works(ask: Any, tmp_path: Path) -> None
     assert ask()[1].splitlines()[1].split()[:5] == ["sales", "0", "0", "2", "2"]
     assert ask("--behind-max", "86400000")[0] == 0
     assert ask("sales", "--behind-max", "0")[0] == 1
+
+
+def test_a_projection_whose_group_is_paused_says_so_and_what_to_do(
+    ask: Any, tmp_path: Path, shop: str
+) -> None:
+    asyncio.run(upgrade(f"sqlite:///{tmp_path / 'read.db'}"))
+    assert json.loads(ask("--json")[1])["group_paused"] is None
+    group = f"{os.environ['SHOP_NAME']}.projection.sales"
+    line = ["group", "set", group, "--broker", shop, "--consume", "off"]
+    assert CliRunner().invoke(headrace.cli._command_line(), line).exit_code == 0
+    assert json.loads(ask("--json")[1])["group_paused"] == group
+    told = " ".join(ask()[1].split())
+    assert f"live, paused by an operator: headrace group set {group} --consume on" in told

@@ -10,6 +10,7 @@ import pytest
 from headrace.errors import HeadraceError
 from headrace.transports.base import Outgoing
 from headrace.transports.queue import QueueTransport
+from headrace_mq.admin.client import AdminClient
 from headrace_mq.broker.server import Broker
 from headrace_mq.errors import ConnectionLost
 from headrace_mq.message import QueueRef
@@ -232,3 +233,32 @@ async def test_what_nobody_can_decode_is_passed_by_and_counted(broker, transport
     assert received[1].headers == {"kind": "rejection"}
     assert transport.damaged() == {"t": 3}
     await keeping.aclose()
+
+
+async def test_groups_that_an_operator_paused_are_told_whether_they_are_its_own_or_not(
+    broker, transport
+):
+    mine = await transport.subscribe("mine", ["t"])
+    async with AdminClient(broker.address) as admin:
+        for group in ("mine", "others"):
+            await admin.set_group(group, consume=False)
+        await admin.set_group("on", retries=1)
+        assert await transport.paused() == ["mine"]
+        assert await transport.paused(["others", "nobody", "on"]) == ["others"]
+        await admin.set_group("mine", consume=True)
+        assert await transport.paused() == []
+    await mine.aclose()
+
+
+async def test_a_process_with_a_name_has_it_in_every_group_and_as_a_producer(broker):
+    async with AdminClient(broker.address) as admin:
+        transport = QueueTransport(broker.address, name="till-3")
+        await transport.start()
+        await transport.ensure_topic("t", queues=2, forever=True)
+        subscriptions = [await transport.subscribe(group, ["t"]) for group in ("g", "h")]
+        for group in ("g", "h"):
+            assert [one.member for one in (await admin.group(group)).members] == ["till-3"]
+        assert transport.reply_address.startswith("till-3/")
+        for subscription in subscriptions:
+            await subscription.aclose()
+        await transport.aclose()

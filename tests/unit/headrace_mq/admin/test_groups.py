@@ -1,4 +1,5 @@
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -9,6 +10,7 @@ from headrace_mq.client.consumer import Consumer
 from headrace_mq.client.producer import Producer
 from headrace_mq.errors import GroupNotFound, TopicNotFound
 from headrace_mq.message import Message, QueueRef
+from headrace_mq.settings import ConsumerSettings
 
 Send = Callable[[str, int], Awaitable[None]]
 
@@ -36,6 +38,40 @@ async def test_lag_shrinks_as_a_consumer_goes_on(
     (left,) = await admin.groups()
     assert (left.group, left.members, left.queues, left.lag) == ("g", 0, 2, 0)
     assert [queue.lag for queue in (await admin.lag("g", ["orders"])).queues] == [0, 0]
+
+
+@pytest.mark.parametrize("handling", ["per_key", "per_queue", "parallel"])
+async def test_it_is_told_which_member_has_which_queue(
+    broker: Broker, admin: AdminClient, handling: Any
+) -> None:
+    await admin.create_topic("orders", queues=4)
+    settings = ConsumerSettings(handling=handling, heartbeat_ms=20)
+
+    async def owners() -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for one in (await admin.lag("g", ["orders"])).queues:
+            found.setdefault(one.member, []).append(one.queue_id)
+        return found
+
+    def theirs(*consumers: Consumer) -> dict[str, list[int]]:
+        return {
+            one._client_id: sorted(queue.queue_id for queue in one.assignment) for one in consumers
+        }
+
+    one = Consumer(broker.address, group="g", topics=["orders"], settings=settings)
+    other = Consumer(broker.address, group="g", topics=["orders"], settings=settings)
+    async with one:
+        while await owners() != theirs(one):
+            pass
+        async with other:
+            while await owners() != theirs(one, other):
+                pass
+            assert len(one.assignment) == len(other.assignment) == 2
+            members = [member.member for member in (await admin.group("g")).members]
+            assert members == sorted(theirs(one, other))
+        while await owners() != theirs(one):
+            pass
+    assert await owners() == {"": [0, 1, 2, 3]}
 
 
 async def test_groups_of_several_answers_are_listed_together(

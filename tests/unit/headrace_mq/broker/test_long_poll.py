@@ -195,6 +195,17 @@ def test_a_congested_connection_is_served_when_it_has_caught_up(subject: Subject
     assert subject.answers == [("served", 1)]
 
 
+def test_the_fetches_of_one_group_are_looked_at_again_when_it_may_go_on(subject: Subject) -> None:
+    for number, group in enumerate(("g", "h", "g")):
+        fetch = ParkedFetch(FakeConnection(), number, Fetch([], 1, 1, group), {A: 0, B: 0})
+        assert subject.poll.park(fetch, 1_000)
+    subject.there = {B}
+    subject.poll.wake_group("g")
+    subject.timers.advance()
+    assert subject.answers == [("served", 0), ("served", 2)]
+    assert len(subject.poll) == 1
+
+
 def test_a_dropped_connection_takes_its_fetches_along(subject: Subject) -> None:
     gone = subject.park(1, A)
     subject.park(2, A, connection=gone)

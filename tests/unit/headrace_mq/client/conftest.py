@@ -139,6 +139,8 @@ class FakeBroker:
         self.offsets: dict[tuple[str, QueueRef], int] = {}
         self.members: dict[str, tuple[list[str], Peer | None]] = {}
         self.generation = 0
+        # Whether the group consumes, and its retries.
+        self.rules = (True, -1)
         self.now_ms = 2
         self.locks: dict[QueueRef, tuple[str, int]] = {}
         self.lock_epoch = 0
@@ -316,7 +318,7 @@ class FakeBroker:
 
     def _view(self) -> GroupAnswer:
         members = [GroupMember(name, topics) for name, (topics, _) in self.members.items()]
-        return GroupAnswer(self.generation, members)
+        return GroupAnswer(self.generation, members, *self.rules)
 
     def _join_group(self, request: Request) -> Body:
         asked = decode(JoinGroup, request.body)

@@ -10,7 +10,8 @@ from headrace_mq.client.allocation.circle import circle
 from headrace_mq.client.allocation.sticky import sticky
 from headrace_mq.client.allocation.strategy import Strategy
 from headrace_mq.client.membership import Listeners, Membership, Subscription
-from headrace_mq.errors import ConnectionLost, InvalidArgument
+from headrace_mq.client.rules import Rules
+from headrace_mq.errors import ConnectionLost, InvalidArgument, NameTaken
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.bodies import (
     GroupChanged,
@@ -18,6 +19,7 @@ from headrace_mq.protocol.bodies import (
     Heartbeat,
     HeldQueues,
     JoinGroup,
+    LeaveGroup,
     decode,
 )
 from headrace_mq.protocol.codes import RequestCode
@@ -41,9 +43,10 @@ class Watched:
         self.beats: list[int] = []
         self.changes: list[frozenset[QueueRef]] = []
         self.losses = 0
+        self.rules = Rules("g")
         self.membership = Membership(
             link,
-            Subscription("g", ["t", "t"], strategy, {"the handling": "per_key"}),
+            Subscription("g", ["t", "t"], strategy, {"the handling": "per_key"}, self.rules),
             settings=ConsumerSettings(**settings),
             clock=clock,
             listeners=Listeners(
@@ -90,6 +93,57 @@ async def test_a_heartbeat_tells_of_another_member_when_the_push_was_lost(
     broker.join("you", ["t"])
     await until(lambda: len(watched.changes) == 2)
     assert watched.changes[-1] == queues(0, 1)
+
+
+async def test_what_an_operator_said_of_the_group_is_heard_with_a_join_and_with_each_heartbeat(
+    broker: Any, watched: Watched, until: Until
+) -> None:
+    assert watched.rules.consume
+    broker.rules = (False, 3)
+    await until(lambda: not watched.rules.consume)
+    assert watched.rules.retries == 3
+    broker.rules = (True, -1)
+    broker.leave("me")
+    await until(lambda: watched.rules.consume)
+    assert watched.rules.retries is None
+    # It is the same member with the same queues, whatever was said.
+    assert watched.changes[-1] == queues(0, 1, 2, 3)
+
+
+async def test_a_named_member_joins_under_its_name_and_goes_without_giving_up_its_place(
+    broker: Any, link: Link, clock: Any
+) -> None:
+    broker.topics["t"] = 2
+    broker.held = {JOIN}
+    joins: list[JoinGroup] = []
+    leaves: list[LeaveGroup] = []
+    for settings in ({"name": "shelf", "away_ms": 70}, {"name": "shelf", "away_ms": 0}, {}):
+        watched = Watched(link, clock, **settings)
+        joining = asyncio.create_task(watched.membership.join())
+        request = await broker.next(JOIN)
+        joins.append(decode(JoinGroup, request.body))
+        broker.serve(request)
+        await joining
+        broker.held = {RequestCode.LEAVE_GROUP}
+        leaving = asyncio.create_task(watched.membership.leave())
+        request = await broker.next(RequestCode.LEAVE_GROUP)
+        leaves.append(decode(LeaveGroup, request.body))
+        broker.serve(request)
+        await leaving
+        broker.held = {JOIN}
+    assert [(one.member, one.away_ms) for one in joins] == [("shelf", 70), ("shelf", 0), ("me", -1)]
+    assert [one.away for one in leaves] == [True, False, False]
+
+
+async def test_a_name_that_somebody_else_took_meanwhile_is_told_to_the_application(
+    broker: Any, watched: Watched, until: Until
+) -> None:
+    broker.held = {JOIN}
+    broker.leave("me")
+    (await broker.next(JOIN)).refuse(NameTaken("'me' is at work"))
+    broker.serve(await broker.next(JOIN))
+    await until(lambda: len(watched.changes) == 2)
+    assert [type(error) for error in watched.errors] == [NameTaken]
 
 
 async def test_every_answered_heartbeat_is_told_with_the_moment_it_was_sent(

@@ -12,6 +12,7 @@ from headrace_mq.client.failures import Again, Failure, Settled
 from headrace_mq.client.origins import dead_letter_topic, origin_of, retry_topic
 from headrace_mq.client.producer import Producer
 from headrace_mq.client.retrying import GiveUp, Parking, RetryAfter, Retrying
+from headrace_mq.client.rules import Rules
 from headrace_mq.errors import MessageQueueError, SendTimeout
 from headrace_mq.message import Message, QueueRef, Record
 from headrace_mq.settings import (
@@ -87,6 +88,18 @@ async def test_delays_follow_rocketmqs_levels_from_ten_seconds_to_two_hours(
     verdict = await policy.decide(failure(record=record))
     assert verdict == Settled(f"{DEAD} at 0")
     assert len(asked) == 16
+
+
+async def test_a_number_that_an_operator_said_counts_instead_of_the_members_own(
+    producer: Producer,
+) -> None:
+    rules = Rules("g")
+    policy = Retrying(producer, "g", RetrySettings(retries_max=0, levels=("5s",)), rules)
+    assert await policy.decide(failure()) == Settled(f"{DEAD} at 0")
+    rules.retries = 1
+    assert await policy.decide(failure()) == Settled(f"{RETRY} in 5000 ms")
+    rules.retries = 0
+    assert await policy.decide(failure()) == Settled(f"{DEAD} at 1")
 
 
 async def test_fewer_levels_than_retries_repeat_the_last_one(

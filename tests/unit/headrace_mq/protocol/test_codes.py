@@ -42,6 +42,7 @@ def test_no_number_ever_changes_its_meaning() -> None:
         "DESCRIBE_LAG": 63,
         "LIST_CONNECTIONS": 64,
         "BROKER_STATUS": 65,
+        "SET_GROUP": 66,
         "PUSHED_REPLY": 128,
         "PUSHED_GROUP_CHANGE": 129,
     }

@@ -3,6 +3,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from headrace_mq.broker.handlers.fetch import QUEUES_PER_FETCH_MAX
 from headrace_mq.errors import InvalidArgument, ResponseCode
@@ -18,6 +19,7 @@ from headrace_mq.protocol.bodies import (
     encode,
 )
 from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.protocol.limits import Rates, SetGroup, SetQuota
 from headrace_mq.protocol.picks import picked_records
 
 LONG_MS = 60_000
@@ -368,3 +370,52 @@ async def test_what_comes_from_the_disk_is_answered_when_it_comes_and_nobody_els
     gate.set()
     assert opened((await client.answer(asked)).body)[1] == [b"a"]
     assert await fetch(other, ("t", 0, 1)) == (FetchAnswer([FetchedQueue("t", 0, 0, 2)]), [b"b"])
+
+
+@pytest.mark.parametrize("filters", [{}, {"t": "n > 0"}])
+async def test_of_a_paused_group_nothing_is_there_until_it_goes_on(
+    broker, client, connect, parked, filters: dict[str, str]
+) -> None:
+    await client.create("t", 2)
+    await client.produce(numbered("t", 1, 2))
+    mine = replace(request(("t", 0, 0), ("t", 1, 7), filters=filters), group="g")
+    waiting = await connect(broker, "waiting")
+    await client.ask(RequestCode.SET_GROUP, SetGroup("g", "off"))
+    none = opened(await client.ask(RequestCode.FETCH, replace(mine, wait_ms=0)))
+    assert none == (FetchAnswer([]), [])
+    late = waiting.send(RequestCode.FETCH, mine)
+    await parked(broker)
+    # What comes while it waits is not for it either; others get all.
+    await client.produce(numbered("t", 3))
+    assert len(broker._state.long_poll) == 1
+    for other in ("", "h"):
+        one = replace(request(("t", 0, 0), filters=filters), group=other)
+        assert opened(await client.ask(RequestCode.FETCH, one))[1] == [b"1", b"2", b"3"]
+    await client.ask(RequestCode.SET_GROUP, SetGroup("g", "on"))
+    answer, bodies = opened((await waiting.answer(late)).body)
+    assert bodies == [b"1", b"2", b"3"]
+    # Only then it is told what is wrong with its request.
+    assert ResponseCode.OFFSET_OUT_OF_RANGE in {queue.code for queue in answer.queues}
+
+
+async def test_a_paused_fetch_runs_out_as_any_other(client) -> None:
+    await client.create("t", 1)
+    await client.produce(numbered("t", 1))
+    await client.ask(RequestCode.SET_GROUP, SetGroup("g", "off"))
+    mine = replace(request(("t", 0, 0), wait_ms=1), group="g")
+    assert opened(await client.ask(RequestCode.FETCH, mine)) == (FetchAnswer([]), [])
+
+
+async def test_a_paused_group_owes_nothing_to_quotas_while_it_waits(
+    broker, client, connect, parked
+) -> None:
+    await client.create("t", 1)
+    await client.ask(RequestCode.SET_QUOTA, SetQuota("topic", "t", Rates(fetch_messages=1)))
+    await client.ask(RequestCode.SET_GROUP, SetGroup("g", "off"))
+    waiting = await connect(broker, "waiting")
+    late = waiting.send(RequestCode.FETCH, replace(request(("t", 0, 0)), group="g"))
+    await parked(broker)
+    await client.produce(numbered("t", 1, 2))
+    assert len(broker._state.long_poll) == 1
+    await client.ask(RequestCode.SET_GROUP, SetGroup("g", "on"))
+    assert opened((await waiting.answer(late)).body)[1] == [b"1", b"2"]

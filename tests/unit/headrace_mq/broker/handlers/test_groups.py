@@ -27,11 +27,16 @@ from headrace_mq.protocol.bodies import (
     CommittedOffset,
     Fetch,
     FetchFrom,
+    GroupAnswer,
+    Heartbeat,
+    HeldQueues,
     JoinGroup,
     LeaveGroup,
     decode,
 )
 from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.protocol.limits import GroupRules, SetGroup
+from headrace_mq.protocol.locks import LockQueues, QueueName, UnlockQueues
 
 
 async def commit(client, group, *offsets, topic="t") -> None:
@@ -80,6 +85,33 @@ async def test_lag_is_counted_from_the_end_of_each_queue(client, clock, batch) -
     assert [queue.lag for queue in (await lag(client, "new", "t")).queues] == [4, 2, 0]
     await client.produce(batch("t", 1, b"c"))
     assert [queue.lag for queue in (await lag(client, "g", "t")).queues] == [3, 1, 0]
+
+
+async def test_lag_tells_whose_each_queue_is_by_its_lock_or_else_by_what_members_say(
+    client, clock
+) -> None:
+    await client.create("t", 4)
+
+    async def told() -> list[tuple[str, int]]:
+        return [(one.member, one.held_ms) for one in (await lag(client, "g", "t")).queues]
+
+    join, beat = RequestCode.JOIN_GROUP, RequestCode.HEARTBEAT
+    await client.ask(join, JoinGroup("g", "a", ["t"], [HeldQueues("t", [0, 1])]))
+    clock.monotonic += 300
+    await client.ask(join, JoinGroup("g", "b", ["t"]))
+    names = [QueueName("t", 1), QueueName("t", 2)]
+    await client.ask(RequestCode.LOCK_QUEUES, LockQueues("g", "b", names))
+    clock.monotonic += 200
+    assert await told() == [("a", 500), ("b", 200), ("b", 200), ("", 0)]
+    # What it still has it has had for as long; what it takes over is its from the last word on.
+    await client.ask(beat, Heartbeat("g", "a", [HeldQueues("t", [0, 3])]))
+    await client.ask(beat, Heartbeat("g", "b", [HeldQueues("t", [3])]))
+    clock.monotonic += 100
+    assert await told() == [("a", 600), ("b", 300), ("b", 300), ("b", 100)]
+    await client.ask(RequestCode.UNLOCK_QUEUES, UnlockQueues("g", "b", names[:1]))
+    await client.ask(RequestCode.LEAVE_GROUP, LeaveGroup("g", "a"))
+    assert await told() == [("", 0), ("", 0), ("b", 300), ("b", 100)]
+    assert (await lag(client, "other", "t")).queues[2].member == ""
 
 
 async def test_messages_that_are_gone_are_no_lag(client, broker, batch, monkeypatch) -> None:
@@ -242,3 +274,60 @@ async def test_the_status_of_the_broker_counts_what_it_holds(
     monkeypatch.setattr(broker._state.watermarks, "_refusal", "the disk is nearly full")
     status = decode(BrokerStatus, await client.ask(RequestCode.BROKER_STATUS))
     assert status.refuses == "the disk is nearly full"
+
+
+async def set_group(client, group, **values) -> GroupRules:
+    body = await client.ask(RequestCode.SET_GROUP, SetGroup(group, **values))
+    return decode(GroupRules, body)
+
+
+async def test_what_an_operator_says_of_a_group_is_told_wherever_the_group_is(
+    client, clock
+) -> None:
+    await client.create("t", 1)
+    joined = await client.ask(RequestCode.JOIN_GROUP, JoinGroup("g", "m", ["t"]))
+    assert decode(GroupAnswer, joined).consume
+    since = clock.now
+    assert await set_group(client, "g", consume="off") == GroupRules("g", False, -1, since)
+    clock.now += 1_000
+    # Said again, or something else said: it has been paused since then.
+    assert await set_group(client, "g", consume="off") == GroupRules("g", False, -1, since)
+    assert await set_group(client, "g", retries=3) == GroupRules("g", False, 3, since)
+    beat = decode(GroupAnswer, await client.ask(RequestCode.HEARTBEAT, Heartbeat("g", "m")))
+    assert (beat.consume, beat.retries, len(beat.members)) == (False, 3, 1)
+    joined = await client.ask(RequestCode.JOIN_GROUP, JoinGroup("g", "m", ["t"]))
+    assert decode(GroupAnswer, joined) == beat
+    (one,) = (await listed(client)).groups
+    assert (one.group, one.members, one.consume, one.retries) == ("g", 1, False, 3)
+    body = await client.ask(RequestCode.DESCRIBE_GROUP, DescribeGroup("g"))
+    assert decode(GroupDescription, body).rules == [GroupRules("g", False, 3, since)]
+    status = decode(BrokerStatus, await client.ask(RequestCode.BROKER_STATUS))
+    assert (status.paused, status.paused_groups) == (1, ["g"])
+    assert await set_group(client, "g", consume="on") == GroupRules("g", True, 3, 0)
+    assert await set_group(client, "g", retries=-1) == GroupRules("g")
+    status = decode(BrokerStatus, await client.ask(RequestCode.BROKER_STATUS))
+    assert (status.paused, status.paused_groups) == (0, [])
+
+
+async def test_a_group_of_which_something_was_said_is_known_without_members_and_offsets(
+    client, monkeypatch
+) -> None:
+    for name in ("c", "a", "b"):
+        await set_group(client, name, consume="off")
+    assert [one.group for one in (await listed(client)).groups] == ["a", "b", "c"]
+    body = await client.ask(RequestCode.DESCRIBE_GROUP, DescribeGroup("b"))
+    described = decode(GroupDescription, body)
+    assert (described.members, described.topics, described.rules[0].consume) == ([], [], False)
+    monkeypatch.setattr(subject, "PAUSED_TOLD_MAX", 2)
+    status = decode(BrokerStatus, await client.ask(RequestCode.BROKER_STATUS))
+    assert (status.groups, status.paused, status.paused_groups) == (3, 3, ["a", "b"])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [SetGroup("", "off"), SetGroup("x" * 256), SetGroup("g", retries=-3), SetGroup("g", "no")],
+)
+async def test_what_cannot_be_said_of_a_group_is_refused(client, wrong) -> None:
+    refused = await client.refusal(RequestCode.SET_GROUP, wrong)
+    assert isinstance(refused, InvalidArgument)
+    assert (await listed(client)).groups == []

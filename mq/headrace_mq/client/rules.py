@@ -1,0 +1,44 @@
+"""
+What an operator said of a group, as its member heard it with its last heartbeat.
+
+Sits between: `membership`, which hears it, and those who keep to it. Pure, but for a log line.
+"""
+
+from headrace_mq._runtime.log import get_logger
+from headrace_mq.protocol.bodies import GroupAnswer
+
+__all__ = ["Rules"]
+
+_log = get_logger(__name__)
+
+
+class Rules:
+    """The rules of one group.
+
+    Args:
+        group: whose.
+
+    Attributes:
+        consume: False: the group is paused, and the broker gives it no messages.
+        retries: how often a failed record is tried again; None: nobody said so.
+    """
+
+    def __init__(self, group: str) -> None:
+        self._group = group
+        self.consume = True
+        self.retries: int | None = None
+
+    def hear(self, answer: GroupAnswer) -> None:
+        """Takes what the broker said; a broker of a version before says nothing."""
+        self.retries = answer.retries if answer.retries >= 0 else None
+        if answer.consume == self.consume:
+            return
+        self.consume = answer.consume
+        if self.consume:
+            _log.info("the group goes on: it is not paused any more", group=self._group)
+        else:
+            _log.warning(
+                "the group is paused by an operator and gets no messages: `headrace group set GROUP"
+                " --consume on` lets it go on",
+                group=self._group,
+            )

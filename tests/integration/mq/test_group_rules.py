@@ -1,0 +1,132 @@
+"""What an operator says of a group, as its members meet it."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from headrace_mq.admin.client import AdminClient
+from headrace_mq.client.consumer import Consumer
+from headrace_mq.client.origins import dead_letter_topic, origin_of
+from headrace_mq.client.producer import Producer
+from headrace_mq.client.retrying_consumer import RetryingConsumer
+from headrace_mq.message import Message, QueueRef, Record
+from headrace_mq.testing.awaiting import take
+from headrace_mq.testing.simulated_broker import SimulatedBroker
+from headrace_mq.testing.simulation import Simulation
+
+WITHIN_S = 1.2  # a heartbeat, and the network there and back
+
+
+class World:
+    """A broker, and one program with two members of a group."""
+
+    def __init__(self, seed: int) -> None:
+        self.sim = Simulation(seed)
+        self.broker = SimulatedBroker(self.sim)
+        clock, address = self.sim.clock(), self.broker.address
+        self.admin = AdminClient(address, timeout_ms=10_000)
+        self.producer = Producer(address, clock=clock)
+        self.one, self.other = (
+            Consumer(address, group="g", topics=["t"], clock=clock) for _ in range(2)
+        )
+        self.got: list[Record] = []
+
+    async def read(self, consumer: Consumer) -> None:
+        while True:
+            for record in await consumer.poll():
+                self.got.append(record)
+                consumer.ack(record)
+
+    async def send(self, count: int) -> None:
+        await self.producer.send_many([Message(topic="t", body=b"x")] * count)
+
+    async def reach(self, holds: Callable[[], object]) -> float:
+        """Waits until it holds, and returns for how many seconds."""
+        began = self.sim.loop.time()
+        while not holds():
+            await self.sim.elapse(0.01)
+        return self.sim.loop.time() - began
+
+    def run(self, story: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        async def live() -> None:
+            async with self.admin, self.producer, self.one, self.other:
+                reading = [asyncio.create_task(self.read(each)) for each in (self.one, self.other)]
+                await story()
+                for task in reading:
+                    task.cancel()
+                await asyncio.wait(reading)
+
+        async def main() -> None:
+            await self.broker.start()
+            process, _ = self.sim.start("app", "app")
+            await process.spawn(live())
+            await self.broker.stop()
+
+        self.sim.run(main())
+        assert self.sim.loop.failures == []
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_group_stands_still_at_once_and_goes_on_at_once_with_the_same_members(seed: int) -> None:
+    world = World(seed)
+    admin, one, other, got = world.admin, world.one, world.other, world.got
+
+    async def story() -> None:
+        await admin.create_topic("t", 4)
+        await world.reach(lambda: len(one.assignment) == len(other.assignment) == 2)
+        await world.send(10)
+        await world.reach(lambda: len(got) == 10)
+        before = (one.assignment, other.assignment, (await admin.group("g")).generation)
+
+        await admin.set_group("g", consume=False)
+        await world.send(10)
+        heard = await world.reach(lambda: not (one.rules.consume or other.rules.consume))
+        assert heard < WITHIN_S
+        # As long as several fetches wait at the broker, and as silent members stay in a group.
+        await world.sim.elapse(60)
+        assert len(got) == 10
+        after = (one.assignment, other.assignment, (await admin.group("g")).generation)
+        assert after == before
+        assert sum(queue.lag for queue in (await admin.lag("g", ["t"])).queues) == 10
+
+        await admin.set_group("g", consume=True)
+        assert await world.reach(lambda: len(got) == 20) < WITHIN_S
+        assert len({(record.queue, record.offset) for record in got}) == 20
+
+    world.run(story)
+
+
+async def test_what_was_said_survives_a_kill_and_is_kept_to_by_members_that_come_later(
+    broker: Any,
+) -> None:
+    async with AdminClient(broker.address) as admin:
+        await admin.create_topic("t", 1)
+        await admin.set_group("g", consume=False, retries=0)
+    await broker.kill()
+    await broker.start()
+    async with Producer(broker.address) as producer:
+        await producer.send(Message(topic="t", body=b"poison"))
+    handled: list[int] = []
+
+    async def fail(record: Record) -> None:
+        origin = origin_of(record)
+        handled.append(0 if origin is None else origin.attempt)
+        raise ValueError("no")
+
+    retrying = RetryingConsumer(broker.address, group="g", topics=["t"])
+    async with AdminClient(broker.address) as admin, retrying:
+        running = asyncio.create_task(retrying.run(fail))
+        assert not retrying.consumer.rules.consume
+        (described,) = (await admin.group("g")).rules
+        assert (described.consume, described.retries) == (False, 0)
+        assert [queue.lag for queue in (await admin.lag("g", ["t"])).queues] == [1]
+        await admin.set_group("g", consume=True)
+        dead = Consumer(broker.address, group="undertaker", topics=[dead_letter_topic("g")])
+        async with dead:
+            (letter,) = await take(dead, 1)
+        # The member would have tried it 16 times again.
+        assert (letter.body, handled) == (b"poison", [0])
+        assert letter.queue == QueueRef(dead_letter_topic("g"), 0)
+    await running
