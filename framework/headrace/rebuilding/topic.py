@@ -22,7 +22,7 @@ from headrace._eventing.seals import aggregate_of
 from headrace._projecting.foreign import stream_or_none
 from headrace.errors import ProjectionError
 from headrace.serialization import Serializer
-from headrace.transports.base import Incoming, QueueId
+from headrace.transports.base import DAMAGED, Incoming, QueueId
 from headrace_mq.client.blocking import BlockingReader
 from headrace_mq.errors import (
     CorruptBatch,
@@ -193,7 +193,8 @@ class EventTopic:
         bodies = list(portion.bodies)
         for place, why in (await self._belief.strangers(portion.bodies)).items():
             offset = portion.offsets[place]
-            self._belief.tell(queue, offset, aggregate_of(portion.bodies[place]) or "", why)
+            if portion.bodies[place]:
+                self._belief.tell(queue, offset, aggregate_of(portion.bodies[place]) or "", why)
             bodies[place] = self._belief.passed_over(queue, offset).body
         return Portion(portion.offsets, bodies)
 
@@ -226,7 +227,8 @@ class EventTopic:
         for header, columns, first, last in self._read(self._broker, QueueRef(*queue), start, end):
             if first == last:
                 passed_by = header.base_offset + last - 1
-                yield Incoming(queue, passed_by, "", "", {"kind": "rejection"}, b"")
+                headers = {"kind": "rejection", DAMAGED: str(passed_by)}
+                yield Incoming(queue, passed_by, "", "", headers, b"")
             for index in range(first, last):
                 yield Incoming(
                     queue=queue,
