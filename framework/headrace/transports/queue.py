@@ -40,6 +40,7 @@ from headrace_mq.errors import (
     FrameTooLarge,
     InvalidArgument,
     MessageQueueError,
+    OffsetOutOfRange,
     SendTimeout,
 )
 from headrace_mq.message import Message, QueueRef, Record, SendResult
@@ -220,6 +221,9 @@ class QueueTransport:
         try:
             while page := await asyncio.to_thread(next, pages, None):
                 yield page
+        except OffsetOutOfRange as error:
+            # As where the last batch of a queue is damaged on the broker's disk.
+            log.warning("messages are not held any more", queue=queue, end=end, error=str(error))
         finally:
             await asyncio.to_thread(pages.close)
 

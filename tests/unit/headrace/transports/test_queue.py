@@ -235,6 +235,13 @@ async def test_what_nobody_can_decode_is_passed_by_and_counted(broker, transport
     await keeping.aclose()
 
 
+async def test_what_is_not_held_at_the_end_is_left_out_when_it_is_read(transport):
+    place = await transport.publish(outgoing("k", b"first"))
+    await transport.publish(outgoing("k", b"last"))
+    pages = [page async for page in transport.read(("t", place.queue), 0, 5)]
+    assert [each.body for page in pages for each in page] == [b"first", b"last"]
+
+
 async def test_a_group_hears_of_damage_by_a_message_where_that_is_wished(broker, transport):
     place = await transport.publish(outgoing("k", b"first"))
     store = broker._state.store
