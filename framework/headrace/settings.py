@@ -103,5 +103,8 @@ class Settings(BaseModel):
     # Between two looks whether the event topic is the one that its readers know, and two notes of what
     # they have seen: a restored copy that lacks no more than the last of them is not found out.
     lineage_check_ms: int = Field(default=5_000, ge=1)
+    # A process that fills the event topic after damage says so often that its claim does not end; one
+    # that died leaves the work to another after this. Longer than a pause of the process or its database.
+    fill_claim_ms: int = Field(default=30_000, ge=100)
 
     # "console" for people, "json" for what collects logs.

@@ -23,7 +23,7 @@ from headrace._eventing.seals import Seal, aggregate_of
 from headrace._runtime.log import get_logger
 from headrace.errors import SerializationError, UnknownMessageType
 from headrace.serialization import Serializer
-from headrace.transports.base import Incoming, QueueId
+from headrace.transports.base import DAMAGED, Incoming, QueueId
 
 __all__ = ["Belief", "FindStored"]
 
@@ -115,8 +115,13 @@ class Belief:
         )
         for place, why in strangers.items():
             each = messages[place]
-            self.tell(each.queue, each.offset, each.key, why)
-            kept[place] = self.passed_over(each.queue, each.offset)
+            passed = kept[place] = self.passed_over(each.queue, each.offset)
+            if DAMAGED in each.headers and not each.body:
+                # Nobody wrote it: it stands for messages that cannot be read.
+                headers = {**passed.headers, DAMAGED: each.headers[DAMAGED]}
+                kept[place] = passed._replace(headers=headers)
+            else:
+                self.tell(each.queue, each.offset, each.key, why)
         return kept
 
     def passed_over(self, queue: QueueId, offset: int) -> Incoming:

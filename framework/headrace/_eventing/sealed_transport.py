@@ -4,7 +4,7 @@ A transport that seals what goes into the event topic, and brings nothing from t
 Sits between: all in a process that write or read events, and the transport. Knows no reader.
 """
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from headrace._eventing.belief import Belief
@@ -65,6 +65,11 @@ class SealedTransport:
         if self._topic not in topics:
             return subscription
         return SealedSubscription(subscription, self._belief)
+
+    async def read(self, queue: QueueId, first: int, end: int) -> AsyncIterator[list[Incoming]]:
+        """As `Transport.read`; of the topic nothing foreign."""
+        async for messages in self._transport.read(queue, first, end):
+            yield messages if queue[0] != self._topic else await self._belief.sift(messages)
 
     def _sealed(self, message: Outgoing) -> Outgoing:
         topic, key, body, tag, headers = message

@@ -9,11 +9,11 @@ whoever watches. Mends nothing.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from sqlalchemy import func, select
 
@@ -25,7 +25,6 @@ from headrace._runtime.tasks import finish
 from headrace.errors import ProjectionError
 from headrace.settings import Settings
 from headrace.stores.tables import UtcDateTime, process_instances, projection_letters, projections
-from headrace.transports.base import Transport
 
 __all__ = ["Alarm", "Alarms"]
 
@@ -71,6 +70,18 @@ class Alarm:
     bound: int
 
 
+class Delivery(Protocol):
+    """What alarms ask of the messages' way: a transport, or what watches over one."""
+
+    def damaged(self) -> Mapping[str, int]:
+        """As `Transport.damaged`."""
+        ...
+
+    async def paused(self) -> Collection[str]:
+        """As `Transport.paused`, of its own groups."""
+        ...
+
+
 class Alarms:
     """Watches the letters of projections.
 
@@ -95,7 +106,7 @@ class Alarms:
         clock: Clock | None = None,
         foreign: Callable[[], tuple[str, int]] | None = None,
         refused: Callable[[], tuple[str, bool]] | None = None,
-        transport: Transport | None = None,
+        transport: Delivery | None = None,
     ) -> None:
         self._transport = transport
         self._foreign = foreign

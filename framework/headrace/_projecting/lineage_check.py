@@ -6,6 +6,8 @@ Watches that event store, event topic and readers of one application belong toge
                                                            readers begin where it begins
     another event store, or an older one                   refused: nothing is read, the sentence
                                                            says what to do
+    a reader meets messages that cannot be read            what the topic lacks is published from the
+                                                           store; see `topic_damage`
     every `lineage_check_ms`                               note what readers have seen
 
 Sits between: the application, which starts it before its readers, and the pure decision. Must never
@@ -13,7 +15,7 @@ know a projection's rows.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -24,12 +26,14 @@ from headrace._projecting.marked_transport import MarkedTransport, TopicReplaced
 from headrace._projecting.marks import Reader, begin_anew, read_kept, write_marks
 from headrace._projecting.read_models import ReadModels
 from headrace._projecting.standings import Standings
+from headrace._projecting.topic_damage import TopicDamage
+from headrace._runtime.clock import Clock, SystemClock
 from headrace._runtime.log import get_logger
 from headrace._runtime.tasks import finish
 from headrace.errors import HeadraceError, LineageError
 from headrace.settings import Settings
 from headrace.stores.base import EventStore
-from headrace.transports.base import TopicLineage, Transport
+from headrace.transports.base import Incoming, TopicLineage, Transport
 
 __all__ = ["LineageCheck", "reader_names", "topic_reader"]
 
@@ -38,6 +42,9 @@ log = get_logger(__name__)
 # Stands in the topic's own row while it is made whole.
 _FILLING: Final = Mark(next_offset=0, message_id="filling")
 _FILLED: Final = Mark(next_offset=0, message_id="")
+# After the topic was filled because of damage: so many times as long as that took, it is not again.
+# Whoever damages it without end takes a tenth of the time at most.
+_REST: Final = 9
 
 
 def reader_names(
@@ -67,12 +74,13 @@ class LineageCheck:
         transport: where the topic is.
         settings: how often it looks.
         fill: publishes what the topic lacks.
+        clock: tells how long filling takes, and how long a claim to it lasts.
 
     Attributes:
         transport: for readers; all that they see is noted.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts it is put together from, all by name
         self,
         *,
         app_name: str,
@@ -82,6 +90,7 @@ class LineageCheck:
         transport: Transport,
         settings: Settings,
         fill: Callable[[], Awaitable[Any]],
+        clock: Clock | None = None,
     ) -> None:
         self._topic = event_topic(app_name)
         self._names = sorted(readers.values())
@@ -95,14 +104,29 @@ class LineageCheck:
         # The topic as it was when it was compared last.
         self._lineage: TopicLineage | None = None
         self._generations: Mapping[str, int] = {}
-        self._lacking = asyncio.Event()
+        self._lacking = False
+        self._wake = asyncio.Event()
         self._refused: str | None = None
-        self.transport = MarkedTransport(transport, readers, self._enter)
+        self._clock = clock or SystemClock()
+        self._damage = TopicDamage(self._topic, read_models, self._clock, settings.fill_claim_ms)
+        self._rest_until_ms = 0
+        transport.mark_damage(self._topic)
+        self.transport = MarkedTransport(transport, readers, self._enter, self._note_damage)
 
     @property
     def refused(self) -> str | None:
         """Why readers stand still; None: they do not."""
         return self._refused
+
+    def damaged(self) -> Mapping[str, int]:
+        """As `Transport.damaged`; of the event topic what is not made up for yet."""
+        found = dict(self._plain.damaged())
+        found.pop(self._topic, None)
+        return found | ({self._topic: self._damage.unfilled} if self._damage.unfilled else {})
+
+    async def paused(self) -> Collection[str]:
+        """As `Transport.paused`, of this process's groups."""
+        return await self._plain.paused()
 
     async def check(self) -> None:
         """Returns if all belong together; raises `LineageError`."""
@@ -117,7 +141,7 @@ class LineageCheck:
         """
         await self._compare()
         await self.check()
-        if self._lacking.is_set():
+        if self._lacking:
             await self._make_whole()
 
     async def run(self) -> None:
@@ -126,13 +150,16 @@ class LineageCheck:
             while True:
                 try:
                     async with asyncio.timeout(self._settings.lineage_check_ms / 1_000):
-                        await self._lacking.wait()
+                        await self._wake.wait()
                 except TimeoutError:
                     pass
+                self._wake.clear()
                 try:
                     await self.look()
                 except Exception as error:  # noqa: BLE001 - database and queue fail as they like; logged
                     log.warning("lineage could not be looked at", error=repr(error))
+                    if self._lacking:
+                        self._wake.set()
                     await asyncio.sleep(self._settings.retry_ms_min / 1_000)
         finally:
             await finish(self._note_last())
@@ -145,8 +172,9 @@ class LineageCheck:
             await self._compare()
         if self._refused is not None:
             return
-        if self._lacking.is_set():
+        if self._lacking:
             await self._make_whole()
+        await self._make_up()
         await finish(self._note())
 
     async def _enter(self) -> None:
@@ -155,6 +183,32 @@ class LineageCheck:
             await self._compare()
             await self.check()
             raise TopicReplaced(f"{self._topic} is another topic now, or lost messages")
+
+    async def _note_damage(self, markers: Sequence[Incoming]) -> None:
+        assert self._lineage is not None, "compared before anything is read"
+        if await self._damage.note(self._lineage.identity, markers):
+            self._wake.set()
+
+    async def _make_up(self) -> None:
+        """Fills the topic once for all damage that is known and not filled, if nobody else does."""
+        assert self._lineage is not None, "compared before anything is noted"
+        identity, began_ms = self._lineage.identity, self._clock.monotonic_ms()
+        if began_ms < self._rest_until_ms or not (messages := await self._damage.take(identity)):
+            return
+        log.warning(
+            "messages of the event topic cannot be read; what it lacks is published from the event"
+            " store",
+            topic=self._topic,
+            messages=messages,
+        )
+        try:
+            async with self._damage.claimed(identity):
+                done = await self._fill()
+        finally:
+            ended_ms = self._clock.monotonic_ms()
+            self._rest_until_ms = ended_ms + _REST * (ended_ms - began_ms)
+        await finish(self._damage.settle(identity))
+        log.info("the event topic has again what it lacked", topic=self._topic, done=str(done))
 
     async def _is_other(self, now: TopicLineage) -> bool:
         known = self._lineage
@@ -200,14 +254,15 @@ class LineageCheck:
         topic_kept = kept[own, 0]
         anew = [reader for reader, each in verdicts.items() if each is Verdict.FROM_START]
         if _is_lacking(topic_kept, topic, await self._store.last_position(), anew=bool(anew)):
-            self._lacking.set()
-        state = _FILLING if self._lacking.is_set() else _FILLED
+            self._lacking = True
+            self._wake.set()
+        state = _FILLING if self._lacking else _FILLED
         fresh: dict[Reader, dict[int, Mark]] = {
             reader: {}
             for reader, each in kept.items()
             if each.topic != topic.identity or each.store != store or reader in anew
         }
-        if self._lacking.is_set() or (own, 0) in fresh:
+        if self._lacking or (own, 0) in fresh:
             fresh[own, 0] = {0: state}
         if fresh:
             await self._read_models.transact(
@@ -272,7 +327,7 @@ class LineageCheck:
         done = await self._fill()
         own = {(topic_reader(self._topic), 0): {0: _FILLED}}
         await self._write(own)
-        self._lacking.clear()
+        self._lacking = False
         log.info("the event topic is whole", topic=self._topic, done=str(done))
 
     async def _note(self) -> None:

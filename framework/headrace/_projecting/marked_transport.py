@@ -10,7 +10,14 @@ from typing import Any
 from headrace._eventing.publisher import HEARTBEAT
 from headrace._projecting.lineage import Mark
 from headrace.errors import HeadraceError
-from headrace.transports.base import Incoming, OffsetLoader, QueueId, Subscription, Transport
+from headrace.transports.base import (
+    DAMAGED,
+    Incoming,
+    OffsetLoader,
+    QueueId,
+    Subscription,
+    Transport,
+)
 
 __all__ = ["MarkedSubscription", "MarkedTransport", "Seen", "TopicReplaced"]
 
@@ -32,7 +39,7 @@ class Seen:
         number = message.queue[1]
         self.last[number] = message
         self.changed = True
-        if message.tag != HEARTBEAT:
+        if message.tag != HEARTBEAT and DAMAGED not in message.headers:
             self.streams[number] = message
 
     def marks(self) -> dict[int, Mark]:
@@ -55,6 +62,7 @@ class MarkedTransport:
         readers: the name of the reader by its group.
         enter: awaited before a reader begins, or goes on over another connection; raises where it
             must not.
+        damaged: awaited with the messages that stand for damaged ones, before a reader gets them.
     """
 
     def __init__(
@@ -62,8 +70,10 @@ class MarkedTransport:
         transport: Transport,
         readers: Mapping[str, str],
         enter: Callable[[], Awaitable[None]],
+        damaged: Callable[[Sequence[Incoming]], Awaitable[None]],
     ) -> None:
         self._transport = transport
+        self._note_damage = damaged
         self._readers = readers
         self._enter = enter
         self.seen: dict[str, Seen] = {name: Seen() for name in readers.values()}
@@ -92,6 +102,12 @@ class MarkedTransport:
         )
         return MarkedSubscription(subscription, self, self.seen[reader])
 
+    async def note_damage(self, messages: Sequence[Incoming]) -> None:
+        """Tells of those that stand for damaged ones, before anybody goes past them."""
+        markers = [each for each in messages if DAMAGED in each.headers]
+        if markers:
+            await self._note_damage(markers)
+
     def begin_life(self) -> None:
         """Lets every reader subscribe again: the topic is another one."""
         self.life += 1
@@ -108,12 +124,19 @@ class MarkedSubscription:
         self._transport = transport
         self._seen = seen
         self._life = transport.life
+        # Came, and what is damaged among them is not noted yet: a poll that is given up meanwhile must
+        # not lose it.
+        self._unnoted: list[Incoming] = []
 
     async def poll(self) -> list[Incoming]:
         """As `Subscription.poll`; raises `TopicReplaced` when it belongs to a topic that is gone."""
         self._check()
-        messages = await self._subscription.poll()
+        if not self._unnoted:
+            self._unnoted = await self._subscription.poll()
         self._check()
+        if self._transport.damaged():
+            await self._transport.note_damage(self._unnoted)
+        messages, self._unnoted = self._unnoted, []
         return messages
 
     def ack(self, message: Incoming) -> None:
@@ -124,6 +147,7 @@ class MarkedSubscription:
 
     def seek(self, queue: QueueId, offset: int) -> None:
         """As `Subscription.seek`."""
+        self._unnoted = [each for each in self._unnoted if each.queue != queue]
         self._subscription.seek(queue, offset)
 
     async def aclose(self) -> None:

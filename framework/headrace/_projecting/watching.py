@@ -77,7 +77,7 @@ class Watch:
             refused=None
             if lineage is None
             else lambda: (event_topic(app_name), lineage.refused is not None),
-            transport=transport,
+            transport=transport if lineage is None else lineage,
         )
         self._heart = Heart(
             app_name=app_name,

@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from headrace.cli.options import AppPath, BrokerAddress, ReadModelsUrl
+from headrace.cli.options import (
+    AppPath,
+    BrokerAddress,
+    EventStoreUrl,
+    ReadModelsUrl,
+    Unsealed,
+    vouching_store,
+)
 
 if TYPE_CHECKING:  # a database is loaded by the functions that need it
     from headrace._projecting.read_models import ReadModels
@@ -42,12 +49,15 @@ def reset(
     app_path: AppPath,
     broker: BrokerAddress = "127.0.0.1:9876",
     read_models: ReadModelsUrl = "sqlite:///var/read.db",
+    event_store: EventStoreUrl = "sqlite:///var/events.db",
+    unsealed: Unsealed = False,
     at: Annotated[
         list[str] | None,
         typer.Option(
             metavar="QUEUE:OFFSET",
             help="Leave out what lies before an offset of a queue; queues that are not named begin"
-            " at their beginning. Several times.",
+            " at their beginning. Several times. What lies there is read, and believed as the event"
+            " store vouches for it.",
         ),
     ] = None,
 ) -> None:
@@ -58,6 +68,7 @@ def reset(
     from headrace._eventing.publisher import event_topic
     from headrace.app import load_app
     from headrace.cli.existing import existing_read_models
+    from headrace.rebuilding.building import open_truth
     from headrace.rebuilding.owner import new_owner
     from headrace.rebuilding.topic import EventTopic, versions_before
 
@@ -71,8 +82,10 @@ def reset(
             await models.ensure(projection)
             versions = {}
             if offsets:
-                source = EventTopic(broker, topic, messages_max=10_000)
-                versions = await versions_before(source, offsets, app.serializer)
+                store = vouching_store(event_store, unsealed=unsealed)
+                async with open_truth(store, app.serializer) as truth:
+                    source = EventTopic(broker, topic, messages_max=10_000, belief=truth.belief)
+                    versions = await versions_before(source, offsets, app.serializer)
             return await models.reset(projection, new_owner(), offsets=offsets, versions=versions)
 
     generation = asyncio.run(run())

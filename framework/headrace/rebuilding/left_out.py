@@ -4,10 +4,11 @@ Aggregates that a rebuild leaves out, because one of their streams does not deco
 A live reader parks such an aggregate and goes on; its rows stay as the versions before have made them.
 So do those of a rebuild: what comes after the stream that does not decode is left out too.
 
-Sits between: what reads the topic and what decodes it. Pure.
+It is remembered from the fold to the end of catching up, whatever engine folds. Sits between: what reads
+the topic or the event store and what decodes it. Pure.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -17,7 +18,7 @@ from headrace._eventing.seals import aggregate_of
 from headrace._runtime.log import get_logger
 from headrace.rebuilding.decoding import Decoded, Undecodable
 from headrace.rebuilding.topic import Portion
-from headrace.transports.base import QueueId
+from headrace.transports.base import Incoming, QueueId
 
 __all__ = ["LEFT_OUT_MAX", "LeftOut"]
 
@@ -45,6 +46,40 @@ class LeftOut:
 
     def __init__(self) -> None:
         self._from: dict[str, int] = {}
+        self._sentences: dict[str, str] = {}
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """Of each aggregate what is the matter with it."""
+        return tuple(self._sentences.values())
+
+    def note(self, aggregate_id: str, queue: QueueId, offset: int, sentence: str) -> bool:
+        """Leaves an aggregate out from an offset on; False: there are too many of them."""
+        before = self._from.get(aggregate_id)
+        if before is None and len(self._from) >= LEFT_OUT_MAX:
+            return False
+        if before is None or offset < before:
+            self._from[aggregate_id] = offset
+            self._sentences[aggregate_id] = sentence
+            _log.error(
+                "an aggregate is left out, from a stream on that does not decode",
+                aggregate_id=aggregate_id,
+                queue=f"{queue[0]}/{queue[1]}",
+                offset=offset,
+                error=sentence,
+            )
+        return True
+
+    def pass_over(self, messages: Sequence[Incoming]) -> Sequence[Incoming]:
+        """Returns messages, those of aggregates that are left out as ones that hold no events."""
+        if not self._from:
+            return messages
+        return [
+            each._replace(headers={"kind": "rejection"})
+            if each.offset >= self._from.get(each.key, each.offset + 1)
+            else each
+            for each in messages
+        ]
 
     @property
     def aggregates(self) -> Mapping[str, int]:
@@ -60,17 +95,8 @@ class LeftOut:
         aggregate_id = aggregate_of(portion.bodies[place])
         if aggregate_id is None or portion.bodies[place] == _NOTHING:
             return None
-        if aggregate_id not in self._from:
-            if len(self._from) >= LEFT_OUT_MAX:
-                return None
-            self._from[aggregate_id] = error.offset
-            _log.error(
-                "an aggregate is left out, from a stream on that does not decode",
-                aggregate_id=aggregate_id,
-                queue=f"{queue[0]}/{queue[1]}",
-                offset=error.offset,
-                error=str(error),
-            )
+        if not self.note(aggregate_id, queue, error.offset, str(error)):
+            return None
         bodies = list(portion.bodies)
         bodies[place] = _NOTHING
         return Portion(portion.offsets, bodies)

@@ -22,7 +22,7 @@ from sqlalchemy import Select, and_, delete, func, literal, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from headrace._projecting import generations
-from headrace._projecting.applying import Applied, Batch, apply_batch, decode_batch
+from headrace._projecting.applying import Applied, Batch, apply_batch
 from headrace._projecting.contents import Target, find_versions, read_offsets, write_offsets
 from headrace._projecting.folding import keys_of
 from headrace._projecting.read_models import ReadModels
@@ -37,6 +37,7 @@ from headrace.rebuilding.switch import (
     Shadow,
     advance,
     bring_live,
+    decode_around,
     keep,
     tell_comparison,
 )
@@ -187,7 +188,7 @@ class _Level:
             stands = await read_offsets(
                 self.connection, self.ours.projection.name, self.ours.generation
             )
-            batch = decode_batch(messages, stands, self.means.serializer)
+            batch = decode_around(messages, stands, self.means)
             if as_live:
                 ids = {stream.aggregate_id for stream in batch.streams}
                 has, _ = await self.connection.run_sync(

@@ -71,7 +71,6 @@ class Part:
         self._next: dict[QueueId, int] = {}
         self._end: dict[QueueId, int] = {}
         self._events = self._rows = 0
-        self._lacking: list[str] = []
 
     @asynccontextmanager
     async def attempt(self) -> AsyncIterator[None]:
@@ -162,10 +161,6 @@ class Part:
         """Whether it goes on, and needs messages of a queue that lie before an offset."""
         return self.failure is None and self._next[queue] < end
 
-    def lacks(self, error: Exception) -> None:
-        """Notes that an aggregate is left out, from a stream on that does not decode."""
-        self._lacking.append(str(error))
-
     def reacts_to(self, event_type: type[DomainEvent]) -> bool:
         """Whether events of a type may touch a row."""
         return self._shadow.projection.reacts_to(event_type)
@@ -239,7 +234,7 @@ class Part:
             caught_up=outcome.caught_up,
             rows=self._rows,
             foreign=self._means.foreign,
-            left_out=tuple(self._lacking),
+            left_out=self._means.left_out.sentences,
             compared=outcome.compared,
             mismatches=outcome.mismatches,
             differences=outcome.differences,

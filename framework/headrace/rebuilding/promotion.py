@@ -90,6 +90,7 @@ async def promote(
             caught_up_offsets=_named(outcome.offsets),
             caught_up=outcome.caught_up,
             rows=await read_models.reader(projection).count(),
+            left_out=found.means.left_out.sentences,
             switched=outcome.switched,
         )
 

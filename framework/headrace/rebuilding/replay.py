@@ -193,9 +193,8 @@ async def rebuild_together(
             except Exception as error:  # noqa: BLE001 - whatever it is, the others go on
                 outcomes[projection.name] = error
         with _rarely_collecting():
-            await _replay(
-                found.events, _going_on(parts), application.serializer, chosen.messages_max
-            )
+            decoding = (application.serializer, found.means.left_out)
+            await _replay(found.events, _going_on(parts), decoding, chosen.messages_max)
         for part in _going_on(parts):
             async with part.attempt():
                 await part.bring_live(
@@ -281,9 +280,13 @@ async def _begin(
 
 
 async def _replay(
-    events: Events, parts: Sequence[Part], serializer: JsonSerializer, messages_max: int
+    events: Events,
+    parts: Sequence[Part],
+    decoding: tuple[JsonSerializer, LeftOut],
+    messages_max: int,
 ) -> None:
     """Folds events for all parts, from where each stands to where they end now."""
+    serializer, left_out = decoding
     if not parts:
         return
     for part in parts:
@@ -304,7 +307,6 @@ async def _replay(
         lambda event: any(part.reacts_to(event) for part in parts),
         context=context_read(part.projection for part in parts),
     )
-    left_out = LeftOut()
     for queue, (_, end) in ranges.items():
         await _read_queue(events, queue, end, parts, (decoder, left_out))
         for part in _going_on(parts):
@@ -357,8 +359,6 @@ async def _give(
         except Undecodable as error:
             if (rest := left_out.leave_out(queue, portion, error)) is not None:
                 portion = rest
-                for part in waiting:
-                    part.lacks(error)
                 continue
             for part in waiting:
                 if part.position(queue) <= error.offset:

@@ -18,12 +18,19 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from headrace._eventing.belief import Belief
 from headrace._projecting import generations
-from headrace._projecting.applying import Applied, MissingReader, apply_batch, decode_batch
+from headrace._projecting.applying import (
+    Applied,
+    Batch,
+    MissingReader,
+    apply_batch,
+    decode_batch,
+)
 from headrace._projecting.contents import read_offsets
 from headrace._projecting.projection import Projection
 from headrace._projecting.read_models import ReadModels
 from headrace._projecting.verify import Comparison, compare
 from headrace.errors import ProjectionError
+from headrace.rebuilding.left_out import LeftOut
 from headrace.serialization import Serializer
 from headrace.stores.tables import projections
 from headrace.transports.base import Incoming, QueueId
@@ -37,6 +44,7 @@ __all__ = [
     "Shadow",
     "advance",
     "bring_live",
+    "decode_around",
     "keep",
     "release",
     "tell_comparison",
@@ -88,6 +96,7 @@ class Means:
         missing: reads streams that the topic lacks.
         live_wait_ms: how long to wait for a live generation that is behind.
         belief: has counted what of the topic was not believed; None: all of it was.
+        left_out: aggregates with a stream that does not decode, as folding has found them.
     """
 
     feed: Feed
@@ -95,6 +104,7 @@ class Means:
     missing: MissingReader
     live_wait_ms: int
     belief: Belief | None = None
+    left_out: LeftOut = field(default_factory=LeftOut)
 
     @property
     def foreign(self) -> int:
@@ -212,7 +222,7 @@ async def advance(
     applied = events = 0
     for queue, end in _ahead(ends, ours).items():
         async for messages in means.feed(queue, ours.get(queue, 0), end):
-            batch = decode_batch(messages, ours, means.serializer)
+            batch = decode_around(messages, ours, means)
             async with read_models.begin() as connection:
                 outcome = await apply_batch(connection, target, batch, missing=means.missing)
             if not isinstance(outcome, Applied):
@@ -224,6 +234,30 @@ async def advance(
             applied += len(messages)
             events += sum(len(stream.events) for stream in batch.streams)
     return Advanced(messages=applied, events=events)
+
+
+def decode_around(
+    messages: Sequence[Incoming], positions: Mapping[QueueId, int | None], means: Means
+) -> Batch:
+    """Decodes messages, as `decode_batch`, without aggregates that are left out.
+
+    An aggregate with a stream that does not decode is left out from there on, as live readers park it.
+
+    Raises:
+        ProjectionError: too many are.
+    """
+    left_out = means.left_out
+    believed = left_out.pass_over(messages)
+    try:
+        return decode_batch(believed, positions, means.serializer)
+    except ProjectionError:
+        for each in believed:
+            try:
+                decode_batch([each], positions, means.serializer)
+            except ProjectionError as error:
+                if not left_out.note(each.key, each.queue, each.offset, str(error)):
+                    raise
+        return decode_batch(left_out.pass_over(messages), positions, means.serializer)
 
 
 async def _catch_up(read_models: ReadModels, shadow: Shadow, means: Means) -> int:

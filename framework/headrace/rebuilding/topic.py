@@ -20,9 +20,9 @@ from typing import NamedTuple
 from headrace._eventing.belief import Belief
 from headrace._eventing.seals import aggregate_of
 from headrace._projecting.foreign import stream_or_none
-from headrace.errors import ProjectionError
+from headrace.errors import ProjectionError, SerializationError, UnknownMessageType
 from headrace.serialization import Serializer
-from headrace.transports.base import Incoming, QueueId
+from headrace.transports.base import DAMAGED, Incoming, QueueId
 from headrace_mq.client.blocking import BlockingReader
 from headrace_mq.errors import (
     CorruptBatch,
@@ -193,7 +193,8 @@ class EventTopic:
         bodies = list(portion.bodies)
         for place, why in (await self._belief.strangers(portion.bodies)).items():
             offset = portion.offsets[place]
-            self._belief.tell(queue, offset, aggregate_of(portion.bodies[place]) or "", why)
+            if portion.bodies[place]:
+                self._belief.tell(queue, offset, aggregate_of(portion.bodies[place]) or "", why)
             bodies[place] = self._belief.passed_over(queue, offset).body
         return Portion(portion.offsets, bodies)
 
@@ -226,7 +227,8 @@ class EventTopic:
         for header, columns, first, last in self._read(self._broker, QueueRef(*queue), start, end):
             if first == last:
                 passed_by = header.base_offset + last - 1
-                yield Incoming(queue, passed_by, "", "", {"kind": "rejection"}, b"")
+                headers = {"kind": "rejection", DAMAGED: str(passed_by)}
+                yield Incoming(queue, passed_by, "", "", headers, b"")
             for index in range(first, last):
                 yield Incoming(
                     queue=queue,
@@ -270,9 +272,11 @@ async def versions_before(
 ) -> dict[str, int]:
     """Returns the last version of each aggregate before an offset of its queue.
 
+    What the topic's belief does not vouch for does not count.
+
     Raises:
-        ProjectionError: the broker is away, there is no such queue, or it does not hold what lies
-            before the offset.
+        ProjectionError: the broker is away, there is no such queue, it does not hold what lies
+            before the offset, or a message there does not decode.
     """
     ranges = await topic.ranges()
     versions: dict[str, int] = {}
@@ -289,7 +293,14 @@ async def versions_before(
                 if message.headers.get("kind") == "rejection":
                     continue
                 decode = serializer.decode_published
-                stream = stream_or_none(decode, message.body, message.queue, message.offset)
+                try:
+                    stream = stream_or_none(decode, message.body, message.queue, message.offset)
+                except (SerializationError, UnknownMessageType) as error:
+                    raise ProjectionError(
+                        f"the event message at {queue[0]}/{queue[1]} offset {message.offset}"
+                        f" (aggregate {message.key}) does not decode: {error}; build the rows from the"
+                        " event store instead, with `headrace projection rebuild NAME --from store`"
+                    ) from error
                 if stream is not None and stream.version is not None:
                     known = versions.get(stream.aggregate_id, 0)
                     versions[stream.aggregate_id] = max(known, stream.version)

@@ -21,8 +21,8 @@ from headrace._projecting.contents import Target
 from headrace._projecting.tables import build_table, physical_name
 from headrace.errors import ProjectionError
 from headrace.spark.connection import TaskConnection
-from headrace.spark.fold import BASE, VERSION, Batches, Record, projection_of, records_to_arrow
-from headrace.spark.plan import FoldPlan, load_application
+from headrace.spark.fold import BASE, VERSION, Batches, Record, records_to_arrow
+from headrace.spark.plan import FoldPlan, load_application, projection_of
 from headrace.spark.rows import RowCodec
 from headrace.stores.tables import projection_versions
 

@@ -29,10 +29,9 @@ from headrace.spark.fold import (
     VERSION,
     Batches,
     Record,
-    projection_of,
     records_to_arrow,
 )
-from headrace.spark.plan import FoldPlan, load_application
+from headrace.spark.plan import FoldPlan, load_application, projection_of
 from headrace.spark.rows import RowCodec
 
 __all__ = ["LEFT_OUT", "SHARES", "Copying", "copy_out"]

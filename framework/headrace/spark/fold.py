@@ -22,16 +22,14 @@ import pyarrow as pa
 from headrace._domain.stream import EventStream
 from headrace._projecting.folding import Touch, find_touches, fold, fold_streams
 from headrace._projecting.foreign import stream_or_none
-from headrace._projecting.narrowing import narrowed
-from headrace._projecting.projection import Projection
-from headrace.app import App
 from headrace.errors import ProjectionError, SerializationError, UnknownMessageType
+from headrace.rebuilding.left_out import LeftOut
 from headrace.rebuilding.topic import Portion
 from headrace.spark.archive import after_archive, read_archived
 from headrace.spark.doubts import Doubts, find_in_store
 from headrace.spark.gating import StreamGate
 from headrace.spark.metering import Meter
-from headrace.spark.plan import FoldPlan, load_application
+from headrace.spark.plan import FoldPlan, load_application, projection_of
 from headrace.spark.positions import read_share
 from headrace.spark.rows import RowCodec
 from headrace_mq.spark.offsets import QueueSlice
@@ -46,13 +44,14 @@ __all__ = [
     "RECORD_SCHEMA",
     "ROW",
     "TALLY",
+    "UNREAD",
     "VERSION",
     "Record",
     "TopicMessage",
     "batched",
     "fold_aggregates",
     "fold_keys",
-    "projection_of",
+    "left_out_records",
     "read_messages",
     "read_portions",
     "read_slices",
@@ -69,6 +68,7 @@ DELETED = "deleted"  # key of the row, -, -
 VERSION = "version"  # aggregate id, its last version, -
 TALLY = "tally"  # what was counted, how many, -
 MISSING = "missing"  # aggregate id, -, a sentence
+UNREAD = "unread"  # aggregate id, from which offset on, a sentence
 QUEUE = "queue"  # a queue and what of it was measured, how much, -
 BASE = "base"  # key of the row before the tail, -, its values
 STREAM = "stream"  # aggregate id, -, the stream's body
@@ -154,6 +154,7 @@ class _Work:
         self.codec: RowCodec[Any] = RowCodec(self.projection)
         self._plan = plan
         self._find = find_in_store(plan.event_store, self.serializer)
+        self.left_out = LeftOut()
 
     def gate(self, versions: Mapping[str, int]) -> StreamGate:
         return StreamGate(versions, find=self._find)
@@ -167,21 +168,22 @@ class _Work:
     def decode(self, message: TopicMessage) -> EventStream | None:
         topic = self._plan.slices[0].queue.topic
         queue = (topic, message.place.queue)
+        offset = message.place.offset
         try:
-            return stream_or_none(
-                self.serializer.decode_stream, message.body, queue, message.place.offset
-            )
+            stream = stream_or_none(self.serializer.decode_stream, message.body, queue, offset)
         except (SerializationError, UnknownMessageType) as error:
-            raise ProjectionError(
-                f"the event message at {topic}/{message.place.queue} offset {message.place.offset}"
+            sentence = (
+                f"the event message at {topic}/{message.place.queue} offset {offset}"
                 f" (aggregate {message.key}) does not decode: {error}"
-            ) from error
-
-
-def projection_of(application: App, plan: FoldPlan) -> Projection[Any]:
-    """Returns the projection that a plan folds: for all of its keys, or for those it names."""
-    whole: Projection[Any] = application.projection(plan.projection)
-    return whole if plan.only is None else narrowed(whole, plan.only)
+            )
+            if not self.left_out.note(message.key, queue, offset, sentence):
+                raise ProjectionError(sentence) from error
+            return None
+        # As a live reader parks it: what comes after that is left out, too.
+        left_out = self.left_out.aggregates
+        if stream is not None and offset >= left_out.get(stream.aggregate_id, offset + 1):
+            return None
+        return stream
 
 
 def read_messages(
@@ -293,6 +295,7 @@ def route_slices(plan: FoldPlan, batches: Batches) -> Batches:
         messages = (message for some in work.messages(piece, meter) for message in some)
         touches = _touches_out(work, gate, messages)
         yield from batched(touches, _gate_out(gate), _meter_out(meter))
+    yield from batched(left_out_records(work.left_out))
 
 
 def read_slices(plan: FoldPlan, batches: Batches) -> Batches:
@@ -319,6 +322,7 @@ def fold_aggregates(plan: FoldPlan, batches: Batches) -> Batches:
             changes = fold_streams(work.projection, own.rows, streams + gate.finish())
             yield from rows_out(work.codec, changes)
             yield from _gate_out(gate)
+        yield from left_out_records(work.left_out)
 
     yield from batched(folded())
 
@@ -333,6 +337,7 @@ def route_aggregates(plan: FoldPlan, batches: Batches) -> Batches:
             gate = work.gate(own.versions)
             yield from _touches_out(work, gate, own.messages)
             yield from _gate_out(gate)
+        yield from left_out_records(work.left_out)
 
     yield from batched(routed())
 
@@ -450,6 +455,13 @@ def _gate_out(gate: StreamGate) -> Iterator[Record]:
             yield Record.known(TALLY, name, number=count)
     for missing in gate.missing:
         yield Record.known(MISSING, missing.aggregate_id, data=str(missing).encode())
+
+
+def left_out_records(left_out: LeftOut) -> Iterator[Record]:
+    """Yields which aggregates were left out, from which offset on, and why."""
+    sentences = zip(left_out.aggregates.items(), left_out.sentences, strict=True)
+    for (aggregate_id, offset), sentence in sentences:
+        yield Record.known(UNREAD, aggregate_id, number=offset, data=sentence.encode())
 
 
 def _meter_out(meter: Meter) -> Iterator[Record]:

@@ -88,4 +88,7 @@ def _frame(beside: DataFrame, records: list[Record]) -> DataFrame:
 
 
 def _fetch(plan: FoldPlan, frame: DataFrame) -> Folded:
-    return read_result(plan, frame.select("kind", "key", "number", "data").toArrow())
+    folded = read_result(plan, frame.select("kind", "key", "number", "data").toArrow())
+    # Offsets move on with each batch: what is left out here would be gone without a word.
+    folded.require_all(plan.projection)
+    return folded

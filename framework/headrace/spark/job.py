@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import itemgetter
 from typing import Any, Final
 
 import pyarrow as pa
@@ -32,6 +33,7 @@ from headrace.spark.fold import (
     RECORD_SCHEMA,
     ROW,
     TALLY,
+    UNREAD,
     VERSION,
     Batches,
     fold_aggregates,
@@ -76,6 +78,7 @@ class Folded:
         versions: the new last version of each aggregate.
         counts: `events`, `duplicates`, `gaps` and `filled`; `shares` that tasks copied elsewhere.
             Of what was copied or spooled nothing is here.
+        left_out: of aggregates with a stream that does not decode: id, from which offset on, and why.
         queues: what was measured of each queue, as in `RebuildReport`.
     """
 
@@ -83,7 +86,17 @@ class Folded:
     deleted: list[str]
     versions: dict[str, int]
     counts: Counter[str] = field(default_factory=Counter)
+    left_out: tuple[tuple[str, int, str], ...] = ()
     queues: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def require_all(self, projection: str) -> None:
+        """Returns if nothing was left out; for those who have to go on from here.
+
+        Raises:
+            ProjectionError: names the first stream that does not decode.
+        """
+        for _, _, sentence in self.left_out:
+            raise ProjectionError(f"projection {projection}: {sentence}")
 
     def row_chunks(self, size: int) -> Iterator[list[bytes]]:
         """Yields the encoded rows, so many at a time."""
@@ -285,7 +298,7 @@ def read_result(plan: FoldPlan, records: pa.Table) -> Folded:
     """
     kinds = {
         kind: records.filter(pc.equal(records["kind"], kind))
-        for kind in (ROW, DELETED, VERSION, TALLY, MISSING, QUEUE)
+        for kind in (ROW, DELETED, VERSION, TALLY, MISSING, QUEUE, UNREAD)
     }
     counts: Counter[str] = Counter()
     for name, count in _pairs(kinds[TALLY]):
@@ -311,6 +324,10 @@ def read_result(plan: FoldPlan, records: pa.Table) -> Folded:
         deleted=kinds[DELETED]["key"].to_pylist(),
         versions=versions,
         counts=counts,
+        left_out=tuple(
+            (each["key"], each["number"], each["data"].decode())
+            for each in sorted(kinds[UNREAD].to_pylist(), key=itemgetter("key"))
+        ),
         queues=queues,
     )
 

@@ -30,6 +30,7 @@ from headrace._projecting.read_models import ReadModels
 from headrace._projecting.staging import (
     become_shadow,
     create_staging,
+    drop_staging,
     find_filled,
     find_twice,
     index_staging,
@@ -158,6 +159,8 @@ class Loading:
         table, owner = self._target.table, self.shadow.owner
         async with self.read_models.begin() as connection:
             await Building.check_owner(connection, self.shadow)
+            # Of a fold that failed and is made again.
+            await drop_staging(connection, table.name)
             await create_staging(connection, table, owner, merged=self.onto)
         return Copying(
             url=self.read_models.url,

@@ -9,13 +9,16 @@ import sys
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from headrace._eventing.seals import Seal
+from headrace._projecting.narrowing import narrowed
+from headrace._projecting.projection import Projection
 from headrace.app import App, load_app
 from headrace.spark.archive import ArchiveFile
 from headrace_mq.spark.offsets import QueueSlice
 
-__all__ = ["FoldPlan", "load_application", "module_folder"]
+__all__ = ["FoldPlan", "load_application", "module_folder", "projection_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,3 +76,9 @@ def module_folder(path: str) -> str:
 
 def _top_module(path: str) -> str:
     return path.partition(":")[0].partition(".")[0]
+
+
+def projection_of(application: App, plan: FoldPlan) -> Projection[Any]:
+    """Returns the projection that a plan folds: for all of its keys, or for those it names."""
+    whole: Projection[Any] = application.projection(plan.projection)
+    return whole if plan.only is None else narrowed(whole, plan.only)

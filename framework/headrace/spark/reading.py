@@ -41,6 +41,7 @@ from headrace.spark.plan import FoldPlan, load_application
 
 __all__ = [
     "EVENT",
+    "UNDECODABLE",
     "UNKNOWN",
     "ChosenType",
     "Reading",
@@ -51,6 +52,8 @@ __all__ = [
     "read_typed",
 ]
 
+# What is said of a message whose events cannot be read.
+UNDECODABLE = "does not decode"
 # Kinds of rows besides those of `fold`: an event, and how many events nobody has a class for.
 EVENT = "event"
 UNKNOWN = "unknown"
@@ -269,7 +272,7 @@ class TypedSlice:
             message = messages[place]
             raise ProjectionError(
                 f"the event message at {topic}/{message.place.queue} offset {message.place.offset}"
-                f" (aggregate {message.key}) does not decode: {error}"
+                f" (aggregate {message.key}) {UNDECODABLE}: {error}"
             ) from error
 
     def _pass(self, streams: Sequence[LightStream]) -> None:

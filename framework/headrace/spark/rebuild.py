@@ -49,6 +49,7 @@ from headrace.spark.native import NativeFold, plan_native
 from headrace.spark.parts import Spool
 from headrace.spark.plan import FoldPlan, module_folder
 from headrace.spark.positions import share_slices
+from headrace.spark.reading import UNDECODABLE
 from headrace.spark.rows import RowCodec
 from headrace.spark.session import opened_session
 from headrace.transports.base import QueueId
@@ -264,11 +265,16 @@ class _Work:
         self.phases.begin("fold", ahead)
         native = self.native if ahead >= _NATIVE_MESSAGES_MIN else None
         plan = replace(self.plan, slices=tuple(slices))
-        async with loading.prepared() as into:
-            folded = await self._fold(plan, shadow.owner, base=base, native=native, into=into)
-            rows = await loading.count(into, folded)
-            self.phases.begin("load", rows)
-            await loading.load(into, end)
+        load = partial(self._load, plan, loading, base=base, end=end)
+        try:
+            folded, rows = await load(native=native)
+        except ProjectionError as error:
+            if native is None or UNDECODABLE not in str(error):
+                raise
+            # A query ends at a stream that does not decode; what folds in Python goes around it.
+            _log.warning("folding again, in Python", reason=str(error))
+            self.phases.begin("fold", ahead)
+            folded, rows = await load(native=None)
         self.phases.begin("switch")
         outcome = await bring_shadow(
             self.read_models, shadow, self.events.means, self.events.origin, **wishes._asdict()
@@ -277,6 +283,25 @@ class _Work:
         self.phases.end()
         start = "offsets" if loading.onto else "zero"
         return self._report(shadow, slices, folded, outcome, start=start, rows=rows)
+
+    async def _load(
+        self,
+        plan: FoldPlan,
+        loading: Loading,
+        *,
+        base: pa.Table | Beginning | Stored | None,
+        end: Mapping[QueueId, int],
+        native: NativeFold | None,
+    ) -> tuple[Folded, int]:
+        """Folds into the shadow; returns what was counted, and how many rows there are."""
+        async with loading.prepared() as into:
+            owner = loading.shadow.owner
+            folded = await self._fold(plan, owner, base=base, native=native, into=into)
+            self._leave_out(plan, folded)
+            rows = await loading.count(into, folded)
+            self.phases.begin("load", rows)
+            await loading.load(into, end)
+        return folded, rows
 
     async def mend(self, wanted: Wanted, wishes: _Wishes, *, take_over: bool) -> RebuildReport:
         assert self.events.topic is not None, "rows of some keys are folded from there"
@@ -308,6 +333,7 @@ class _Work:
         # Of few rows the events are few: what they take in Python is less than compiling a query.
         plan = replace(self.plan, slices=tuple(slices), only=keys)
         folded = await self._fold(plan, new_owner(), base=None, native=None)
+        folded.require_all(self.projection.name)
         rows = [codec.row(row) for encoded in folded.row_chunks(_ROWS_MAX) for row in encoded]
         return Refolded(
             rows={getattr(row, self.projection.key): row for row in rows},
@@ -315,6 +341,17 @@ class _Work:
             counts={**folded.counts, "foreign": _foreign(folded.queues)},
             queues=folded.queues,
         )
+
+    def _leave_out(self, plan: FoldPlan, folded: Folded) -> None:
+        """Remembers, for what follows, which aggregates executors have left out.
+
+        Raises:
+            ProjectionError: of all executors together they are too many.
+        """
+        topic = STORE if plan.shares else (self.topic_name, 0)
+        for aggregate_id, offset, sentence in folded.left_out:
+            if not self.events.means.left_out.note(aggregate_id, topic, offset, sentence):
+                raise ProjectionError(f"projection {self.projection.name}: {sentence}")
 
     async def _fold(
         self,
@@ -413,6 +450,7 @@ class _Work:
             gaps=folded.counts["gaps"],
             filled=folded.counts["filled"],
             foreign=_foreign(folded.queues) + self.events.means.foreign,
+            left_out=self.events.means.left_out.sentences,
             compared=outcome.compared,
             mismatches=outcome.mismatches,
             differences=outcome.differences,

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from headrace._projecting.projection import Projection
-from headrace.errors import ProjectionError
 from headrace.rebuilding.decoding import Decoded, Decoder, Told, Undecodable, context_read, tell
+from headrace.rebuilding.left_out import LeftOut
 from headrace.rebuilding.memory import OwnRows
 from headrace.rebuilding.topic import Portion
 from headrace.spark.doubts import Doubts, find_in_store
@@ -26,14 +26,14 @@ from headrace.spark.fold import (
     Batches,
     Record,
     batched,
-    projection_of,
+    left_out_records,
     read_portions,
     rows_out,
     slices_of,
 )
 from headrace.spark.gating import FindStreams, StreamGate
 from headrace.spark.metering import Meter
-from headrace.spark.plan import FoldPlan, load_application
+from headrace.spark.plan import FoldPlan, load_application, projection_of
 from headrace.spark.rows import RowCodec
 from headrace_mq.spark.offsets import QueueSlice
 
@@ -56,38 +56,48 @@ def fold_slices(plan: FoldPlan, batches: Batches) -> Batches:
     find = find_in_store(plan.event_store, serializer)
     doubts = Doubts(plan, serializer, keyed=plan.only is not None)
     for piece in slices_of(plan, batches):
-        meter, rows = Meter(piece), _Rows(projection, find)
-        for keys, portion in _portions(plan, piece, meter, doubts):
+        meter, rows, left_out = Meter(piece), _Rows(projection, find), LeftOut()
+        for portion in _portions(plan, piece, meter, doubts):
             for some in portion.pieces(_PIECE_MAX):
-                try:
-                    decoded = decoder.decode(piece.queue, some, piece.start)
-                except Undecodable as error:
-                    place = portion.offsets.index(error.offset)
-                    raise _undecodable(piece, error, keys[place]) from error
-                rows.take(decoded)
+                rows.take(_decoded(decoder, piece, some, left_out))
         rows.finish()
         versions, changes = rows.memory.take_changes()
         yield from batched(
             rows_out(codec, changes),
             (Record.known(VERSION, key, number=version) for key, version in versions.items()),
             rows.told(),
+            left_out_records(left_out),
             (Record.known(QUEUE, name, number=number) for name, number in meter.told()),
         )
 
 
-def _portions(
-    plan: FoldPlan, piece: QueueSlice, meter: Meter, doubts: Doubts
-) -> Iterator[tuple[Sequence[str], Portion]]:
+def _portions(plan: FoldPlan, piece: QueueSlice, meter: Meter, doubts: Doubts) -> Iterator[Portion]:
     """Yields what `read_portions` does; of other aggregates than those whose rows are wanted, nothing."""
     for keys, portion in read_portions(plan, piece, meter, doubts=doubts):
         if plan.only is None:
-            yield keys, portion
+            yield portion
             continue
         found = [place for place, key in enumerate(keys) if key in plan.only]
         if found:
             offsets = [portion.offsets[place] for place in found]
             bodies = [portion.bodies[place] for place in found]
-            yield [keys[place] for place in found], Portion(offsets, bodies)
+            yield Portion(offsets, bodies)
+
+
+def _decoded(decoder: Decoder, piece: QueueSlice, portion: Portion, left_out: LeftOut) -> Decoded:
+    """Decodes a portion, without aggregates from a stream on that does not decode.
+
+    Raises:
+        Undecodable: there are too many of them, or it is not known whose it is.
+    """
+    while True:
+        try:
+            return left_out.without(decoder.decode(piece.queue, portion, piece.start))
+        except Undecodable as error:
+            rest = left_out.leave_out(piece.queue, portion, error)
+            if rest is None:
+                raise
+            portion = rest
 
 
 class _Offered(NamedTuple):
@@ -154,10 +164,3 @@ class _Rows:
 def _offer(told: Told, events: int) -> _Offered:
     # Made as a tuple, which takes half the time.
     return _new(_Offered, (told[0], told[1], range(events), told))
-
-
-def _undecodable(piece: QueueSlice, error: Undecodable, key: str) -> ProjectionError:
-    return ProjectionError(
-        f"the event message at {piece.queue.topic}/{piece.queue.queue_id} offset {error.offset}"
-        f" (aggregate {key}) does not decode: {error.__cause__}"
-    )

@@ -11,6 +11,8 @@ The tables of Headrace, the same on SQLite and PostgreSQL.
     projection_letters   what a projection generation could not apply
     reader_marks         which event topic and event store each reader of events belongs to, and what
                          of them it has seen
+    topic_damages        messages of the event topic that cannot be read, and whether the event store
+                         has made up for them
     process_instances    where each instance of a process stands: made from its journal, no truth
     process_journal      what each instance has seen, in order
     process_commands     what each instance has sent, or is about to
@@ -60,6 +62,7 @@ __all__ = [
     "reader_marks",
     "snapshots",
     "store_identity",
+    "topic_damages",
 ]
 
 COMMAND_CONSTRAINT = "uq_event_streams_command"
@@ -233,6 +236,24 @@ reader_marks = Table(
     Column("aggregate_id", String(255), nullable=False),
     Column("command_id", String(255), nullable=False),
     PrimaryKeyConstraint("name", "generation", "queue_id"),
+)
+
+# Per place of damage that a live reader met a row, noted before any of them goes past it.
+topic_damages = Table(
+    "topic_damages",
+    metadata,
+    Column("topic", String(150), nullable=False),
+    Column("topic_identity", String(36), nullable=False),
+    Column("queue_id", Integer, nullable=False),
+    Column("next_offset", BigInteger, nullable=False),
+    Column("first_offset", BigInteger, nullable=False),
+    Column("noted_at", UtcDateTime, nullable=False),
+    # Who fills what it lacks, and until when that holds unless it says more; NULL: nobody.
+    Column("taken_by", String(36)),
+    Column("taken_until", UtcDateTime),
+    # The topic has again all that the event store has.
+    Column("filled", Boolean, nullable=False),
+    PrimaryKeyConstraint("topic", "topic_identity", "queue_id", "next_offset"),
 )
 
 # Locked by every transaction that changes instances of the process.

@@ -9,9 +9,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 __all__ = [
+    "DAMAGED",
     "Incoming",
     "OffsetLoader",
     "Outgoing",
@@ -24,6 +25,9 @@ __all__ = [
     "Waiting",
 ]
 
+# The header of a message without a body that stands for messages which cannot be read; its own offset
+# is that of the last of them, and its value the offset of the first.
+DAMAGED: Final = "headrace-damaged"
 # Topic and number of one queue.
 QueueId = tuple[str, int]
 
@@ -195,6 +199,15 @@ class Transport(Protocol):
         """Reads messages of a queue from an offset to before another; for nobody's group.
 
         What is no longer held is left out.
+        """
+        ...
+
+    def mark_damage(self, topic: str) -> None:
+        """Lets subscriptions to a topic, from now on, bring a message in place of damaged ones.
+
+        It has the header `DAMAGED`, is a "rejection" to all who look at its kind, and must be
+        acknowledged like others: nobody goes past damage that was not acted on. Subscribers that keep
+        their own offsets get it in any case.
         """
         ...
 

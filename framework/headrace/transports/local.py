@@ -193,6 +193,9 @@ class LocalTransport:
             yield found
             at = found[-1].offset + 1
 
+    def mark_damage(self, topic: str) -> None:
+        """Changes nothing: what is in memory is never damaged."""
+
     def damaged(self) -> Mapping[str, int]:
         """Returns nothing: what is in memory is never damaged."""
         return {}

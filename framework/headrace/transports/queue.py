@@ -26,6 +26,7 @@ from msgspec.structs import replace
 from headrace._runtime.log import get_logger
 from headrace.errors import HeadraceError
 from headrace.transports.base import (
+    DAMAGED,
     Incoming,
     OffsetLoader,
     Outgoing,
@@ -39,7 +40,7 @@ from headrace.transports.base import (
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.client.blocking import BlockingReader
 from headrace_mq.client.consumer import Consumer
-from headrace_mq.client.damage import Damaged, is_marker
+from headrace_mq.client.damage import FIRST_HEADER, Damaged, is_marker
 from headrace_mq.client.producer import Producer
 from headrace_mq.errors import (
     BrokerError,
@@ -49,6 +50,7 @@ from headrace_mq.errors import (
     GroupNotFound,
     InvalidArgument,
     MessageQueueError,
+    OffsetOutOfRange,
     SendTimeout,
 )
 from headrace_mq.message import Message, QueueRef, Record, SendResult
@@ -66,6 +68,8 @@ _GATHER_MS: Final = 50
 _LOOK_BYTES: Final = 65_536
 # Asked for at a time by who reads much.
 _READ_BYTES: Final = 2 << 20
+# An offset has 63 bits.
+_OFFSET_DIGITS_MAX: Final = 20
 
 
 class QueueTransport:
@@ -94,6 +98,8 @@ class QueueTransport:
         self._consumer_settings = consumer or ConsumerSettings(name=name)
         self._damaged: Counter[str] = Counter()
         self._groups: set[str] = set()
+        # Topics whose readers hear of damage by a message.
+        self._marked: set[str] = set()
 
     async def start(self) -> None:
         """Connects to the broker; raises `ConnectionLost` when it cannot be reached."""
@@ -172,7 +178,7 @@ class QueueTransport:
         )
         consumer.damage.listen(self._note_damage)
         # Who keeps its own offsets learns from a message alone that a queue has gone on.
-        consumer.damage.marks = offsets is not None
+        consumer.damage.marks = offsets is not None or not self._marked.isdisjoint(topics)
         await consumer.start()
         return _QueueSubscription(consumer)
 
@@ -229,8 +235,15 @@ class QueueTransport:
         try:
             while page := await asyncio.to_thread(next, pages, None):
                 yield page
+        except OffsetOutOfRange as error:
+            # As where the last batch of a queue is damaged on the broker's disk.
+            log.warning("messages are not held any more", queue=queue, end=end, error=str(error))
         finally:
             await asyncio.to_thread(pages.close)
+
+    def mark_damage(self, topic: str) -> None:
+        """Lets subscriptions to a topic bring a message in place of damaged ones, from now on."""
+        self._marked.add(topic)
 
     def damaged(self) -> Mapping[str, int]:
         """Returns, by topic, how many messages could not be read and were left out since the start.
@@ -376,8 +389,12 @@ class _QueueSubscription:
 
 
 def _passed_by(marker: Record) -> Incoming:
-    """What stands for messages that no reader can decode: as a rejection, it is nobody's event."""
-    return _incoming(replace(marker, headers={"kind": "rejection"}))
+    """What stands for messages that cannot be read: as a rejection, it is nobody's event."""
+    first = marker.headers.get(FIRST_HEADER, "")
+    # Any client can write what looks like a marker: it then stands for itself.
+    known = first.isdecimal() and len(first) < _OFFSET_DIGITS_MAX and int(first) <= marker.offset
+    headers = {"kind": "rejection", DAMAGED: first if known else str(marker.offset)}
+    return _incoming(replace(marker, headers=headers))
 
 
 def _incoming(record: Record) -> Incoming:

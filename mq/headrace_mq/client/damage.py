@@ -14,10 +14,12 @@ from typing import NamedTuple
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.message import QueueRef, Record
 
-__all__ = ["DAMAGE_HEADER", "Damaged", "Damages", "is_marker", "marker_of"]
+__all__ = ["DAMAGE_HEADER", "FIRST_HEADER", "Damaged", "Damages", "is_marker", "marker_of"]
 
 # Of a marker: why the messages up to its offset are not there.
 DAMAGE_HEADER = "%damage"
+# Of a marker: the offset of the first of them.
+FIRST_HEADER = "%first"
 
 _log = get_logger(__name__)
 
@@ -54,9 +56,10 @@ class Damages:
 
     Attributes:
         batches: how often it met such messages.
-        marks: deliver one record with `DAMAGE_HEADER` and no body, at the last of their offsets, in
-            place of messages that no reader can decode; for applications that keep offsets of their
-            own, which otherwise stay in front of such messages until another one comes.
+        marks: deliver one record with `DAMAGE_HEADER`, `FIRST_HEADER` and no body, at the last of
+            their offsets, in place of messages that cannot be read; for applications that keep offsets
+            of their own, which otherwise stay in front of such messages until another one comes, and
+            for those that must not go on before they have acted.
     """
 
     def __init__(self) -> None:
@@ -106,7 +109,7 @@ def marker_of(damaged: Damaged, *, at_ms: int) -> Record:
         offset=damaged.next - 1,
         key="",
         tag="",
-        headers={DAMAGE_HEADER: damaged.sentence},
+        headers={DAMAGE_HEADER: damaged.sentence, FIRST_HEADER: str(damaged.first)},
         body=b"",
         born_at_ms=at_ms,
         stored_at_ms=at_ms,
@@ -114,5 +117,5 @@ def marker_of(damaged: Damaged, *, at_ms: int) -> Record:
 
 
 def is_marker(record: Record) -> bool:
-    """Whether a record stands for messages that no reader can decode."""
+    """Whether a record stands for messages that cannot be read."""
     return DAMAGE_HEADER in record.headers and not record.body

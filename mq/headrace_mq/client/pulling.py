@@ -348,7 +348,12 @@ class Pulling:
             and queue.topic not in self._filters
         ):
             missing = (share.queue, share.window.end, offset)
-            self._shares.damage.tell(Damaged(*missing, "the broker has no message there any more"))
+            damaged = Damaged(*missing, "the broker has no message there any more")
+            self._shares.damage.tell(damaged)
+            if self._shares.damage.marks:
+                # In front of what follows: its own batch says that something came.
+                marker = marker_of(damaged, at_ms=read_header(batch).appended_at_ms)
+                self._take_records(asked, [marker])
         return share
 
     def _chosen(self, topic: str, records: list[Record]) -> list[Record]:

@@ -13,7 +13,7 @@ from headrace._eventing.seals import Seal
 from headrace.stores.identity import new_identity
 from headrace.stores.memory import MemoryEventStore
 from headrace.testing.conformance.streams import conformance_serializer, rejected, stream
-from headrace.transports.base import Incoming
+from headrace.transports.base import DAMAGED, Incoming
 
 SERIALIZER = conformance_serializer()
 QUEUE = ("app.events", 0)
@@ -50,6 +50,20 @@ def body_of(one: EventStream) -> bytes:
 
 def incoming(offset: int, body: bytes, key: str = "a") -> Incoming:
     return Incoming(QUEUE, offset, key, "Notebook", {"kind": "events"}, body)
+
+
+async def test_what_stands_for_damage_is_passed_over_and_is_not_foreign(belief: Belief) -> None:
+    headers = {"kind": "rejection", DAMAGED: "3"}
+    (found,) = await belief.sift([Incoming(QUEUE, 5, "", "", headers, b"")])
+    assert (found.tag, found.headers["kind"], found.headers[DAMAGED]) == (
+        HEARTBEAT,
+        "rejection",
+        "3",
+    )
+    assert belief.foreign == 0
+    # With a body it is what somebody wrote.
+    await belief.sift([Incoming(QUEUE, 6, "", "", headers, b"forged")])
+    assert belief.foreign == 1
 
 
 async def test_what_is_sealed_is_believed_without_a_look(belief: Belief, looked: Looked) -> None:

@@ -57,6 +57,18 @@ async def test_what_is_published_comes_as_it_was_with_a_seal(
     assert b'"seal":"' in first.body
 
 
+async def test_what_is_read_is_judged_as_what_is_polled(
+    plain: LocalTransport, sealed: SealedTransport
+) -> None:
+    await sealed.publish(message(1))
+    await plain.publish(message(2))
+    found = [each async for some in sealed.read(("app.events", 0), 0, 2) for each in some]
+    assert [each.tag for each in found] == ["Notebook", HEARTBEAT]
+    await plain.publish(message(3, topic="app.commands"))
+    ((command,),) = [some async for some in sealed.read(("app.commands", 0), 0, 1)]
+    assert command.tag == "Notebook"
+
+
 async def test_other_topics_pass_as_they_are(
     plain: LocalTransport, sealed: SealedTransport
 ) -> None:

@@ -11,7 +11,8 @@ from headrace._projecting.read_models import ReadModels
 from headrace.errors import LineageError
 from headrace.settings import Settings
 from headrace.stores.memory import MemoryEventStore
-from headrace.transports.base import Outgoing
+from headrace.testing.fakes import FakeClock
+from headrace.transports.base import DAMAGED, Incoming, Outgoing
 from headrace.transports.local import LocalTransport
 
 TOPIC = "shop.events"
@@ -131,6 +132,48 @@ async def test_a_message_that_the_store_does_not_have_is_no_mark(parts: Any) -> 
     again = await parts.check()
     await again.begin()
     assert again.refused is None
+
+
+async def test_damage_is_made_up_for_once_and_takes_a_tenth_of_the_time_at_most(
+    parts: Any,
+) -> None:
+    clock = FakeClock()
+    check = await parts.check()
+    await check.begin()
+    check._clock = clock
+    fill, before = check._fill, parts.fills
+
+    async def slow() -> None:
+        clock.advance(100)
+        await fill()
+
+    check._fill = slow
+
+    async def meet(offset: int) -> None:
+        headers = {"kind": "rejection", DAMAGED: str(offset)}
+        await check._note_damage([Incoming((TOPIC, 0), offset, "", "", headers, b"")])
+        await check.look()
+
+    await meet(5)
+    await meet(5)
+    assert (parts.fills - before, check.damaged()) == (1, {})
+    await meet(6)
+    assert (parts.fills - before, check.damaged()) == (1, {TOPIC: 1})
+    clock.advance(900)
+    await check.look()
+    assert (parts.fills - before, check.damaged()) == (2, {})
+
+
+async def test_damage_that_was_not_made_up_for_is_at_the_next_start(parts: Any) -> None:
+    check = await parts.check()
+    await check.begin()
+    headers = {"kind": "rejection", DAMAGED: "5"}
+    await check._note_damage([Incoming((TOPIC, 0), 5, "", "", headers, b"")])
+    again = await parts.check()
+    await again.begin()
+    before = parts.fills
+    await again.look()
+    assert parts.fills == before + 1
 
 
 def test_readers_have_names_by_group() -> None:

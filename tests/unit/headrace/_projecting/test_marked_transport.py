@@ -1,5 +1,7 @@
 """What readers acknowledge is noted; where the topic is another one they all subscribe again."""
 
+import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -8,7 +10,7 @@ from headrace._eventing.publisher import HEARTBEAT
 from headrace._projecting.lineage import Mark
 from headrace._projecting.marked_transport import MarkedTransport, TopicReplaced
 from headrace.errors import LineageError
-from headrace.transports.base import Outgoing
+from headrace.transports.base import DAMAGED, Incoming, Outgoing
 from headrace.transports.local import LocalTransport
 
 
@@ -17,11 +19,15 @@ class Door:
 
     refused = False
     asked = 0
+    damaged: Sequence[Incoming] = ()
 
     async def enter(self) -> None:
         self.asked += 1
         if self.refused:
             raise LineageError("no")
+
+    async def note(self, markers: Sequence[Incoming]) -> None:
+        self.damaged = [*self.damaged, *markers]
 
 
 @pytest.fixture
@@ -33,7 +39,7 @@ def door() -> Door:
 async def marked(door: Door) -> MarkedTransport:
     plain = LocalTransport()
     await plain.ensure_topic("t", queues=1, forever=True)
-    return MarkedTransport(plain, {"g": "reader"}, door.enter)
+    return MarkedTransport(plain, {"g": "reader"}, door.enter, door.note)
 
 
 async def send(marked: Any, *commands: str, tag: str = "") -> None:
@@ -79,6 +85,40 @@ async def test_readers_are_asked_in_before_their_offsets_are_loaded(
         await marked.subscribe("g", ["t"])
     # Others are nobody's concern.
     await marked.subscribe("another", ["t"])
+
+
+async def test_nobody_goes_past_damage_before_it_is_noted(
+    marked: MarkedTransport, door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subscription = await marked.subscribe("g", ["t"])
+    await send(marked, "1")
+    marker = Outgoing("t", "", b"", "", {"kind": "rejection", DAMAGED: "1"})
+    await marked.publish(marker)
+    monkeypatch.setattr(LocalTransport, "damaged", lambda _: {"t": 1})
+    noted = asyncio.Event()
+
+    async def note(markers: Sequence[Incoming]) -> None:
+        await noted.wait()
+        await door.note(markers)
+
+    monkeypatch.setattr(marked, "_note_damage", note)
+    polled = asyncio.create_task(subscription.poll())
+    await asyncio.wait({polled}, timeout=0.01)
+    assert not polled.done()
+    # Who gives the poll up loses nothing by it.
+    polled.cancel()
+    await asyncio.gather(polled, return_exceptions=True)
+    noted.set()
+    messages = await subscription.poll()
+    assert [each.offset for each in messages] == [0, 1]
+    assert [each.offset for each in door.damaged] == [1]
+    for each in messages:
+        subscription.ack(each)
+    # What stands for damage is no stream that the store must have.
+    (mark,) = marked.seen["reader"].marks().values()
+    assert (mark.next_offset, mark.stream) == (2, ("k", "1"))
+    subscription.seek(("t", 0), 1)
+    assert [each.offset for each in await subscription.poll()] == [1]
 
 
 async def test_another_topic_ends_every_subscription(marked: MarkedTransport) -> None:

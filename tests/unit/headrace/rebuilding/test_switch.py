@@ -7,10 +7,12 @@ import pytest
 
 from headrace._domain.stream import EventStream
 from headrace._projecting.applying import Applied, apply_batch, decode_batch
+from headrace._projecting.folding import fold_streams
 from headrace._projecting.read_models import ReadModels
 from headrace.errors import ProjectionError
+from headrace.rebuilding import left_out as left_out_module
 from headrace.rebuilding import switch as switch_module
-from headrace.rebuilding.switch import Means, Shadow, bring_live, release
+from headrace.rebuilding.switch import Means, Shadow, advance, bring_live, release
 from headrace.transports.base import Incoming, QueueId
 
 QUEUE = ("ledger.events", 0)
@@ -141,6 +143,51 @@ async def test_a_live_generation_that_is_always_ahead_ends_the_rebuild(
     with pytest.raises(ProjectionError, match="ahead again after each of 3 rounds"):
         await bring_live(read_models, shadow, history.means, verify=True, switch=True)
     assert (await read_models.state("accounts")).generation == 1
+
+
+def spoil(history: History, *offsets: int) -> None:
+    """Makes messages of events that lack a field."""
+    for at in offsets:
+        one = history.messages[at]
+        history.messages[at] = one._replace(body=one.body.replace(b'"amount"', b'"lost"'))
+
+
+async def test_catching_up_leaves_an_aggregate_out_from_a_stream_that_does_not_decode(
+    read_models: ReadModels, ledger: Any, history: History, shadow: Shadow
+) -> None:
+    spoil(history, 2)  # a's second of three
+    means = history.means
+    first = await advance(read_models, shadow, means, {QUEUE: 3})
+    second = await advance(read_models, shadow, means, {QUEUE: 6})
+    assert (first.messages, second.messages, first.events + second.events) == (3, 3, 4)
+    assert await read_models.offsets("accounts", 2) == {QUEUE: 6}
+    (sentence,) = means.left_out.sentences
+    assert "offset 2 (aggregate a) does not decode" in sentence
+    reader = read_models.reader(ledger.accounts, generation=2)
+    whole = [history.messages[at] for at in (0, 1, 3, 5)]
+    streams = [ledger.serializer.decode_stream(each.body) for each in whole]
+    rows = {row.account_id: row async for row in reader.rows()}
+    assert rows == fold_streams(ledger.accounts, {}, streams)
+
+
+async def test_what_folding_left_out_stays_left_out_while_catching_up(
+    read_models: ReadModels, ledger: Any, history: History, shadow: Shadow
+) -> None:
+    """Its next version would lack one before it, which nobody has."""
+    means = history.means
+    assert means.left_out.note("a", QUEUE, 0, "no reason")
+    await advance(read_models, shadow, means, {QUEUE: 6})
+    reader = read_models.reader(ledger.accounts, generation=2)
+    assert [row.account_id async for row in reader.rows()] == ["b"]
+
+
+async def test_too_many_that_do_not_decode_are_no_accident(
+    read_models: ReadModels, history: History, shadow: Shadow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(left_out_module, "LEFT_OUT_MAX", 1)
+    spoil(history, 2, 3)
+    with pytest.raises(ProjectionError, match=r"offset 3 \(aggregate b\) does not decode"):
+        await advance(read_models, shadow, history.means, {QUEUE: 6})
 
 
 @pytest.mark.parametrize(("mended", "switched"), [("a", True), ("b", False), ("", False)])

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from headrace.errors import ProjectionError
+from headrace.rebuilding.building import open_truth
 from headrace.rebuilding.topic import EventTopic, Portion, versions_before
 from headrace_mq.errors import DataCorrupt
 from headrace_mq.message import QueueRef
@@ -180,3 +181,29 @@ async def test_the_versions_before_an_offset_are_those_of_what_lies_before_it(
         await versions_before(topic, {queue: 6}, ledger.serializer)
     with pytest.raises(ProjectionError, match=r"there is no queue ledger\.events/9"):
         await versions_before(topic, {(ledger.topic_name, 9): 0}, ledger.serializer)
+
+
+async def test_what_is_foreign_moves_no_version_before_an_offset(
+    event_broker: Any, ledger: Any, believing: Any
+) -> None:
+    true = [believing.stream("a", version, 1) for version in (1, 2)]
+    seal = await believing.store(*true)
+    await believing.publish(*true, seal=seal)
+    await believing.publish(believing.stream("a", 900, 1), believing.stream("b", 7, 1), seal=None)
+    async with open_truth(believing.url, ledger.serializer) as truth:
+        topic = EventTopic(
+            event_broker.address, ledger.topic_name, messages_max=2, belief=truth.belief
+        )
+        ends = await topic.ends()
+        assert await versions_before(topic, ends, ledger.serializer) == {"a": 2}
+
+
+async def test_what_does_not_decode_before_an_offset_is_named(
+    event_broker: Any, ledger: Any, believing: Any
+) -> None:
+    await believing.publish(believing.stream("a", 1, 1), seal=None, spoil=("a", 1))
+    topic = EventTopic(event_broker.address, ledger.topic_name, messages_max=2)
+    with pytest.raises(
+        ProjectionError, match=r"(?s)offset 0 \(aggregate a\) does not decode.*--from store"
+    ):
+        await versions_before(topic, await topic.ends(), ledger.serializer)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from headrace._domain.stream import EventStream
 from headrace._projecting.folding import fold_streams
 from headrace.errors import ProjectionError
+from headrace.rebuilding import left_out as left_out_module
 from headrace.spark import fold as fold_module
 from headrace.spark.fold import (
     BASE,
@@ -25,6 +26,7 @@ from headrace.spark.fold import (
     STREAM,
     TALLY,
     TOUCH,
+    UNREAD,
     VERSION,
     Record,
     fold_aggregates,
@@ -34,6 +36,7 @@ from headrace.spark.fold import (
     route_aggregates,
     route_slices,
 )
+from headrace.spark.job import read_result
 from headrace.spark.rows import RowCodec
 from headrace.spark.slices import fold_slices
 
@@ -144,12 +147,60 @@ def test_what_is_missing_is_filled_from_the_event_store(
         assert MISSING not in made
 
 
-def test_a_message_that_does_not_decode_is_named_with_its_place(topic: Any, make_plan: Any) -> None:
-    topic.bodies[1] += [("a", {"kind": "rejection"}, b"?")]
-    topic.bodies[1] += [("a", {"kind": "events"}, b'{"aggregate_id": "a"}')]
+@pytest.fixture
+def spoiled(ledger: Any, topic: Any) -> list[EventStream]:
+    """Puts an account whose second stream of three lacks a field beside a sound one; returns what counts."""
+    a1, a2, a3, b1 = (
+        ledger.stream(key, version, ledger.Booked(partner=key, amount=version))
+        for key, version in (("a", 1), ("a", 2), ("a", 3), ("b", 1))
+    )
+    topic.publish(a1, a2, a3, b1, queue=1)
+    key, headers, body = topic.bodies[1][1]
+    topic.bodies[1][1] = (key, headers, body.replace(b'"amount"', b'"lost"'))
+    return [a1, b1]
+
+
+@pytest.mark.parametrize("step", [fold_slices, route_slices])
+def test_an_aggregate_is_left_out_from_a_stream_on_that_does_not_decode(
+    step: Any, ledger: Any, make_plan: Any, topic: Any, spoiled: list[EventStream]
+) -> None:
+    made = told(step(make_plan("accounts", topic.slices()), places(1)))
+    assert b"at ledger.events/1 offset 1 " in made[UNREAD]["a"]
+    assert b"does not decode" in made[UNREAD]["a"]
+    assert made[VERSION] == {"a": 1, "b": 1}
+    assert made[TALLY] == {"events": 2}
+    assert MISSING not in made
+    if step is fold_slices:
+        codec = RowCodec(ledger.accounts)
+        rows = {key: codec.row(data) for key, data in made[ROW].items()}
+        assert rows == fold_streams(ledger.accounts, {}, spoiled)
+
+
+@pytest.mark.parametrize("step", [fold_aggregates, route_aggregates])
+def test_a_tail_leaves_it_out_as_well(
+    step: Any, make_plan: Any, topic: Any, spoiled: list[EventStream]
+) -> None:
     plan = make_plan("accounts", topic.slices())
-    with pytest.raises(ProjectionError, match=r"at ledger\.events/1 offset 1 \(aggregate a\) does"):
-        list(fold_slices(plan, places(1)))
+    made = told(step(plan, shuffled(*read_slices(plan, places(1)))))
+    assert b"(aggregate a) does not decode" in made[UNREAD]["a"]
+    assert made[VERSION] == {"a": 1, "b": 1}
+    found = read_result(
+        plan, pa.Table.from_batches(step(plan, shuffled(*read_slices(plan, places(1)))))
+    )
+    ((key, offset, sentence),) = found.left_out
+    assert (key, offset, "does not decode" in sentence) == ("a", 1, True)
+    with pytest.raises(ProjectionError, match="projection accounts: the event message at"):
+        found.require_all("accounts")
+
+
+@pytest.mark.parametrize("step", [fold_slices, route_slices])
+def test_too_many_that_do_not_decode_end_the_fold(
+    step: Any, make_plan: Any, topic: Any, spoiled: list[EventStream],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(left_out_module, "LEFT_OUT_MAX", 0)
+    with pytest.raises(ProjectionError, match=r"at ledger\.events/1 offset 1 .*does not decode"):
+        list(step(make_plan("accounts", topic.slices()), places(1)))
 
 
 def test_a_fold_that_fails_names_its_event(ledger: Any, topic: Any, make_plan: Any) -> None:

@@ -25,6 +25,7 @@ def test_the_tables_are_these() -> None:
         "reader_marks",
         "snapshots",
         "store_identity",
+        "topic_damages",
     ]
 
 

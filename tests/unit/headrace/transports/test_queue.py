@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import HeadraceError
-from headrace.transports.base import Outgoing
-from headrace.transports.queue import QueueTransport
+from headrace.transports.base import DAMAGED, Outgoing
+from headrace.transports.queue import QueueTransport, _passed_by
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.broker.server import Broker
+from headrace_mq.client.damage import DAMAGE_HEADER, FIRST_HEADER
 from headrace_mq.errors import ConnectionLost
-from headrace_mq.message import QueueRef
+from headrace_mq.message import QueueRef, Record
 from headrace_mq.settings import BrokerSettings, ProducerSettings, StoreSettings
 from headrace_mq.testing.clock import ManualClock
 from headrace_mq.testing.hostile import hostile_batches
@@ -230,7 +231,7 @@ async def test_what_nobody_can_decode_is_passed_by_and_counted(broker, transport
     while len(received) < 2:
         received += await keeping.poll()
     assert [(one.offset, one.body) for one in received] == [(0, b"first"), (3, b"")]
-    assert received[1].headers == {"kind": "rejection"}
+    assert received[1].headers == {"kind": "rejection", DAMAGED: "1"}
     assert transport.damaged() == {"t": 3}
     await keeping.aclose()
 
@@ -262,3 +263,43 @@ async def test_a_process_with_a_name_has_it_in_every_group_and_as_a_producer(bro
         for subscription in subscriptions:
             await subscription.aclose()
         await transport.aclose()
+
+
+async def test_what_is_not_held_at_the_end_is_left_out_when_it_is_read(transport):
+    place = await transport.publish(outgoing("k", b"first"))
+    await transport.publish(outgoing("k", b"last"))
+    pages = [page async for page in transport.read(("t", place.queue), 0, 5)]
+    assert [each.body for page in pages for each in page] == [b"first", b"last"]
+
+
+async def test_a_group_hears_of_damage_by_a_message_where_that_is_wished(broker, transport):
+    place = await transport.publish(outgoing("k", b"first"))
+    store = broker._state.store
+    store.append(hostile_batches(QueueRef("t", place.queue))["no msgpack"], retention="forever")
+    await store.durable()
+    await transport.publish(outgoing("k", b"last"))
+    transport.mark_damage("t")
+    group = await transport.subscribe("g", ["t"])
+    received = []
+    while len(received) < 3:
+        received += await group.poll()
+    assert [(one.offset, one.body) for one in received] == [(0, b"first"), (3, b""), (4, b"last")]
+    # Until it is acknowledged, the group does not stand behind it.
+    group.ack(received[0])
+    group.ack(received[2])
+    await group.aclose()
+    assert (await transport.committed("g", "t"))[place.queue] == 3
+    again = await transport.subscribe("g", ["t"])
+    (met, *_) = await again.poll()
+    assert (met.offset, met.headers) == (3, {"kind": "rejection", DAMAGED: "3"})
+    await again.aclose()
+
+
+@pytest.mark.parametrize("first", ["", "x", "-1", "9" * 30, "7"])
+def test_what_a_client_makes_look_like_a_marker_stands_for_itself(first):
+    headers = {DAMAGE_HEADER: "no reason", FIRST_HEADER: first}
+    record = Record(
+        queue=QueueRef("t", 0), offset=5, key="", tag="", headers=headers, body=b"", born_at_ms=0,
+        stored_at_ms=0,
+    )  # fmt: skip
+    assert _passed_by(record).headers == {"kind": "rejection", DAMAGED: "5"}

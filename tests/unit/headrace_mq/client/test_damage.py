@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from headrace_mq._net.link import Link
-from headrace_mq.client.damage import Damaged, Damages, is_marker
+from headrace_mq.client.damage import FIRST_HEADER, Damaged, Damages, is_marker
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import assign, read_header
 from headrace_mq.testing.hostile import hostile_batches
@@ -75,10 +75,28 @@ async def test_a_marker_stands_for_what_nobody_can_decode_where_the_application_
     watched.start(A)
     (marker,) = await watched.poll()
     assert is_marker(marker)
-    assert marker.offset == 1
+    assert (marker.offset, marker.headers[FIRST_HEADER]) == (1, "0")
     assert not watched.shares.finish(A, 0)
     watched.shares.finish(A, 1)
     assert watched.shares.to_commit() == {A: 2}
+
+
+async def test_a_marker_stands_for_what_the_broker_has_lost(broker: Any, watched: Any) -> None:
+    watched.shares.damage.marks = True
+    broker.append(A, [b"good"])
+    broker.append(A, [b"lost", b"lost"])
+    broker.append(A, [b"after"])
+    del broker.batches[A][1]
+    watched.start(A)
+    records: list[Any] = []
+    while len(records) < 3:
+        records += await watched.poll()
+    assert [(one.offset, one.body, is_marker(one)) for one in records] == [
+        (0, b"good", False),
+        (2, b"", True),
+        (3, b"after", False),
+    ]
+    assert records[1].headers[FIRST_HEADER] == "1"
 
 
 def test_what_is_met_again_is_counted_once() -> None:
