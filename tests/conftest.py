@@ -1,14 +1,15 @@
-"""What tests of every folder share: a real PostgreSQL server of their own, and free ports."""
+"""What tests of every folder share: a real PostgreSQL server of their own, free ports, a small disk."""
 
 import fcntl
 import os
 import shutil
 import socket
+import subprocess
 import tempfile
 import uuid
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -136,3 +137,48 @@ async def postgres_database(postgres_url: str) -> AsyncIterator[str]:
         await connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
     finally:
         await connection.close()
+
+
+class SmallDisk:
+    """A disk of 64 MiB in memory."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._filling = path / "filling"
+
+    def fill(self) -> None:
+        """Leaves not one byte."""
+        with suppress(OSError), self._filling.open("wb", buffering=0) as file:
+            for size in (1 << 20, 1 << 12, 1):
+                with suppress(OSError):
+                    while True:
+                        file.write(bytes(size))
+        assert os.statvfs(self.path).f_bavail == 0
+
+    def free(self) -> None:
+        """Makes room again."""
+        self._filling.unlink()
+
+    def forbid(self) -> None:
+        """Takes no writes from now on."""
+        self._mount("remount,ro")
+
+    def allow(self) -> None:
+        """Takes writes again."""
+        self._mount("remount,rw")
+
+    def _mount(self, options: str) -> None:
+        subprocess.run(["mount", "-o", options, self.path], check=True)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    path = tmp_path / "disk"
+    path.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", path]
+    try:
+        subprocess.run(mount, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("this user may not mount a disk to fill it")
+    yield SmallDisk(path)
+    subprocess.run(["umount", "--lazy", path], check=True)

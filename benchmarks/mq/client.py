@@ -159,7 +159,7 @@ async def consume(_: AsyncExitStack, address: str, asked: Mapping[str, Any]) -> 
         nonlocal runs
         runs += 1
         group = asked["group"] if asked.get("stay") else f"{asked['group']}-{runs}"
-        settings = ConsumerSettings(in_flight_max=IN_FLIGHT_MAX)
+        settings = ConsumerSettings(in_flight_max=IN_FLIGHT_MAX, in_flight_span_max=IN_FLIGHT_MAX)
         consumer = Consumer(address, group=group, topics=[asked["topic"]], settings=settings)
         count = asked["count"]
         async with consumer:
@@ -217,7 +217,9 @@ async def select(_: AsyncExitStack, address: str, asked: Mapping[str, Any]) -> R
             address,
             group=f"{asked['group']}-{runs}",
             topics={topic: condition if at_broker else ""},
-            settings=ConsumerSettings(in_flight_max=IN_FLIGHT_MAX),
+            settings=ConsumerSettings(
+                in_flight_max=IN_FLIGHT_MAX, in_flight_span_max=IN_FLIGHT_MAX
+            ),
         )
         async with consumer:
             began = time.perf_counter()
@@ -261,7 +263,9 @@ async def follow(stack: AsyncExitStack, address: str, asked: Mapping[str, Any]) 
     Bodies that begin with a time (8 bytes, monotonic ns) tell how long they were under way.
     """
     settings = ConsumerSettings(
-        in_flight_max=IN_FLIGHT_MAX, busy_poll_us=asked.get("busy_poll_us", 0)
+        in_flight_max=IN_FLIGHT_MAX,
+        in_flight_span_max=IN_FLIGHT_MAX,
+        busy_poll_us=asked.get("busy_poll_us", 0),
     )
     consumer = await stack.enter_async_context(
         Consumer(address, group=asked["group"], topics=[asked["topic"]], settings=settings)

@@ -22,6 +22,7 @@ __all__ = [
     "SendResult",
     "check_message",
     "check_topic",
+    "not_text",
 ]
 
 # RocketMQ's limits, where it has one; the others keep a hostile header from filling memory.
@@ -111,6 +112,21 @@ def check_topic(topic: str) -> str:
             f"topic {topic!r}: use letters, digits and . _ - % only, not {''.join(sorted(strange))!r}"
         )
     return topic
+
+
+def not_text(message: Message) -> str:
+    """Says of a message whose key, tag and headers are not all text what is wrong; else nothing."""
+    if not isinstance(message.headers, Mapping):
+        return f"the headers of a message are a mapping, not {type(message.headers).__name__}"
+    named = {"key": message.key, "tag": message.tag}
+    for name, value in message.headers.items():
+        if not isinstance(name, str):
+            return f"the name of a header is text, not {type(name).__name__}: {str(name)[:40]!r}"
+        named[f"header {name[:40]!r}"] = value
+    for what, value in named.items():
+        if not isinstance(value, str):
+            return f"the {what} of a message is text, not {type(value).__name__}: use str"
+    return ""
 
 
 def check_message(message: Message) -> None:

@@ -351,12 +351,12 @@ class ConsumerSettings(ConnectionSettings, frozen=True, kw_only=True):
     # long: one answer then brings what came meanwhile, where each record would cost a round trip. For
     # applications that do not poll all the time. 0: asks on at once.
     fetch_gather_ms: int = 0
-    # Records taken from the broker and not yet acknowledged, per queue (RocketMQ: 1,000), and the
-    # bytes of their bodies (RocketMQ: 100 MiB); a fetch may exceed both by what it brings.
+    # Records handed over and not yet acknowledged, per queue (RocketMQ: 1,000); others wait here.
     in_flight_max: int = 1_000
+    # Bytes of bodies held, handed over or not, per queue (RocketMQ: 100 MiB); one fetch may exceed it.
     in_flight_bytes_max: int = 100 * MIB
-    # From the lowest unfinished offset to the highest one taken, per queue (RocketMQ: 2,000): what
-    # a crash may deliver again because of one slow record.
+    # From the lowest unfinished offset to the highest one handed over, per queue (RocketMQ: 2,000):
+    # what a crash may deliver again because of one slow record.
     in_flight_span_max: int = 2_000
     # What a crash delivers again, at most.
     commit_interval_ms: int = 1_000

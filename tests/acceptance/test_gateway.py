@@ -50,19 +50,20 @@ class Process:
 class Bank:
     """A broker, and a service with HTTP in front of it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, files: Path | None = None) -> None:
         self._folder = folder
+        self._files = files or folder
         self.broker = Process(folder, "broker", "--data", str(folder / "broker"), "--port", "0")
         self.service: Process
 
     async def start(self) -> httpx.AsyncClient:
         """Starts both."""
         address = await self.broker.start()
-        folder = self._folder
+        folder, files = self._folder, self._files
         self.service = Process(
             folder, "run", "samples.bank:app", "--http", "127.0.0.1:0", "--broker", address,
-            "--event-store", f"sqlite:///{folder / 'events.db'}",
-            "--read-models", f"sqlite:///{folder / 'read.db'}",
+            "--event-store", f"sqlite:///{files / 'events.db'}",
+            "--read-models", f"sqlite:///{files / 'read.db'}",
         )  # fmt: skip
         return await self.start_service()
 
@@ -77,7 +78,19 @@ async def bank(tmp_path: Path) -> AsyncIterator[Bank]:
     """A bank that is killed in the end, whatever happened."""
     one = Bank(tmp_path)
     yield one
-    for process in (getattr(one, "service", None), one.broker):
+    await kill(one)
+
+
+@pytest.fixture
+async def cramped_bank(tmp_path: Path, small_disk: Any) -> AsyncIterator[Bank]:
+    """A bank whose databases have a small disk of their own."""
+    one = Bank(tmp_path, small_disk.path)
+    yield one
+    await kill(one)
+
+
+async def kill(bank: Bank) -> None:
+    for process in (getattr(bank, "service", None), bank.broker):
         if process is not None and process._process is not None:
             await process.end(signal.SIGKILL)
 
@@ -164,3 +177,25 @@ async def test_an_address_that_is_none_is_one_sentence(tmp_path: Path) -> None:
     assert (process.returncode, output) == (2, b"")
     assert "write HOST:PORT" in " ".join(errors.decode().split())
     assert "Traceback" not in errors.decode()
+
+
+async def test_a_killed_service_answers_from_a_full_disk_and_goes_on_when_there_is_room(
+    cramped_bank: Bank, small_disk: Any
+) -> None:
+    async with await cramped_bank.start() as client:
+        opened = await post(client, "OpenAccount", "open", account_id="ada", owner="Ada")
+        seen = f"ada@{opened.json()['version']}"
+        assert (await client.get(f"/projections/balances/ada?seen={seen}")).status_code == 200
+    await cramped_bank.service.end(signal.SIGKILL)
+    small_disk.fill()
+    async with await cramped_bank.start_service() as client:
+        row = await client.get("/projections/balances/ada")
+        assert row.json().items() >= {"owner": "Ada", "balance": 0}.items()
+        paying = asyncio.create_task(
+            post(client, "Deposit", "d", account_id="ada", transaction_id="d", amount=5)
+        )
+        # It waits at the event store, while others read.
+        assert (await client.get("/projections/balances?limit=10")).json()["rows"]
+        assert not paying.done()
+        small_disk.free()
+        assert (await paying).json()["value"] == {"balance": 5}

@@ -67,7 +67,7 @@ class Driver:
         await self._producer.send(Message(topic=TOPIC, body=body, key=key))
 
     async def join(self) -> None:
-        settings = ConsumerSettings(in_flight_max=IN_FLIGHT_MAX)
+        settings = ConsumerSettings(in_flight_max=IN_FLIGHT_MAX, in_flight_span_max=IN_FLIGHT_MAX)
         self._consumer = Consumer(self._address, group="bench", topics=[TOPIC], settings=settings)
         await self._membership.enter_async_context(self._consumer)
 

@@ -43,7 +43,12 @@ from headrace._runtime.backoff import Backoff
 from headrace._runtime.clock import Clock, SystemClock
 from headrace._runtime.log import get_logger
 from headrace._runtime.tasks import finish
-from headrace.errors import LineageError, ProjectionError
+from headrace.errors import (
+    LineageError,
+    ProjectionError,
+    SerializationError,
+    UnknownMessageType,
+)
 from headrace.serialization import Serializer
 from headrace.settings import Settings
 from headrace.stores.base import EventStore
@@ -331,12 +336,14 @@ class ProjectionRunner(Generic[R]):
                 if len(messages) > 1:
                     return _Poisoned()
                 faults += 1
+                # A body that does not decode never will: those behind it need not wait for that.
+                final = isinstance(error.__cause__, SerializationError | UnknownMessageType)
                 return await self._park(
                     target,
                     messages[0],
                     positions,
                     error,
-                    again=faults <= self._settings.error_retries_max,
+                    again=not final and faults <= self._settings.error_retries_max,
                 )
 
         return await self._attempt("apply a batch", apply)

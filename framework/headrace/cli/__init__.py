@@ -106,7 +106,8 @@ def _of_a_database(error: Exception) -> str | None:
     assert isinstance(error, DBAPIError)
     return (
         f"the database cannot be used ({error.orig});"
-        " check its URL, user and password, that it runs, and the rights on its file"
+        " check its URL, user and password, that it runs, the rights on its file, and that its"
+        " disk has room and takes writes"
     )
 
 

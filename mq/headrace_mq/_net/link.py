@@ -12,6 +12,7 @@ Of bodies it knows the handshake.
 import asyncio
 import random
 from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple, Self, TypeVar
 
 from headrace_mq._net.busy_poll import BusyPoll, busy_poll_of
@@ -91,8 +92,20 @@ def hello_for(client_id: str) -> Hello:
         client_id=client_id,
         version_min=PROTOCOL_VERSION,
         version_max=PROTOCOL_VERSION,
-        software="headrace-python",
+        software=software(),
     )
+
+
+@cache
+def software() -> str:
+    """What this client calls itself, with its version where it is installed."""
+    # Looked up by the first connection: importing it takes as long as the rest of the client.
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return f"headrace-python {version('headrace')}"
+    except PackageNotFoundError:  # run from its sources
+        return "headrace-python"
 
 
 def _ignore(*_: object) -> None:

@@ -39,7 +39,10 @@ class Files(Protocol):
         ...
 
     def open(self, path: Path, *, create: bool = False) -> int:
-        """Opens a file for reading and writing; with `create`, makes it or empties it."""
+        """Opens a file for reading and writing; with `create`, makes it or empties it.
+
+        Where nothing can be written, a file that is there is opened for reading alone.
+        """
         ...
 
     def close(self, fd: int) -> None:
@@ -118,9 +121,14 @@ class SystemFiles:
         return sorted(os.listdir(directory))  # noqa: PTH208 - names are wanted, not paths
 
     def open(self, path: Path, *, create: bool = False) -> int:
-        """Opens a file for reading and writing."""
+        """Opens a file for reading and writing, on a read-only file system for reading alone."""
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_TRUNC if create else 0)
-        return os.open(path, flags, 0o640)
+        try:
+            return os.open(path, flags, 0o640)
+        except OSError as error:
+            if create or error.errno != errno.EROFS:
+                raise
+            return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def close(self, fd: int) -> None:
         """Closes a descriptor."""

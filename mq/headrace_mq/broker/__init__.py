@@ -6,6 +6,8 @@ to code) -> `handlers` (one plain function per request) -> `state` (what they sh
 `offsets` (durable, each in a `metadata_file`), `groups` (pure), `long_poll`, `acknowledgements`.
 `sifting` has filtered backlogs looked through by processes of their own.
 Beside them run `deletion` (what retention lets go) and `disk` (when new messages are refused);
+`reader_mode` starts a broker for readers where the disk takes no writes at all, `storage` opens what it
+keeps messages in, and `flushes` writes what requests change in memory;
 `metadata` says which files the broker keeps and how they are repaired.
 
 Sits between: `_net`, which moves its frames, and `store`, which keeps its messages. Importable for

@@ -73,6 +73,7 @@ class Watermarks:
         refuse_percent: above it new messages are refused; 100 never refuses.
         delete_percent: above it consumed messages go early; 100 never deletes early.
         look_ms: how often somebody looks, for the sentence that tells when to expect a change.
+        closed: why messages are refused however full the disk is, if they are.
     """
 
     def __init__(
@@ -83,18 +84,22 @@ class Watermarks:
         refuse_percent: int,
         delete_percent: int,
         look_ms: int,
+        closed: str | None = None,
     ) -> None:
         self._disk = disk
         self._directory = directory
         self._refuse_percent = refuse_percent
         self._delete_percent = delete_percent
         self._look_ms = look_ms
-        self._refusal: str | None = None
+        self._closed = closed
+        self._refusal = closed
         self._unusable = False
         self.early = False
 
     def look(self) -> None:
         """Looks at the disk; while its directory cannot be used, messages are refused."""
+        if self._closed is not None:
+            return
         try:
             used = self._disk.used_percent(self._directory)
         except OSError as error:

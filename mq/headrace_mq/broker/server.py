@@ -24,18 +24,15 @@ from headrace_mq._runtime.checks import is_loopback
 from headrace_mq._runtime.clock import Clock, SystemClock
 from headrace_mq._runtime.files import Files, SystemFiles
 from headrace_mq._runtime.log import get_logger
-from headrace_mq.archive.archive import Archive
 from headrace_mq.broker.acknowledgements import Acknowledgements
 from headrace_mq.broker.deletion import Deletion
 from headrace_mq.broker.disk import Disk, SystemDisk, Watermarks
-from headrace_mq.broker.epoch import next_epoch
+from headrace_mq.broker.flushes import Flushes
 from headrace_mq.broker.groups import Groups
 from headrace_mq.broker.handlers.fetch import answer_nothing
 from headrace_mq.broker.limits import Limits
 from headrace_mq.broker.locks import Locks
 from headrace_mq.broker.metadata import (
-    archive_file,
-    broker_file,
     limits_file,
     offsets_file,
     producers_file,
@@ -47,14 +44,16 @@ from headrace_mq.broker.metadata import (
 from headrace_mq.broker.offsets import Offsets
 from headrace_mq.broker.producers import Producers
 from headrace_mq.broker.quotas import quotas_of
+from headrace_mq.broker.reader_mode import ReaderMode, refusal_of
 from headrace_mq.broker.scheduler import Scheduler
 from headrace_mq.broker.sifting.sifters import Sifters
 from headrace_mq.broker.state import BrokerState, check_room
 from headrace_mq.broker.steady_clock import SteadyClock
+from headrace_mq.broker.storage import Storage
 from headrace_mq.broker.topics import COMPACT, Topics
 from headrace_mq.broker.transaction_coordinator import TransactionCoordinator
 from headrace_mq.broker.wiring import connect, delete_archived, spare
-from headrace_mq.errors import BrokerStopping, DataCorrupt, MessageQueueError
+from headrace_mq.errors import BrokerStopping, MessageQueueError
 from headrace_mq.settings import BrokerSettings
 from headrace_mq.store.message_store import MessageStore
 
@@ -100,13 +99,15 @@ class Broker:
         self._clock: Clock = clock or SystemClock()
         self._steady: SteadyClock | None = None
         self._disk = disk or SystemDisk()
-        self._files = files or SystemFiles()
-        self._archive: Archive | None = None
-        # They read the machine's own files; other ones no process can open. A program that has Python
-        # inside may not say where to find it.
-        at_hand = bool(sys.executable) and isinstance(self._files, SystemFiles)
-        count = settings.filter_processes_max if at_hand else 0
-        self._sifters = Sifters(count) if count else None
+        # The disk's own, and what this start uses.
+        self._disk_files = self._files = files or SystemFiles()
+        self._mode: ReaderMode | None = None
+        self._reopening: asyncio.Task[None] | None = None
+        self._closing = False
+        self._port = settings.port
+        self._storage = Storage(settings, clock=self._clock, files=self._files)
+        self._sifters: Sifters | None = None
+        self._flushes: Flushes | None = None
         self._deletion: Deletion | None = None
         self._state: BrokerState | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -137,15 +138,48 @@ class Broker:
         """
         if self._state is not None:
             raise ValueError("a broker starts once; make a new one")
-        store = self._open_store()
+        await self._begin()
+
+    async def _begin(self) -> None:
+        """Starts for everybody, or for readers where the disk takes no writes."""
+        settings, files = self._settings.store, self._disk_files
+        self._mode, self._files = None, files
         try:
-            await self._open_archive()
+            await self._open()
+        except (OSError, MessageQueueError) as error:
+            refusal = refusal_of(error)
+            if refusal is None or not ReaderMode.is_for(settings.directory, files):
+                raise
+            look_ms = settings.disk_look_ms
+            self._mode = ReaderMode(
+                settings.directory, disk=self._disk, files=files, refusal=refusal, look_ms=look_ms
+            )
+            self._files = self._mode.files
+            await self._open()
+            self._mode.files.pass_through()
+
+    async def _open(self) -> None:
+        self._storage = Storage(self._settings, clock=self._clock, files=self._files)
+        # They read the machine's own files; other ones no process can open. A program that has Python
+        # inside may not say where to find it.
+        at_hand = bool(sys.executable) and isinstance(self._files, SystemFiles)
+        count = self._settings.filter_processes_max if at_hand else 0
+        self._sifters = Sifters(count) if count else None
+        store = self._storage.open_store()
+        self._epoch = store.epoch
+        try:
+            await self._storage.open_archive()
             state = self._load(store)
-            state.address = await state.server.listen(self._settings.host, self._settings.port)
+            state.address = await state.server.listen(self._settings.host, self._port)
         except BaseException:
-            await self._close_store(store)
+            await self._storage.aclose()
             raise
+        self._stopped = asyncio.Event()
         self._state = state
+        self._begin_work(state)
+
+    def _begin_work(self, state: BrokerState) -> None:
+        flushes = self._flushes = Flushes(state.offsets, state.producers)
         state.scheduler.start()
         state.transactions.start()
         self._scanned_at_ms = self._clock.monotonic_ms()
@@ -156,15 +190,18 @@ class Broker:
         compact_s = self._settings.store.compact_interval_ms / 1_000
         self._tasks = [
             self._every(expiry_s, self._expire_members, name="expire members"),
-            self._every(flush_s, self._flush_offsets, name="flush offsets"),
-            self._every(flush_s, self._flush_producers, name="flush producers"),
+            self._every(flush_s, flushes.offsets, name="flush offsets"),
+            self._every(flush_s, flushes.producers, name="flush producers"),
             self._every(look_s, self._look_at_disk, name="look at the disk"),
-            self._every(_KEYS_EVERY_MS / 1_000, self._index_keys, name="index keys"),
-            self._every(compact_s, self._compact, name="compact"),
-            # At once, before the first message: what is there by now has an age from now on.
-            self._every(delete_s, self._delete_segments, name="delete segments", at_once=True),
             self._every(_CLOCK_LOOK_S, self._keep_time, name="look at the clock"),
         ]
+        if self._mode is None:
+            self._tasks += [
+                self._every(_KEYS_EVERY_MS / 1_000, self._index_keys, name="index keys"),
+                self._every(compact_s, self._compact, name="compact"),
+                # At once, before the first message: what is there by now has an age from now on.
+                self._every(delete_s, self._delete_segments, name="delete segments", at_once=True),
+            ]
         _log.info("broker started", address=state.address, epoch=state.epoch)
         if not is_loopback(self._settings.host):
             _log.warning(
@@ -175,6 +212,12 @@ class Broker:
 
     async def aclose(self) -> None:
         """Stops in order; returns when everything is on disk and closed. Safe to call twice."""
+        self._closing = True
+        if self._reopening is not None:
+            await asyncio.wait([self._reopening])
+        await self._stop()
+
+    async def _stop(self) -> None:
         state = self._state
         if state is None or self._stopped.is_set():
             return
@@ -192,62 +235,16 @@ class Broker:
                 answer_nothing(parked)
             await state.server.aclose(_CLOSE_GRACE_MS)
             await asyncio.gather(*self._tasks)
-            await self._flush_offsets()
-            await self._flush_producers()
+            assert self._flushes is not None
+            await self._flushes.offsets()
+            await self._flushes.producers()
             assert self._steady is not None
             await self._steady.keep(always=True)
         finally:
             if self._sifters is not None:
                 await self._sifters.aclose()
-            await self._close_store(state.store)
+            await self._storage.aclose()
         _log.info("broker stopped", address=state.address)
-
-    def _open_store(self) -> MessageStore:
-        settings, clock = self._settings.store, self._clock
-        directory = settings.directory
-        file = broker_file(directory, self._files)
-
-        def epoch() -> int:
-            return next_epoch(file, store=directory, now_ms=clock.now_ms(), files=self._files)
-
-        store = self._make_store(epoch)
-        try:
-            store.open()
-        except DataCorrupt as error:
-            raise DataCorrupt(
-                f"{error}. `headrace store check {directory}` tells what is damaged, `headrace store"
-                f" repair {directory}` what can be done"
-            ) from error
-        self._epoch = store.epoch
-        return store
-
-    def _make_store(self, epoch: Callable[[], int]) -> MessageStore:
-        settings, clock, files = self._settings, self._clock, self._files
-        if settings.archive is None:
-            return MessageStore(settings.store, epoch=epoch, clock=clock, files=files)
-        file = archive_file(settings.store.directory, files)
-        archive = self._archive = Archive(
-            settings.archive, settings.store, clock=clock, keep=file.write
-        )
-        return archive.store(epoch=epoch, clock=clock, files=files)
-
-    async def _open_archive(self) -> None:
-        file = archive_file(self._settings.store.directory, self._files)
-        kept = file.read()
-        if self._archive is not None:
-            await self._archive.open(kept)
-        elif kept is not None:
-            raise MessageQueueError(
-                f"messages of this broker are in an archive ({file.path} says so); name it with"
-                " --archive, or remove that file to do without them"
-            )
-
-    async def _close_store(self, store: MessageStore) -> None:
-        try:
-            if self._archive is not None:
-                await self._archive.aclose()
-        finally:
-            await store.aclose()
 
     def _load(self, store: MessageStore) -> BrokerState:
         settings, directory = self._settings, self._settings.store.directory
@@ -292,7 +289,7 @@ class Broker:
             acknowledgements=Acknowledgements(store.durable),
             watermarks=watermarks,
             scheduler=self._scheduler(store, topics, watermarks),
-            archive=self._archive,
+            archive=self._storage.archive,
             transactions=self._transactions(store, topics, watermarks),
         )
         state.scheduler.load()
@@ -317,7 +314,7 @@ class Broker:
             file=schedule_file(self._settings.store.directory, self._files),
             epoch=self._epoch,
             pending_max=self._settings.scheduled_max,
-            check_room=partial(check_room, watermarks, self._archive),
+            check_room=partial(check_room, watermarks, self._storage.archive),
         )
 
     def _transactions(
@@ -331,7 +328,7 @@ class Broker:
             file=transactions_file(self._settings.store.directory, self._files),
             epoch=self._epoch,
             settings=self._settings,
-            check_room=partial(check_room, watermarks, self._archive),
+            check_room=partial(check_room, watermarks, self._storage.archive),
         )
 
     def _watermarks(self, directory: Path) -> Watermarks:
@@ -342,6 +339,7 @@ class Broker:
             refuse_percent=settings.disk_refuse_percent,
             delete_percent=settings.disk_delete_percent,
             look_ms=settings.disk_look_ms,
+            closed=None if self._mode is None else self._mode.sentence,
         )
         watermarks.look()
         return watermarks
@@ -386,8 +384,27 @@ class Broker:
         assert self._state is not None
         self._state.watermarks.look()
         self._state.server.close_newest(self._state.descriptors.missing())
-        if self._archive is not None:
-            self._archive.look()
+        if self._storage.archive is not None:
+            self._storage.archive.look()
+        mode, room = self._mode, False
+        if mode is not None and self._reopening is None:
+            room = await asyncio.to_thread(mode.has_room)
+        if room:
+            self._reopening = asyncio.create_task(self._reopen(), name="start for everybody")
+
+    async def _reopen(self) -> None:
+        """Starts again at the same address, now that the disk takes writes."""
+        _log.info("the disk takes writes again, the broker starts for everybody")
+        self._port = int(self.address.rpartition(":")[2])
+        await self._stop()
+        while not self._closing:
+            try:
+                await self._begin()
+                break
+            except Exception:  # noqa: BLE001 - what is in its way may go; readers wait for it
+                _log.exception("the broker could not start again and tries once more")
+                await asyncio.sleep(self._settings.store.disk_look_ms / 1_000)
+        self._reopening = None
 
     async def _index_keys(self) -> None:
         assert self._state is not None
@@ -404,8 +421,8 @@ class Broker:
         assert self._steady is not None
         self._steady.look()
         self._deletion.run()
-        if self._archive is not None:
-            delete_archived(self._state, self._archive)
+        if self._storage.archive is not None:
+            delete_archived(self._state, self._storage.archive)
 
     async def _keep_time(self) -> None:
         assert self._steady is not None
@@ -426,29 +443,6 @@ class Broker:
         if not running.done():
             await compaction.aclose()
         await running
-
-    async def _flush_offsets(self) -> None:
-        assert self._state is not None
-        offsets = self._state.offsets
-        changes = offsets.take_changes()
-        if changes is None:
-            return
-        try:
-            await asyncio.to_thread(offsets.write, changes)
-        except OSError as error:
-            offsets.settle(error)
-            _log.exception("committed offsets could not be written; after a crash they are older")
-        else:
-            offsets.settle()
-
-    async def _flush_producers(self) -> None:
-        assert self._state is not None
-        producers = self._state.producers
-        if (changes := producers.take_changes()) is not None:
-            try:
-                await asyncio.to_thread(producers.write, changes)
-            except OSError:
-                _log.exception("new producers could not be written; a crash would forget them")
 
 
 async def serve(settings: BrokerSettings, *, ready: Callable[[str], None]) -> None:

@@ -55,10 +55,16 @@ class RecordColumns(msgspec.Struct, frozen=True, kw_only=True):
 
     def behind(self, offset: int) -> "RecordColumns":
         """The records from an offset on; there is at least one."""
-        cut = slice(max(offset - self.offset, 0), None)
+        return self._cut(slice(max(offset - self.offset, 0), None))
+
+    def before(self, offset: int) -> "RecordColumns":
+        """The records before an offset; there is at least one."""
+        return self._cut(slice(0, offset - self.offset))
+
+    def _cut(self, cut: slice) -> "RecordColumns":
         return msgspec.structs.replace(
             self,
-            offset=max(offset, self.offset),
+            offset=self.offset + cut.start,
             bodies=self.bodies[cut],
             keys=self.keys[cut],
             tags=self.tags[cut],

@@ -324,7 +324,7 @@ class Consumer(AsyncBlock):
     async def commit(self) -> None:
         """Reports finished offsets now; does nothing where the application keeps them.
 
-        A broadcast consumer writes them to its file.
+        The broker has them on disk within a second (`offsets_flush_ms`), a broadcast consumer in its file.
 
         Raises:
             NotGroupMember: the broker no longer knows the member; it joins again by itself.

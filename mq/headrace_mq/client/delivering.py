@@ -116,18 +116,18 @@ class Delivering:
     def ack(self, queue: QueueRef, offset: int) -> None:
         """Finishes an offset; ignored where the queue was revoked."""
         if self._shares.finish(queue, offset):
-            self._on_room()
+            self._more_room()
 
     def ack_all(self, records: Iterable[Record]) -> None:
         """Finishes many records, quickest where those of a queue stand together."""
         for queue, run in groupby(records, key=attrgetter("queue")):
             if self._shares.finish_all(queue, [record.offset for record in run]):
-                self._on_room()
+                self._more_room()
 
     def ack_columns(self, columns: RecordColumns) -> None:
         """Finishes all records of a run."""
         if self._shares.finish_all(columns.queue, columns.offsets):
-            self._on_room()
+            self._more_room()
 
     async def begin(self, record: Record) -> bool:
         """Announces an attempt; waits while it is not known whose the record's queue is.
@@ -145,7 +145,12 @@ class Delivering:
     def end(self, record: Record, *, done: bool) -> None:
         """An attempt is over; `done` acknowledges the record, whoever has the queue next."""
         if self._shares.end(record.queue, record.offset, done=done):
-            self._on_room()
+            self._more_room()
+
+    def _more_room(self) -> None:
+        # More of what is here may be delivered, or fetched.
+        self._news.set()
+        self._on_room()
 
     def _look_at_locks(self) -> None:
         if self._locks.stale:

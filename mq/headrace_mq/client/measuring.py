@@ -12,7 +12,7 @@ from headrace_mq.client.part import (
     TAG_SURELY_SHORT,
     text_bytes,
 )
-from headrace_mq.message import Message, check_message
+from headrace_mq.message import Message, check_message, not_text
 
 __all__ = ["FRAME_OVERHEAD_BYTES", "UNKNOWN_BYTES", "measure", "message_bytes_max", "quick_size"]
 
@@ -48,7 +48,7 @@ def measure(message: Message, bytes_max: int, *, routed: bool = False) -> int:
     try:
         text = text_bytes([message.key, message.tag, *headers, *headers.values()])
     except TypeError as error:
-        raise TypeError(f"key, tag and headers of a message are text: {error}") from error
+        raise TypeError(not_text(message) or str(error)) from error
     check_message(message)
     size = text + len(message.body) + MESSAGE_OVERHEAD_BYTES + HEADER_OVERHEAD_BYTES * len(headers)
     if size > bytes_max:

@@ -10,7 +10,7 @@ Sits between: `retrying` and `dead_letters`, and the headers of messages. Pure.
 import msgspec
 from msgspec.structs import replace
 
-from headrace_mq.message import Message, QueueRef, Record, check_topic
+from headrace_mq.message import TOPIC_BYTES_MAX, Message, QueueRef, Record, check_topic
 
 __all__ = [
     "DEAD_LETTER_PREFIX",
@@ -28,6 +28,8 @@ __all__ = [
 ORIGIN_HEADER = "%origin"
 RETRY_PREFIX = "%RETRY%"
 DEAD_LETTER_PREFIX = "%DLQ%"
+# A group that retries names its topics.
+GROUP_BYTES_MAX = TOPIC_BYTES_MAX - len(RETRY_PREFIX)
 # Enough for the first line of an error; the whole of it is in the consumer's log.
 REASON_CHARACTERS_MAX = 500
 
@@ -57,12 +59,22 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
 
 def retry_topic(group: str) -> str:
     """The topic of a group's records that are handled again. Raises ValueError for a name it cannot have."""
-    return check_topic(f"{RETRY_PREFIX}{group}")
+    return _topic_of(RETRY_PREFIX, group)
 
 
 def dead_letter_topic(group: str) -> str:
     """The topic of the records that a group gave up. Raises ValueError for a name it cannot have."""
-    return check_topic(f"{DEAD_LETTER_PREFIX}{group}")
+    return _topic_of(DEAD_LETTER_PREFIX, group)
+
+
+def _topic_of(prefix: str, group: str) -> str:
+    try:
+        return check_topic(f"{prefix}{group}")
+    except ValueError as error:
+        raise ValueError(
+            f"group {group!r} cannot retry by topics, which are named after it ({error}); its name has"
+            f" letters, digits and . _ - % only, and at most {GROUP_BYTES_MAX} of them"
+        ) from error
 
 
 def origin_of(record: Record) -> Origin | None:

@@ -10,7 +10,7 @@ Sits between: `producer`, which takes messages, and the batches of a `lane`. Pur
 from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
 
-from headrace_mq.message import Message
+from headrace_mq.message import Message, not_text
 
 __all__ = ["Part", "text_bytes"]
 
@@ -65,9 +65,7 @@ class Part:
                 + sum(map(_header_bytes, self.headers))
             )
         except (TypeError, AttributeError) as error:
-            raise TypeError(
-                f"a body is bytes; key, tag and headers of a message are text: {error}"
-            ) from error
+            raise TypeError(self._wrong() or str(error)) from error
 
     @classmethod
     def of(cls, messages: Sequence[Message]) -> "Part":
@@ -106,6 +104,16 @@ class Part:
                 tag=self.tags[number] if self.tags else "",
                 headers=self.headers[number] if self.headers else {},
             )
+
+    def _wrong(self) -> str:
+        """Says which is the first message with a field of a wrong type."""
+        for number, message in enumerate(self.messages("")):
+            told = not_text(message)
+            if not isinstance(message.body, bytes):
+                told = f"a message body is bytes, not {type(message.body).__name__}"
+            if told:
+                return f"message {number} of these: {told}"
+        return ""
 
     def pick(self, places: Sequence[int] | range) -> "Part":
         """The messages at some places, in that order; there is at least one place."""

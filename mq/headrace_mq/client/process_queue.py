@@ -24,7 +24,7 @@ _new = tuple.__new__
 
 
 class WindowLimits(NamedTuple):
-    """From which on a window takes no more: unfinished offsets, their bytes, and their span.
+    """What is handed over unfinished at most: offsets and their span; and from which bytes on none is taken.
 
     The span is the distance from the lowest unfinished offset to the end: one slow record must not
     let finished ones pile up behind it, which a crash would deliver again.
@@ -138,12 +138,18 @@ class ProcessQueue:
         given: Sequence[int] = offsets if isinstance(offsets, range | list) else list(offsets)
         before, whole, at = self._count, self._whole, 0
         while whole and at < len(given):
-            end = at + len(whole[0].sizes)
-            if given[at:end] != _like(whole[0].offsets, given):
+            offsets, sizes = whole[0]
+            finished = given[at : at + len(sizes)]
+            if finished != _like(offsets[: len(finished)], given):
                 break
-            self._count -= end - at
-            self._bytes -= sum(whole.popleft().sizes)
-            at = end
+            at += len(finished)
+            self._count -= len(finished)
+            if len(finished) == len(sizes):
+                self._bytes -= sum(whole.popleft().sizes)
+            else:
+                # What was handed over of it is finished; the rest stays together.
+                self._bytes -= sum(sizes[: len(finished)])
+                whole[0] = _Piece(offsets[len(finished) :], sizes[len(finished) :])
         if at < len(given):
             left = given[at:]
             self._take_apart(max(left))

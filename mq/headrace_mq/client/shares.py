@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 
+from headrace_mq.client.allowance import Allowance, divided
 from headrace_mq.client.columns import RecordColumns, from_records
 from headrace_mq.client.damage import Damages
 from headrace_mq.client.priorities import Urgency
@@ -44,6 +45,7 @@ class Share:
         sought: the application chose the offset; a loaded one must not overrule it.
         committed: the last offset the broker is known to hold, or -1.
         full: the window has reached a limit; no fetch asks for more.
+        held: some of what is buffered waits until others are finished, and that was not told yet.
         alone: fetched by itself, to tell whether its batches are the ones that cannot be read.
         damaged: a batch here cannot be read; only a new share goes on.
     """
@@ -55,6 +57,7 @@ class Share:
         "committed",
         "damaged",
         "full",
+        "held",
         "queue",
         "ready",
         "sought",
@@ -72,6 +75,7 @@ class Share:
         self.sought = False
         self.committed = committed
         self.full = False
+        self.held = False
         self.alone = False
         self.damaged = False
 
@@ -80,7 +84,8 @@ class Shares:
     """All queues of one consumer.
 
     Args:
-        limits: of the unfinished records of a queue, from which on it is not fetched.
+        limits: of the unfinished records of a queue: from these on it is not fetched, and what a fetch
+            brought beyond them waits here.
         urgency: says which queues go first, where some do.
 
     Attributes:
@@ -90,6 +95,7 @@ class Shares:
 
     def __init__(self, limits: WindowLimits, urgency: Urgency | None = None) -> None:
         self._limits = limits
+        self._allowance = Allowance(limits)
         self._urgency = urgency
         self._shares: dict[QueueRef, Share] = {}
         # Revoked queues that are not handed over yet, and what they leave to commit.
@@ -239,8 +245,11 @@ class Shares:
         delivered: list[RecordColumns] = []
         for share in self._shares.values():
             if share.columns and not share.suspended and share.queue not in self._paused:
-                delivered += share.columns
-                share.columns = []
+                if share.full:
+                    within, share.columns = divided(share.columns, self._room(share))
+                else:
+                    within, share.columns = share.columns, []
+                delivered += within
         return delivered
 
     def deliver(self, records_max: int | None = None) -> list[Record]:
@@ -258,16 +267,18 @@ class Shares:
         for share in shares:
             if not share.ready or share.suspended or share.queue in self._paused:
                 continue
-            if records_max is None:
+            room = self._room(share) if share.full else len(share.ready)
+            if records_max is not None:
+                room = min(room, records_max - len(records))
+                if len(records) == records_max:
+                    break
+                served.append(share.queue)
+            if room >= len(share.ready):
                 records += share.ready
                 share.ready = []
-                continue
-            room = records_max - len(records)
-            if not room:
-                break
-            records += share.ready[:room]
-            del share.ready[:room]
-            served.append(share.queue)
+            else:
+                records += share.ready[:room]
+                del share.ready[:room]
         for queue in served:
             self._shares[queue] = self._shares.pop(queue)
         return records
@@ -313,22 +324,18 @@ class Shares:
         return share is not None and offset in share.window
 
     def finish(self, queue: QueueRef, offset: int) -> bool:
-        """Finishes an offset; returns whether that made its queue fetchable again."""
+        """Finishes an offset; returns whether its queue can be fetched again, or more of it delivered."""
         share = self._shares.get(queue)
-        if share is None or not share.window.finish(offset):
+        if share is None or not share.window.finish(offset) or not share.full:
             return False
-        if not share.full:
-            return False
-        share.full = share.window.is_full(self._limits)
-        return not share.full
+        return self._has_more_room(share)
 
     def finish_all(self, queue: QueueRef, offsets: Iterable[int]) -> bool:
-        """Finishes many offsets of a queue; returns whether that made it fetchable again."""
+        """Finishes many offsets of a queue; returns as `finish` does."""
         share = self._shares.get(queue)
         if share is None or not share.window.finish_all(offsets) or not share.full:
             return False
-        share.full = share.window.is_full(self._limits)
-        return not share.full
+        return self._has_more_room(share)
 
     def to_commit(self) -> dict[QueueRef, int]:
         """The offsets that the broker does not hold yet, revoked queues included."""
@@ -349,6 +356,22 @@ class Shares:
                 del self._left[queue]
             if queue in self._shares:
                 self._shares[queue].committed = offset
+
+    def _room(self, share: Share) -> int:
+        """How much of what a share has buffered is handed over now; notes whether more of it waits."""
+        room = self._allowance.room(share.window, share.ready, share.columns)
+        share.held = room < len(share.ready) + sum(map(len, share.columns))
+        return room
+
+    def _has_more_room(self, share: Share) -> bool:
+        """Whether something was finished that a full share waited for; that is told once."""
+        share.full = share.window.is_full(self._limits)
+        if not share.full:
+            return True
+        if share.held and self._allowance.is_worth_waking(share.window, share.ready, share.columns):
+            share.held = False
+            return True
+        return False
 
     def _turn(self, *, in_columns: bool) -> None:
         if self.in_columns == in_columns:

@@ -191,6 +191,10 @@ class _Parser:
                 at,
                 "BETWEEN compares a header, _key or _tag with two values of one kind",
             )
+        if low.kind == high.kind != "text" and low.written > high.written:
+            raise InvalidFilter(
+                self._text, at, "nothing is between these two; write the lower one first"
+            )
         return conditions.both(
             conditions.compare(">=", value, low), conditions.compare("<=", value, high)
         )

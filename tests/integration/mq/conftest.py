@@ -103,6 +103,11 @@ class Child:
         threads = Path(f"/proc/{self._process.pid}/task").iterdir()
         return [int(pid) for one in threads for pid in (one / "children").read_text().split()]
 
+    @property
+    def ended(self) -> bool:
+        """Whether its process is gone."""
+        return self._process.returncode is not None
+
     async def tell(self, line: str) -> None:
         """Writes a line to its standard input."""
         assert self._process.stdin is not None
@@ -137,6 +142,11 @@ class BrokerProcess:
         """The processes that it has started and that are still there."""
         assert self._child is not None
         return self._child.children
+
+    @property
+    def ended(self) -> bool:
+        """Whether its process is gone."""
+        return self._child is not None and self._child.ended
 
     async def kill(self) -> None:
         """Ends it with SIGKILL, in the middle of whatever it does."""
@@ -175,8 +185,9 @@ async def start_broker(
     """Starts brokers with settings of their own."""
     started: list[BrokerProcess] = []
 
-    async def start(**settings: int) -> BrokerProcess:
-        broker = BrokerProcess(tmp_path / f"broker-{len(started)}", free_port(), **settings)
+    async def start(directory: Path | None = None, **settings: int) -> BrokerProcess:
+        directory = directory or tmp_path / f"broker-{len(started)}"
+        broker = BrokerProcess(directory, free_port(), **settings)
         await broker.start()
         started.append(broker)
         return broker

@@ -17,6 +17,7 @@ from headrace_mq.client.routing import queue_for_key
 from headrace_mq.message import Message, QueueRef, Record
 from headrace_mq.settings import ConsumerSettings
 
+A = QueueRef("t", 0)
 QUICK = ConsumerSettings(heartbeat_ms=100, commit_interval_ms=50, reconnect_ms_max=200)
 
 
@@ -333,3 +334,45 @@ async def test_two_owners_keep_every_keys_order_while_the_broker_is_killed_and_s
             await progress.wait()
     await asyncio.gather(*runs)
     assert_in_order(handled)
+
+
+@pytest.mark.parametrize("in_columns", [False, True])
+async def test_no_fetch_exceeds_what_a_member_may_have_unfinished(
+    broker: Any, in_columns: bool
+) -> None:
+    messages = [Message(topic="t", body=b"x" * 10) for _ in range(20_000)]
+
+    async def poll(consumer: Consumer) -> list[int]:
+        if in_columns:
+            return [one for run in await consumer.poll_columns() for one in run.offsets]
+        return [record.offset for record in await consumer.poll()]
+
+    async with Producer(broker.address) as producer:
+        await producer.create_topic("t", queues=1)
+        await producer.send_many(messages)
+    async with Consumer(broker.address, group="g", topics=["t"]) as consumer:
+        taken: list[int] = []
+        while len(taken) < 1_000:
+            taken += await poll(consumer)
+        # All of them came in one answer, and wait here.
+        (share,) = consumer._shares._shares.values()
+        assert share.window.end > 5_000
+        assert taken == [*range(1_000)]
+        assert consumer._shares.deliver() == consumer._shares.deliver_columns() == []
+        # One that is slow: the span ends the rest.
+        for offset in taken[1:]:
+            consumer.ack_offset(A, offset)
+        while taken[-1] < 1_999:
+            taken += await poll(consumer)
+            for offset in taken[1:]:
+                consumer.ack_offset(A, offset)
+        assert taken == [*range(2_000)]
+        assert consumer._shares.deliver() == []
+        consumer.ack_offset(A, 0)
+        while len(taken) < len(messages):
+            more = await poll(consumer)
+            assert len(more) <= 1_000
+            taken += more
+            for offset in more:
+                consumer.ack_offset(A, offset)
+        assert taken == [*range(len(messages))]

@@ -3,6 +3,7 @@ from typing import Any
 
 import pytest
 
+from headrace_mq._net.link import software
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.broker.handlers import groups as handlers
 from headrace_mq.broker.server import Broker
@@ -99,7 +100,7 @@ async def test_producers_are_told_from_others(broker: Broker, admin: AdminClient
         assert await admin.connections("producer") == []
         await producer.send(Message(topic="orders", body=b"x"))
         (one,) = await admin.connections("producer")
-        assert (one.roles, one.produced, one.software) == (["producer"], 1, "headrace-python")
+        assert (one.roles, one.produced, one.software) == (["producer"], 1, software())
         assert len(await admin.connections()) == 2
     assert await admin.connections("producer") == []
 

@@ -130,3 +130,18 @@ def test_a_directory_without_the_right_to_write_is_an_error(
     monkeypatch.setattr(os, "access", lambda *_: False)
     with pytest.raises(PermissionError):
         SystemDisk().used_percent(tmp_path)
+
+
+def test_a_broker_for_readers_refuses_however_empty_the_disk_is(disk: HandDisk) -> None:
+    marks = Watermarks(
+        disk,
+        Path("/data"),
+        refuse_percent=90,
+        delete_percent=75,
+        look_ms=1_000,
+        closed="readers only",
+    )
+    marks.look()
+    assert marks.refusal == "readers only"
+    assert refuses(marks)
+    assert not marks.early

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import headrace_mq
 from headrace_mq._runtime.files import SystemFiles
-from headrace_mq.broker import server
+from headrace_mq.broker import storage
 from headrace_mq.broker.offsets import KeptOffsets
 from headrace_mq.broker.server import Broker, run, serve
 from headrace_mq.errors import BrokerStopping, DataCorrupt, MessageQueueError, ResponseCode
@@ -219,7 +219,7 @@ class OneBatchSegments(MessageStore):
 async def test_the_timer_deletes_and_readers_below_get_a_defined_answer(
     start, connect, batch, until, monkeypatch
 ) -> None:
-    monkeypatch.setattr(server, "MessageStore", OneBatchSegments)
+    monkeypatch.setattr(storage, "MessageStore", OneBatchSegments)
     broker = await start(
         stored={"retention_interval_ms": 1, "transient_bytes_max": 2, "unconsumed_ms_max": 0}
     )
@@ -246,7 +246,7 @@ async def test_the_timer_deletes_and_readers_below_get_a_defined_answer(
 async def test_a_group_that_lags_keeps_its_messages(
     start, connect, batch, until, monkeypatch
 ) -> None:
-    monkeypatch.setattr(server, "MessageStore", OneBatchSegments)
+    monkeypatch.setattr(storage, "MessageStore", OneBatchSegments)
     broker = await start(stored={"retention_interval_ms": 1, "transient_bytes_max": 1})
     client = await connect(broker)
     await client.create("t", 1)

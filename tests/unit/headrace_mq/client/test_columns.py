@@ -53,6 +53,8 @@ def test_what_is_behind_an_offset_is_the_rest(
     offset = min(offset, columns.offsets[-1])
     rest = [record for record in columns.records() if record.offset >= offset]
     assert columns.behind(offset).records() == rest
+    before = columns.records()[: -len(rest)]
+    assert not before or columns.before(offset).records() == before
 
 
 def test_columns_that_are_all_default_hold_nothing() -> None:

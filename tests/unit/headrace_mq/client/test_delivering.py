@@ -86,6 +86,7 @@ async def test_poll_waits_for_records(opened: Opened) -> None:
 async def test_who_finds_records_does_not_wait_and_who_waits_is_told_of(opened: Opened) -> None:
     opened.buffer(0)
     assert await opened.delivering.poll() == [record(0)]
+    opened.delivering.ack(A, 0)
     assert opened.waits == 0
     polling = asyncio.create_task(opened.delivering.poll())
     while not opened.waits:
@@ -204,10 +205,29 @@ async def test_columns_are_polled_and_acknowledged_like_records(opened: Opened) 
     opened.shares.take_columns(share, *from_records([record(0), record(1)]))
     opened.delivering.wake()
     (run,) = await polling
-    assert run.records() == [record(0), record(1)]
+    assert run.records() == [record(0)]
     opened.delivering.ack_columns(run)
     assert opened.rooms == 1
-    assert opened.shares.to_commit() == {A: 2}
+    assert opened.shares.to_commit() == {A: 1}
+    (run,) = await opened.delivering.poll_columns()
+    assert run.records() == [record(1)]
     opened.delivering.close()
     with pytest.raises(Closed):
         await opened.delivering.poll_columns()
+
+
+async def test_who_waits_for_records_beyond_the_limit_gets_them_when_others_are_finished(
+    opened: Opened,
+) -> None:
+    opened.buffer(0)
+    opened.buffer(1)
+    assert await opened.delivering.poll() == [record(0)]
+    polling = asyncio.create_task(opened.delivering.poll())
+    await until_waits(opened)
+    opened.delivering.ack_all([record(0)])
+    assert await polling == [record(1)]
+
+
+async def until_waits(opened: Opened) -> None:
+    while not opened.waits:
+        await asyncio.sleep(0)

@@ -48,3 +48,8 @@ def test_a_route_lets_nothing_pass_that_cannot_be_sent() -> None:
     for fields in ({"body": "text"}, {"key": b"k"}, {"tag": None}, {"headers": {"n": None}}):
         with pytest.raises(TypeError):
             measure(Message(**{"topic": "t", "body": b""} | fields), 1_000, routed=True)  # type: ignore[arg-type]  # wrong on purpose
+
+
+def test_a_key_that_is_no_text_is_named() -> None:
+    with pytest.raises(TypeError, match="the key of a message is text, not int: use str"):
+        measure(Message(topic="t", body=b"", key=5), 1_000)  # type: ignore[arg-type]  # that is it

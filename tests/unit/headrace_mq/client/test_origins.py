@@ -45,8 +45,9 @@ def failed(record: Record, reason: str = "no") -> Message:
 def test_topics_are_named_after_the_group_and_a_group_that_names_none_is_refused() -> None:
     assert (RETRY, dead_letter_topic("g")) == ("%RETRY%g", "%DLQ%g")
     for group in ("with spaces", "x" * 121):
-        with pytest.raises(ValueError, match="topic"):
+        with pytest.raises(ValueError, match=f"group '{group}' cannot retry .* at most 120"):
             retry_topic(group)
+    assert len(retry_topic("x" * 120)) == 127
 
 
 def test_a_failed_record_carries_its_id_its_birth_its_attempt_and_the_reason() -> None:

@@ -72,6 +72,22 @@ def test_what_cannot_be_sent_is_told(columns: Any, error: type[Exception]) -> No
 
 
 @pytest.mark.parametrize(
+    ("columns", "told"),
+    [
+        ({"keys": ["a", 5]}, "message 1 of these: the key of a message is text, not int"),
+        ({"tags": [b"a", ""]}, "message 0 of these: the tag of a message is text, not bytes"),
+        ({"headers": [{}, {"a": 1}]}, "message 1 of these: the header 'a' of a message is text"),
+        ({"headers": [{}, {1: "a"}]}, "message 1 of these: the name of a header is text, not int"),
+        ({"headers": [{}, 7]}, "message 1 of these: the headers of a message are a mapping"),
+        ({"bodies": [b"", 7]}, "message 1 of these: a message body is bytes, not int"),
+    ],
+)
+def test_the_field_of_a_wrong_type_is_named(columns: dict[str, Any], told: str) -> None:
+    with pytest.raises(TypeError, match=told):
+        Part(**{"bodies": [b"", b""], **columns})
+
+
+@pytest.mark.parametrize(
     ("columns", "fits"),
     [
         (([b"a"] * 3,), True),

@@ -174,6 +174,17 @@ def test_what_was_taken_together_and_is_finished_together_is_never_taken_apart()
     assert not window.finish_all([0, 52, 89])
 
 
+@pytest.mark.parametrize("taken", [range(100), [*range(50), *range(60, 110)]])
+def test_the_first_of_what_was_taken_together_may_be_finished_first(taken: Sequence[int]) -> None:
+    window = ProcessQueue(0)
+    window.take(taken, [2] * 100)
+    for first, end in ((0, 30), (30, 90), (90, 100)):
+        assert window.finish_all([*taken[first:end]])
+        assert (len(window), window._bytes) == (100 - end, 2 * (100 - end))
+        assert window.lowest_unfinished == (taken[end] if end < len(taken) else taken[-1] + 1)
+        assert not window._order
+
+
 @pytest.mark.parametrize("offsets", [[5, 5], [5, 7, 6], [4, 5], [7, 6]])
 def test_what_does_not_ascend_is_refused_whole(offsets: list[int]) -> None:
     window = ProcessQueue(5)

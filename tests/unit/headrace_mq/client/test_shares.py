@@ -111,7 +111,7 @@ def test_columns_are_trimmed_to_what_was_not_seen_and_delivered_once() -> None:
 
 
 def test_what_is_buffered_can_be_delivered_either_way() -> None:
-    shares = started(A)
+    shares = started(A, in_flight_max=100)
     shares.take(share_of(shares, A), records(A, 0, 3))
     assert shares.deliver_columns() == [columns(A, 0, 3)]
     shares.take_columns(share_of(shares, A), columns(A, 3, 6))

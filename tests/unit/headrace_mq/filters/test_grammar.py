@@ -25,6 +25,8 @@ from headrace_mq.filters.tokens import InvalidFilter
         ("a LIKE 'x!' ESCAPE '!'", 8, "nothing follows"),
         ("a BETWEEN 1 AND 'x'", 11, "one kind"),
         ("a BETWEEN TRUE AND FALSE", 11, "one kind"),
+        ("a BETWEEN 10 AND 0", 11, "write the lower one first"),
+        ("a NOT BETWEEN 'b' AND 'a'", 15, "write the lower one first"),
         ("a BETWEEN 1 OR 2", 13, "expected AND"),
         ("1 = 1", 3, "compare with a header"),
         ("1 = 'x'", 3, "a number cannot be compared with a string"),

@@ -1,0 +1,94 @@
+"""
+What a broker keeps its messages in: the store on its disk, and the archive behind it, if there is one.
+
+Sits between: `server`, which opens it first and closes it last, and `store` and `archive`.
+"""
+
+from collections.abc import Callable
+
+from headrace_mq._runtime.clock import Clock
+from headrace_mq._runtime.files import Files
+from headrace_mq.archive.archive import Archive
+from headrace_mq.broker.epoch import next_epoch
+from headrace_mq.broker.metadata import archive_file, broker_file
+from headrace_mq.errors import DataCorrupt, MessageQueueError
+from headrace_mq.settings import BrokerSettings
+from headrace_mq.store.message_store import MessageStore
+
+__all__ = ["Storage"]
+
+
+class Storage:
+    """The store and the archive of one start of a broker.
+
+    Args:
+        settings: of the broker.
+        clock: the time.
+        files: the file system.
+
+    Attributes:
+        archive: behind the store, once that was opened; None where the settings name none.
+    """
+
+    def __init__(self, settings: BrokerSettings, *, clock: Clock, files: Files) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._files = files
+        self._store: MessageStore | None = None
+        self.archive: Archive | None = None
+
+    def open_store(self) -> MessageStore:
+        """Opens the store, which recovers what it holds.
+
+        Raises:
+            DataCorrupt, FormatTooNew: a file cannot be used; the sentence says how to go on.
+            MessageQueueError: the files cannot be used, or another broker uses them.
+        """
+        settings, clock, files = self._settings.store, self._clock, self._files
+        file = broker_file(settings.directory, files)
+
+        def epoch() -> int:
+            return next_epoch(file, store=settings.directory, now_ms=clock.now_ms(), files=files)
+
+        store = self._make_store(epoch)
+        try:
+            store.open()
+        except DataCorrupt as error:
+            directory = settings.directory
+            raise DataCorrupt(
+                f"{error}. `headrace store check {directory}` tells what is damaged, `headrace store"
+                f" repair {directory}` what can be done"
+            ) from error
+        self._store = store
+        return store
+
+    async def open_archive(self) -> None:
+        """Opens the archive. Raises MessageQueueError where the one of earlier starts is not named."""
+        file = archive_file(self._settings.store.directory, self._files)
+        kept = file.read()
+        if self.archive is not None:
+            await self.archive.open(kept)
+        elif kept is not None:
+            raise MessageQueueError(
+                f"messages of this broker are in an archive ({file.path} says so); name it with"
+                " --archive, or remove that file to do without them"
+            )
+
+    async def aclose(self) -> None:
+        """Makes everything durable and gives the directory back."""
+        try:
+            if self.archive is not None:
+                await self.archive.aclose()
+        finally:
+            if self._store is not None:
+                await self._store.aclose()
+
+    def _make_store(self, epoch: Callable[[], int]) -> MessageStore:
+        settings, clock, files = self._settings, self._clock, self._files
+        if settings.archive is None:
+            return MessageStore(settings.store, epoch=epoch, clock=clock, files=files)
+        file = archive_file(settings.store.directory, files)
+        archive = self.archive = Archive(
+            settings.archive, settings.store, clock=clock, keep=file.write
+        )
+        return archive.store(epoch=epoch, clock=clock, files=files)
