@@ -42,6 +42,15 @@ def run(
             help="Serve HTTP there too, in this process; port 0 takes a free one.",
         ),
     ] = "",
+    http_hosts: Annotated[
+        str,
+        typer.Option(
+            envvar="HEADRACE_HTTP_HOSTS",
+            metavar="NAME,…",
+            help="Names by which HTTP requests may address it besides localhost, the host of --http and"
+            " plain IP addresses; '*.example.com' is all below it, '*' any.",
+        ),
+    ] = "",
     after_parked: Annotated[
         str,
         typer.Option(
@@ -84,9 +93,9 @@ def run(
         event_store=event_store,
         read_models=read_models,
         after_parked="hold" if after_parked == "hold" else "go on",
-        command_topics=tuple(each.strip() for each in commands.split(",") if each.strip()),
+        command_topics=_names(commands),
     )
-    gateway = _gateway_settings(http) if http else None
+    gateway = _gateway_settings(http, _names(http_hosts)) if http else None
     uvloop.run(_serve(_application(app_path, tracing=tracing), settings, gateway))
 
 
@@ -129,7 +138,11 @@ async def _serve(app: "App", settings: "Settings", gateway: "GatewaySettings | N
             failure.result()
 
 
-def _gateway_settings(http: str) -> "GatewaySettings":
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(each.strip() for each in text.split(",") if each.strip())
+
+
+def _gateway_settings(http: str, hosts: tuple[str, ...]) -> "GatewaySettings":
     from headrace.gateway.settings import GatewaySettings
 
     host, colon, port = http.rpartition(":")
@@ -137,7 +150,8 @@ def _gateway_settings(http: str) -> "GatewaySettings":
         raise typer.BadParameter(
             f"write HOST:PORT, as in 127.0.0.1:8080, not {http!r}", param_hint="--http"
         )
-    return GatewaySettings(host=host.removeprefix("[").removesuffix("]"), port=int(port))
+    bound = host.removeprefix("[").removesuffix("]")
+    return GatewaySettings(host=bound, port=int(port), hosts=hosts)
 
 
 @asynccontextmanager

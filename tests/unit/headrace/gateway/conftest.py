@@ -26,7 +26,7 @@ async def http(bank: RunningApp) -> AsyncIterator[Callable[..., httpx.AsyncClien
 
         def connect(*arguments: Any) -> httpx.AsyncClient:
             transport = httpx.ASGITransport(Gateway(app, bank, *arguments))
-            client = httpx.AsyncClient(transport=transport, base_url="http://bank")
+            client = httpx.AsyncClient(transport=transport, base_url="http://localhost")
             stack.push_async_callback(client.aclose)
             return client
 
