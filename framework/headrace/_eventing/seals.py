@@ -33,7 +33,7 @@ _TAIL_BYTES: Final = 2 * _DIGEST_BYTES + len(_CLOSING)
 _sealed_part: Final = itemgetter(slice(None, -_TAIL_BYTES))
 _tail: Final = itemgetter(slice(-_TAIL_BYTES, None))
 # Bodies that are compared in one step: few enough to stay in a processor's cache.
-_COMPARED: Final = 500
+_COMPARED_MAX: Final = 500
 # The end of the store's id, which is its random part.
 _ID_CHARACTERS: Final = 12
 
@@ -86,8 +86,8 @@ class Seal:
     def broken(self, bodies: Sequence[bytes]) -> list[int]:
         """Returns the places of bodies that do not end with this store's seal of all before it."""
         found: list[int] = []
-        for first in range(0, len(bodies), _COMPARED):
-            some = bodies[first : first + _COMPARED]
+        for first in range(0, len(bodies), _COMPARED_MAX):
+            some = bodies[first : first + _COMPARED_MAX]
             digests = self._digests(some)
             right = _CLOSING.join([*digests, ""]).encode()
             # No tail of a body is longer than a right one: all are equal together, or one is not.
