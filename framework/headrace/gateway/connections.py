@@ -1,8 +1,8 @@
 """
 The gateway's connections: how many one address may have, and how long one may take to say what it wants.
 
-    at its bound, and one of the address waits for a request    that one is closed, the longest first
-    at its bound, and all of them have requests at work         the newcomer is refused: 503
+    at its bound, and we wait for one of the address     that one is closed, the oldest request first
+    at its bound, and all of them wait for us            the newcomer is refused: 503
 
 Sits between: uvicorn and the sockets of clients. Knows no request.
 """
@@ -21,7 +21,7 @@ __all__ = ["Connection", "Connections"]
 log = get_logger(__name__)
 
 
-def _said(status: str, detail: str) -> bytes:
+def _said(status: str, detail: str, *headers: str) -> bytes:
     """Returns a whole answer: the connection has no request yet that one could belong to."""
     code, _, title = status.partition(" ")
     body = f'{{"type":"about:blank","title":"{title}","status":{code},"detail":"{detail}"}}'
@@ -30,14 +30,14 @@ def _said(status: str, detail: str) -> bytes:
         "Content-Type: application/problem+json",
         f"Content-Length: {len(body)}",
         "Connection: close",
+        *headers,
     )
     return "\r\n".join([*head, "", body]).encode()
 
 
-_TOO_MANY: Final = _said(
-    "503 Service Unavailable",
+_TOO_MANY: Final = (
     "this address has as many requests at work as connections_per_address_max allows; the same"
-    " request later is safe",
+    " request later is safe"
 )
 _TOO_SLOW: Final = _said(
     "408 Request Timeout", "the head of the request did not arrive within head_ms"
@@ -56,19 +56,22 @@ class Connections:
         # The one whose last request is longest ago comes first.
         self._by_address: dict[str, dict[Connection, None]] = {}
         self._warned: set[str] = set()
+        later = f"Retry-After: {settings.retry_after_s}"
+        #: The answer to a connection that is refused.
+        self.refusal = _said("503 Service Unavailable", _TOO_MANY, later)
         #: What uvicorn calls for each connection.
         self.protocol: Any = partial(Connection, self, settings.head_ms)
 
     def admit(self, connection: "Connection", address: str) -> bool:
-        """Counts a connection; False if its address has too many, and all have requests at work."""
+        """Counts a connection; False if its address has too many, and all of them wait for us."""
         known = self._by_address.setdefault(address, {})
         if len(known) >= self._settings.connections_per_address_max:
-            waiting = next((each for each in known if each.is_waiting), None)
+            idle = next((each for each in known if each.is_awaited), None)
             self._warn(address)
-            if waiting is None:
+            if idle is None:
                 return False
-            del known[waiting]
-            waiting.transport.abort()
+            del known[idle]
+            idle.transport.abort()
         known[connection] = None
         return True
 
@@ -91,8 +94,8 @@ class Connections:
         if address not in self._warned:
             self._warned.add(address)
             log.warning(
-                "an address has as many connections as it may; each further one closes the one that has"
-                " waited longest for a request",
+                "an address has as many connections as it may; each further one closes the one that"
+                " sends nothing for longest",
                 address=address,
                 connections_per_address_max=self._settings.connections_per_address_max,
             )
@@ -116,8 +119,12 @@ class Connection(H11Protocol):
         self._late: asyncio.TimerHandle | None = None
 
     @property
-    def is_waiting(self) -> bool:
-        """Whether no request of it is at work."""
+    def is_awaited(self) -> bool:
+        """Whether the next step is the client's: a request, or the rest of one."""
+        return self._is_between_requests or self.cycle.more_body
+
+    @property
+    def _is_between_requests(self) -> bool:
         return self.cycle is None or self.cycle.response_complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -127,7 +134,7 @@ class Connection(H11Protocol):
         if self._connections.admit(self, self._address):
             self._expect_head()
         else:
-            transport.write(_TOO_MANY)
+            transport.write(self._connections.refusal)
             transport.close()
 
     def data_received(self, data: bytes) -> None:
@@ -135,11 +142,13 @@ class Connection(H11Protocol):
         if self.transport.is_closing():
             return
         self._begun = True
+        before = self.cycle
         super().data_received(data)
-        if self.is_waiting:
+        if self._is_between_requests:
             self._expect_head()
         else:
             self._have_head()
+        if self.cycle is not before:
             self._connections.heard(self, self._address)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -159,7 +168,7 @@ class Connection(H11Protocol):
 
     def _end_late(self) -> None:
         self._late = None
-        if self.is_waiting and not self.transport.is_closing():
+        if self._is_between_requests and not self.transport.is_closing():
             if self._begun:
                 self.transport.write(_TOO_SLOW)
             self.transport.close()

@@ -35,8 +35,9 @@ class GatewaySettings(BaseModel):
     requests_max: int = Field(default=256, ge=1)
     # Open connections, most of them idle between requests.
     connections_max: int = Field(default=1_024, ge=1)
-    # Connections of one address; beyond it the one that has waited longest for a request is closed. Half
-    # of `requests_max`, so that one slow client leaves room; behind a proxy as many as `connections_max`.
+    # Connections of one address; beyond it the oldest one is closed that keeps us waiting for a request or
+    # the rest of one. Half of `requests_max`, so that one slow client leaves room; behind a proxy as many
+    # as `connections_max`.
     connections_per_address_max: int = Field(default=128, ge=1)
     # The head of a request takes a packet or two; a slower client holds up a connection.
     head_ms: int = Field(default=10_000, ge=1)
