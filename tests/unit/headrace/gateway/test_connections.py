@@ -81,16 +81,8 @@ async def test_who_asked_last_stays_connected(bank: Any, connect: Any) -> None:
         assert b"alive" in await first[0].readuntil(b"alive")
 
 
-async def test_requests_at_work_are_not_closed_for_a_newcomer(bank: Any) -> None:
-    begun, let_go = asyncio.Event(), asyncio.Event()
-    execute = bank.bus.execute
-
-    async def slow(*arguments: Any, **named: Any) -> Any:
-        begun.set()
-        await let_go.wait()
-        return await execute(*arguments, **named)
-
-    bank.bus.execute = slow
+async def test_requests_at_work_are_not_closed_for_a_newcomer(bank: Any, held: Any) -> None:
+    begun, let_go = held
     settings = GatewaySettings(port=0, connections_per_address_max=1)
     async with serving(app, bank, settings) as served, httpx.AsyncClient() as client:
         url = f"http://{served.address}/commands/OpenAccount"
