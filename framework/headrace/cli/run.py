@@ -25,6 +25,24 @@ __all__ = ["run"]
 _GC_THRESHOLDS = (50_000, 20, 50)
 _PORT_MAX = 65_535
 
+HttpAddress = Annotated[
+    str,
+    typer.Option(
+        envvar="HEADRACE_HTTP",
+        metavar="HOST:PORT",
+        help="Serve HTTP there too, in this process; port 0 takes a free one.",
+    ),
+]
+HttpHosts = Annotated[
+    str,
+    typer.Option(
+        envvar="HEADRACE_HTTP_HOSTS",
+        metavar="NAME,…",
+        help="Names by which HTTP requests may address it besides localhost, the host of --http and"
+        " plain IP addresses; '*.example.com' is all below it, '*' any.",
+    ),
+]
+
 
 def run(
     app_path: Annotated[
@@ -34,23 +52,8 @@ def run(
     broker: BrokerAddress = "127.0.0.1:9876",
     event_store: EventStoreUrl = "sqlite:///var/events.db",
     read_models: ReadModelsUrl = "sqlite:///var/read.db",
-    http: Annotated[
-        str,
-        typer.Option(
-            envvar="HEADRACE_HTTP",
-            metavar="HOST:PORT",
-            help="Serve HTTP there too, in this process; port 0 takes a free one.",
-        ),
-    ] = "",
-    http_hosts: Annotated[
-        str,
-        typer.Option(
-            envvar="HEADRACE_HTTP_HOSTS",
-            metavar="NAME,…",
-            help="Names by which HTTP requests may address it besides localhost, the host of --http and"
-            " plain IP addresses; '*.example.com' is all below it, '*' any.",
-        ),
-    ] = "",
+    http: HttpAddress = "",
+    http_hosts: HttpHosts = "",
     after_parked: Annotated[
         str,
         typer.Option(

@@ -127,7 +127,7 @@ class Connection(H11Protocol):
     def _is_between_requests(self) -> bool:
         return self.cycle is None or self.cycle.response_complete
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn says the same of its own
         """Begins, if the address may have one more."""
         super().connection_made(transport)
         self._address = self.client[0] if self.client else ""
