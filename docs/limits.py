@@ -1,14 +1,16 @@
 """
-Writes the tables of settings in `operations.md` from the settings themselves.
+Writes the tables of settings and of fixed limits in `operations.md` from the code itself.
 
-Run it after a change of a setting, from the project's folder: `python docs/limits.py`. A test fails
-until that is done. Sits between: the settings classes, whose comments are the reasons, and a reader.
+Run it after a change of a setting or a limit, from the project's folder: `python docs/limits.py`. A test
+fails until that is done. Sits between: settings classes and constants, whose comments are the reasons,
+and a reader.
 """
 
 import ast
 import importlib
 import inspect
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -30,11 +32,15 @@ SETTINGS: Final = [
     ("headrace_mq.settings", "SuperviseSettings", "a broker's supervisor"),
 ]
 BEGIN, END = "<!-- settings: begin -->\n", "<!-- settings: end -->\n"
+# The queue's constants stand in its own `ARCHITECTURE.md`; these packages only serve a terminal or tests.
+FIXED: Final = Path(__file__).parents[1] / "framework" / "headrace"
+NOT_OF_AN_APPLICATION: Final = ("cli", "testing")
+LIMIT: Final = re.compile(r"[A-Z_]*(_MAX|_MIN|_MS|_PAGE|_PAGE_[A-Z]+)")
 
 
 def tables() -> str:
-    """Returns a Markdown table for each settings class."""
-    return "\n".join(_table(*names) for names in SETTINGS)
+    """Returns a Markdown table for each settings class, and one of what is fixed."""
+    return "\n".join([*(_table(*names) for names in SETTINGS), _fixed()])
 
 
 def with_tables(page: str) -> str:
@@ -70,6 +76,43 @@ def _table(module_name: str, class_name: str, whose: str) -> str:
         reason = _comment_above(lines, field.lineno) or described.get(name, "")
         rows.append(f"| `{name}` | {_default(module, class_name, name)} | {reason} |")
     return "\n".join([*rows, ""])
+
+
+def _fixed() -> str:
+    rows = [
+        "### Fixed limits of an application",
+        "",
+        "You cannot set these. Names are those in the code, below `headrace`.",
+        "",
+        "| Limit | Value | Reason |",
+        "|---|---|---|",
+    ]
+    for path in sorted(FIXED.rglob("*.py")):
+        parts = path.relative_to(FIXED).with_suffix("").parts
+        if parts[0] in NOT_OF_AN_APPLICATION:
+            continue
+        lines = path.read_text(encoding="utf-8").splitlines()
+        for name, value, line in _constants("\n".join(lines)):
+            reason = _comment_above(lines, line) or _comment_above(lines, line - 1)
+            rows.append(f"| `{'.'.join(parts)}.{name}` | {value:,} | {reason} |")
+    return "\n".join([*rows, ""])
+
+
+def _constants(source: str) -> Iterator[tuple[str, int, int]]:
+    """Yields name, value and line of the whole numbers of a module that are limits by their names."""
+    for node in ast.parse(source).body:
+        match node:
+            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+                pass
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                pass
+            case _:
+                continue
+        plain = (ast.Constant, ast.BinOp, ast.operator)
+        if LIMIT.fullmatch(name) and all(isinstance(each, plain) for each in ast.walk(value)):
+            number = eval(ast.unparse(value), {"__builtins__": {}})  # noqa: S307 - numbers alone
+            if isinstance(number, int):
+                yield name, number, node.lineno
 
 
 def _default(module: object, class_name: str, field: str) -> str:

@@ -44,6 +44,9 @@ class Settings(BaseModel):
     # Live aggregates kept in memory, and how long an unused one stays (ENode: 3 days, no bound).
     aggregates_cached_max: int = Field(default=10_000, ge=1)
     aggregate_idle_ms: int = Field(default=3_600_000, ge=1_000)
+    # Newest commands that a process remembers, with 32 bytes each, to answer duplicates without a look into
+    # the store: some seconds of the highest throughput, in which most duplicates come.
+    commands_remembered_max: int = Field(default=65_536, ge=2)
     # Events of an aggregate between two snapshots: what a load reads at most, give or take one
     # command. 0: none are taken or read.
     snapshot_events: int = Field(default=100, ge=0)

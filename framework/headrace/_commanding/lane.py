@@ -43,7 +43,7 @@ from headrace._loading.snapshots import Snapshots
 from headrace._runtime.backoff import Backoff
 from headrace._runtime.tasks import TaskSet
 from headrace._runtime.tracebacks import traceback_of
-from headrace.errors import HeadraceError
+from headrace.errors import DamagedStream
 from headrace.serialization import Serializer
 from headrace.settings import Settings
 from headrace.transports.base import Place
@@ -208,7 +208,7 @@ class Lane:
         for submission in sought:
             submission.sought = True
             found = outcomes.get(submission.command_id)
-            if isinstance(found, HeadraceError):
+            if isinstance(found, DamagedStream):
                 submission.failure = _unreadable(found)
             else:
                 submission.stored = found
@@ -375,7 +375,7 @@ class Lane:
         command_id = submission.command_id
         found = await self._parts.repository.find_commands(self._aggregate_id, [command_id])
         stored = found.get(command_id)
-        if isinstance(stored, HeadraceError):
+        if isinstance(stored, DamagedStream):
             decision = _unreadable(stored)
         if isinstance(stored, EventStream):
             self._mailbox.settle()
@@ -420,5 +420,5 @@ class Lane:
         self._parts.emptied(self._aggregate_id)
 
 
-def _unreadable(error: HeadraceError) -> Failed:
+def _unreadable(error: DamagedStream) -> Failed:
     return Failed(error=type(error).__name__, sentence=str(error))

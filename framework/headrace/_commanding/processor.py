@@ -95,7 +95,7 @@ class CommandProcessor:
             cache=_cache(settings, clock),
             backoff=self._backoff,
         )
-        self._known = KnownCommands(clock)
+        self._known = KnownCommands(clock, remembered_max=settings.commands_remembered_max)
         self._answering = Answering(transport=transport, tasks=self._tasks, finished=self.leave)
         self._parking = self._parking_of(letters, clock)
         self._parts = LaneParts(

@@ -13,7 +13,7 @@ Sits between: those who read the topic, live, in a rebuild or in Spark, and the 
 store.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -23,13 +23,14 @@ from headrace._eventing.seals import Seal, aggregate_of
 from headrace._runtime.log import get_logger
 from headrace.errors import SerializationError, UnknownMessageType
 from headrace.serialization import Serializer
+from headrace.stores.base import StoredByCommand
 from headrace.transports.base import DAMAGED, Incoming, QueueId
 
 __all__ = ["Belief", "FindStored"]
 
 # What commands have stored, by aggregate and command id.
 Commands = Collection[tuple[str, str]]
-FindStored = Callable[[Commands], Awaitable[Mapping[tuple[str, str], EventStream]]]
+FindStored = Callable[[Commands], Awaitable[StoredByCommand]]
 
 log = get_logger(__name__)
 
@@ -156,7 +157,7 @@ class Belief:
             return None
 
 
-def _is_stored(stream: EventStream, stored: Mapping[tuple[str, str], EventStream]) -> bool:
+def _is_stored(stream: EventStream, stored: StoredByCommand) -> bool:
     if stream.aggregate_type == HEARTBEAT and stream.version is None:
         return True  # every reader passes it over, and it may come from anybody
     return stored.get((stream.aggregate_id, stream.command_id)) == stream

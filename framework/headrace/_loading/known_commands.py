@@ -14,10 +14,6 @@ from headrace._runtime.clock import Clock
 
 __all__ = ["KnownCommands"]
 
-# Commands remembered per process, as a number of 32 bytes each in a set: some seconds of the highest
-# throughput, in which most duplicates come. An older one is found by a look into the store.
-COMMANDS_REMEMBERED_MAX: Final = 65_536
-
 _UUID_CHARACTERS: Final = 36
 _VERSION_PLACE: Final = 14
 
@@ -27,10 +23,13 @@ class KnownCommands:
 
     Args:
         clock: tells when this process began to know all of them.
+        remembered_max: how many it remembers.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *, remembered_max: int) -> None:
         self._clock = clock
+        # Of two sets, the older of which goes when the newer is full.
+        self._newer_max = remembered_max // 2
         self._newer: set[int] = set()
         self._older: set[int] = set()
         self._older_began = self._newer_began = self._now()
@@ -41,7 +40,7 @@ class KnownCommands:
     def add(self, aggregate_id: str, command_id: str) -> None:
         """Remembers that a command's outcome is stored, at the price of the oldest ones."""
         self._newer.add(hash((aggregate_id, command_id)))
-        if len(self._newer) * 2 >= COMMANDS_REMEMBERED_MAX:
+        if len(self._newer) >= self._newer_max:
             self._older, self._older_began = self._newer, self._newer_began
             self._newer, self._newer_began = set(), self._now()
 

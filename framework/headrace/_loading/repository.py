@@ -12,7 +12,7 @@ from headrace._domain.stream import EventStream
 from headrace._loading.cache import AggregateCache, LiveAggregate
 from headrace._loading.snapshots import Snapshots
 from headrace._runtime.backoff import Backoff
-from headrace.errors import AggregateNotFound, HeadraceError
+from headrace.errors import AggregateNotFound, DamagedStream
 from headrace.stores.base import EventStore
 
 __all__ = ["Repository"]
@@ -101,28 +101,16 @@ class Repository:
 
     async def find_commands(
         self, aggregate_id: str, command_ids: Collection[str]
-    ) -> dict[str, EventStream | HeadraceError]:
+    ) -> dict[str, EventStream | DamagedStream]:
         """Returns by id what commands stored on the aggregate, rejections included.
 
         One that stored nothing is left out; of a stream that cannot be read there is the error.
         """
-        try:
-            return {**await self._find(aggregate_id, command_ids)}
-        except HeadraceError as error:
-            if len(command_ids) == 1:
-                return dict.fromkeys(command_ids, error)
-        found: dict[str, EventStream | HeadraceError] = {}
-        for command_id in command_ids:
-            found |= await self.find_commands(aggregate_id, [command_id])
-        return found
-
-    async def _find(
-        self, aggregate_id: str, command_ids: Collection[str]
-    ) -> dict[str, EventStream]:
-        return await self._backoff.persist(
-            lambda: self._store.find_commands(aggregate_id, command_ids),
-            what="look for the outcomes of commands",
+        commands = [(aggregate_id, each) for each in command_ids]
+        found = await self._backoff.persist(
+            lambda: self._store.find_stored(commands), what="look for the outcomes of commands"
         )
+        return {command_id: each for (_, command_id), each in found.items()}
 
     def keep(self, live: LiveAggregate) -> None:
         """Puts a live aggregate whose every change is durable into the cache."""

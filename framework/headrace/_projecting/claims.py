@@ -17,6 +17,7 @@ from headrace._projecting.event_handlers import EventHandler
 
 __all__ = ["Claim", "Claims"]
 
+# Attempts that an event has at least before its time of outage is used up, however long each took.
 _CHARGES_MIN: Final = 5
 
 

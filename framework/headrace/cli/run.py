@@ -25,6 +25,24 @@ __all__ = ["run"]
 _GC_THRESHOLDS = (50_000, 20, 50)
 _PORT_MAX = 65_535
 
+HttpAddress = Annotated[
+    str,
+    typer.Option(
+        envvar="HEADRACE_HTTP",
+        metavar="HOST:PORT",
+        help="Serve HTTP there too, in this process; port 0 takes a free one.",
+    ),
+]
+HttpHosts = Annotated[
+    str,
+    typer.Option(
+        envvar="HEADRACE_HTTP_HOSTS",
+        metavar="NAME,…",
+        help="Names by which HTTP requests may address it besides localhost, the host of --http and"
+        " plain IP addresses; '*.example.com' is all below it, '*' any.",
+    ),
+]
+
 
 def _name(text: str) -> str:
     from headrace_mq.settings import ConsumerSettings  # the help text must not wait for the queue
@@ -55,14 +73,8 @@ def run(
     broker: BrokerAddress = "127.0.0.1:9876",
     event_store: EventStoreUrl = "sqlite:///var/events.db",
     read_models: ReadModelsUrl = "sqlite:///var/read.db",
-    http: Annotated[
-        str,
-        typer.Option(
-            envvar="HEADRACE_HTTP",
-            metavar="HOST:PORT",
-            help="Serve HTTP there too, in this process; port 0 takes a free one.",
-        ),
-    ] = "",
+    http: HttpAddress = "",
+    http_hosts: HttpHosts = "",
     after_parked: Annotated[
         str,
         typer.Option(
@@ -107,9 +119,9 @@ def run(
         event_store=event_store,
         read_models=read_models,
         after_parked="hold" if after_parked == "hold" else "go on",
-        command_topics=tuple(each.strip() for each in commands.split(",") if each.strip()),
+        command_topics=_names(commands),
     )
-    gateway = _gateway_settings(http) if http else None
+    gateway = _gateway_settings(http, _names(http_hosts)) if http else None
     uvloop.run(_serve(_application(app_path, tracing=tracing), settings, gateway))
 
 
@@ -152,7 +164,11 @@ async def _serve(app: "App", settings: "Settings", gateway: "GatewaySettings | N
             failure.result()
 
 
-def _gateway_settings(http: str) -> "GatewaySettings":
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(each.strip() for each in text.split(",") if each.strip())
+
+
+def _gateway_settings(http: str, hosts: tuple[str, ...]) -> "GatewaySettings":
     from headrace.gateway.settings import GatewaySettings
 
     host, colon, port = http.rpartition(":")
@@ -160,7 +176,8 @@ def _gateway_settings(http: str) -> "GatewaySettings":
         raise typer.BadParameter(
             f"write HOST:PORT, as in 127.0.0.1:8080, not {http!r}", param_hint="--http"
         )
-    return GatewaySettings(host=host.removeprefix("[").removesuffix("]"), port=int(port))
+    bound = host.removeprefix("[").removesuffix("]")
+    return GatewaySettings(host=bound, port=int(port), hosts=hosts)
 
 
 @asynccontextmanager

@@ -32,6 +32,7 @@ __all__ = ["Commands"]
 
 log = get_logger(__name__)
 
+# Far above any version of a message; a longer number is a slip.
 _VERSION_MAX: Final = 1_000_000
 _SAME_KEY: Final = "sending it again with the same Idempotency-Key is safe"
 _QUERY: Final = {"version", "wait_ms"}

@@ -12,6 +12,7 @@ import msgspec
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
@@ -27,6 +28,7 @@ from headrace.gateway.openapi import document
 from headrace.gateway.problems import Problem
 from headrace.gateway.queries import Queries
 from headrace.gateway.readiness import Check, Readiness
+from headrace.gateway.reading import check_framing, check_host
 from headrace.gateway.settings import GatewaySettings
 
 __all__ = ["BROKER", "Gateway"]
@@ -36,6 +38,8 @@ log = get_logger(__name__)
 # The check that tells a broker that is away from a command that takes long.
 BROKER: Final = "broker"
 
+# Names of this machine for itself.
+_HOSTS: Final = ("localhost", "*.localhost")
 _CROWDED: Final = "as many requests as requests_max are at work; the same request later is safe"
 _STOPPING: Final = (
     "the service stops before the request is done, and its outcome is unknown; sending it again with"
@@ -70,6 +74,7 @@ class Gateway:
         catalogue = Catalogue(app.command_types)
         self._settings = settings
         self._running = running
+        self._hosts = {each.lower() for each in (*_HOSTS, settings.host, *settings.hosts) if each}
         self._at_work = 0
 
         async def read_models() -> None:
@@ -114,6 +119,14 @@ class Gateway:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request; never raises for what goes wrong in it."""
+        if scope["type"] == "http":
+            try:
+                headers = Headers(scope=scope)
+                check_framing(headers)
+                check_host(headers, self._hosts)
+            except Problem as problem:
+                await problem.response(scope, receive, send)
+                return
         if self._at_work >= self._settings.requests_max and scope.get("path") != "/health":
             await self._later("crowded", _CROWDED)(scope, receive, send)
             return

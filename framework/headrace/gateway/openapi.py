@@ -25,12 +25,13 @@ Json = dict[str, Any]
 
 _EXAMPLES: Final = {"string": "text", "integer": 1, "number": 1.0, "boolean": True, "null": None}
 _PROBLEMS: Final = {
-    "400": ("malformed", "The body or the Idempotency-Key is malformed; says where."),
+    "400": ("malformed", "The body, the Idempotency-Key or the framing is malformed; says where."),
     "404": ("no-row", "There is no such thing; close names are listed for a command."),
     "408": ("slow-body", "The body did not arrive in time."),
     "409": ("rejected", "A business rule said no; `error` is its code."),
     "413": ("too-large", "The body is larger than `body_bytes_max`."),
     "415": ("not-json", "The body is not application/json."),
+    "421": ("misdirected", "The `Host` is none of the gateway's; the setting `hosts` names more."),
     "422": ("invalid", "Values do not fit; `errors` lists them by field."),
     "500": ("defect", "A defect; the service's log has it."),
     "503": ("unavailable", "Something is away; the same request later is safe."),
@@ -114,7 +115,9 @@ def _command(name: str, versions: Mapping[int, type[Command]], body: Json) -> Js
         "responses": {
             "200": _success("Handled.", "Headrace.CommandResult"),
             "202": _success("Durable in the queue (`respond-async`).", "Headrace.Accepted"),
-            **_refusals("400", "404", "408", "409", "413", "415", "422", "500", "503", "504"),
+            **_refusals(
+                "400", "404", "408", "409", "413", "415", "421", "422", "500", "503", "504"
+            ),
         },
     }
 
@@ -137,7 +140,7 @@ def _one(projection: Projection[Any], row: Json) -> Json:
         ],
         "responses": {
             "200": {"description": "The row.", "content": {"application/json": {"schema": row}}},
-            **_refusals("404", "422", "500", "503", "504"),
+            **_refusals("400", "404", "421", "422", "500", "503", "504"),
         },
     }
 
@@ -174,7 +177,7 @@ def _many(projection: Projection[Any], row: Json, settings: GatewaySettings) -> 
         ],
         "responses": {
             "200": {"description": "A page.", "content": {"application/json": {"schema": page}}},
-            **_refusals("404", "422", "500", "503", "504"),
+            **_refusals("400", "404", "421", "422", "500", "503", "504"),
         },
     }
 
@@ -332,7 +335,7 @@ def _operation(name: str, summary: str, media_type: str, *refusals: str) -> Json
             "summary": summary,
             "responses": {
                 "200": {"description": "Yes.", "content": {media_type: {"schema": {}}}},
-                **_refusals(*refusals),
+                **_refusals(*refusals, "400", "421"),
             },
         }
     }

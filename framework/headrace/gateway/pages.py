@@ -21,9 +21,11 @@ __all__ = ["Page", "Pages"]
 
 R = TypeVar("R", bound=BaseModel)
 
-_INTEGER_MAX: Final = 2**63 - 1  # of every database's widest column
+# What the widest column of every database takes.
+_INTEGER_MAX: Final = 2**63 - 1
 # Longer than any number worth asking for; an exponent of a billion would be written out.
 _DECIMAL_DIGITS_MAX: Final = 1_000
+# Longer than any text worth asking for, and than most request lines that proxies let through.
 _TEXT_CHARACTERS_MAX: Final = 8_192
 
 

@@ -25,6 +25,7 @@ __all__ = ["CONTROLS", "Queries"]
 # Names of the query that are no fields of a row.
 CONTROLS: Final = frozenset({"after", "limit", "seen", "wait_ms"})
 _WAITING: Final = frozenset({"seen", "wait_ms"})
+# No aggregate has more, and every database has room for it.
 _VERSION_MAX: Final = 10**18 - 1
 
 

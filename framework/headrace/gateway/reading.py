@@ -5,9 +5,11 @@ Sits between: Starlette's requests and the endpoints. Must never know what a req
 """
 
 import asyncio
+import ipaddress
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import msgspec
 from starlette.datastructures import Headers, QueryParams
@@ -18,6 +20,8 @@ from headrace.gateway.problems import Problem, invalid
 
 __all__ = [
     "Preference",
+    "check_framing",
+    "check_host",
     "command_key",
     "integer",
     "json_object",
@@ -31,6 +35,9 @@ _WAIT: Final = re.compile(r'wait\s*=\s*"?([0-9]{1,9})"?', re.IGNORECASE)
 _INTEGER: Final = re.compile(r"-?[0-9]{1,18}")
 # ASCII without control characters: what every client sends the same way.
 _PRINTABLE: Final = re.compile(r"[\x20-\x7e]+")
+
+# Of a client's text in an answer.
+_SHOWN_MAX: Final = 80
 
 # What the widest column of every database takes.
 _STORED_INTEGER_MAX: Final = 2**63 - 1
@@ -48,6 +55,68 @@ class Preference(msgspec.Struct, frozen=True, kw_only=True):
     respond_async: bool = False
 
 
+def check_framing(headers: Headers) -> None:
+    """Refuses a request that says in two ways where its body ends.
+
+    Raises:
+        Problem: 400. Of two servers in a row one may believe the one way and one the other, and take
+            what is left for a request of somebody else.
+    """
+    if "transfer-encoding" in headers and "content-length" in headers:
+        raise Problem(
+            400,
+            "two-lengths",
+            "Bad request",
+            "send Content-Length or Transfer-Encoding, not both",
+            headers={"Connection": "close"},
+        )
+
+
+def check_host(headers: Headers, hosts: Collection[str]) -> None:
+    """Refuses a request for a name that is not the gateway's.
+
+    A plain IP address is always taken, and no `Host` at all: no web page can make a browser send either
+    of them to an address that its own name was given later.
+
+    Args:
+        headers: of the request.
+        hosts: names in lower case; `*.example.com` is all below it, `*` any.
+
+    Raises:
+        Problem: 421.
+    """
+    said = headers.getlist("host")
+    if not said or "*" in hosts:
+        return
+    host = _host_of(said[0]) if len(said) == 1 else ""
+    if host in hosts or _is_address(host):
+        return
+    if any(each.startswith("*.") and host.endswith(each[1:]) for each in hosts):
+        return
+    raise Problem(
+        421,
+        "misdirected",
+        "Misdirected request",
+        f"this gateway is not addressed as {said[0][:_SHOWN_MAX]!r}; if it should be, name the host in"
+        " the setting `hosts` (--http-hosts)",
+    )
+
+
+def _host_of(text: str) -> str:
+    try:
+        return (urlsplit(f"//{text}").hostname or "").rstrip(".")
+    except ValueError:
+        return ""
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 async def json_object(request: Request, *, bytes_max: int, within_ms: int) -> dict[str, Any]:
     """Reads a body that is one JSON object.
 
@@ -62,7 +131,7 @@ async def json_object(request: Request, *, bytes_max: int, within_ms: int) -> di
             415,
             "not-json",
             "Unsupported media type",
-            f"send the body as Content-Type: application/json, not {media_type[:80]!r}",
+            f"send the body as Content-Type: application/json, not {media_type[:_SHOWN_MAX]!r}",
             headers={"Accept": "application/json"},
         )
     try:

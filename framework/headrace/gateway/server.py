@@ -18,6 +18,7 @@ import uvicorn
 from headrace._runtime.log import get_logger
 from headrace.app import App, RunningApp
 from headrace.errors import HeadraceError
+from headrace.gateway.connections import Connections
 from headrace.gateway.gateway import Gateway
 from headrace.gateway.readiness import Check
 from headrace.gateway.settings import GatewaySettings
@@ -143,7 +144,7 @@ async def _started(server: _Server, task: asyncio.Task[None]) -> None:
 def _config(gateway: Gateway, settings: GatewaySettings) -> uvicorn.Config:
     return uvicorn.Config(
         gateway,
-        http="h11",
+        http=Connections(settings).protocol,
         ws="none",
         lifespan="off",
         interface="asgi3",

@@ -22,15 +22,25 @@ class GatewaySettings(BaseModel):
     host: str = "127.0.0.1"
     # 0 takes a free one.
     port: int = Field(default=8080, ge=0, le=65_535)
+    # Names by which requests may address the gateway, besides `host`, localhost and plain IP addresses;
+    # `*.example.com` is all below it, `*` any. A web page that gives its own name the gateway's address
+    # (DNS rebinding) would otherwise read and command with its visitor's browser.
+    hosts: tuple[str, ...] = ()
 
     # A command is a wish of a few hundred bytes; four of the largest fit into a frame of the queue.
     body_bytes_max: int = Field(default=1_048_576, ge=1)
-    # A body of that size takes this long at 1 Mbit/s; whoever is slower holds up a place.
+    # A body of that size takes this long at 1 Mbit/s; a slower client holds up a place.
     body_ms: int = Field(default=10_000, ge=1)
     # Requests at work at once; each may hold a body, so this times `body_bytes_max` bounds memory.
     requests_max: int = Field(default=256, ge=1)
     # Open connections, most of them idle between requests.
     connections_max: int = Field(default=1_024, ge=1)
+    # Connections of one address; beyond it the oldest one is closed that keeps us waiting for a request or
+    # the rest of one. Half of `requests_max`, so that one slow client leaves room; behind a proxy as many
+    # as `connections_max`.
+    connections_per_address_max: int = Field(default=128, ge=1)
+    # The head of a request takes a packet or two; a slower client holds up a connection.
+    head_ms: int = Field(default=10_000, ge=1)
     # An idle connection is closed after this; longer than the pause between two calls of a script.
     idle_ms: int = Field(default=5_000, ge=1_000)
 

@@ -6,7 +6,7 @@ executor asks the event store only about messages without a seal that holds.
 """
 
 import asyncio
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import compress
 
@@ -18,6 +18,7 @@ from headrace._eventing.seals import Seal, aggregate_of
 from headrace.serialization import JsonSerializer, Serializer
 from headrace.spark.gating import FindStreams
 from headrace.spark.plan import FoldPlan, load_application
+from headrace.stores.base import StoredByCommand
 from headrace.transports.base import QueueId
 
 __all__ = ["Doubts", "drop_strangers", "find_in_store", "seal_of"]
@@ -39,9 +40,7 @@ class Doubts:
         if plan.seal is None or url is None:
             return
 
-        async def find(
-            commands: Collection[tuple[str, str]],
-        ) -> Mapping[tuple[str, str], EventStream]:
+        async def find(commands: Collection[tuple[str, str]]) -> StoredByCommand:
             from headrace.stores.opening import open_event_store
 
             store = await open_event_store(url, serializer)

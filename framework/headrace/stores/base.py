@@ -23,8 +23,12 @@ __all__ = [
     "LetterState",
     "Snapshot",
     "StoreIdentity",
+    "StoredByCommand",
     "StoredStream",
 ]
+
+# What commands have stored, by aggregate and command id; of a stream that cannot be read, the error.
+StoredByCommand = Mapping[tuple[str, str], EventStream | DamagedStream]
 
 
 class AppendOutcome(Enum):
@@ -110,21 +114,11 @@ class EventStore(Protocol):
         """Returns what a command stored on an aggregate, rejections included, or None."""
         ...
 
-    async def find_stored(
-        self, commands: Collection[tuple[str, str]]
-    ) -> dict[tuple[str, str], EventStream]:
-        """Returns what commands stored, by aggregate id and command id, in one query.
+    async def find_stored(self, commands: Collection[tuple[str, str]]) -> StoredByCommand:
+        """Returns what commands stored, rejections included, by aggregate id and command id.
 
-        Those that stored nothing are left out, and so are streams that cannot be read.
-        """
-        ...
-
-    async def find_commands(
-        self, aggregate_id: str, command_ids: Collection[str]
-    ) -> dict[str, EventStream]:
-        """Returns by command id what commands stored on an aggregate, rejections included.
-
-        One that stored nothing is left out. One round trip, however many ids there are.
+        One that stored nothing is left out; of a stream that cannot be read there is the error. One
+        round trip, however many commands there are.
         """
         ...
 

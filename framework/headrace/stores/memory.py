@@ -12,7 +12,13 @@ from operator import attrgetter
 
 from headrace._domain.stream import EventStream
 from headrace.errors import DamagedStream
-from headrace.stores.base import AppendOutcome, Snapshot, StoredStream, StoreIdentity
+from headrace.stores.base import (
+    AppendOutcome,
+    Snapshot,
+    StoredByCommand,
+    StoredStream,
+    StoreIdentity,
+)
 from headrace.stores.deciding import decide
 from headrace.stores.identity import new_identity
 
@@ -50,18 +56,9 @@ class MemoryEventStore:
         """Returns what a command stored on an aggregate, rejections included, or None."""
         return self._commands.get((aggregate_id, command_id))
 
-    async def find_stored(
-        self, commands: Collection[tuple[str, str]]
-    ) -> dict[tuple[str, str], EventStream]:
-        """Returns what commands stored, by aggregate id and command id."""
+    async def find_stored(self, commands: Collection[tuple[str, str]]) -> StoredByCommand:
+        """Returns what commands stored; see `EventStore.find_stored`."""
         return {each: self._commands[each] for each in commands if each in self._commands}
-
-    async def find_commands(
-        self, aggregate_id: str, command_ids: Collection[str]
-    ) -> dict[str, EventStream]:
-        """Returns by command id what commands stored on an aggregate; see the port."""
-        found = {each: self._commands.get((aggregate_id, each)) for each in command_ids}
-        return {each: stream for each, stream in found.items() if stream is not None}
 
     async def read_stream(
         self, aggregate_id: str, *, after_version: int = 0, to_version: int | None = None

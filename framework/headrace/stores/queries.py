@@ -4,7 +4,6 @@ What is read of aggregates: the same statements for every database.
 Sits between: the adapters, which run them, and the tables. Knows no engine.
 """
 
-from collections.abc import Collection
 from typing import Any
 
 from sqlalchemy import Select, func, select
@@ -19,7 +18,6 @@ __all__ = [
     "snapshot_of_aggregate",
     "stream_of_command",
     "streams_of_aggregate",
-    "streams_of_commands",
 ]
 
 _streams = event_streams.c
@@ -29,13 +27,6 @@ def stream_of_command(aggregate_id: str, command_id: str) -> Select[Any]:
     """Selects the row that a command stored on an aggregate."""
     return select(*COLUMNS).where(
         _streams.aggregate_id == aggregate_id, _streams.command_id == command_id
-    )
-
-
-def streams_of_commands(aggregate_id: str, command_ids: Collection[str]) -> Select[Any]:
-    """Selects the rows that commands stored on an aggregate."""
-    return select(*COLUMNS).where(
-        _streams.aggregate_id == aggregate_id, _streams.command_id.in_(command_ids)
     )
 
 

@@ -17,10 +17,10 @@ import google_crc32c
 from headrace._domain.stream import EventStream
 from headrace.errors import DamagedStream, SerializationError, UnknownMessageType
 from headrace.serialization import Serializer
-from headrace.stores.base import StoredStream
+from headrace.stores.base import StoredByCommand, StoredStream
 from headrace.stores.tables import event_streams
 
-__all__ = ["COLUMNS", "checksum_of", "entry_in", "readable_in", "stream_in"]
+__all__ = ["COLUMNS", "by_command", "checksum_of", "entry_in", "stream_in"]
 
 _of: Final = event_streams.c
 # Of a row, all but the moment, which is for people: the body has it too.
@@ -74,11 +74,10 @@ def entry_in(row: Any, serializer: Serializer) -> StoredStream | DamagedStream:
         return DamagedStream(row[0], row[1], row[3], row[4], str(error))
 
 
-def readable_in(rows: Iterable[Any], serializer: Serializer) -> dict[tuple[str, str], EventStream]:
-    """Returns the streams of rows by aggregate and command id; those that cannot be read not."""
-    entries = (entry_in(row, serializer) for row in rows)
-    return {
-        (each.stream.aggregate_id, each.stream.command_id): each.stream
-        for each in entries
-        if isinstance(each, StoredStream)
-    }
+def by_command(rows: Iterable[Any], serializer: Serializer) -> StoredByCommand:
+    """Returns the streams of rows by aggregate and command id, or why there is none to be had."""
+    found: dict[tuple[str, str], EventStream | DamagedStream] = {}
+    for row in rows:
+        entry = entry_in(row, serializer)
+        found[row[1], row[4]] = entry.stream if isinstance(entry, StoredStream) else entry
+    return found

@@ -20,13 +20,19 @@ from headrace._domain.stream import EventStream
 from headrace.errors import DamagedStream
 from headrace.serialization import Serializer
 from headrace.stores import queries
-from headrace.stores.base import AppendOutcome, Snapshot, StoredStream, StoreIdentity
+from headrace.stores.base import (
+    AppendOutcome,
+    Snapshot,
+    StoredByCommand,
+    StoredStream,
+    StoreIdentity,
+)
 from headrace.stores.deciding import decide, expected_heads
 from headrace.stores.engines import EngineLimits, autocommit, create_engine
 from headrace.stores.identity import identity_in
 from headrace.stores.postgres.errors import outcome_of
 from headrace.stores.postgres.writer import Writer
-from headrace.stores.rows import checksum_of, entry_in, readable_in, stream_in
+from headrace.stores.rows import by_command, checksum_of, entry_in, stream_in
 from headrace.stores.statements import load_statement
 
 __all__ = ["PostgresEventStore"]
@@ -80,10 +86,8 @@ class PostgresEventStore:
             row = found.first()
         return None if row is None else stream_in(row, self._serializer)
 
-    async def find_stored(
-        self, commands: Collection[tuple[str, str]]
-    ) -> dict[tuple[str, str], EventStream]:
-        """Returns what commands stored, by aggregate id and command id."""
+    async def find_stored(self, commands: Collection[tuple[str, str]]) -> StoredByCommand:
+        """Returns what commands stored; see `EventStore.find_stored`."""
         # Once: a set may be handed out in another order the next time.
         pairs = list(commands)
         binds = {
@@ -92,17 +96,7 @@ class PostgresEventStore:
         }
         async with self._single.connect() as connection:
             rows = (await connection.execute(self._stored_sql, binds)).all()
-        return readable_in(rows, self._serializer)
-
-    async def find_commands(
-        self, aggregate_id: str, command_ids: Collection[str]
-    ) -> dict[str, EventStream]:
-        """Returns by command id what commands stored on an aggregate; see the port."""
-        query = queries.streams_of_commands(aggregate_id, command_ids)
-        async with self._single.connect() as connection:
-            rows = (await connection.execute(query)).all()
-        streams = [stream_in(row, self._serializer) for row in rows]
-        return {each.command_id: each for each in streams}
+        return by_command(rows, self._serializer)
 
     async def read_stream(
         self, aggregate_id: str, *, after_version: int = 0, to_version: int | None = None

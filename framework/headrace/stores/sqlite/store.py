@@ -24,7 +24,13 @@ from headrace._domain.stream import EventStream
 from headrace.errors import DamagedStream, DefinitionError
 from headrace.serialization import Serializer
 from headrace.stores import queries
-from headrace.stores.base import AppendOutcome, Snapshot, StoredStream, StoreIdentity
+from headrace.stores.base import (
+    AppendOutcome,
+    Snapshot,
+    StoredByCommand,
+    StoredStream,
+    StoreIdentity,
+)
 from headrace.stores.deciding import decide, expected_heads
 from headrace.stores.engines import (
     EngineLimits,
@@ -34,7 +40,7 @@ from headrace.stores.engines import (
     is_in_memory,
 )
 from headrace.stores.identity import identity_in
-from headrace.stores.rows import checksum_of, entry_in, readable_in, stream_in
+from headrace.stores.rows import by_command, checksum_of, entry_in, stream_in
 from headrace.stores.sqlite.errors import outcome_of
 from headrace.stores.sqlite.writer import Row, Writer
 from headrace.stores.statements import load_statement
@@ -86,24 +92,13 @@ class SqliteEventStore:
         row = await self._read(lambda connection: connection.execute(query).first())
         return None if row is None else stream_in(row, self._serializer)
 
-    async def find_stored(
-        self, commands: Collection[tuple[str, str]]
-    ) -> dict[tuple[str, str], EventStream]:
-        """Returns what commands stored, by aggregate id and command id."""
+    async def find_stored(self, commands: Collection[tuple[str, str]]) -> StoredByCommand:
+        """Returns what commands stored; see `EventStore.find_stored`."""
         binds = {"pairs": json.dumps(list(commands))}
         rows = await self._read(
             lambda connection: connection.execute(self._stored_sql, binds).all()
         )
-        return readable_in(rows, self._serializer)
-
-    async def find_commands(
-        self, aggregate_id: str, command_ids: Collection[str]
-    ) -> dict[str, EventStream]:
-        """Returns by command id what commands stored on an aggregate; see the port."""
-        query = queries.streams_of_commands(aggregate_id, command_ids)
-        rows = await self._read(lambda connection: connection.execute(query).all())
-        streams = [stream_in(row, self._serializer) for row in rows]
-        return {each.command_id: each for each in streams}
+        return by_command(rows, self._serializer)
 
     async def read_stream(
         self, aggregate_id: str, *, after_version: int = 0, to_version: int | None = None

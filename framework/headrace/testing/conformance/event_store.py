@@ -129,15 +129,6 @@ class EventStoreConformance(SnapshotConformance, StoredConformance):
         assert await store.append([stream("a", 2, "c", text="second")]) == [DUPLICATE]
         assert await store.read_stream("a") == [stream("a", 1, "c", text="first")]
 
-    async def test_many_commands_are_found_at_once(self, store: EventStore) -> None:
-        """What commands stored on one aggregate is found by their ids; others are left out."""
-        many = [*(stream("a", number) for number in range(1, 200)), rejected("a", "r")]
-        await store.append([*many, stream("b", 1, "other")])
-        expected = {each.command_id: each for each in many}
-        assert await store.find_commands("a", [*expected, "other", "unknown"]) == expected
-        assert await store.find_commands("a", ["unknown"]) == {}
-        assert await store.find_commands("a", []) == {}
-
     async def test_two_aggregates_may_have_the_same_command_id(self, store: EventStore) -> None:
         """A command id is unique within its aggregate only."""
         assert await store.append([stream("a", 1, "c"), stream("b", 1, "c")]) == [APPENDED] * 2

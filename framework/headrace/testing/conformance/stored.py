@@ -38,6 +38,10 @@ class StoredConformance:
         asked = {("a", "c"), ("b", "no"), ("c", "c"), ("d", "d")}
         assert await store.find_stored(asked) == {("a", "c"): batch[0], ("b", "no"): batch[2]}
         assert await store.find_stored([]) == {}
+        many = [*(stream("m", number) for number in range(1, 200)), rejected("m", "r")]
+        await store.append(many)
+        expected = {("m", each.command_id): each for each in many}
+        assert await store.find_stored([*expected, ("m", "c"), ("a", "r")]) == expected
 
     async def test_a_survey_is_what_reading_finds_of_all_or_of_one(self, store: EventStore) -> None:
         """Where nothing is damaged, a survey gives what is stored, in pages."""

@@ -14,11 +14,11 @@ from headrace._domain.message import AggregateId, ApplicationMessage, Command, D
 from headrace._domain.registry import Registry
 from headrace._domain.stream import EventStream
 from headrace.bus import CommandBus
-from headrace.errors import DomainError
+from headrace.errors import DamagedStream, DomainError
 from headrace.letters import CommandLetters
 from headrace.serialization import JsonSerializer
 from headrace.settings import Settings
-from headrace.stores.base import AppendOutcome, CommandLetter, Snapshot
+from headrace.stores.base import AppendOutcome, CommandLetter, Snapshot, StoredByCommand
 from headrace.stores.memory import MemoryEventStore
 from headrace.stores.memory_letters import MemoryCommandLetters
 from headrace.testing.fakes import FakeClock
@@ -215,6 +215,7 @@ class FaultyStore(MemoryEventStore):
     def __init__(self) -> None:
         super().__init__()
         self.failures: dict[str, list[Exception]] = defaultdict(list)
+        self.damaged: dict[tuple[str, str], DamagedStream] = {}
         self.before_append = Gate()
         self.after_append = Gate()
         self.before_find = Gate()
@@ -240,13 +241,12 @@ class FaultyStore(MemoryEventStore):
         self._fail("after append")
         return outcomes
 
-    async def find_commands(
-        self, aggregate_id: str, command_ids: Collection[str]
-    ) -> dict[str, EventStream]:
+    async def find_stored(self, commands: Collection[tuple[str, str]]) -> StoredByCommand:
         self.finds += 1
         await self.before_find.come_through()
-        self._fail("find_commands")
-        return await super().find_commands(aggregate_id, command_ids)
+        self._fail("find_stored")
+        damaged = {each: self.damaged[each] for each in commands if each in self.damaged}
+        return {**await super().find_stored(commands), **damaged}
 
     async def save_snapshots(self, snapshots: Sequence[Snapshot]) -> None:
         await self.before_save.come_through()

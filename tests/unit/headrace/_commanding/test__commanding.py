@@ -148,7 +148,7 @@ class Points:
         self.failures_max = 0 if error is None else 10
         self._failed: Counter[str] = Counter()
         store, transport = world.store, world.transport
-        for method in ("append", "find_commands", "read_stream", "find_snapshot", "save_snapshots"):
+        for method in ("append", "find_stored", "read_stream", "find_snapshot", "save_snapshots"):
             setattr(store, method, self._watched(method, getattr(store, method)))
         for method in ("publish", "reply"):
             setattr(transport, method, self._watched(method, getattr(transport, method)))
@@ -254,7 +254,7 @@ async def test_a_crash_before_or_after_anything_that_is_awaited_changes_no_outco
             reached.add(points.passed[number])
     assert reached == set(places)
     assert {place.partition(" ")[2] for place in places} >= {
-        *("append", "find_commands", "read_stream", "find_snapshot", "save_snapshots", "reply"),
+        *("append", "find_stored", "read_stream", "find_snapshot", "save_snapshots", "reply"),
         *("publish bank.events", "publish bank.messages", "count", "park", "lines"),
     }
 

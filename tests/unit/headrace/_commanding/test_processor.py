@@ -8,7 +8,7 @@ from sqlalchemy.exc import DataError
 from headrace._commanding import processor as processor_module
 from headrace._commanding.handling import CommandContext
 from headrace._domain.message import AggregateId, Command
-from headrace.errors import UnknownMessageType
+from headrace.errors import DamagedStream
 from headrace.settings import Settings
 from headrace.transports.base import Outgoing
 
@@ -283,7 +283,7 @@ async def test_a_topic_that_fails_to_take_a_rejection_ten_times_loses_nothing(wo
     await world.check("a-1")
 
 
-@pytest.mark.parametrize("method", ["read_stream", "find_commands"])
+@pytest.mark.parametrize("method", ["read_stream", "find_stored"])
 async def test_a_store_that_fails_to_read_ten_times_delays_and_changes_nothing(world, bank, method):
     world.start()
     await world.bus.execute(bank.Open(account_id="a-1"))
@@ -299,14 +299,13 @@ async def test_a_stored_outcome_that_does_not_decode_fails_its_duplicate_and_not
 ):
     world.start()
     await world.bus.execute(bank.Open(account_id="a-1"), command_id="c-1")
-    world.store.failures["find_commands"] = [
-        UnknownMessageType("event 'Gone' is not registered")
-    ] * 2
+    gone = DamagedStream(1, "a-1", 1, "c-1", "event 'Gone' is not registered")
+    world.store.damaged = {("a-1", "c-1"): gone}
     duplicate, later = await asyncio.gather(
         world.bus.execute(bank.Open(account_id="a-1"), command_id="c-1"),
         world.bus.execute(bank.Deposit(account_id="a-1", amount=1)),
     )
-    assert (duplicate.status, duplicate.error) == ("failed", "UnknownMessageType")
+    assert (duplicate.status, duplicate.error) == ("failed", "DamagedStream")
     assert later.status == "executed"
 
 

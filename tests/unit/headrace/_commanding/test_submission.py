@@ -29,24 +29,22 @@ def test_a_new_decision_takes_the_place_of_the_old_one_and_of_what_became_of_it(
     )
 
 
+async def deposit_all(world, bank, ids):
+    """Sends a deposit under each id at once, and returns their results."""
+    deposit = bank.Deposit(account_id="a-1", amount=1)
+    return await asyncio.gather(*(world.bus.execute(deposit, command_id=each) for each in ids))
+
+
 async def test_the_outcomes_of_all_that_wait_are_one_question(world, bank):
     world.start()
     await world.bus.execute(bank.Open(account_id="a-1"))
     ids = [f"c-{number}" for number in range(SOUGHT_TOGETHER_MAX * 3)]
 
-    async def deposit_all():
-        return await asyncio.gather(
-            *(
-                world.bus.execute(bank.Deposit(account_id="a-1", amount=1), command_id=each)
-                for each in ids
-            )
-        )
-
-    first = await deposit_all()
+    first = await deposit_all(world, bank, ids)
     await world.stop()
     world.start()
     finds, reads = world.store.finds, world.store.reads
-    assert await deposit_all() == first
+    assert await deposit_all(world, bank, ids) == first
     assert world.store.finds - finds <= 4  # one for the first that came, then a hundred at a time
     assert world.store.reads == reads
     await world.check("a-1")
@@ -59,15 +57,7 @@ async def test_duplicates_whose_ids_look_new_cost_one_run_and_one_question_more(
     await world.bus.execute(bank.Open(account_id="a-1"))
     ids = [new_id() for _ in range(count)]
 
-    async def deposit_all():
-        return await asyncio.gather(
-            *(
-                world.bus.execute(bank.Deposit(account_id="a-1", amount=1), command_id=each)
-                for each in ids
-            )
-        )
-
-    first = await deposit_all()
+    first = await deposit_all(world, bank, ids)
     await world.stop()
     decided = []
     world.start()
@@ -80,7 +70,7 @@ async def test_duplicates_whose_ids_look_new_cost_one_run_and_one_question_more(
     finds, appends = world.store.finds, len(world.store.appends)
     bank.Account.deposit = counted
     try:
-        assert await deposit_all() == first
+        assert await deposit_all(world, bank, ids) == first
     finally:
         bank.Account.deposit = original
     assert len(decided) <= count

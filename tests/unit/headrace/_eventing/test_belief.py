@@ -1,6 +1,6 @@
 """What is believed, what is looked up, and what is told of the rest."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 import pytest
 from structlog.testing import capture_logs
@@ -10,6 +10,7 @@ from headrace._eventing import belief as module
 from headrace._eventing.belief import Belief
 from headrace._eventing.publisher import HEARTBEAT
 from headrace._eventing.seals import Seal
+from headrace.stores.base import StoredByCommand
 from headrace.stores.identity import new_identity
 from headrace.stores.memory import MemoryEventStore
 from headrace.testing.conformance.streams import conformance_serializer, rejected, stream
@@ -27,9 +28,7 @@ class Looked:
         self.store = MemoryEventStore()
         self.asked: list[int] = []
 
-    async def find(
-        self, commands: Collection[tuple[str, str]]
-    ) -> Mapping[tuple[str, str], EventStream]:
+    async def find(self, commands: Collection[tuple[str, str]]) -> StoredByCommand:
         self.asked.append(len(commands))
         return await self.store.find_stored(commands)
 

@@ -69,6 +69,16 @@ def test_neither_less_nor_more_holds(cut: int, more: bytes) -> None:
     assert SEAL.broken([sealed[:cut], sealed + more, more + sealed]) == [0, 1, 2]
 
 
+@given(
+    broken=st.dictionaries(
+        st.integers(0, 1_199), st.sampled_from([b"", b"}", b'"}', BODY, SEAL.put_on(BODY)[1:]])
+    )
+)
+def test_each_broken_one_of_many_is_found(broken: dict[int, bytes]) -> None:
+    sealed = SEAL.put_on(BODY)
+    assert SEAL.broken([broken.get(place, sealed) for place in range(1_200)]) == sorted(broken)
+
+
 def test_a_seal_of_another_body_does_not_hold() -> None:
     one, other = SEAL.put_on(BODY), SEAL.put_on(SERIALIZER.encode_stream(rejected("a-1", "c-2")))
     moved = one[:-50] + other[-50:]

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace._loading import known_commands as subject
 from headrace._loading.known_commands import KnownCommands
 from headrace._runtime.clock import SystemClock
 from headrace._runtime.ids import derived_id, new_id
 from headrace.testing.fakes import FakeClock
 
+REMEMBERED_MAX = 65_536
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 
 
@@ -29,12 +29,12 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def known(clock) -> KnownCommands:
-    return KnownCommands(clock)
+    return KnownCommands(clock, remembered_max=REMEMBERED_MAX)
 
 
 @given(st.integers(min_value=-1_000_000, max_value=1_000_000))
 def test_what_was_made_before_may_be_stored_and_what_was_made_later_may_not(ms):
-    known = KnownCommands(FakeClock(NOW))
+    known = KnownCommands(FakeClock(NOW), remembered_max=REMEMBERED_MAX)
     assert known.may_be_stored("a", made_at(ms)) is (ms <= 0)
 
 
@@ -44,7 +44,7 @@ def test_an_id_that_does_not_tell_when_it_was_made_may_be_stored(known, command_
 
 
 def test_an_id_of_this_machine_that_is_made_now_is_new():
-    known = KnownCommands(SystemClock())
+    known = KnownCommands(SystemClock(), remembered_max=REMEMBERED_MAX)
     later = time.time_ns() // 1_000_000 + 2
     while time.time_ns() // 1_000_000 < later:
         pass
@@ -65,10 +65,8 @@ def test_others_may_have_stored_what_was_made_until_the_queue_came_back(known, c
     assert not known.may_be_stored("a", made_at(101))
 
 
-def test_what_is_forgotten_may_be_stored_and_no_more_is_kept_than_the_limit(
-    known, clock, monkeypatch
-):
-    monkeypatch.setattr(subject, "COMMANDS_REMEMBERED_MAX", 10)
+def test_what_is_forgotten_may_be_stored_and_no_more_is_kept_than_the_limit(clock):
+    known = KnownCommands(clock, remembered_max=10)
     ids = []
     for ms in range(1, 101):
         clock.advance(1)

@@ -12,7 +12,7 @@ from headrace._loading.cache import AggregateCache
 from headrace._loading.repository import Repository
 from headrace._loading.snapshots import Snapshots
 from headrace._runtime.backoff import Backoff
-from headrace.errors import AggregateNotFound, UnknownMessageType
+from headrace.errors import AggregateNotFound, DamagedStream, UnknownMessageType
 from headrace.stores.base import Snapshot
 from headrace.stores.memory import MemoryEventStore
 from headrace.testing.fakes import FakeClock
@@ -43,6 +43,7 @@ class FailingStore(MemoryEventStore):
     def __init__(self) -> None:
         super().__init__()
         self.failures: list[Exception] = []
+        self.damaged: dict[tuple[str, str], DamagedStream] = {}
         self.reads: list[int] = []
 
     async def read_stream(self, aggregate_id, *, after_version=0, to_version=None):
@@ -58,10 +59,11 @@ class FailingStore(MemoryEventStore):
             raise self.failures.pop(0)
         return await super().find_snapshot(aggregate_id)
 
-    async def find_commands(self, aggregate_id, command_ids):
+    async def find_stored(self, commands):
         if self.failures:
             raise self.failures.pop(0)
-        return await super().find_commands(aggregate_id, command_ids)
+        damaged = {each: self.damaged[each] for each in commands if each in self.damaged}
+        return {**await super().find_stored(commands), **damaged}
 
 
 def stream(version: int, events: int = 1) -> EventStream:
@@ -131,8 +133,8 @@ async def test_the_outcomes_of_commands_are_found_in_the_store(repository):
 
 
 async def test_one_outcome_that_does_not_decode_is_an_error_in_its_own_place(repository, store):
-    gone = UnknownMessageType("event 'Gone' is not registered")
-    store.failures = [gone, gone]  # of all of them, then of the first alone
+    gone = DamagedStream(1, "n-1", 1, "c-1", "event 'Gone' is not registered")
+    store.damaged = {("n-1", "c-1"): gone}
     found = await repository.find_commands("n-1", ["c-1", "c-2", "c-9"])
     assert found == {"c-1": gone, "c-2": stream(2)}
 

@@ -153,15 +153,6 @@ def settings() -> Settings:
     return Settings(retry_ms_min=1, retry_ms_max=1, error_retries_max=2, projection_batch_max=3)
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of an empty read database, one of each kind."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'read.db'}"
-    url: str = request.getfixturevalue("postgres_database")
-    return url
-
-
 @pytest.fixture
 async def read_models(database_url: str) -> AsyncIterator[ReadModels]:
     await upgrade(database_url)

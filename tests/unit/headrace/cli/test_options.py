@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 import typer
 
+from headrace.cli import run as run_module
 from headrace.cli.options import spark_settings, vouching_store
+from headrace.gateway.settings import GatewaySettings
 
 
 @pytest.mark.parametrize("address", ["localhost", ":1", "queue:x", "queue:65536", "http://queue:1"])
@@ -42,3 +44,17 @@ def test_without_an_event_store_nobody_vouches_for_events_unless_that_is_said() 
     assert vouching_store("memory://", unsealed=True) is None
     with pytest.raises(typer.BadParameter, match=r"vouches for no event.*--unsealed"):
         vouching_store("memory://", unsealed=False)
+
+
+def test_names_of_hosts_reach_the_gateway(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[object] = []
+
+    async def serve(_app: object, _settings: object, gateway: object) -> None:
+        found.append(gateway)
+
+    monkeypatch.setattr(run_module, "_serve", serve)
+    names = "api.example.com, *.shop.example,"
+    assert run("run", "samples.bank:app", "--http", "[::1]:0", "--http-hosts", names).status == 0
+    (gateway,) = found
+    assert isinstance(gateway, GatewaySettings)
+    assert (gateway.host, gateway.hosts) == ("::1", ("api.example.com", "*.shop.example"))

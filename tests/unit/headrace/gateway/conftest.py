@@ -1,5 +1,6 @@
 """A bank that runs in this process, and HTTP in front of it without a socket."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from typing import Any
@@ -26,7 +27,7 @@ async def http(bank: RunningApp) -> AsyncIterator[Callable[..., httpx.AsyncClien
 
         def connect(*arguments: Any) -> httpx.AsyncClient:
             transport = httpx.ASGITransport(Gateway(app, bank, *arguments))
-            client = httpx.AsyncClient(transport=transport, base_url="http://bank")
+            client = httpx.AsyncClient(transport=transport, base_url="http://localhost")
             stack.push_async_callback(client.aclose)
             return client
 
@@ -37,6 +38,21 @@ async def http(bank: RunningApp) -> AsyncIterator[Callable[..., httpx.AsyncClien
 def client(http: Callable[..., httpx.AsyncClient]) -> httpx.AsyncClient:
     """One client for many requests: a gateway costs more than they do."""
     return http()
+
+
+@pytest.fixture
+def held(bank: Any) -> tuple[asyncio.Event, asyncio.Event]:
+    """Says when a command is at work, which is not done before the second event is set."""
+    begun, let_go = asyncio.Event(), asyncio.Event()
+    execute = bank.bus.execute
+
+    async def slow(*arguments: Any, **named: Any) -> Any:
+        begun.set()
+        await let_go.wait()
+        return await execute(*arguments, **named)
+
+    bank.bus.execute = slow
+    return begun, let_go
 
 
 class FailingBus:

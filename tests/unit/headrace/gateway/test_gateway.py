@@ -58,6 +58,21 @@ async def test_a_wrong_path_or_method_is_a_problem_too(
     assert ("allow" in answer.headers) == (status == 405)
 
 
+async def test_a_page_that_gives_its_name_the_gateways_address_gets_nothing(http: Any) -> None:
+    client = http(GatewaySettings(host="gateway.internal", hosts=("API.example.com",)))
+    for host, status in (
+        ("evil.example:8080", 421),
+        ("localhost:8080", 200),
+        ("gateway.internal", 200),
+        ("api.example.com", 200),
+    ):
+        answer = await client.get("/projections/balances", headers={"Host": host})
+        assert answer.status_code == status, host
+    refusal = await client.post("/commands/OpenAccount", headers={"Host": "evil.example"}, json={})
+    assert (refusal.status_code, refusal.json()["title"]) == (421, "Misdirected request")
+    assert "--http-hosts" in refusal.json()["detail"]
+
+
 async def test_one_request_too_many_is_503_but_the_process_is_alive(http: Any, bank: Any) -> None:
     begun, let_go = asyncio.Event(), asyncio.Event()
 

@@ -139,3 +139,42 @@ def test_an_integer_is_within_its_bounds_or_422(text: str) -> None:
 def test_values_that_no_table_can_hold_are_found_wherever_they_stand() -> None:
     fields = {"a": 2**63 - 1, "b": [1, {"c": 2**63}], "d": "x\x00y", "e": -(2**63) + 1, "f": True}
     assert {one["field"] for one in reading.unstorable(fields)} == {"b.1.c", "d"}
+
+
+NAMES = ["localhost", "*.localhost", "api.example.com", "*.shop.example"]
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["localhost", "LOCALHOST:8080", "bank.localhost", "127.0.0.1:80", "10.1.2.3", "[::1]:8080", "[fd00::7]",
+     "api.example.com.", "eu.api.shop.example:443"],
+)  # fmt: skip
+def test_a_host_that_is_the_gateways_is_taken(host: str) -> None:
+    reading.check_host(Headers({"host": host}), NAMES)
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "notlocalhost", "shop.example", "",
+     "a@localhost@evil.example", "[::1", "2130706433", "%31%32%37.0.0.1"],
+)  # fmt: skip
+def test_a_host_that_is_not_the_gateways_is_421(host: str) -> None:
+    with pytest.raises(Problem, match="not addressed as") as caught:
+        reading.check_host(Headers({"host": host}), NAMES)
+    assert caught.value.status == 421
+
+
+def test_two_hosts_are_421_and_none_or_any_are_taken() -> None:
+    two = Headers(raw=[(b"host", b"localhost"), (b"host", b"localhost")])
+    with pytest.raises(Problem):
+        reading.check_host(two, NAMES)
+    reading.check_host(Headers({}), NAMES)
+    reading.check_host(Headers({"host": "evil.example"}), ["*"])
+
+
+def test_two_lengths_are_400_and_one_is_none_of_its_business() -> None:
+    with pytest.raises(Problem, match="not both") as caught:
+        reading.check_framing(Headers({"transfer-encoding": "chunked", "content-length": "1"}))
+    assert caught.value.status == 400
+    reading.check_framing(Headers({"content-length": "1"}))
+    reading.check_framing(Headers({"transfer-encoding": "chunked"}))

@@ -35,6 +35,6 @@ def test_a_snapshot_is_a_value() -> None:
 @pytest.mark.parametrize("adapter", [MemoryEventStore, SqliteEventStore, PostgresEventStore])
 def test_every_adapter_has_the_methods_of_the_port(adapter: type) -> None:
     methods = [name for name in vars(EventStore) if not name.startswith("_")]
-    assert len(methods) == 12
+    assert len(methods) == 11
     for name in methods:
         assert get_type_hints(getattr(adapter, name)) == get_type_hints(getattr(EventStore, name))

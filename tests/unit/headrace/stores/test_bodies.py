@@ -34,22 +34,14 @@ def opening(account: str, owner: str = "Ann") -> EventStream:
     )
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'events.db'}"
-    found: str = request.getfixturevalue("postgres_database")
-    return found
-
-
 @pytest.fixture
-async def url(database: str) -> str:
+async def url(database_url: str) -> str:
     """Forty accounts, each opened once."""
-    await upgrade(database)
-    store = await open_event_store(database, app.serializer)
+    await upgrade(database_url)
+    store = await open_event_store(database_url, app.serializer)
     await store.append([opening(account) for account in ACCOUNTS])
     await store.aclose()
-    return database
+    return database_url
 
 
 async def read(bodies: StoredBodies, *range_: int, share: Share = WHOLE) -> list[Any]:

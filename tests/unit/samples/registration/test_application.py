@@ -43,7 +43,7 @@ async def test_of_many_who_ask_for_an_address_at_once_one_has_it() -> None:
 async def test_over_http_one_gets_the_address_and_the_others_a_conflict() -> None:
     async with app.run_local() as running:
         transport = httpx.ASGITransport(Gateway(app, running))
-        async with httpx.AsyncClient(transport=transport, base_url="http://sample") as http:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
             answers = await asyncio.gather(
                 *(
                     http.post(

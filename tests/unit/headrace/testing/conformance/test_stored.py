@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from headrace._domain.stream import EventStream
-from headrace.stores.base import StoreIdentity
+from headrace.stores.base import StoredByCommand, StoreIdentity
 from headrace.stores.identity import new_identity
 from headrace.stores.memory import MemoryEventStore
 from headrace.testing.conformance.stored import StoredConformance
@@ -18,9 +17,7 @@ class IsAnotherOneEachTime(MemoryEventStore):
 
 
 class FindsByCommandAlone(MemoryEventStore):
-    async def find_stored(
-        self, commands: Collection[tuple[str, str]]
-    ) -> dict[tuple[str, str], EventStream]:
+    async def find_stored(self, commands: Collection[tuple[str, str]]) -> StoredByCommand:
         wanted = {command for _, command in commands}
         return {key: each for key, each in self._commands.items() if key[1] in wanted}
 
