@@ -7,7 +7,7 @@ other, what was encoded is decoded and compared. Sits between: message classes a
 Pure.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Protocol, get_args, get_origin
 
 import msgspec
@@ -64,48 +64,65 @@ class _ExactWithin:
 
     Attributes:
         models: of the fields, at any depth.
+        read: makes a message of what was encoded.
     """
 
-    def __init__(self, models: tuple[type[BaseModel], ...]) -> None:
+    def __init__(self, models: tuple[type[BaseModel], ...], read: Callable[[bytes], Any]) -> None:
         self.models = models
+        self._read = read
 
     def check(self, message: BaseModel, data: bytes) -> None:
         """Compares, once one of the models has a subclass."""
         for model in self.models:
             if model.__subclasses__():
-                _compare(message, data)
+                _compare(message, data, self._read)
                 return
 
 
 class _Compared:
     """One whose values decide."""
 
+    def __init__(self, read: Callable[[bytes], Any]) -> None:
+        self._read = read
+
     def check(self, message: BaseModel, data: bytes) -> None:
         """Compares."""
-        _compare(message, data)
+        _compare(message, data, self._read)
 
 
-def form_of(message_type: type[BaseModel]) -> Form:
-    """Returns the form of a message class whose fields are all known.
+def form_of(message_type: type[BaseModel], *, as_json: bool = False) -> Form:
+    """Returns the form of a message class, or another model, whose fields are all known.
+
+    Args:
+        message_type: the class.
+        as_json: what was encoded is read as JSON, of which strict models take dates as well.
 
     Raises:
         DefinitionError: no message of the class could be read again; the sentence names the field
             and says what to do.
     """
-    walk = _Walk()
+    walk = _Walk(as_json=as_json)
+    read = message_type.model_validate_json if as_json else _reading(message_type)
     walk.value(message_type.__pydantic_core_schema__, "", {})
     if walk.refusals:
         raise DefinitionError(f"{message_type.__name__}: {'; '.join(walk.refusals)}")
     if not walk.exact:
-        return _Compared()
+        return _Compared(read)
     models = tuple(model for model in walk.models if model is not message_type)
-    return _ExactWithin(models) if models else EXACT
+    return _ExactWithin(models, read) if models else EXACT
 
 
-def _compare(message: BaseModel, data: bytes) -> None:
+def _reading(message_type: type[BaseModel]) -> Callable[[bytes], Any]:
+    def read(data: bytes) -> Any:
+        return message_type.__pydantic_validator__.validate_python(_decode(data))
+
+    return read
+
+
+def _compare(message: BaseModel, data: bytes, read: Callable[[bytes], Any]) -> None:
     kind = type(message)
     try:
-        again = kind.__pydantic_validator__.validate_python(_decode(data))
+        again = read(data)
     except (ValidationError, msgspec.MsgspecError) as error:
         raise SerializationError(
             f"{kind.__name__} could not be read again as it is written: {_what(error)}"
@@ -133,7 +150,8 @@ class _Walk:
         refusals: what can never come back, as sentences.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, as_json: bool = False) -> None:
+        self._as_json = as_json
         self.exact = True
         self.models: dict[type[BaseModel], None] = {}
         self.refusals: list[str] = []
@@ -178,7 +196,7 @@ class _Walk:
 
     def _written(self, schema: Any, path: str, config: Mapping[str, Any]) -> None:
         kind = schema["type"]
-        if schema.get("strict", config.get("strict")):
+        if self._is_strict(schema, config):
             self.refusals.append(
                 f"field {path} is strict, and a {kind} that is stored as JSON would not be taken"
                 " back; use strict=False for it"
@@ -196,13 +214,16 @@ class _Walk:
             self.exact &= "values_schema" in schema
         else:
             self.exact &= "items_schema" in schema
-            if kind != "list" and schema.get("strict", config.get("strict")):
+            if kind != "list" and self._is_strict(schema, config):
                 self.refusals.append(
                     f"field {path} is strict, and a {kind} that is stored as a JSON list would not"
                     " be taken back; use strict=False for it"
                 )
         for inner in _within(schema):
             self.value(inner, path, config)
+
+    def _is_strict(self, schema: Any, config: Mapping[str, Any]) -> bool:
+        return not self._as_json and bool(schema.get("strict", config.get("strict")))
 
     def _model(self, schema: Any, path: str) -> None:
         if schema["cls"] in self.models:

@@ -26,13 +26,14 @@ from typing import (
 
 from pydantic import BaseModel
 
+from headrace._domain.form import EXACT, form_of
 from headrace._domain.identity import id_text
 from headrace._domain.message import Command, DomainEvent, EventContext
 from headrace._domain.stream import EventStream, Rejection
 from headrace._projecting.matching import nearest, refuse_async, types_in
 from headrace._projecting.workflows import Later
 from headrace._runtime.ids import derived_id
-from headrace.errors import DefinitionError
+from headrace.errors import DefinitionError, SerializationError
 from headrace.serialization import CommandEnvelope
 
 __all__ = ["Compensate", "End", "Process", "Progress", "Undo"]
@@ -94,12 +95,17 @@ class Process(Generic[S]):
         state: a pydantic model: what one instance remembers.
         state_version: raise it when `state` or what handlers make of it changes; states of other
             versions are made anew from the events that the instance has seen.
+
+    Raises:
+        DefinitionError: no state of this model would come back as it is stored; names the field.
     """
 
     def __init__(self, name: str, *, state: type[S], state_version: int = 1) -> None:
         self.name = name
         self.state = state
         self.state_version = state_version
+        # None: a field's type is defined later.
+        self._form = form_of(state, as_json=True) if state.__pydantic_complete__ else None
         self._on: dict[type[DomainEvent], _Reaction] = {}
         self._on_rejection: dict[type[Command], Callable[..., Iterable[Any]]] = {}
 
@@ -192,6 +198,7 @@ class Process(Generic[S]):
 
         Raises:
             Exception: whatever the handler raised, or DefinitionError for what it must not yield.
+            SerializationError: the state would not come back as it is; names the field.
         """
         after: Progress[S] = before or Progress()
         begun = before is not None
@@ -214,7 +221,20 @@ class Process(Generic[S]):
                 f"process {self.name} began the instance {key!r} without a state; yield a"
                 f" {self.state.__name__} first"
             )
+        self._check(after.state)
         return after, self._envelopes(key, stream, sent)
+
+    def _check(self, state: S) -> None:
+        if type(state) is not self.state:
+            raise SerializationError(
+                f"process {self.name}: a {type(state).__name__} would come back as a"
+                f" {self.state.__name__}; yield a {self.state.__name__}"
+            )
+        if self._form is None:
+            self.state.model_rebuild()
+            self._form = form_of(self.state, as_json=True)
+        if self._form is not EXACT:
+            self._form.check(state, state.model_dump_json().encode())
 
     def refold(self, key: str, streams: Iterable[EventStream]) -> Progress[S]:
         """Returns where an instance stands that has seen these streams; sends nothing."""

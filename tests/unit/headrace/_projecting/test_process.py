@@ -1,19 +1,19 @@
 """What a process is: keys, states made of events alone, ids derived from causes."""
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from headrace._domain.message import AggregateId, Command, DomainEvent, EventContext
 from headrace._domain.stream import EventStream, Rejection
 from headrace._projecting.process import Compensate, End, Process, Progress, Undo
 from headrace._projecting.workflows import Later
-from headrace.errors import DefinitionError
+from headrace.errors import DefinitionError, SerializationError
 
 
 class Opened(DomainEvent):
@@ -290,3 +290,59 @@ def test_one_handler_serves_several_event_types_each_of_which_has_its_key() -> N
 
         @Process("others", state=Garden).on(key="plant")
         def one(state: Garden, event: Blown | Opened, context: EventContext) -> Iterable[Any]: ...
+
+
+class Secretive(BaseModel):
+    token: SecretStr
+
+
+class Forgetful(BaseModel):
+    left_out: int = Field(default=0, exclude=True)
+
+
+class Renamed(BaseModel):
+    name: str = Field(alias="other")
+
+
+@pytest.mark.parametrize(
+    ("state", "sentence"),
+    [(Secretive, "token is a secret"), (Forgetful, "left_out is ex"), (Renamed, "has an alias")],
+)
+def test_a_state_that_can_never_come_back_is_refused_when_the_process_is_made(
+    state: Any, sentence: str
+) -> None:
+    with pytest.raises(DefinitionError, match=sentence):
+        Process("odd", state=state)
+
+
+class Vague(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    on: date = date(2026, 1, 1)
+    share: float | None = None
+    what: Any = None
+
+
+class Vaguer(Vague):
+    pass
+
+
+def reacting_with(state: BaseModel) -> Any:
+    process = Process("vague", state=Vague)
+
+    @process.on
+    def opened(before: Vague | None, event: Opened, context: EventContext) -> Iterable[Any]:
+        return [state]
+
+    return process.react(None, "g", stream("g", 1, Opened()))
+
+
+def test_values_of_a_state_that_would_come_back_as_others_are_refused() -> None:
+    assert reacting_with(Vague(share=0.5, what="text"))[0].state.share == 0.5
+    for odd, sentence in (
+        (Vague(share=float("nan")), "share holds a value of float"),
+        (Vague(what=date(2026, 1, 1)), "what holds a value of date"),
+        (Vaguer(), "a Vaguer would come back as a Vague"),
+    ):
+        with pytest.raises(SerializationError, match=sentence):
+            reacting_with(odd)
