@@ -28,7 +28,7 @@ import structlog
 import uvloop
 
 from benchmarks.machine import facts
-from headrace.stores.schema import ARCHIVE, upgrade
+from headrace.stores.database.schema import ARCHIVE, upgrade
 from headrace_mq._runtime.clock import SystemClock
 from headrace_mq._runtime.files import SystemFiles
 from headrace_mq.archive.archive import Archive

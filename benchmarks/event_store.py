@@ -27,12 +27,12 @@ import asyncpg
 import uvloop
 from sqlalchemy import make_url
 
-from headrace._domain.message import Command, DomainEvent
-from headrace._domain.registry import Registry
-from headrace._domain.stream import EventStream
+from headrace.domain.message import Command, DomainEvent
+from headrace.domain.registry import Registry
+from headrace.domain.stream import EventStream
 from headrace.serialization import JsonSerializer
-from headrace.stores.opening import open_event_store
-from headrace.stores.schema import upgrade
+from headrace.stores.database.schema import upgrade
+from headrace.stores.open import open_event_store
 
 GROUPS = (1, 100, 1_000)
 MOMENT = datetime(2026, 1, 31, 12, 0, 0, tzinfo=UTC)

@@ -31,11 +31,11 @@ import structlog
 
 from benchmarks.machine import facts, fdatasync_per_second, loopback_round_trips_per_second
 from benchmarks.places import made_folder
-from headrace_mq.client.consumer import Consumer
-from headrace_mq.client.producer import Producer
-from headrace_mq.client.scheduling import When, envelope
+from headrace_mq.client.consumer.consumer import Consumer
+from headrace_mq.client.producer.producer import Producer
+from headrace_mq.client.producer.scheduled import When, envelope
 from headrace_mq.message import Message
-from headrace_mq.protocol.scheduling import SCHEDULE_TOPIC
+from headrace_mq.protocol.scheduled import SCHEDULE_TOPIC
 
 BODY = b"x" * 100
 YEAR_MS = 360 * 86_400_000

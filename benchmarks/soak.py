@@ -22,7 +22,7 @@ from pathlib import Path
 from benchmarks.machine import limits
 from benchmarks.mq.processes import Child, broker, client, resident_bytes
 from benchmarks.places import made_folder
-from headrace_mq.client.producer import Producer
+from headrace_mq.client.producer.producer import Producer
 
 QUEUES = 4
 WINDOW_S = 10

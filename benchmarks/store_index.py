@@ -34,7 +34,7 @@ from headrace_mq.broker.server import Broker
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns, encode_batch
 from headrace_mq.settings import BrokerSettings, StoreSettings
-from headrace_mq.store.finding import Wanted
+from headrace_mq.store.log.lookup import Wanted
 from headrace_mq.store.message_store import MessageStore
 
 LOOKUPS = 2_000

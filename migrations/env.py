@@ -1,5 +1,5 @@
 """
-How alembic runs these migrations: on a connection that `headrace.stores.schema` hands over.
+How alembic runs these migrations: on a connection that `headrace.stores.database.schema` hands over.
 
 Run on its own (`alembic -c migrations/alembic.ini -x url=URL …`) it opens the database itself;
 that is for writing a new migration. Everybody else runs `headrace db upgrade`.
@@ -10,9 +10,9 @@ import asyncio
 from alembic import context
 from sqlalchemy import Connection
 
-from headrace.stores.engines import create_engine
-from headrace.stores.schema import VERSION_TABLE
-from headrace.stores.tables import metadata
+from headrace.stores.database.engines import create_engine
+from headrace.stores.database.schema import VERSION_TABLE
+from headrace.stores.database.tables import metadata
 
 
 def run_on(connection: Connection) -> None:

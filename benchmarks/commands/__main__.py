@@ -37,7 +37,7 @@ from benchmarks.commands.through_queue import deployed
 from benchmarks.machine import facts, fdatasync_per_second, loopback_round_trips_per_second
 from benchmarks.mq.processes import cpu_seconds
 from headrace.settings import Settings
-from headrace.stores.schema import upgrade
+from headrace.stores.database.schema import upgrade
 from samples.bank import accounts as bank_accounts
 from samples.bank import app as bank_app
 

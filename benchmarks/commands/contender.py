@@ -27,7 +27,7 @@ from benchmarks.commands.threads import pay_in_by_threads
 from benchmarks.commands.through_queue import deployed
 from benchmarks.mq.client import percentiles
 from headrace.settings import Settings
-from headrace.stores.schema import upgrade
+from headrace.stores.database.schema import upgrade
 
 __all__ = ["ONLY_ON", "SYSTEMS"]
 

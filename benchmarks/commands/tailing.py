@@ -13,9 +13,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 
 from benchmarks.commands.application import Deposited, app
-from headrace._domain.stream import EventStream
+from headrace.domain.stream import EventStream
 from headrace.stores.base import AppendOutcome, EventStore
-from headrace.stores.opening import open_event_store
+from headrace.stores.open import open_event_store
 
 __all__ = ["tail"]
 

@@ -38,7 +38,7 @@ from typing import Any, NamedTuple
 from benchmarks.machine import facts, fdatasync_per_second, loopback_round_trips_per_second
 from benchmarks.mq.processes import Child, broker, client, cpu_seconds, resident_bytes
 from benchmarks.places import made_folder
-from headrace_mq.client.producer import Producer
+from headrace_mq.client.producer.producer import Producer
 
 QUEUES = 4
 BACKLOG = 200_000

@@ -16,11 +16,14 @@ from typing import Any
 import structlog
 import uvloop
 
-from headrace_mq.client.blocking import BlockingReader
-from headrace_mq.client.checking import Decision, Undecided
-from headrace_mq.client.consumer import Consumer
-from headrace_mq.client.producer import Producer
-from headrace_mq.client.transactions import Transaction, TransactionalProducer
+from headrace_mq.client.consumer.consumer import Consumer
+from headrace_mq.client.producer.producer import Producer
+from headrace_mq.client.sync.reader import BlockingReader
+from headrace_mq.client.transactions.checks import Decision, Undecided
+from headrace_mq.client.transactions.transactional_producer import (
+    Transaction,
+    TransactionalProducer,
+)
 from headrace_mq.message import Message, QueueRef, Record
 from headrace_mq.settings import ConsumerSettings, ProducerSettings
 

@@ -41,10 +41,10 @@ from benchmarks.mq.processes import broker
 from benchmarks.places import made_folder
 from benchmarks.projections.account import app, bodies
 from benchmarks.projections.postgres import cpu_seconds, new_database, server
-from headrace._eventing.seals import Seal
-from headrace.stores.opening import open_event_store
-from headrace.stores.schema import upgrade
-from headrace_mq.client.producer import Producer
+from headrace.events.seals import Seal
+from headrace.stores.database.schema import upgrade
+from headrace.stores.open import open_event_store
+from headrace_mq.client.producer.producer import Producer
 
 TOPIC = "bench.events"
 QUEUES = 4

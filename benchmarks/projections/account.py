@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pydantic import BaseModel
 
 from headrace import Aggregate, App, DomainEvent, EventContext, Projection, applies
-from headrace._domain.stream import EventStream
+from headrace.domain.stream import EventStream
 
 __all__ = ["Balance", "Deposited", "app", "bodies", "projections"]
 

@@ -23,15 +23,15 @@ import uvloop
 from sqlalchemy import make_url
 
 from benchmarks.projections.account import Balance, Deposited, app, projections
-from headrace._projecting.read_models import ReadModels
-from headrace._projecting.runner import ProjectionRunner
-from headrace.rebuilding.replay import rebuild_together
+from headrace.projections.runner import ProjectionRunner
+from headrace.projections.tables.read_models import ReadModels
+from headrace.rebuild.local.rebuild import rebuild_together
 from headrace.serialization import Serializer
 from headrace.settings import Settings
-from headrace.stores.memory import MemoryEventStore
+from headrace.stores.memory.store import MemoryEventStore
 from headrace.transports.base import Incoming, OffsetLoader, QueueId, Subscription
 from headrace.transports.queue import QueueTransport
-from headrace_mq.client.blocking import BlockingReader
+from headrace_mq.client.sync.reader import BlockingReader
 from headrace_mq.message import QueueRef
 
 Said = dict[str, Any]

@@ -68,7 +68,7 @@ def streams(address: str) -> Iterator[Any]:
     import msgspec
 
     from benchmarks.spark.application import TOPIC
-    from headrace_mq.client.blocking import BlockingReader
+    from headrace_mq.client.sync.reader import BlockingReader
     from headrace_mq.message import QueueRef
 
     decode = msgspec.json.Decoder().decode
@@ -181,7 +181,7 @@ def eventsourcing(asked: Asked, folder: Path) -> None:
 
 def new_database(folder: Path) -> str:
     """Makes the framework's own tables, as whoever deploys an application does, and returns the URL."""
-    from headrace.stores.schema import upgrade
+    from headrace.stores.database.schema import upgrade
 
     url = f"sqlite:///{folder / 'read.db'}"
     asyncio.run(upgrade(url))
@@ -191,7 +191,7 @@ def new_database(folder: Path) -> str:
 def replay(asked: Asked, folder: Path) -> None:
     """The rebuild without Spark: from the topic into SQLite, with versions and offsets, and a switch."""
     from benchmarks.spark.application import APP
-    from headrace.rebuilding.replay import rebuild
+    from headrace.rebuild.local.rebuild import rebuild
 
     url = new_database(folder)
 

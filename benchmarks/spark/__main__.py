@@ -36,8 +36,8 @@ from benchmarks.places import made_folder
 from benchmarks.projections.postgres import new_database, server
 from benchmarks.spark.application import TOPIC, bodies
 from benchmarks.spark.summary import summarize
-from headrace.stores.schema import upgrade
-from headrace_mq.client.producer import Producer
+from headrace.stores.database.schema import upgrade
+from headrace_mq.client.producer.producer import Producer
 
 QUEUES = 4
 SENT_TOGETHER = 5_000

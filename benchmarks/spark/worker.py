@@ -21,10 +21,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.spark.application import APP, TOPIC, app, folded
 from benchmarks.spark.usage import cpu_seconds, cpu_ticks, peak_mib
-from headrace._projecting.folding import fold_streams
-from headrace.rebuilding.replay import rebuild_together
-from headrace.rebuilding.report import RebuildReport
-from headrace.spark.gating import StreamGate
+from headrace.projections.definition.fold import fold_streams
+from headrace.rebuild.local.rebuild import rebuild_together
+from headrace.rebuild.report import RebuildReport
+from headrace.spark.executor.gate import StreamGate
 from headrace.spark.rebuild import rebuild
 from headrace.spark.session import local_session
 from headrace_mq.spark import register

@@ -2,8 +2,8 @@
 CQRS and event sourcing: commands change aggregates, events are the truth, projections are read.
 
 Reads top to bottom: `app` (the composition root) -> `bus` (commands in, results out) ->
-`_commanding` (a mailbox per aggregate) -> `_eventing` (group commit, publishing) -> `stores` and
-`transports` (ports and adapters) -> `_projecting` (read models, process managers) -> `spark`
+`commands` (a mailbox per aggregate) -> `events` (group commit, publishing) -> `stores` and
+`transports` (ports and adapters) -> `projections` (read models, process managers) -> `spark`
 (rebuilds).
 
 Sits between: the user's aggregates, handlers and projections, and `headrace_mq` and a database.
@@ -14,11 +14,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # loaded when a name is first used: the command line needs none of them
-    from headrace._commanding.handling import CommandContext
-    from headrace._commanding.middleware import Next
-    from headrace._domain.aggregate import Aggregate, applies
-    from headrace._domain.decider import Decider
-    from headrace._domain.message import (
+    from headrace.app import App
+    from headrace.bus import CommandBus, CommandResult
+    from headrace.commands.command_handlers import CommandContext
+    from headrace.commands.middleware import Next
+    from headrace.domain.aggregate import Aggregate, applies
+    from headrace.domain.decider import Decider
+    from headrace.domain.message import (
         AggregateId,
         AggregateIdOf,
         ApplicationMessage,
@@ -27,14 +29,12 @@ if TYPE_CHECKING:  # loaded when a name is first used: the command line needs no
         EventContext,
         MessageContext,
     )
-    from headrace._domain.stream import EventStream, Rejection
-    from headrace._domain.value import ValueObject
-    from headrace._projecting.process import Compensate, End, Process, Undo
-    from headrace._projecting.projection import Projection
-    from headrace._projecting.workflows import Later, ProcessManager
-    from headrace.app import App
-    from headrace.bus import CommandBus, CommandResult
+    from headrace.domain.stream import EventStream, Rejection
+    from headrace.domain.value import ValueObject
     from headrace.errors import DomainError, HeadraceError
+    from headrace.processes.process import Compensate, End, Process, Undo
+    from headrace.processes.process_manager import Later, ProcessManager
+    from headrace.projections.definition.projection import Projection
     from headrace.settings import Settings
     from headrace.stores.base import EventStore
 
@@ -72,35 +72,35 @@ __all__ = [
 
 _HOMES = MappingProxyType(
     {
-        "Aggregate": "headrace._domain.aggregate",
-        "AggregateId": "headrace._domain.message",
-        "AggregateIdOf": "headrace._domain.message",
+        "Aggregate": "headrace.domain.aggregate",
+        "AggregateId": "headrace.domain.message",
+        "AggregateIdOf": "headrace.domain.message",
         "App": "headrace.app",
-        "ApplicationMessage": "headrace._domain.message",
-        "applies": "headrace._domain.aggregate",
-        "Command": "headrace._domain.message",
+        "ApplicationMessage": "headrace.domain.message",
+        "applies": "headrace.domain.aggregate",
+        "Command": "headrace.domain.message",
         "CommandBus": "headrace.bus",
-        "CommandContext": "headrace._commanding.handling",
+        "CommandContext": "headrace.commands.command_handlers",
         "CommandResult": "headrace.bus",
-        "Compensate": "headrace._projecting.process",
-        "Decider": "headrace._domain.decider",
+        "Compensate": "headrace.processes.process",
+        "Decider": "headrace.domain.decider",
         "DomainError": "headrace.errors",
-        "DomainEvent": "headrace._domain.message",
-        "End": "headrace._projecting.process",
-        "EventContext": "headrace._domain.message",
+        "DomainEvent": "headrace.domain.message",
+        "End": "headrace.processes.process",
+        "EventContext": "headrace.domain.message",
         "EventStore": "headrace.stores.base",
-        "EventStream": "headrace._domain.stream",
+        "EventStream": "headrace.domain.stream",
         "HeadraceError": "headrace.errors",
-        "Later": "headrace._projecting.workflows",
-        "MessageContext": "headrace._domain.message",
-        "Next": "headrace._commanding.middleware",
-        "Process": "headrace._projecting.process",
-        "ProcessManager": "headrace._projecting.workflows",
-        "Projection": "headrace._projecting.projection",
-        "Rejection": "headrace._domain.stream",
+        "Later": "headrace.processes.process_manager",
+        "MessageContext": "headrace.domain.message",
+        "Next": "headrace.commands.middleware",
+        "Process": "headrace.processes.process",
+        "ProcessManager": "headrace.processes.process_manager",
+        "Projection": "headrace.projections.definition.projection",
+        "Rejection": "headrace.domain.stream",
         "Settings": "headrace.settings",
-        "Undo": "headrace._projecting.process",
-        "ValueObject": "headrace._domain.value",
+        "Undo": "headrace.processes.process",
+        "ValueObject": "headrace.domain.value",
     }
 )
 

@@ -15,42 +15,42 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from pydantic import BaseModel
 
-from headrace._commanding.functional import handler_of
-from headrace._commanding.handling import HandlerTable
-from headrace._commanding.middleware import Middleware, around, check_middleware
-from headrace._domain.aggregate import Aggregate
-from headrace._domain.decider import Decider
-from headrace._domain.message import ApplicationMessage, Command, DomainEvent
-from headrace._domain.registering import MessageType, registries
-from headrace._domain.registry import Upcaster
-from headrace._domain.topics import CommandTopics
-from headrace._eventing.message_runner import MessageHandler, MessageRunner, message_type_of
-from headrace._eventing.sealed_transport import seal_events
-from headrace._projecting.event_handlers import EventHandler, EventHandlers
-from headrace._projecting.listening import check_listeners
-from headrace._projecting.process import Process
-from headrace._projecting.projection import Projection
-from headrace._projecting.workflows import ProcessManager
-from headrace._runtime.importing import import_named
+from headrace._runtime.import_path import import_named
 from headrace._runtime.log import get_logger
 from headrace._runtime.named import bind_named, find_named
 from headrace.bus import CommandBus
+from headrace.commands.command_handlers import HandlerTable
+from headrace.commands.functional import handler_of
+from headrace.commands.middleware import Middleware, around, check_middleware
+from headrace.domain.aggregate import Aggregate
+from headrace.domain.decider import Decider
+from headrace.domain.message import ApplicationMessage, Command, DomainEvent
+from headrace.domain.registries import MessageType, registries
+from headrace.domain.registry import Upcaster
+from headrace.domain.topics import CommandTopics
 from headrace.errors import (
     DefinitionError,
     EventHandlerError,
     ProcessError,
     ProjectionNotFound,
 )
+from headrace.events.message_runner import MessageHandler, MessageRunner, message_type_of
+from headrace.events.sealed_transport import seal_events
+from headrace.handlers.event_handlers import EventHandler, EventHandlers
 from headrace.letters import CommandLetters
-from headrace.running import RunningApp
+from headrace.processes.process import Process
+from headrace.processes.process_manager import ProcessManager
+from headrace.projections.definition.projection import Projection
+from headrace.running_app import RunningApp
 from headrace.serialization import JsonSerializer
 from headrace.settings import Settings
 from headrace.transports.base import Transport
-from headrace.transports.opening import open_transport
+from headrace.transports.open import open_transport
+from headrace.watch.unsent_messages import check_listeners
 
 if TYPE_CHECKING:  # the parts that run an application load a database driver: only when needed
-    from headrace._projecting.read_models import ReadModels
-    from headrace.tracing.tracing import Tracing
+    from headrace.projections.tables.read_models import ReadModels
+    from headrace.tracing.traced_parts import Tracing
 
 __all__ = ["App", "RunningApp", "load_app"]
 
@@ -275,7 +275,7 @@ class App:
     @property
     def readers(self) -> Mapping[str, str]:
         """The names of all that read its events, by consumer group."""
-        from headrace._projecting.lineage_check import reader_names
+        from headrace.lineage.check import reader_names
 
         parts = (self._projections, self._event_handlers, self._process_managers)
         return reader_names(self.name, *parts)
@@ -306,7 +306,7 @@ class App:
 
         To wait for projections it looks into `read_models` of the settings.
         """
-        from headrace._projecting.read_models import ReadModels
+        from headrace.projections.tables.read_models import ReadModels
 
         serializer = self.serializer
         async with AsyncExitStack() as stack:
@@ -321,7 +321,7 @@ class App:
     @asynccontextmanager
     async def command_letters(self, settings: Settings) -> AsyncIterator[CommandLetters]:
         """Opens the commands that were put aside; without a broker they can only be looked at."""
-        from headrace.stores.opening import open_command_letters
+        from headrace.stores.open import open_command_letters
 
         async with AsyncExitStack() as stack:
             letters = await open_command_letters(settings.event_store)
@@ -338,7 +338,7 @@ class App:
         settings: Settings,
         read_models: "ReadModels",
     ) -> CommandBus:
-        from headrace.waiting import Handling
+        from headrace.read_your_writes import Handling
 
         progress = Handling(
             name=self.name,
@@ -363,9 +363,9 @@ class App:
         On the way out they stop in order: no new commands, what is under way is finished and
         published, process managers, projections, connections.
         """
-        from headrace._projecting.read_models import ReadModels
-        from headrace._projecting.watching import Watch
-        from headrace.stores.opening import open_command_letters, open_event_store
+        from headrace.projections.tables.read_models import ReadModels
+        from headrace.stores.open import open_command_letters, open_event_store
+        from headrace.watch.watch import Watch
 
         serializer = self.serializer
         async with AsyncExitStack() as stack:
@@ -439,9 +439,9 @@ class App:
         serializer: JsonSerializer,
         settings: Settings,
     ) -> list[tuple[str, Callable[[], Awaitable[None]]]]:
-        from headrace._commanding.processor import CommandProcessor
-        from headrace._projecting.reacting import reaction
-        from headrace._projecting.runner import ProjectionRunner
+        from headrace.commands.processor import CommandProcessor
+        from headrace.event_runners import reaction
+        from headrace.projections.runner import ProjectionRunner
 
         assert running.lineage is not None, "begun before the runners"
         parts: dict[str, Any] = {

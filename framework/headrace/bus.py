@@ -14,14 +14,13 @@ from typing import Final, Literal, Protocol
 
 import msgspec
 
-from headrace._domain.identity import check_id
-from headrace._domain.message import Command
-from headrace._domain.topics import command_topic
-from headrace._domain.trace_context import trace_headers
 from headrace._runtime.deadlines import Deadlines
 from headrace._runtime.ids import new_id
 from headrace._runtime.log import get_logger
-from headrace.asking import Question
+from headrace.domain.identity import check_id
+from headrace.domain.message import Command
+from headrace.domain.topics import command_topic
+from headrace.domain.trace_context import trace_headers
 from headrace.errors import (
     CommandRefused,
     CommandTimeout,
@@ -29,6 +28,7 @@ from headrace.errors import (
     HeadraceError,
     NotYetHandled,
 )
+from headrace.pending_command import Question
 from headrace.results import CommandResult, decode_reply, encode_reply
 from headrace.serialization import CommandEnvelope, Serializer
 from headrace.settings import Settings

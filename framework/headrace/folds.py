@@ -4,12 +4,12 @@ The words of declared folds: `from headrace.folds import count, sum_`, for `Proj
     balances.on(Deposited, balance=sum_("amount"), deposits=count())
     balances.on(Withdrawn, balance=sum_(-field("amount")), where=field("amount") > 0)
 
-Sits between: user code and `_projecting`, where they live.
+Sits between: user code and `projections`, where they live.
 """
 
-from headrace._projecting.keys import KeyOf
-from headrace._projecting.summaries import Summary, count, first, last, max_, min_, sum_
-from headrace._projecting.terms import Term, day, field, literal
+from headrace.projections.definition.expressions import Term, day, field, literal
+from headrace.projections.definition.keys import KeyOf
+from headrace.projections.definition.summaries import Summary, count, first, last, max_, min_, sum_
 
 __all__ = [
     "KeyOf",

@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import Collection
 from typing import Final
 
-from headrace._domain.message import Command
-from headrace._domain.topics import CommandTopics
+from headrace.domain.message import Command
+from headrace.domain.topics import CommandTopics
 from headrace.errors import CommandTimeout, HeadraceError, LetterNotFound
 from headrace.stores.base import CommandLetter, CommandLetterStore, LetterState
 from headrace.transports.base import Outgoing, Transport

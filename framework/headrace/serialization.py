@@ -19,7 +19,7 @@ and of a command:
     {"name": "Deposit", "version": 1, "command_id": "…", "correlation_id": "…", "items": {},
      "data": {"account_id": "a-1", "amount": 5}}
 
-Sits between: `_domain` values and whatever stores or moves bytes.
+Sits between: `domain` values and whatever stores or moves bytes.
 """
 
 from collections import OrderedDict
@@ -31,15 +31,15 @@ from typing import Any, Protocol
 import msgspec
 from pydantic import ValidationError
 
-from headrace._domain.form import EXACT
-from headrace._domain.message import (
+from headrace.domain.form import EXACT
+from headrace.domain.message import (
     ApplicationMessage,
     Command,
     DomainEvent,
     MessageContext,
 )
-from headrace._domain.registry import Registry
-from headrace._domain.stream import EventStream, Rejection, stream_of
+from headrace.domain.registry import Registry
+from headrace.domain.stream import EventStream, Rejection, stream_of
 from headrace.errors import NoEventStream, SerializationError, UnknownMessageType
 
 __all__ = ["CommandEnvelope", "JsonSerializer", "Serializer", "decode_result", "encode_result"]

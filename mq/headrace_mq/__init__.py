@@ -12,16 +12,19 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from headrace_mq.client.blocking_producer import BlockingProducer
-from headrace_mq.client.checking import Decision, Undecided
-from headrace_mq.client.columns import RecordColumns
-from headrace_mq.client.consumer import Consumer
-from headrace_mq.client.damage import Damaged
-from headrace_mq.client.producer import Producer
-from headrace_mq.client.pull_consumer import PullConsumer
-from headrace_mq.client.requests import Requester
-from headrace_mq.client.retrying_consumer import RetryingConsumer
-from headrace_mq.client.transactions import Transaction, TransactionalProducer
+from headrace_mq.client.consumer.consumer import Consumer
+from headrace_mq.client.consumer.pull_consumer import PullConsumer
+from headrace_mq.client.consumer.retrying_consumer import RetryingConsumer
+from headrace_mq.client.fetch.damage import Damaged
+from headrace_mq.client.fetch.record_columns import RecordColumns
+from headrace_mq.client.producer.producer import Producer
+from headrace_mq.client.requester import Requester
+from headrace_mq.client.sync.producer import BlockingProducer
+from headrace_mq.client.transactions.checks import Decision, Undecided
+from headrace_mq.client.transactions.transactional_producer import (
+    Transaction,
+    TransactionalProducer,
+)
 from headrace_mq.message import Message, QueueRef, Record, SendResult
 from headrace_mq.settings import (
     BrokerSettings,

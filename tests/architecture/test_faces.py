@@ -85,7 +85,7 @@ def test_all_names_of_the_framework_wait_until_they_are_used() -> None:
 
 def test_a_program_that_only_sends_and_receives_loads_no_broker(root: Path) -> None:
     loaded = loaded_by("import headrace_mq", root)
-    assert "headrace_mq.client.producer" in loaded
+    assert "headrace_mq.client.producer.producer" in loaded
     assert not loaded & {"headrace_mq.broker.server", "headrace_mq.admin.client"}
 
 

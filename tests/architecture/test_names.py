@@ -2,6 +2,8 @@
 
 import ast
 import re
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,10 @@ BANNED = re.compile(
 )
 # The ports are the base of their adapters, by name too: `stores.base`, `transports.base`.
 PORTS = {"headrace.stores.base", "headrace.transports.base"}
+# Users import these two by name.
+PUBLIC_GERUNDS = {"testing", "tracing"}
+# What a newcomer takes in at a look.
+ROOM_FILES_MAX = 15
 # A term of the domain: a process that lasts, and reacts to events with commands.
 PROCESS_MANAGER = re.compile(r"process_manager")
 
@@ -34,6 +40,28 @@ def test_no_class_has_a_name_that_says_nothing(modules: Any) -> None:
         if isinstance(node, ast.ClassDef) and banned_words(node.name)
     ]
     assert named == []
+
+
+def test_no_module_is_named_by_a_gerund(modules: Any) -> None:
+    named = {m.where: m.name.rpartition(".")[2] for m in modules}
+    gerunds = [where for where, name in named.items() if name.endswith("ing")]
+    assert sorted({named[where] for where in gerunds} - PUBLIC_GERUNDS) == []
+
+
+def test_a_room_has_at_most_fifteen_files(modules: Any) -> None:
+    rooms = Counter(str(Path(module.where).parent) for module in modules)
+    assert {room: files for room, files in rooms.items() if files > ROOM_FILES_MAX} == {}
+
+
+@pytest.mark.parametrize("distribution", ["framework", "mq"])
+def test_the_architecture_names_every_package(root: Path, modules: Any, distribution: str) -> None:
+    page = (root / distribution / "ARCHITECTURE.md").read_text()
+    packages = [
+        module.name.partition(".")[2]
+        for module in modules
+        if module.is_package and module.where.startswith(f"{distribution}/")
+    ]
+    assert [name for name in packages if name and f"`{name}`" not in page] == []
 
 
 def test_every_package_says_between_what_it_sits(modules: Any) -> None:

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Collection
 
 import pytest
 
-from headrace.stores.schema import ARCHIVE, upgrade
+from headrace.stores.database.schema import ARCHIVE, upgrade
 from headrace_mq.broker.server import Broker
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns, encode_batch

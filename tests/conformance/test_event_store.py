@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from headrace.stores.base import EventStore
-from headrace.stores.opening import open_event_store
-from headrace.stores.postgres.sharding import reshard
-from headrace.stores.schema import upgrade
+from headrace.stores.database.schema import upgrade
+from headrace.stores.open import open_event_store
+from headrace.stores.postgres.partitions import reshard
 from headrace.testing.conformance.event_store import EventStoreConformance
 from headrace.testing.conformance.streams import conformance_serializer
 

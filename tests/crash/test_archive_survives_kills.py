@@ -12,14 +12,14 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from headrace.stores.schema import ARCHIVE, upgrade
+from headrace.stores.database.schema import ARCHIVE, upgrade
 from headrace_mq.admin.client import AdminClient
-from headrace_mq.client.consumer import Consumer
-from headrace_mq.client.producer import Producer
+from headrace_mq.client.consumer.consumer import Consumer
+from headrace_mq.client.producer.producer import Producer
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.message import Message
 from headrace_mq.settings import ConsumerSettings, ProducerSettings
-from headrace_mq.testing.awaiting import take
+from headrace_mq.testing.arrivals import take
 
 TOPIC = "orders"
 LIVES, BATCHES = 3, 12

@@ -12,13 +12,13 @@ import pytest
 
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.broker.metadata import METADATA
-from headrace_mq.client.producer import Producer
-from headrace_mq.client.pull_consumer import PullConsumer
+from headrace_mq.client.consumer.pull_consumer import PullConsumer
+from headrace_mq.client.producer.producer import Producer
 from headrace_mq.message import Message, QueueRef
 from headrace_mq.settings import ConsumerSettings
 from headrace_mq.spark.offsets import QueueSlice
 from headrace_mq.spark.reader import fetch_ranges, read_record_batches
-from headrace_mq.store.inspection import check
+from headrace_mq.store.check.inspection import check
 
 READY_SECONDS_MAX = 60
 TOPIC = "state"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import count
 
 from headrace import CommandBus
-from headrace.stores.opening import open_event_store
+from headrace.stores.open import open_event_store
 from samples.bank import app
 from samples.bank.accounts import Deposit, OpenAccount
 from tests.crash.conftest import Bank

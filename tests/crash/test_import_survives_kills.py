@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from headrace._projecting.read_models import ReadModels
 from headrace.bus import CommandBus, CommandResult
-from headrace.stores.opening import open_event_store
+from headrace.projections.tables.read_models import ReadModels
+from headrace.stores.open import open_event_store
 from headrace_mq.admin.client import AdminClient
 from samples.bank import app
 from samples.bank.accounts import Deposit, OpenAccount

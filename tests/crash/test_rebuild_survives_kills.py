@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from headrace._domain.stream import EventStream
-from headrace._projecting.applying import apply_batch, decode_batch
-from headrace._projecting.read_models import ReadModels
-from headrace.rebuilding.topic import EventTopic
+from headrace.domain.stream import EventStream
+from headrace.projections.batch_transaction import apply_batch, decode_batch
+from headrace.projections.tables.read_models import ReadModels
+from headrace.rebuild.event_topic import EventTopic
 from headrace.stores.base import AppendOutcome
-from headrace.stores.opening import open_event_store
-from headrace.stores.schema import upgrade
+from headrace.stores.database.schema import upgrade
+from headrace.stores.open import open_event_store
 from headrace_mq.broker.server import Broker
-from headrace_mq.client.producer import Producer
+from headrace_mq.client.producer.producer import Producer
 from headrace_mq.settings import BrokerSettings, StoreSettings
 from samples.bank import app
 from samples.bank.demo.data_set import DataSet, read_bank, read_transactions
@@ -40,7 +40,7 @@ REBUILDS = """
 import asyncio, json, os, random, signal, sys, threading
 import structlog
 from headrace.app import load_app
-from headrace.rebuilding.replay import rebuild_together
+from headrace.rebuild.local.rebuild import rebuild_together
 
 asked = json.loads(sys.argv[1])
 structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))

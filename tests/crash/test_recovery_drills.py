@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from headrace.stores.schema import upgrade
+from headrace.stores.database.schema import upgrade
 from samples.bank.accounts import Deposit, OpenAccount
 from samples.bank.application import app
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from headrace.stores.schema import upgrade
+from headrace.stores.database.schema import upgrade
 
 # Commands that something else runs, because they build, need minutes, or run these very tests:
 # the command to where it is run.

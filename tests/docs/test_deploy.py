@@ -14,7 +14,7 @@ import typer.main
 import yaml
 
 from headrace.cli import _command_line
-from headrace.stores.engines import database_url
+from headrace.stores.database.engines import database_url
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

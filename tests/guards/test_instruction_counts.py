@@ -17,20 +17,20 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from headrace._commanding.mailbox import Mailbox
-from headrace._domain.message import Command, DomainEvent, EventContext
-from headrace._domain.registry import Registry
-from headrace._domain.stream import EventStream
-from headrace._projecting.folding import fold_streams
-from headrace._projecting.projection import Projection
-from headrace.rebuilding.decoding import Decoder
-from headrace.rebuilding.memory import remember
-from headrace.rebuilding.topic import Portion
+from headrace.commands.mailbox import Mailbox
+from headrace.domain.message import Command, DomainEvent, EventContext
+from headrace.domain.registry import Registry
+from headrace.domain.stream import EventStream
+from headrace.projections.definition.fold import fold_streams
+from headrace.projections.definition.projection import Projection
+from headrace.rebuild.decode import Decoder
+from headrace.rebuild.event_topic import Portion
+from headrace.rebuild.local.memory import remember
 from headrace.serialization import JsonSerializer
 from headrace_mq._net.link import Link, LinkSettings
 from headrace_mq._runtime.clock import SystemClock
 from headrace_mq._runtime.files import SystemFiles
-from headrace_mq.client.outbox import Outbox
+from headrace_mq.client.producer.send_buffer import Outbox
 from headrace_mq.errors import Closed
 from headrace_mq.message import Message, QueueRef
 from headrace_mq.protocol.batch import (
@@ -40,7 +40,7 @@ from headrace_mq.protocol.batch import (
     encode_batch,
     read_header,
 )
-from headrace_mq.protocol.sieve import Sieve
+from headrace_mq.protocol.filter.sieve import Sieve
 from headrace_mq.settings import ProducerSettings, StoreSettings
 from headrace_mq.store.message_store import MessageStore
 from samples.bank import app

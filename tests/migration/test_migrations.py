@@ -13,11 +13,17 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect, select, text
 from sqlalchemy.exc import DBAPIError
 
-from headrace._projecting.letters import read_letters
 from headrace.errors import SchemaOutOfDate
-from headrace.stores.engines import create_engine
-from headrace.stores.schema import VERSION_TABLE, check, downgrade, migrations_folder, upgrade
-from headrace.stores.tables import event_streams, metadata
+from headrace.projections.letters import read_letters
+from headrace.stores.database.engines import create_engine
+from headrace.stores.database.schema import (
+    VERSION_TABLE,
+    check,
+    downgrade,
+    migrations_folder,
+    upgrade,
+)
+from headrace.stores.database.tables import event_streams, metadata
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -10,8 +10,8 @@ from typing import Any, Literal, NamedTuple
 import pytest
 
 from headrace_mq.admin.client import AdminClient
-from headrace_mq.client.consumer import Consumer
-from headrace_mq.client.producer import Producer
+from headrace_mq.client.consumer.consumer import Consumer
+from headrace_mq.client.producer.producer import Producer
 from headrace_mq.errors import Closed, MessageQueueError
 from headrace_mq.message import Message, QueueRef, Record
 from headrace_mq.settings import BrokerSettings, ConsumerSettings, ProducerSettings, StoreSettings

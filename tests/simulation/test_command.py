@@ -37,7 +37,7 @@ def test_the_seeds_that_were_asked_for_are_run() -> None:
 def test_a_failing_seed_prints_how_to_repeat_it_and_what_happened(tmp_path: Path) -> None:
     # A plugin, so that the defect is planted in the process that runs the seed.
     (tmp_path / "defect.py").write_text(
-        "from headrace_mq.client.process_queue import ProcessQueue\n"
+        "from headrace_mq.client.fetch.process_queue import ProcessQueue\n"
         "ProcessQueue.lowest_unfinished = property(lambda queue: queue.end)\n"
     )
     path = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); "

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from headrace_mq.broker.scanning import Scan
-from headrace_mq.client.consumer import Consumer
+from headrace_mq.broker.fetch.scan import Scan
+from headrace_mq.client.consumer.consumer import Consumer
 from headrace_mq.filters.filter import Filter
 from headrace_mq.settings import ConsumerSettings
 from headrace_mq.testing.history import Acknowledged, Event, Sent

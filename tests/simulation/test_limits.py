@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from headrace_mq.broker.throttle import Throttle
+from headrace_mq.broker.quotas.throttle import Throttle
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.protocol.limits import NO_RATES, Rates
 from headrace_mq.settings import BrokerSettings

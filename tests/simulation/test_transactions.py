@@ -13,9 +13,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from headrace_mq.broker.transaction_drafts import Drafts
-from headrace_mq.client.checking import Decision, Undecided
-from headrace_mq.client.transactions import Transaction, TransactionalProducer
+from headrace_mq.broker.transactions.drafts import Drafts
+from headrace_mq.client.transactions.checks import Decision, Undecided
+from headrace_mq.client.transactions.transactional_producer import (
+    Transaction,
+    TransactionalProducer,
+)
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.message import Message, QueueRef
 from headrace_mq.settings import BrokerSettings, ProducerSettings

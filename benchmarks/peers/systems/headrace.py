@@ -8,8 +8,8 @@ from pathlib import Path
 
 from benchmarks.mq.processes import broker
 from benchmarks.peers.system import Serving
-from headrace_mq.client.consumer import Consumer
-from headrace_mq.client.producer import Producer
+from headrace_mq.client.consumer.consumer import Consumer
+from headrace_mq.client.producer.producer import Producer
 from headrace_mq.message import Message, Record
 from headrace_mq.settings import ConsumerSettings
 

@@ -11,24 +11,10 @@ from typing import NoReturn
 
 import typer
 
-from headrace.cli import (
-    archive,
-    broker,
-    command,
-    db,
-    events,
-    group,
-    handler,
-    message,
-    process,
-    producer,
-    projection,
-    quota,
-    run,
-    store,
-    stream,
-    topic,
-)
+from headrace.cli.application import command, db, events, handler, process, run, stream
+from headrace.cli.messages import message
+from headrace.cli.projections import projection
+from headrace.cli.queue import archive, broker, group, producer, quota, store, topic
 from headrace.cli.streams import prepare_streams
 from headrace.errors import HeadraceError
 

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Final
 
-from headrace._domain.message import Command
+from headrace.domain.message import Command
 from headrace.gateway.problems import Problem, invalid
 
 __all__ = ["Catalogue"]

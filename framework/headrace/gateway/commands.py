@@ -17,12 +17,12 @@ from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
-from headrace._domain.message import Command
 from headrace._runtime.ids import new_id
 from headrace._runtime.log import get_logger
 from headrace.bus import CommandBus, CommandResult
+from headrace.domain.message import Command
 from headrace.errors import CommandRefused, CommandTimeout
-from headrace.gateway import reading
+from headrace.gateway import request as reading
 from headrace.gateway.catalogue import Catalogue
 from headrace.gateway.problems import Problem, invalid, named_errors
 from headrace.gateway.settings import GatewaySettings

@@ -28,7 +28,7 @@ from headrace.gateway.openapi import document
 from headrace.gateway.problems import Problem
 from headrace.gateway.queries import Queries
 from headrace.gateway.readiness import Check, Readiness
-from headrace.gateway.reading import check_framing, check_host
+from headrace.gateway.request import check_framing, check_host
 from headrace.gateway.settings import GatewaySettings
 
 __all__ = ["BROKER", "Gateway"]

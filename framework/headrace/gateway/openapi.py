@@ -11,13 +11,13 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.errors import PydanticInvalidForJsonSchema
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
-from headrace._domain.identity import ID_CHARACTERS_MAX
-from headrace._domain.message import Command
-from headrace._projecting.projection import Projection
+from headrace.domain.identity import ID_CHARACTERS_MAX
+from headrace.domain.message import Command
 from headrace.errors import DefinitionError
 from headrace.gateway.catalogue import Catalogue
 from headrace.gateway.problems import MEDIA_TYPE, TYPE_PREFIX
 from headrace.gateway.settings import GatewaySettings
+from headrace.projections.definition.projection import Projection
 
 __all__ = ["document"]
 

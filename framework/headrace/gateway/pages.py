@@ -13,9 +13,9 @@ from typing import Any, Final, Generic, TypeVar
 from pydantic import BaseModel, TypeAdapter
 from sqlalchemy import select
 
-from headrace._projecting.projection import Projection
-from headrace._projecting.read_models import ReadModels
-from headrace._projecting.tables import build_table, row_of
+from headrace.projections.definition.projection import Projection
+from headrace.projections.tables.read_models import ReadModels
+from headrace.projections.tables.row_tables import build_table, row_of
 
 __all__ = ["Page", "Pages"]
 

@@ -11,14 +11,14 @@ from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
-from headrace._domain.identity import check_id
-from headrace._projecting.projection import Projection
 from headrace.app import App, RunningApp
+from headrace.domain.identity import check_id
 from headrace.errors import ProjectionError, ProjectionNotFound
-from headrace.gateway import reading
+from headrace.gateway import request as reading
 from headrace.gateway.pages import Pages
 from headrace.gateway.problems import Problem, invalid, named_errors
 from headrace.gateway.settings import GatewaySettings
+from headrace.projections.definition.projection import Projection
 
 __all__ = ["CONTROLS", "Queries"]
 

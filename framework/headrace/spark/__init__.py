@@ -6,7 +6,7 @@ Rebuilding read models with Spark: the live folds, over the whole event topic, o
     gating   each version once and in order             rows     rows as bytes
     job      the Spark job                              loading  rows in bulk
 
-What a rebuild does before and after its job stands in `headrace.rebuilding`.
+What a rebuild does before and after its job stands in `headrace.rebuild`.
 
 Sits between: the command line and notebooks, which ask for a rebuild, and the folds, the event
 topic's data source and the tables of read models, which do it. Imports nothing of its own here:

@@ -8,7 +8,7 @@ A folder of exported events: parts that appear whole, each going on where the on
     DIR/.writing                                       a part that is not finished; nobody reads it
 
 A part is written under the last name, flushed to disk, and then renamed, which happens or does not.
-Sits between: `export`, which writes parts, and `fold`, which reads messages from them instead of
+Sits between: `analysis.export`, which writes parts, and `executor.fold`, which reads messages from them instead of
 from the broker. Must never know Spark or what events mean.
 """
 

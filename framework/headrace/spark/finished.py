@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pyspark.accumulators import AccumulatorParam
 from pyspark.sql import SparkSession
 
-from headrace.spark.fold import QUEUE, Batches
+from headrace.spark.executor.fold import QUEUE, Batches
 
 __all__ = ["Finished"]
 

@@ -1,7 +1,7 @@
 """
-The Spark job of a rebuild: which of `fold`'s functions run in which order, and what they made.
+The Spark job of a rebuild: which of `executor.fold`'s functions run in which order, and what they made.
 
-Sits between: `rebuild`, which has a session and a plan, and `fold`, which runs on executors. Works
+Sits between: `rebuild`, which has a session and a plan, and `executor.fold`, which runs on executors. Works
 with a session of any kind, Spark Connect included. Must never know a database.
 """
 
@@ -20,12 +20,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.functions import expr
 
 from headrace.errors import ProjectionError
-from headrace.spark.beginning import Beginning, read_shares
-from headrace.spark.copying import LEFT_OUT, Copying
-from headrace.spark.disk import Stored, read_stored
-from headrace.spark.ending import Ending
-from headrace.spark.finished import Finished
-from headrace.spark.fold import (
+from headrace.spark.executor.event_reader import EVENT, read_typed
+from headrace.spark.executor.fold import (
     BASE,
     DELETED,
     MISSING,
@@ -42,11 +38,15 @@ from headrace.spark.fold import (
     route_aggregates,
     route_slices,
 )
+from headrace.spark.executor.plan import FoldPlan
+from headrace.spark.executor.slices import fold_slices
+from headrace.spark.finished import Finished
 from headrace.spark.native import NativeFold, finish_rows
-from headrace.spark.parts import FETCHED, FETCHED_ARROW_SCHEMA, Spool, fetch_parts
-from headrace.spark.plan import FoldPlan
-from headrace.spark.reading import EVENT, read_typed
-from headrace.spark.slices import fold_slices
+from headrace.spark.result.copy import LEFT_OUT, Copying
+from headrace.spark.result.disk import Stored, read_stored
+from headrace.spark.result.live_rows import Beginning, read_shares
+from headrace.spark.result.output import Ending
+from headrace.spark.result.parts import FETCHED, FETCHED_ARROW_SCHEMA, Spool, fetch_parts
 from headrace_mq.spark.reader import rarely_collecting
 
 __all__ = [

@@ -5,7 +5,7 @@ A projection of declared folds as one Spark SQL aggregation; no Python per event
 
 What the gate found travels along as groups of its own. A group yields per column the sums, the
 smallest and largest, the first and last values of its events; `finish_rows` adds what a row begins
-with and makes the records of `fold`, so that all that follows is the same as for folds in Python.
+with and makes the records of `executor.fold`, so that all that follows is the same as for folds in Python.
 
 Not here, but folded in Python: folds that are functions, keys that are functions, columns that mix
 sums with something else, and sums of floats, which depend on the order of adding.
@@ -21,21 +21,21 @@ from decimal import Context, Decimal, Inexact, InvalidOperation
 from functools import reduce
 from typing import Any, Final
 
-from headrace._domain.message import DomainEvent
-from headrace._projecting.keys import KEY_CHARACTERS_MAX
-from headrace._projecting.projection import Projection
-from headrace._projecting.rules import SummaryRule
-from headrace._projecting.shape import ColumnKind
-from headrace._projecting.summaries import DECIMAL_DIGITS_MAX, Operation
-from headrace._projecting.terms import CONTEXT, Term, fields_in
+from headrace.domain.message import DomainEvent
 from headrace.errors import ProjectionError
+from headrace.projections.definition.expressions import CONTEXT, Term, fields_in
+from headrace.projections.definition.keys import KEY_CHARACTERS_MAX
+from headrace.projections.definition.projection import Projection
+from headrace.projections.definition.rules import SummaryRule
+from headrace.projections.definition.shape import ColumnKind
+from headrace.projections.definition.summaries import DECIMAL_DIGITS_MAX, Operation
 from headrace.serialization import JsonSerializer
-from headrace.spark.decoding import EventField, fields_of
-from headrace.spark.fold import MISSING, ROW, Batches, Record, batched
-from headrace.spark.plan import FoldPlan, load_application
-from headrace.spark.reading import EVENT, ChosenType, Reading
+from headrace.spark.executor.decode import EventField, fields_of
+from headrace.spark.executor.event_reader import EVENT, ChosenType, Reading
+from headrace.spark.executor.fold import MISSING, ROW, Batches, Record, batched
+from headrace.spark.executor.plan import FoldPlan, load_application
+from headrace.spark.executor.sql import number, to_sql
 from headrace.spark.rows import RowCodec
-from headrace.spark.sql import number, to_sql
 
 __all__ = ["Kept", "NativeFold", "finish_rows", "plan_native"]
 

@@ -20,36 +20,36 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from headrace._eventing.publisher import event_topic
-from headrace._projecting.contents import Target
-from headrace._projecting.projection import Projection
-from headrace._projecting.read_models import ReadModels
 from headrace._runtime.clock import Clock, SystemClock
 from headrace._runtime.log import get_logger
 from headrace.app import App, load_app
 from headrace.errors import ProjectionError
-from headrace.rebuilding.building import Building, open_read_models
-from headrace.rebuilding.events import Opened, Source, open_events
-from headrace.rebuilding.level import bring_shadow
-from headrace.rebuilding.mending import Mending, Refolded, Wanted
-from headrace.rebuilding.owner import Kind, new_owner
-from headrace.rebuilding.phases import Phases, Progress
-from headrace.rebuilding.report import RebuildReport
-from headrace.rebuilding.stored import STORE
-from headrace.rebuilding.switch import Outcome, Shadow
+from headrace.events.publisher import event_topic
+from headrace.projections.definition.projection import Projection
+from headrace.projections.tables.contents import Target
+from headrace.projections.tables.read_models import ReadModels
+from headrace.rebuild.level import bring_shadow
+from headrace.rebuild.local.partial_rebuild import Mending, Refolded, Wanted
+from headrace.rebuild.owner import Kind, new_owner
+from headrace.rebuild.phases import Phases, Progress
+from headrace.rebuild.report import RebuildReport
+from headrace.rebuild.shadow import Building, open_read_models
+from headrace.rebuild.source import Opened, Source, open_events
+from headrace.rebuild.stored_events import STORE
+from headrace.rebuild.switch import Outcome, Shadow
 from headrace.spark.archive import archived_in, files_of, held_with
-from headrace.spark.beginning import Beginning
-from headrace.spark.connection import CONNECTIONS_MAX
-from headrace.spark.copying import Copying
-from headrace.spark.disk import Stored, shared_folder
+from headrace.spark.executor.event_reader import UNDECODABLE
+from headrace.spark.executor.plan import FoldPlan, module_folder
+from headrace.spark.executor.positions import share_slices
 from headrace.spark.finished import Finished
 from headrace.spark.job import Folded, run_fold
-from headrace.spark.loading import Loading
+from headrace.spark.load import Loading
 from headrace.spark.native import NativeFold, plan_native
-from headrace.spark.parts import Spool
-from headrace.spark.plan import FoldPlan, module_folder
-from headrace.spark.positions import share_slices
-from headrace.spark.reading import UNDECODABLE
+from headrace.spark.result.connection import CONNECTIONS_MAX
+from headrace.spark.result.copy import Copying
+from headrace.spark.result.disk import Stored, shared_folder
+from headrace.spark.result.live_rows import Beginning
+from headrace.spark.result.parts import Spool
 from headrace.spark.rows import RowCodec
 from headrace.spark.session import opened_session
 from headrace.transports.base import QueueId

@@ -13,8 +13,8 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from pydantic import BaseModel
 
-from headrace._projecting.projection import Projection
-from headrace._projecting.shape import ColumnKind
+from headrace.projections.definition.projection import Projection
+from headrace.projections.definition.shape import ColumnKind
 
 __all__ = ["RowCodec"]
 

@@ -14,10 +14,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from headrace.errors import DamagedStream
 from headrace.serialization import Serializer
-from headrace.stores import queries
-from headrace.stores.engines import autocommit, create_engine
-from headrace.stores.rows import checksum_of, entry_in
-from headrace.stores.tables import event_streams
+from headrace.stores.database import queries
+from headrace.stores.database.engines import autocommit, create_engine
+from headrace.stores.database.rows import checksum_of, entry_in
+from headrace.stores.database.tables import event_streams
 
 __all__ = ["Audit", "audit"]
 

@@ -1,7 +1,7 @@
 """
 The ports of the event store and of the commands put aside: what every adapter promises.
 
-Sits between: `_eventing` and `_loading`, which call it, and the adapters for memory, SQLite and
+Sits between: `events` and `aggregates`, which call it, and the adapters for memory, SQLite and
 PostgreSQL beside it. The public conformance suite in `headrace.testing.conformance` holds every
 adapter to these words.
 """
@@ -12,7 +12,7 @@ from datetime import datetime
 from enum import Enum, StrEnum
 from typing import Protocol
 
-from headrace._domain.stream import EventStream
+from headrace.domain.stream import EventStream
 from headrace.errors import DamagedStream
 
 __all__ = [

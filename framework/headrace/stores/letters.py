@@ -13,8 +13,8 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from headrace.stores.base import CommandLetter, LetterState
-from headrace.stores.engines import autocommit
-from headrace.stores.tables import command_letters
+from headrace.stores.database.engines import autocommit
+from headrace.stores.database.tables import command_letters
 
 __all__ = ["DatabaseCommandLetters"]
 

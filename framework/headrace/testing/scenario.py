@@ -17,11 +17,16 @@ Sits between: a user's tests and their aggregates. No store, no queue, no event 
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, Protocol, TypeVar, cast
 
-from headrace._commanding.functional import handler_of
-from headrace._commanding.handling import CommandContext, CommandHandler, HandlerRun, HandlerTable
-from headrace._domain.aggregate import Aggregate
-from headrace._domain.decider import Decider
-from headrace._domain.message import Command, DomainEvent
+from headrace.commands.command_handlers import (
+    CommandContext,
+    CommandHandler,
+    HandlerRun,
+    HandlerTable,
+)
+from headrace.commands.functional import handler_of
+from headrace.domain.aggregate import Aggregate
+from headrace.domain.decider import Decider
+from headrace.domain.message import Command, DomainEvent
 from headrace.errors import AggregateExists, DomainError
 from headrace.serialization import CommandEnvelope, decode_result
 

@@ -13,8 +13,8 @@ from opentelemetry import context as contexts
 from opentelemetry import trace
 from opentelemetry.trace import Span, SpanKind
 
-from headrace._domain.topics import command_topic
 from headrace.bus import CommandBus
+from headrace.domain.topics import command_topic
 from headrace.results import CommandResult
 from headrace.serialization import CommandEnvelope
 from headrace.tracing.spans import Spans, context_in

@@ -13,7 +13,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanKind, StatusCode, TracerProvider
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from headrace._domain.trace_context import TRACE_HEADERS
+from headrace.domain.trace_context import TRACE_HEADERS
 
 __all__ = ["Spans", "context_in", "fail", "span_context_in"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from opentelemetry.trace import Span, SpanKind
 
-from headrace._domain.stream import EventStream
+from headrace.domain.stream import EventStream
 from headrace.stores.base import AppendOutcome, EventStore
 from headrace.tracing.spans import Spans, context_in, fail
 

@@ -38,10 +38,10 @@ from headrace.transports.base import (
     Waiting,
 )
 from headrace_mq.admin.client import AdminClient
-from headrace_mq.client.blocking import BlockingReader
-from headrace_mq.client.consumer import Consumer
-from headrace_mq.client.damage import FIRST_HEADER, Damaged, is_marker
-from headrace_mq.client.producer import Producer
+from headrace_mq.client.consumer.consumer import Consumer
+from headrace_mq.client.fetch.damage import FIRST_HEADER, Damaged, is_marker
+from headrace_mq.client.producer.producer import Producer
+from headrace_mq.client.sync.reader import BlockingReader
 from headrace_mq.errors import (
     BrokerError,
     BufferFull,

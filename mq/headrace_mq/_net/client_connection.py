@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import cast
 
 from headrace_mq._net.busy_poll import BusyPoll
-from headrace_mq._net.vanishing import notice_vanished
+from headrace_mq._net.keepalive import notice_vanished
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.errors import (
     ConnectionLost,

@@ -17,7 +17,7 @@ from typing import NamedTuple, Self, TypeVar
 
 from headrace_mq._net.busy_poll import BusyPoll, busy_poll_of
 from headrace_mq._net.client_connection import Answer, ClientConnection, guarded
-from headrace_mq._net.vanishing import VANISHED_MS
+from headrace_mq._net.keepalive import VANISHED_MS
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.errors import (
     BrokerError,

@@ -13,8 +13,8 @@ from contextlib import suppress
 
 from headrace_mq._net.busy_poll import BusyPoll, busy_poll_of
 from headrace_mq._net.connection import TURN_MS, Connection, FrameHandler, ServerLimits
+from headrace_mq._net.keepalive import notice_vanished
 from headrace_mq._net.ledger import Ledger
-from headrace_mq._net.vanishing import notice_vanished
 from headrace_mq._runtime.clock import Clock, SystemClock
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.errors import (

@@ -9,10 +9,10 @@ from headrace_mq.admin.dead_letters import DeadLetterAdministration
 from headrace_mq.admin.groups import GroupAdministration
 from headrace_mq.admin.limits import LimitAdministration
 from headrace_mq.admin.offsets import OffsetAdministration
-from headrace_mq.admin.tailing import MessageTail
-from headrace_mq.admin.tracing import MessageTrace
+from headrace_mq.admin.tail import MessageTail
+from headrace_mq.admin.trace import MessageTrace
 from headrace_mq.protocol.codes import RequestCode
-from headrace_mq.protocol.scheduling import ScheduleDescription
+from headrace_mq.protocol.scheduled import ScheduleDescription
 from headrace_mq.protocol.transactions import TransactionsDescription
 
 __all__ = ["AdminClient"]

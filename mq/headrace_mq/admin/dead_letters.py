@@ -18,7 +18,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from headrace_mq.admin.asking import Asking
+from headrace_mq.admin.connection import Asking
 from headrace_mq.admin.letter_marks import (
     Kind,
     LetterMarks,
@@ -29,15 +29,15 @@ from headrace_mq.admin.letter_marks import (
 )
 from headrace_mq.admin.pace import Pace, ResendSettings
 from headrace_mq.admin.readable import readable_records
-from headrace_mq.client.damage import is_marker
-from headrace_mq.client.origins import (
+from headrace_mq.client.fetch.damage import is_marker
+from headrace_mq.client.producer.producer import Producer
+from headrace_mq.client.retry_headers import (
     ORIGIN_HEADER,
     Origin,
     dead_letter_topic,
     origin_of,
     retry_topic,
 )
-from headrace_mq.client.producer import Producer
 from headrace_mq.errors import (
     InvalidArgument,
     MessageQueueError,

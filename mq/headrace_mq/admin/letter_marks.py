@@ -14,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-from headrace_mq.client.origins import dead_letter_topic
+from headrace_mq.client.retry_headers import dead_letter_topic
 from headrace_mq.message import QueueRef, check_topic
 
 __all__ = [

@@ -6,7 +6,7 @@ Sits between: `client`, whose part it is, and the broker's requests about limits
 
 from typing import Literal
 
-from headrace_mq.admin.asking import Asking
+from headrace_mq.admin.connection import Asking
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.limits import (
     NO_RATES,

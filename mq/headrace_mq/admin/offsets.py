@@ -7,7 +7,7 @@ Sits between: `client`, whose part it is, and the broker's requests about offset
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from headrace_mq.admin.asking import Asking
+from headrace_mq.admin.connection import Asking
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.administration import (
     CloneOffsets,

@@ -3,12 +3,12 @@ The records of a fetched batch for those who look and do not consume.
 
 What no reader can decode is one record that says so.
 
-Sits between: `tailing`, `finding` and `dead_letters`, and the record batch. Pure.
+Sits between: `tail`, `lookup` and `dead_letters`, and the record batch. Pure.
 """
 
 from typing import NamedTuple
 
-from headrace_mq.client.damage import Damaged, marker_of
+from headrace_mq.client.fetch.damage import Damaged, marker_of
 from headrace_mq.errors import UndecodableBatch
 from headrace_mq.message import Record
 from headrace_mq.protocol.batch import BatchHeader, decode_placed, decode_records, read_header
@@ -24,7 +24,7 @@ class StoredBatch(NamedTuple):
 
 
 def readable_records(batch: memoryview) -> list[Record]:
-    """The records of a batch, or a marker (`client.damage`) where no reader can decode it.
+    """The records of a batch, or a marker (`client.fetch.damage`) where no reader can decode it.
 
     Raises:
         CorruptBatch: the producer's checksum fails.

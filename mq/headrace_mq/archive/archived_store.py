@@ -16,15 +16,15 @@ from headrace_mq.archive.database import Keyed
 from headrace_mq.archive.past import Past
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import BatchHeader, read_header
-from headrace_mq.protocol.scheduling import SCHEDULE_TOPIC
+from headrace_mq.protocol.scheduled import SCHEDULE_TOPIC
 from headrace_mq.protocol.transactions import TRANSACTION_TOPIC
 from headrace_mq.settings import StoreSettings
-from headrace_mq.store.batch_reader import Batch
-from headrace_mq.store.commit_log import COMPACT
-from headrace_mq.store.finding import FOUND_BYTES_MAX, FOUND_MAX, Cursor, Found, Wanted
-from headrace_mq.store.group import Group
-from headrace_mq.store.log_walk import LogWalk
+from headrace_mq.store.log.batch_reader import Batch
+from headrace_mq.store.log.commit_log import COMPACT
+from headrace_mq.store.log.lookup import FOUND_BYTES_MAX, FOUND_MAX, Cursor, Found, Wanted
+from headrace_mq.store.log.write_group import Group
 from headrace_mq.store.message_store import RETENTIONS, MessageStore
+from headrace_mq.store.segment.log_walk import LogWalk
 
 __all__ = ["ARCHIVED_LOGS", "OWN_TOPICS", "ArchivedStore", "LogStretch"]
 

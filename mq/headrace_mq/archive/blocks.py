@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 from headrace_mq._runtime.log import get_logger
-from headrace_mq.archive.rebuilding import Rebuilt, rebuilt
+from headrace_mq.archive.rebuilt import Rebuilt, rebuilt
 from headrace_mq.errors import ArchiveUnavailable
 from headrace_mq.message import QueueRef
 

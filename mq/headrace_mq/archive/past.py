@@ -12,7 +12,7 @@ from typing import Any
 from headrace_mq.archive.blocks import Blocks
 from headrace_mq.archive.database import Database, Keyed
 from headrace_mq.archive.questions import Questions
-from headrace_mq.archive.rebuilding import Rebuilt, rebuilt
+from headrace_mq.archive.rebuilt import Rebuilt, rebuilt
 from headrace_mq.errors import ArchiveUnavailable
 from headrace_mq.message import QUEUES_PER_TOPIC_MAX, QueueRef
 from headrace_mq.protocol.batch import BATCH_RECORDS_MAX

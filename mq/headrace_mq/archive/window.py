@@ -9,7 +9,7 @@ Sits between: the broker's timer, which deletes, and the settings. Must never kn
 
 from collections.abc import Sequence
 
-from headrace_mq.store.retention import SegmentFacts
+from headrace_mq.store.retention.retention import SegmentFacts
 
 __all__ = ["beyond_window"]
 

@@ -2,10 +2,10 @@
 The broker: one process that takes messages, keeps them and hands them out.
 
 Reads top to bottom: `server` (wiring, start and stop) -> `dispatcher` (code to handler, exception
-to code) -> `handlers` (one plain function per request) -> `state` (what they share): `topics` and
-`offsets` (durable, each in a `metadata_file`), `groups` (pure), `long_poll`, `acknowledgements`.
-`sifting` has filtered backlogs looked through by processes of their own.
-Beside them run `deletion` (what retention lets go) and `disk` (when new messages are refused);
+to code) -> `handlers` (one plain function per request) -> `state` (what they share): `topics.topics` and
+`groups.offsets` (durable, each in a `files.metadata_file`), `groups.members` (pure), `fetch.long_poll`, `acknowledgements`.
+`fetch.filter_workers` has filtered backlogs looked through by processes of their own.
+Beside them run `topics.deletion` (what retention lets go) and `topics.disk` (when new messages are refused);
 `reader_mode` starts a broker for readers where the disk takes no writes at all, `storage` opens what it
 keeps messages in, and `flushes` writes what requests change in memory;
 `metadata` says which files the broker keeps and how they are repaired.

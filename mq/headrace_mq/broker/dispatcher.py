@@ -20,13 +20,13 @@ from headrace_mq.broker.handlers import (
     locks,
     moves,
     offsets,
-    scheduling,
     sessions,
     topics,
     transactions,
 )
+from headrace_mq.broker.handlers import schedule as scheduling
 from headrace_mq.broker.handlers.fetch import fetch
-from headrace_mq.broker.handlers.finding import describe_producers, find_messages
+from headrace_mq.broker.handlers.lookup import describe_producers, find_messages
 from headrace_mq.broker.handlers.produce import produce
 from headrace_mq.broker.refusals import refuse
 from headrace_mq.broker.state import BrokerState

@@ -3,14 +3,14 @@ Writes to the disk what requests change in memory: committed offsets, and who th
 
 A disk that refuses is told once, not each second, and asked again with the next flush.
 
-Sits between: `server`, whose timer calls it, and `offsets` and `producers`.
+Sits between: `server`, whose timer calls it, and `groups.offsets` and `peers.producers`.
 """
 
 import asyncio
 
 from headrace_mq._runtime.log import get_logger
-from headrace_mq.broker.offsets import Offsets
-from headrace_mq.broker.producers import Producers
+from headrace_mq.broker.groups.offsets import Offsets
+from headrace_mq.broker.peers.producers import Producers
 
 __all__ = ["Flushes"]
 

@@ -1,7 +1,7 @@
 """
 The broker's own files beside the store's: where they are, what they hold, how they are repaired.
 
-Sits between: `server`, which opens them, and `metadata_file`, which keeps one value each. The
+Sits between: `server`, which opens them, and `files.metadata_file`, which keeps one value each. The
 commands that check and repair a directory ask here what may be in it.
 """
 
@@ -13,16 +13,16 @@ import msgspec
 
 from headrace_mq._runtime.files import Files
 from headrace_mq.archive.archive import KeptArchive
-from headrace_mq.broker.epoch import KeptBroker
-from headrace_mq.broker.limits import KeptLimits
-from headrace_mq.broker.metadata_file import MetadataFile
-from headrace_mq.broker.offsets import KeptOffsets
-from headrace_mq.broker.producers import KeptProducers
-from headrace_mq.broker.schedule import KeptSchedule
-from headrace_mq.broker.topics import KeptTopic, KeptTopics
-from headrace_mq.broker.transactions import KeptTransactions
-from headrace_mq.store.inspection import FoundQueue, MetadataKind
-from headrace_mq.store.timeline import KeptTimeline
+from headrace_mq.broker.files.epoch import KeptBroker
+from headrace_mq.broker.files.metadata_file import MetadataFile
+from headrace_mq.broker.groups.offsets import KeptOffsets
+from headrace_mq.broker.peers.producers import KeptProducers
+from headrace_mq.broker.quotas.limits import KeptLimits
+from headrace_mq.broker.schedule.entries import KeptSchedule
+from headrace_mq.broker.topics.topics import KeptTopic, KeptTopics
+from headrace_mq.broker.transactions.undecided import KeptTransactions
+from headrace_mq.store.check.inspection import FoundQueue, MetadataKind
+from headrace_mq.store.retention.timeline import KeptTimeline
 
 __all__ = [
     "METADATA",

@@ -19,9 +19,9 @@ from typing import Final
 from headrace_mq._runtime.files import Files, write_all
 from headrace_mq._runtime.log import get_logger
 from headrace_mq._runtime.overlay import Overlay
-from headrace_mq.broker.disk import Disk
 from headrace_mq.broker.metadata import METADATA_FOLDER, broker_file
-from headrace_mq.store.segment import SyncFailed
+from headrace_mq.broker.topics.disk import Disk
+from headrace_mq.store.segment.segment import SyncFailed
 
 __all__ = ["ROOM_BYTES", "ReaderMode", "refusal_of"]
 

@@ -25,13 +25,13 @@ from headrace_mq._runtime.clock import Clock, SystemClock
 from headrace_mq._runtime.files import Files, SystemFiles
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.acknowledgements import Acknowledgements
-from headrace_mq.broker.deletion import Deletion
-from headrace_mq.broker.disk import Disk, SystemDisk, Watermarks
+from headrace_mq.broker.assembly import connect, delete_archived, spare
+from headrace_mq.broker.fetch.filter_workers.sifters import Sifters
 from headrace_mq.broker.flushes import Flushes
-from headrace_mq.broker.groups import Groups
+from headrace_mq.broker.groups.locks import Locks
+from headrace_mq.broker.groups.members import Groups
+from headrace_mq.broker.groups.offsets import Offsets
 from headrace_mq.broker.handlers.fetch import answer_nothing
-from headrace_mq.broker.limits import Limits
-from headrace_mq.broker.locks import Locks
 from headrace_mq.broker.metadata import (
     limits_file,
     offsets_file,
@@ -41,18 +41,18 @@ from headrace_mq.broker.metadata import (
     topics_file,
     transactions_file,
 )
-from headrace_mq.broker.offsets import Offsets
-from headrace_mq.broker.producers import Producers
-from headrace_mq.broker.quotas import quotas_of
+from headrace_mq.broker.peers.producers import Producers
+from headrace_mq.broker.quotas.limits import Limits
+from headrace_mq.broker.quotas.quotas import quotas_of
 from headrace_mq.broker.reader_mode import ReaderMode, refusal_of
-from headrace_mq.broker.scheduler import Scheduler
-from headrace_mq.broker.sifting.sifters import Sifters
+from headrace_mq.broker.schedule.scheduler import Scheduler
 from headrace_mq.broker.state import BrokerState, check_room
 from headrace_mq.broker.steady_clock import SteadyClock
 from headrace_mq.broker.storage import Storage
-from headrace_mq.broker.topics import COMPACT, Topics
-from headrace_mq.broker.transaction_coordinator import TransactionCoordinator
-from headrace_mq.broker.wiring import connect, delete_archived, spare
+from headrace_mq.broker.topics.deletion import Deletion
+from headrace_mq.broker.topics.disk import Disk, SystemDisk, Watermarks
+from headrace_mq.broker.topics.topics import COMPACT, Topics
+from headrace_mq.broker.transactions.coordinator import TransactionCoordinator
 from headrace_mq.errors import BrokerStopping, MessageQueueError
 from headrace_mq.settings import BrokerSettings
 from headrace_mq.store.message_store import MessageStore

@@ -13,30 +13,30 @@ from headrace_mq._net.server import Connection, FrameServer
 from headrace_mq._runtime.descriptors import Descriptors
 from headrace_mq.archive.archive import Archive
 from headrace_mq.broker.acknowledgements import Acknowledgements
-from headrace_mq.broker.backlogs import Backlogs
-from headrace_mq.broker.creations import OFFSETS, QUEUES, Creations
-from headrace_mq.broker.disk import Watermarks
-from headrace_mq.broker.groups import GroupChange, Groups
-from headrace_mq.broker.limits import Limits
-from headrace_mq.broker.locks import Locks
-from headrace_mq.broker.long_poll import LongPoll
-from headrace_mq.broker.offsets import Offsets
-from headrace_mq.broker.peers import Peer
-from headrace_mq.broker.producers import Producers
-from headrace_mq.broker.quotas import Quotas
-from headrace_mq.broker.scheduler import Scheduler
-from headrace_mq.broker.sifting.ahead import Ahead
+from headrace_mq.broker.fetch.filter_workers.ahead import Ahead
+from headrace_mq.broker.fetch.long_poll import LongPoll
+from headrace_mq.broker.groups.backlogs import Backlogs
+from headrace_mq.broker.groups.locks import Locks
+from headrace_mq.broker.groups.members import GroupChange, Groups
+from headrace_mq.broker.groups.offsets import Offsets
+from headrace_mq.broker.peers.peers import Peer
+from headrace_mq.broker.peers.producers import Producers
+from headrace_mq.broker.quotas.creations import OFFSETS, QUEUES, Creations
+from headrace_mq.broker.quotas.limits import Limits
+from headrace_mq.broker.quotas.quotas import Quotas
+from headrace_mq.broker.quotas.throttle import Throttle
+from headrace_mq.broker.quotas.traffic import Meters
+from headrace_mq.broker.schedule.scheduler import Scheduler
 from headrace_mq.broker.steady_clock import SteadyClock
-from headrace_mq.broker.throttle import Throttle
-from headrace_mq.broker.topics import Topics
-from headrace_mq.broker.traffic import Meters
-from headrace_mq.broker.transaction_coordinator import TransactionCoordinator
+from headrace_mq.broker.topics.disk import Watermarks
+from headrace_mq.broker.topics.topics import Topics
+from headrace_mq.broker.transactions.coordinator import TransactionCoordinator
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import BatchHeader
 from headrace_mq.protocol.bodies import encode
 from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.protocol.filter.sieve import Sieve
 from headrace_mq.protocol.frame import FRAME_HEADER_BYTES
-from headrace_mq.protocol.sieve import Sieve
 from headrace_mq.settings import BrokerSettings
 from headrace_mq.store.message_store import MessageStore
 

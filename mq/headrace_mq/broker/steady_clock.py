@@ -5,17 +5,17 @@ The timeline is kept in `timeline.json`, so that a restart neither forgets what 
 that was set meanwhile. Where the file is missing or damaged nothing is older than this start.
 
 Sits between: the parts of the broker that ask for ages and delays, and the machine's clock, the pure
-`store.timeline` and its file. Belongs to the event loop's thread.
+`store.retention.timeline` and its file. Belongs to the event loop's thread.
 """
 
 import asyncio
 
 from headrace_mq._runtime.clock import Clock
 from headrace_mq._runtime.log import get_logger
-from headrace_mq.broker.metadata_file import MetadataFile
+from headrace_mq.broker.files.metadata_file import MetadataFile
 from headrace_mq.errors import DataCorrupt
 from headrace_mq.settings import StoreSettings
-from headrace_mq.store.timeline import KeptTimeline, Reading, Timeline
+from headrace_mq.store.retention.timeline import KeptTimeline, Reading, Timeline
 
 __all__ = ["SteadyClock"]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from headrace_mq._runtime.clock import Clock
 from headrace_mq._runtime.files import Files
 from headrace_mq.archive.archive import Archive
-from headrace_mq.broker.epoch import next_epoch
+from headrace_mq.broker.files.epoch import next_epoch
 from headrace_mq.broker.metadata import archive_file, broker_file
 from headrace_mq.errors import DataCorrupt, MessageQueueError
 from headrace_mq.settings import BrokerSettings

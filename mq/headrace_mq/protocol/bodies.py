@@ -163,7 +163,7 @@ class FetchedQueue(Body, frozen=True):
 class Picked(Body, frozen=True):
     """Selected messages of one queue, out of batches of which most was not selected.
 
-    `messages` is msgpack as `headrace_mq.protocol.picks` says, `checksum` its CRC-32C. All of one
+    `messages` is msgpack as `headrace_mq.protocol.filter.picks` says, `checksum` its CRC-32C. All of one
     `Picked` stand before or behind all of any other, and of any batch of the queue.
     """
 

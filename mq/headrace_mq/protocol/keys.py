@@ -8,7 +8,7 @@ order of their numbers. So a queue that is to be removed gives its keys away whe
 writing, and its end changes nothing any more. In a compacted topic, and where no queue takes
 messages, all of them count.
 
-Sits between: those who choose a queue (`client.routing`, the broker's deliveries) and nothing. Pure.
+Sits between: those who choose a queue (`client.producer.route`, the broker's deliveries) and nothing. Pure.
 """
 
 from collections.abc import Collection, Sequence

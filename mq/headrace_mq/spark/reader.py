@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from headrace_mq._runtime.log import get_logger
-from headrace_mq.client.blocking import BlockingReader
+from headrace_mq.client.sync.reader import BlockingReader
 from headrace_mq.errors import (
     BrokerError,
     ConnectionLost,

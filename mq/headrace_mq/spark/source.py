@@ -34,7 +34,7 @@ from headrace_mq.spark.columns import ARROW_SCHEMA
 from headrace_mq.spark.filters import Wanted, take_filters
 from headrace_mq.spark.offsets import split_slices
 from headrace_mq.spark.options import SourceOptions
-from headrace_mq.spark.planning import SlicePartition, slices_of
+from headrace_mq.spark.plan import SlicePartition, slices_of
 from headrace_mq.spark.reader import Choice, fetch_ranges, read_record_batches
 from headrace_mq.spark.stream import TopicsStream
 from headrace_mq.spark.writer import TopicWriter, check_columns

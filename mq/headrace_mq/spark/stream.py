@@ -22,7 +22,7 @@ from headrace_mq.errors import OffsetOutOfRange
 from headrace_mq.protocol.bodies import QueueRange
 from headrace_mq.spark.offsets import split_slices
 from headrace_mq.spark.options import SourceOptions
-from headrace_mq.spark.planning import SlicePartition, starts_of
+from headrace_mq.spark.plan import SlicePartition, starts_of
 from headrace_mq.spark.progress import (
     Loss,
     advance,

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import BinaryType, DataType, MapType, StringType, StructType
 
 from headrace_mq._runtime.log import get_logger
-from headrace_mq.client.producer import Producer
+from headrace_mq.client.producer.producer import Producer
 from headrace_mq.errors import ConnectionLost
 from headrace_mq.message import Message
 from headrace_mq.spark.reader import unreachable_here

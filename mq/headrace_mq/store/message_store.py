@@ -22,23 +22,23 @@ from headrace_mq.errors import (
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import BatchHeader, assign
 from headrace_mq.settings import StoreSettings
-from headrace_mq.store.batch_reader import Batch, BatchReader, ReadFigures
-from headrace_mq.store.clean_end import CleanEnd, QueueEnd, read_either, write_both
-from headrace_mq.store.commit_log import COMPACT, CommitLog, SegmentInfo
-from headrace_mq.store.compaction import Compaction
-from headrace_mq.store.finding import Finder
-from headrace_mq.store.flusher import STAGED_BYTES_MAX, Durable, Flusher
-from headrace_mq.store.group import Fresh, Group, Staged, fresh_of
-from headrace_mq.store.incoming import checked_header
-from headrace_mq.store.index_page import Entry
-from headrace_mq.store.index_writer import IndexWriter
-from headrace_mq.store.log_index import BLOCK_BYTES
-from headrace_mq.store.log_walk import Damage
-from headrace_mq.store.queues import Queue, Queues
-from headrace_mq.store.recovery import recover
-from headrace_mq.store.segment import MARK_BYTES, Segment, SyncFailed
-from headrace_mq.store.stretch import Stretch, stretch_from
-from headrace_mq.store.tail_cache import TailCache
+from headrace_mq.store.compaction.compaction import Compaction
+from headrace_mq.store.index.log_index import BLOCK_BYTES
+from headrace_mq.store.index.page import Entry
+from headrace_mq.store.log.batch_check import checked_header
+from headrace_mq.store.log.batch_reader import Batch, BatchReader, ReadFigures
+from headrace_mq.store.log.clean_end import CleanEnd, QueueEnd, read_either, write_both
+from headrace_mq.store.log.commit_log import COMPACT, CommitLog, SegmentInfo
+from headrace_mq.store.log.flusher import STAGED_BYTES_MAX, Durable, Flusher
+from headrace_mq.store.log.index_writer import IndexWriter
+from headrace_mq.store.log.lookup import Finder
+from headrace_mq.store.log.queues import Queue, Queues
+from headrace_mq.store.log.recovery import recover
+from headrace_mq.store.log.stretch import Stretch, stretch_from
+from headrace_mq.store.log.tail_cache import TailCache
+from headrace_mq.store.log.write_group import Fresh, Group, Staged, fresh_of
+from headrace_mq.store.segment.log_walk import Damage
+from headrace_mq.store.segment.segment import MARK_BYTES, Segment, SyncFailed
 
 __all__ = ["LOCK_NAME", "RETENTIONS", "Appended", "Damage", "MessageStore", "SegmentInfo"]
 

@@ -4,7 +4,7 @@ What users test their own code with: a broker in the test's process, clocks, and
 Sits between: a user's tests and the queue. No part of a running application.
 """
 
-from headrace_mq.testing.awaiting import caught_up, take
+from headrace_mq.testing.arrivals import caught_up, take
 from headrace_mq.testing.clock import ManualClock
 from headrace_mq.testing.embedded import broker, memory_disk
 from headrace_mq.testing.simulated_broker import SimulatedBroker

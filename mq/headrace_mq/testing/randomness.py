@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 from unittest.mock import patch
 
-from headrace_mq.store import batch_reader, index_writer
+from headrace_mq.store.log import batch_reader, index_writer
 
 __all__ = ["InlineExecutor", "repeatable"]
 

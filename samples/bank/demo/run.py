@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from headrace import Projection, Settings
-from headrace._projecting.read_models import ReadModels
-from headrace.stores.opening import open_event_store
+from headrace.projections.tables.read_models import ReadModels
+from headrace.stores.open import open_event_store
 from headrace_mq.admin.client import AdminClient
 from samples.bank import app
 from samples.bank.demo import sending

@@ -12,10 +12,10 @@ import pytest
 import structlog
 
 from headrace_mq._runtime.files import SystemFiles
-from headrace_mq.broker.epoch import KeptBroker
-from headrace_mq.broker.metadata_file import MetadataFile
-from headrace_mq.broker.offsets import KeptOffsets
-from headrace_mq.broker.topics import KeptTopic, KeptTopics
+from headrace_mq.broker.files.epoch import KeptBroker
+from headrace_mq.broker.files.metadata_file import MetadataFile
+from headrace_mq.broker.groups.offsets import KeptOffsets
+from headrace_mq.broker.topics.topics import KeptTopic, KeptTopics
 from headrace_mq.errors import DataCorrupt, FormatTooNew
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import read_header
@@ -301,7 +301,7 @@ async def test_a_store_that_checks_nothing_would_be_noticed(
     tmp_path: Path, ledger: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     image = await filled(tmp_path / "store", ledger, clean=True)
-    for module in ("recovery", "batch_reader", "log_walk", "segment_index"):
+    for module in ("log.recovery", "log.batch_reader", "segment.log_walk", "index.segment_index"):
         for check in ("check_head", "check_body", "check_batch"):
             monkeypatch.setattr(
                 f"headrace_mq.store.{module}.{check}", lambda *args: None, raising=False

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from headrace_mq.broker.deletion import Deletion
 from headrace_mq.broker.metadata import timeline_file
 from headrace_mq.broker.steady_clock import SteadyClock
+from headrace_mq.broker.topics.deletion import Deletion
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns, encode_batch, read_header
 from headrace_mq.settings import StoreSettings
 from headrace_mq.store.message_store import MessageStore
-from headrace_mq.store.timeline import Reading
+from headrace_mq.store.retention.timeline import Reading
 from headrace_mq.testing.clock import ManualClock
 
 HOUR_MS = 3_600_000

@@ -13,7 +13,7 @@ from headrace_mq.errors import MessageQueueError
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns, decode_records, encode_batch, read_header
 from headrace_mq.settings import StoreSettings
-from headrace_mq.store.latest_keys import LatestKeys
+from headrace_mq.store.compaction.latest_keys import LatestKeys
 from headrace_mq.store.message_store import MessageStore
 from headrace_mq.testing.simulated_disk import MountedFiles, SimulatedDisk
 

@@ -14,8 +14,8 @@ import pytest
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns, decode_records, encode_batch
 from headrace_mq.settings import StoreSettings
-from headrace_mq.store.finding import Wanted
-from headrace_mq.store.inspection import check
+from headrace_mq.store.check.inspection import check
+from headrace_mq.store.log.lookup import Wanted
 from headrace_mq.store.message_store import MessageStore
 
 QUEUES = [QueueRef("t", number) for number in range(3)]

@@ -25,7 +25,7 @@ from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns, decode_records, encode_batch, read_header
 from headrace_mq.settings import StoreSettings
 from headrace_mq.store.message_store import MessageStore
-from headrace_mq.store.segment import SEGMENT_HEADER_BYTES
+from headrace_mq.store.segment.segment import SEGMENT_HEADER_BYTES
 
 QUEUES = 3
 SEGMENT_BYTES = 64 * 1024

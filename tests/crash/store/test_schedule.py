@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from headrace_mq.broker import schedule_delivery
 from headrace_mq.broker.metadata import schedule_file, timeline_file, topics_file
-from headrace_mq.broker.scheduler import Scheduler
+from headrace_mq.broker.schedule import delivery as schedule_delivery
+from headrace_mq.broker.schedule.scheduler import Scheduler
 from headrace_mq.broker.steady_clock import SteadyClock
-from headrace_mq.broker.topics import Topics
+from headrace_mq.broker.topics.topics import Topics
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns, decode_columns, encode_batch, read_header
 from headrace_mq.protocol.bodies import CreateTopic
-from headrace_mq.protocol.scheduling import AT_HEADER, SCHEDULE_QUEUE, TOPIC_HEADER
+from headrace_mq.protocol.scheduled import AT_HEADER, SCHEDULE_QUEUE, TOPIC_HEADER
 from headrace_mq.settings import StoreSettings
 from headrace_mq.store.message_store import MessageStore
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from headrace_mq.broker import transaction_delivery
 from headrace_mq.broker.metadata import timeline_file, topics_file, transactions_file
 from headrace_mq.broker.steady_clock import SteadyClock
-from headrace_mq.broker.topics import Topics
-from headrace_mq.broker.transaction_coordinator import TransactionCoordinator
-from headrace_mq.broker.transaction_delivery import DEAD_TRANSACTIONS_QUEUE
+from headrace_mq.broker.topics.topics import Topics
+from headrace_mq.broker.transactions import delivery as transaction_delivery
+from headrace_mq.broker.transactions.coordinator import TransactionCoordinator
+from headrace_mq.broker.transactions.delivery import DEAD_TRANSACTIONS_QUEUE
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns, decode_columns, encode_batch, read_header

@@ -9,7 +9,7 @@ import pytest
 
 from headrace import Aggregate, AggregateId, App, Command, CommandContext, DomainEvent, applies
 from headrace._runtime.ids import new_id
-from headrace.running import RunningApp
+from headrace.running_app import RunningApp
 from headrace.settings import Settings
 
 

@@ -12,16 +12,16 @@ import pytest
 from sqlalchemy import Connection, func, select
 
 from headrace import App, Command, CommandBus, CommandResult
-from headrace._domain.stream import EventStream
-from headrace._projecting.folding import fold_streams
-from headrace._projecting.process import Process, Progress
-from headrace._projecting.processes import Processes
-from headrace._projecting.read_models import ReadModels
 from headrace._runtime.backoff import Backoff
+from headrace.domain.stream import EventStream
 from headrace.errors import CommandRefused, CommandTimeout
+from headrace.processes.overview import Processes
+from headrace.processes.process import Process, Progress
+from headrace.projections.definition.fold import fold_streams
+from headrace.projections.tables.read_models import ReadModels
 from headrace.settings import Settings
-from headrace.stores.opening import open_event_store
-from headrace.stores.tables import process_commands
+from headrace.stores.database.tables import process_commands
+from headrace.stores.open import open_event_store
 from headrace.transports.queue import QueueTransport
 from headrace_mq.broker.server import Broker
 from headrace_mq.settings import BrokerSettings, StoreSettings

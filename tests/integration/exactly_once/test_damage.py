@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from headrace.rebuilding.replay import rebuild
+from headrace.rebuild.local.rebuild import rebuild
 from headrace.settings import Settings
 from headrace_mq.broker.server import Broker
-from headrace_mq.client.producer import Producer
+from headrace_mq.client.producer.producer import Producer
 from headrace_mq.message import Message, QueueRef
 from headrace_mq.settings import BrokerSettings, StoreSettings
 from headrace_mq.testing.hostile import hostile_batches

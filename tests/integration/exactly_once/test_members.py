@@ -13,7 +13,7 @@ import pytest
 
 from headrace import app as app_module
 from headrace.settings import Settings
-from headrace.stores.schema import upgrade
+from headrace.stores.database.schema import upgrade
 
 ROOT = Path(__file__).parents[3]
 KILLS = 2

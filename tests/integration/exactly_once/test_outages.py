@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 
 from headrace._runtime.backoff import Backoff
 from headrace.settings import Settings
-from headrace.stores.schema import upgrade
+from headrace.stores.database.schema import upgrade
 
 # Connections that find no broker, and failures of each part that needs the database.
 REFUSED_MIN = 12

@@ -20,10 +20,10 @@ from headrace import (
     Projection,
     applies,
 )
-from headrace._projecting.process import Process
-from headrace._projecting.workflows import ProcessManager
 from headrace.errors import AggregateNotFound
-from headrace.running import RunningApp
+from headrace.processes.process import Process
+from headrace.processes.process_manager import ProcessManager
+from headrace.running_app import RunningApp
 from headrace.settings import Settings
 from headrace_mq.broker.server import Broker
 from headrace_mq.settings import BrokerSettings, StoreSettings

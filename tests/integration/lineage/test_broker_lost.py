@@ -73,7 +73,7 @@ async def test_an_older_copy_is_made_whole_before_anybody_reads_it(world: Any) -
 async def test_an_unchanged_topic_is_not_read_again(
     world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from headrace._eventing.republication import Republication
+    from headrace.events.republication import Republication
 
     async with world.shop() as shop:
         await world.stock(shop, "p0", 3)

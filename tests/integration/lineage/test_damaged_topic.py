@@ -20,9 +20,9 @@ from sqlalchemy import func, select
 from headrace._runtime.backoff import Backoff
 from headrace.settings import Settings
 from headrace.stores.base import AppendOutcome
-from headrace.stores.opening import open_event_store
-from headrace.stores.schema import upgrade
-from headrace.stores.tables import topic_damages
+from headrace.stores.database.schema import upgrade
+from headrace.stores.database.tables import topic_damages
+from headrace.stores.open import open_event_store
 from headrace.transports.queue import QueueTransport
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.message import QueueRef

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from headrace._eventing.republication import Republication
-from headrace._eventing.sealed_transport import seal_events
-from headrace._projecting.adoption import adopt_store
-from headrace._projecting.lineage_check import topic_reader
-from headrace._projecting.read_models import ReadModels
 from headrace._runtime.backoff import Backoff
-from headrace.cli.republish import _delete
+from headrace.cli.application.republish import _delete
 from headrace.errors import HeadraceError
-from headrace.stores.opening import open_event_store
+from headrace.events.republication import Republication
+from headrace.events.sealed_transport import seal_events
+from headrace.lineage.adoption import adopt_store
+from headrace.lineage.check import topic_reader
+from headrace.projections.tables.read_models import ReadModels
+from headrace.stores.open import open_event_store
 from headrace.transports.queue import QueueTransport
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.errors import TopicNotFound

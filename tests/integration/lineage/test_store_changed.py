@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from headrace._projecting.read_models import ReadModels
 from headrace._runtime.backoff import Backoff
 from headrace.errors import LineageError
-from headrace.stores.schema import upgrade
-from headrace.stores.tables import reader_marks
+from headrace.projections.tables.read_models import ReadModels
+from headrace.stores.database.schema import upgrade
+from headrace.stores.database.tables import reader_marks
 from samples.bank.accounts import OpenAccount
 from samples.bank.application import app as bank
 

@@ -28,7 +28,7 @@ run(
 # argument is settings.
 CONSUMER = """
 import asyncio, json, sys
-from headrace_mq.client.consumer import Consumer
+from headrace_mq.client.consumer.consumer import Consumer
 from headrace_mq.settings import ConsumerSettings
 
 def say(**what):

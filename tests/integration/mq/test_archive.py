@@ -10,13 +10,13 @@ import asyncpg
 import pytest
 from sqlalchemy import make_url
 
-from headrace.stores.schema import ARCHIVE, upgrade
+from headrace.stores.database.schema import ARCHIVE, upgrade
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.archive.archive import Archive
 from headrace_mq.archive.database import ArchiveUnfit
 from headrace_mq.broker.server import Broker
-from headrace_mq.client.consumer import Consumer
-from headrace_mq.client.producer import Producer
+from headrace_mq.client.consumer.consumer import Consumer
+from headrace_mq.client.producer.producer import Producer
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.message import Message, QueueRef
 from headrace_mq.protocol.administration import ArchiveDescription
@@ -27,7 +27,7 @@ from headrace_mq.settings import (
     ProducerSettings,
     StoreSettings,
 )
-from headrace_mq.testing.awaiting import take
+from headrace_mq.testing.arrivals import take
 
 WAIT_S_MAX = 60
 # With it a segment holds some 300 messages.

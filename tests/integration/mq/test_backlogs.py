@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from headrace_mq.admin.client import AdminClient
-from headrace_mq.client.consumer import Consumer
-from headrace_mq.client.producer import Producer
+from headrace_mq.client.consumer.consumer import Consumer
+from headrace_mq.client.producer.producer import Producer
 from headrace_mq.errors import BacklogFull, SendTimeout
 from headrace_mq.message import Message, QueueRef
 from headrace_mq.settings import ConsumerSettings, ProducerSettings

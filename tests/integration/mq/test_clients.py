@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from headrace_mq.admin.client import AdminClient
-from headrace_mq.client.blocking import BlockingReader
-from headrace_mq.client.consumer import Consumer
-from headrace_mq.client.producer import Producer
+from headrace_mq.client.consumer.consumer import Consumer
+from headrace_mq.client.producer.producer import Producer
+from headrace_mq.client.sync.reader import BlockingReader
 from headrace_mq.errors import ReplyUndeliverable
 from headrace_mq.message import Message, QueueRef, Record
 from headrace_mq.settings import ConsumerSettings, ProducerSettings

@@ -6,8 +6,8 @@ import pytest
 
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.broker.server import Broker
-from headrace_mq.client.consumer import Consumer
-from headrace_mq.client.producer import Producer
+from headrace_mq.client.consumer.consumer import Consumer
+from headrace_mq.client.producer.producer import Producer
 from headrace_mq.message import Message, QueueRef
 from headrace_mq.settings import BrokerSettings, StoreSettings
 from headrace_mq.testing.clock import ManualClock

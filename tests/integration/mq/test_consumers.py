@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from headrace_mq.admin.client import AdminClient
-from headrace_mq.client.consumer import Consumer
-from headrace_mq.client.producer import Producer
-from headrace_mq.client.routing import queue_for_key
+from headrace_mq.client.consumer.consumer import Consumer
+from headrace_mq.client.producer.producer import Producer
+from headrace_mq.client.producer.route import queue_for_key
 from headrace_mq.message import Message, QueueRef, Record
 from headrace_mq.settings import ConsumerSettings
 
@@ -140,7 +140,7 @@ async def test_while_members_come_and_go_each_queue_has_one_owner(
 # Takes two records, says so, and waits without reading from its connection; then it commits.
 STOPPED = """
 import asyncio, json, sys
-from headrace_mq.client.consumer import Consumer
+from headrace_mq.client.consumer.consumer import Consumer
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.settings import ConsumerSettings
 
@@ -209,7 +209,7 @@ def key_of(queue_id: int) -> str:
 # queue 7 wait for "open". Tells by "look" how much of queue 7 is held.
 QUARTER = """
 import asyncio, sys
-from headrace_mq.client.consumer import Consumer
+from headrace_mq.client.consumer.consumer import Consumer
 from headrace_mq.message import QueueRef
 from headrace_mq.settings import ConsumerSettings
 

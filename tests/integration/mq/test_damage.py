@@ -14,11 +14,11 @@ from headrace.cli import _command_line
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.broker.metadata import METADATA
 from headrace_mq.broker.server import Broker
-from headrace_mq.client.blocking import BlockingReader
-from headrace_mq.client.consumer import Consumer
-from headrace_mq.client.damage import DAMAGE_HEADER, Damaged
-from headrace_mq.client.producer import Producer
-from headrace_mq.client.pull_consumer import PullConsumer
+from headrace_mq.client.consumer.consumer import Consumer
+from headrace_mq.client.consumer.pull_consumer import PullConsumer
+from headrace_mq.client.fetch.damage import DAMAGE_HEADER, Damaged
+from headrace_mq.client.producer.producer import Producer
+from headrace_mq.client.sync.reader import BlockingReader
 from headrace_mq.errors import InvalidBatch, ResponseCode
 from headrace_mq.message import Message, QueueRef
 from headrace_mq.protocol.batch import Columns, encode_batch
@@ -27,7 +27,7 @@ from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.settings import BrokerSettings, ConsumerSettings, StoreSettings
 from headrace_mq.spark.offsets import QueueSlice
 from headrace_mq.spark.reader import read_record_batches
-from headrace_mq.store.inspection import check
+from headrace_mq.store.check.inspection import check
 from headrace_mq.testing.hostile import REFUSED, hostile_batches, mutated
 
 QUEUE = QueueRef("t", 0)
@@ -261,7 +261,7 @@ async def test_a_producer_hears_why_its_batch_was_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hostile = hostile_batches(QueueRef("t", 0))["columns differ"]
-    monkeypatch.setattr("headrace_mq.client.batch.encode_batch", lambda *_, **__: hostile)
+    monkeypatch.setattr("headrace_mq.client.batch.batch.encode_batch", lambda *_, **__: hostile)
     async with running(tmp_path / "data") as broker, Producer(broker.address) as producer:
         await producer.create_topic("t", queues=1)
         with pytest.raises(InvalidBatch, match="columns of a record batch differ in length"):

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from headrace_mq.admin.client import AdminClient
-from headrace_mq.client.consumer import Consumer
-from headrace_mq.client.producer import Producer
-from headrace_mq.client.pull_consumer import PullConsumer
+from headrace_mq.client.consumer.consumer import Consumer
+from headrace_mq.client.consumer.pull_consumer import PullConsumer
+from headrace_mq.client.producer.producer import Producer
 from headrace_mq.filters.filter import InvalidFilter
 from headrace_mq.message import Message, QueueRef
 from headrace_mq.settings import ConsumerSettings

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from headrace_mq.admin.client import AdminClient
-from headrace_mq.client.consumer import Consumer
-from headrace_mq.client.origins import dead_letter_topic, origin_of
-from headrace_mq.client.producer import Producer
-from headrace_mq.client.retrying_consumer import RetryingConsumer
+from headrace_mq.client.consumer.consumer import Consumer
+from headrace_mq.client.consumer.retrying_consumer import RetryingConsumer
+from headrace_mq.client.producer.producer import Producer
+from headrace_mq.client.retry_headers import dead_letter_topic, origin_of
 from headrace_mq.message import Message, QueueRef, Record
-from headrace_mq.testing.awaiting import take
+from headrace_mq.testing.arrivals import take
 from headrace_mq.testing.simulated_broker import SimulatedBroker
 from headrace_mq.testing.simulation import Simulation
 

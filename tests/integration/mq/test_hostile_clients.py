@@ -14,7 +14,7 @@ import pytest
 from headrace_mq._net.link import hello_for
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.broker.server import Broker
-from headrace_mq.client.producer import Producer
+from headrace_mq.client.producer.producer import Producer
 from headrace_mq.errors import (
     FrameTooLarge,
     MalformedRequest,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headrace_mq.admin.client import AdminClient
-from headrace_mq.client.producer import Producer
+from headrace_mq.client.producer.producer import Producer
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.message import Message
 from headrace_mq.settings import ProducerSettings

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from headrace_mq.admin.client import AdminClient
-from headrace_mq.client.allocation.rooms import nearby
-from headrace_mq.client.consumer import Consumer
-from headrace_mq.client.producer import Producer
+from headrace_mq.client.consumer.consumer import Consumer
+from headrace_mq.client.group.allocation.rooms import nearby
+from headrace_mq.client.producer.producer import Producer
 from headrace_mq.errors import GroupAtWork, NameTaken
 from headrace_mq.message import Message, QueueRef
 from headrace_mq.settings import ConsumerSettings, ProducerSettings
-from headrace_mq.testing.awaiting import take
+from headrace_mq.testing.arrivals import take
 
 QUEUES = 6
 

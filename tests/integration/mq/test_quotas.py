@@ -5,13 +5,13 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from headrace_mq.admin.client import AdminClient
-from headrace_mq.client.consumer import Consumer
-from headrace_mq.client.producer import Producer
+from headrace_mq.client.consumer.consumer import Consumer
+from headrace_mq.client.producer.producer import Producer
 from headrace_mq.errors import SendTimeout
 from headrace_mq.message import Message
 from headrace_mq.protocol.limits import Rates
 from headrace_mq.settings import ConsumerSettings, ProducerSettings
-from headrace_mq.testing.awaiting import take
+from headrace_mq.testing.arrivals import take
 from headrace_mq.testing.simulated_broker import SimulatedBroker
 from headrace_mq.testing.simulation import Simulation
 

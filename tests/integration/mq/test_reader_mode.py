@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from headrace_mq.admin.client import AdminClient
-from headrace_mq.client.consumer import Consumer
-from headrace_mq.client.producer import Producer
+from headrace_mq.client.consumer.consumer import Consumer
+from headrace_mq.client.producer.producer import Producer
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.message import Message
 from headrace_mq.settings import ConsumerSettings, ProducerSettings

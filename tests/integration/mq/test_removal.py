@@ -5,10 +5,14 @@ from collections import defaultdict
 from typing import Any
 
 from headrace_mq.admin.client import AdminClient
-from headrace_mq.client.consumer import Consumer
-from headrace_mq.client.producer import Producer
-from headrace_mq.client.routing import queue_for_key
-from headrace_mq.client.transactions import Decision, Transaction, TransactionalProducer
+from headrace_mq.client.consumer.consumer import Consumer
+from headrace_mq.client.producer.producer import Producer
+from headrace_mq.client.producer.route import queue_for_key
+from headrace_mq.client.transactions.transactional_producer import (
+    Decision,
+    Transaction,
+    TransactionalProducer,
+)
 from headrace_mq.errors import TopicInUse
 from headrace_mq.message import Message, Record, SendResult
 from headrace_mq.settings import ConsumerSettings

@@ -4,11 +4,11 @@ from collections import Counter
 from typing import Any
 
 from headrace_mq.admin.client import AdminClient
-from headrace_mq.admin.tailing import TAIL_MAX
-from headrace_mq.client.failures import Failure
-from headrace_mq.client.origins import retry_topic
-from headrace_mq.client.producer import Producer
-from headrace_mq.client.retrying import GiveUp, Retrying
+from headrace_mq.admin.tail import TAIL_MAX
+from headrace_mq.client.handlers.failures import Failure
+from headrace_mq.client.producer.producer import Producer
+from headrace_mq.client.retries.retries import GiveUp, Retrying
+from headrace_mq.client.retry_headers import retry_topic
 from headrace_mq.message import QueueRef, Record
 
 # Sends all of them again, and says how far it got.

@@ -2,15 +2,15 @@
 
 from typing import Any
 
-from headrace_mq.client.producer import Producer
+from headrace_mq.client.producer.producer import Producer
 from headrace_mq.message import Message
 
 # Fails each record twice; says so, and what it handled.
 RETRYING = """
 import asyncio, structlog, sys
 from headrace_mq import ConsumerSettings, RetryingConsumer
-from headrace_mq.client.origins import origin_of
-from headrace_mq.client.retrying import RetryAfter
+from headrace_mq.client.retry_headers import origin_of
+from headrace_mq.client.retries.retries import RetryAfter
 
 async def handle(record):
     origin = origin_of(record)

@@ -6,8 +6,8 @@ from collections import Counter
 from typing import Any
 
 from headrace_mq.admin.client import AdminClient
-from headrace_mq.client.blocking import BlockingReader
-from headrace_mq.client.producer import Producer
+from headrace_mq.client.producer.producer import Producer
+from headrace_mq.client.sync.reader import BlockingReader
 from headrace_mq.message import Message, QueueRef
 from headrace_mq.settings import ProducerSettings
 

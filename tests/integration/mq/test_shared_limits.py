@@ -10,8 +10,8 @@ import pytest
 
 from headrace_mq._net.link import hello_for
 from headrace_mq.admin.client import AdminClient
-from headrace_mq.client.consumer import Consumer
-from headrace_mq.client.producer import Producer
+from headrace_mq.client.consumer.consumer import Consumer
+from headrace_mq.client.producer.producer import Producer
 from headrace_mq.errors import (
     InvalidArgument,
     Overloaded,

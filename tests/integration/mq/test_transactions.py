@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace_mq.admin.client import AdminClient
-from headrace_mq.client.blocking import BlockingReader
+from headrace_mq.client.sync.reader import BlockingReader
 from headrace_mq.message import QueueRef
 from samples.shop import ORDERS_TAKEN, Shop
 

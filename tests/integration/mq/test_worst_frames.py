@@ -23,7 +23,7 @@ from headrace_mq._net.link import hello_for
 from headrace_mq.broker.dispatcher import HANDLERS, REQUEST_BYTES_MAX
 from headrace_mq.broker.server import Broker
 from headrace_mq.broker.state import BrokerState
-from headrace_mq.broker.topics import KeptTopic
+from headrace_mq.broker.topics.topics import KeptTopic
 from headrace_mq.errors import ResponseCode
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.administration import (
@@ -62,11 +62,11 @@ from headrace_mq.protocol.bodies import (
     encode,
 )
 from headrace_mq.protocol.codes import RequestCode
-from headrace_mq.protocol.finding import FindMessages
 from headrace_mq.protocol.frame import Frame, FrameReader, encode_frame
 from headrace_mq.protocol.limits import Rates, SetBacklogLimit, SetGroup, SetQuota
 from headrace_mq.protocol.locks import LockQueues, QueueName, UnlockQueues
-from headrace_mq.protocol.scheduling import CancelScheduled
+from headrace_mq.protocol.lookup import FindMessages
+from headrace_mq.protocol.scheduled import CancelScheduled
 from headrace_mq.protocol.transactions import (
     TRANSACTION_TOPIC,
     Bundle,

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from headrace._domain.message import Command, DomainEvent
-from headrace._domain.registry import Registry
-from headrace._domain.stream import EventStream, Rejection
-from headrace._projecting.read_models import ReadModels
-from headrace._projecting.runner import ProjectionRunner
+from headrace.domain.message import Command, DomainEvent
+from headrace.domain.registry import Registry
+from headrace.domain.stream import EventStream, Rejection
+from headrace.projections.runner import ProjectionRunner
+from headrace.projections.tables.read_models import ReadModels
 from headrace.serialization import JsonSerializer
 from headrace.settings import Settings
-from headrace.stores.memory import MemoryEventStore
-from headrace.stores.schema import upgrade
+from headrace.stores.database.schema import upgrade
+from headrace.stores.memory.store import MemoryEventStore
 from headrace.transports.base import Outgoing, QueueId
 from headrace.transports.local import LocalTransport
 from samples.bank.accounts import (

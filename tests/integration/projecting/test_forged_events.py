@@ -27,7 +27,7 @@ from headrace import (
 )
 from headrace.app import RunningApp
 from headrace_mq.broker.server import Broker
-from headrace_mq.client.producer import Producer
+from headrace_mq.client.producer.producer import Producer
 from headrace_mq.message import Message
 from headrace_mq.settings import BrokerSettings, StoreSettings
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from headrace import Settings
-from headrace._projecting.folding import fold_streams
-from headrace._projecting.read_models import ReadModels
 from headrace.errors import ProjectionError
-from headrace.rebuilding.checking import check
-from headrace.rebuilding.replay import rebuild_together
-from headrace.stores.schema import upgrade
+from headrace.projections.definition.fold import fold_streams
+from headrace.projections.tables.read_models import ReadModels
+from headrace.rebuild.check import check
+from headrace.rebuild.local.rebuild import rebuild_together
+from headrace.stores.database.schema import upgrade
 from headrace_mq.broker.server import Broker
 from headrace_mq.settings import BrokerSettings, StoreSettings
 from samples.bank import app

@@ -9,13 +9,13 @@ from pydantic import BaseModel
 from sqlalchemy import text
 from structlog.testing import capture_logs
 
-from headrace._domain.message import DomainEvent, EventContext
-from headrace._domain.stream import EventStream
-from headrace._projecting.applying import Applied, Batch, apply_batch
-from headrace._projecting.contents import Moved, Switched
-from headrace._projecting.letters import Letters
-from headrace._projecting.projection import Projection
-from headrace._projecting.verify import compare
+from headrace.domain.message import DomainEvent, EventContext
+from headrace.domain.stream import EventStream
+from headrace.projections.batch_transaction import Applied, Batch, apply_batch
+from headrace.projections.definition.projection import Projection
+from headrace.projections.letters import Letters
+from headrace.projections.tables.comparison import compare
+from headrace.projections.tables.contents import Moved, Switched
 from samples.bank.accounts import Deposited
 from samples.bank.read_models import balances, statement
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headrace._projecting.folding import fold_streams
-from headrace._projecting.projection import Projection
+from headrace.projections.definition.fold import fold_streams
+from headrace.projections.definition.projection import Projection
 from samples.bank.read_models import balances, statement
 
 ACTIONS = st.lists(

@@ -17,7 +17,7 @@ from headrace import (
     applies,
 )
 from headrace.settings import Settings
-from headrace.stores.schema import upgrade
+from headrace.stores.database.schema import upgrade
 
 TEXT = (
     "all analyse and any array as asc between both case cast check collate collation column commit"

@@ -139,7 +139,7 @@ async def test_what_waits_behind_a_letter_is_applied_in_order_by_the_release_tha
     settings: Settings, request: pytest.FixtureRequest
 ) -> None:
     if settings.read_models.startswith("postgresql"):
-        from headrace.stores.schema import upgrade
+        from headrace.stores.database.schema import upgrade
 
         await upgrade(settings.read_models)
     app, rows, sales = make_app(mended=False)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from sqlalchemy import delete
 
-from headrace.stores.tables import projection_offsets, projection_versions
-from headrace.transports import following
+from headrace.stores.database.tables import projection_offsets, projection_versions
+from headrace.transports import subscription as following
 from samples.bank.read_models import balances
 
 WAIT_MS = 100_000

@@ -17,16 +17,16 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from headrace._domain.stream import EventStream, Rejection
-from headrace._projecting.projection import Projection
-from headrace._projecting.read_models import ReadModels
-from headrace._projecting.runner import ProjectionRunner
+from headrace.domain.stream import EventStream, Rejection
+from headrace.projections.definition.projection import Projection
+from headrace.projections.runner import ProjectionRunner
+from headrace.projections.tables.read_models import ReadModels
 from headrace.settings import Settings
 from headrace.spark.session import local_session
-from headrace.stores.memory import MemoryEventStore
-from headrace.stores.schema import upgrade
+from headrace.stores.database.schema import upgrade
+from headrace.stores.memory.store import MemoryEventStore
 from headrace.transports.queue import QueueTransport
-from headrace_mq.client.producer import Producer
+from headrace_mq.client.producer.producer import Producer
 from headrace_mq.message import Message
 from headrace_mq.spark.reader import fetch_ranges
 

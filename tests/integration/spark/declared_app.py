@@ -7,11 +7,11 @@ from typing import Any
 
 from pydantic import BaseModel, field_validator
 
-from headrace._domain.aggregate import Aggregate, applies
-from headrace._domain.message import DomainEvent, EventContext
-from headrace._projecting.projection import Projection
 from headrace.app import App
+from headrace.domain.aggregate import Aggregate, applies
+from headrace.domain.message import DomainEvent, EventContext
 from headrace.folds import count, day, field, first, last, literal, max_, min_, sum_
+from headrace.projections.definition.projection import Projection
 
 
 class Happened(DomainEvent):

@@ -4,10 +4,10 @@ from ledger_app import Booked, Ledger, Noted
 from pydantic import BaseModel
 from pyspark import TaskContext
 
-from headrace._domain.message import DomainEvent, EventContext
-from headrace._projecting.projection import Projection
 from headrace.app import App
-from headrace.spark import fold
+from headrace.domain.message import DomainEvent, EventContext
+from headrace.projections.definition.projection import Projection
+from headrace.spark.executor import fold
 
 # So that a task has copied some of its rows when it comes to a later one.
 fold._BATCH_RECORDS = 100  # type: ignore[misc]  # a constant elsewhere

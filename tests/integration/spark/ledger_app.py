@@ -6,10 +6,10 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from headrace._domain.aggregate import Aggregate, applies
-from headrace._domain.message import DomainEvent, EventContext
-from headrace._projecting.projection import Projection
 from headrace.app import App
+from headrace.domain.aggregate import Aggregate, applies
+from headrace.domain.message import DomainEvent, EventContext
+from headrace.projections.definition.projection import Projection
 
 
 class Booked(DomainEvent):

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from headrace._domain.stream import EventStream
-from headrace.spark.export import export_events
-from headrace_mq.client.producer import Producer
+from headrace.domain.stream import EventStream
+from headrace.spark.analysis.export import export_events
+from headrace_mq.client.producer.producer import Producer
 from headrace_mq.message import Message
 from samples.bank import app
 from samples.bank.accounts import AccountOpened, Deposited, Withdrawn

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headrace.stores.schema import upgrade
+from headrace.stores.database.schema import upgrade
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from headrace._projecting.folding import fold_streams
-from headrace._projecting.read_models import ReadModels
+from headrace.projections.definition.fold import fold_streams
+from headrace.projections.tables.read_models import ReadModels
 from headrace.settings import Settings
-from headrace.spark import continuous
-from headrace.spark.continuous import follow
-from headrace.stores.schema import upgrade
+from headrace.spark.stream import continuous
+from headrace.spark.stream.continuous import follow
+from headrace.stores.database.schema import upgrade
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -97,7 +97,8 @@ async def test_a_live_runner_beside_the_job_and_an_absent_broker_change_nothing(
 KILLED = """
 import os, signal, sys
 import headrace.cli
-from headrace.spark import continuous, sink
+from headrace.spark.stream import continuous
+from headrace.spark.stream import sink
 
 follow = ["projection", "follow", "accounts", "--app", "ledger_app:app", "--broker", sys.argv[1],
           "--read-models", sys.argv[2], "--unsealed", "--log-format", "json"]

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 from sqlalchemy import inspect
 
-from headrace._projecting.read_models import ReadModels
-from headrace.spark import fold, parts
+from headrace.projections.tables.read_models import ReadModels
+from headrace.spark.executor import fold
 from headrace.spark.rebuild import rebuild
-from headrace.stores.schema import upgrade
+from headrace.spark.result import parts
+from headrace.stores.database.schema import upgrade
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -24,7 +25,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 DRIVER = """
 import asyncio, sys
 from contextlib import nullcontext
-from headrace.spark import parts
+from headrace.spark.result import parts
 from headrace.spark import rebuild as module
 from headrace.spark.session import cluster_session
 
@@ -55,9 +56,9 @@ spark.stop()
 KILLED = """
 import asyncio, os, signal, sys
 from types import SimpleNamespace
-from headrace._projecting.staging import copy_share, note_share
+from headrace.projections.tables.shadow_load import copy_share, note_share
 from headrace.spark import rebuild as module
-from headrace.stores.engines import create_engine
+from headrace.stores.database.engines import create_engine
 
 async def copy(copying):
     async with create_engine(copying.url).begin() as connection:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from headrace.spark.analysis.export import export_events
 from headrace.spark.archive import exported_parts
-from headrace.spark.export import export_events
 from headrace.spark.rebuild import rebuild
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -20,7 +20,7 @@ APP = "ledger_app:app"
 KILLED = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[3])
-from headrace.spark import export
+from headrace.spark.analysis import export
 export.finish_part = lambda place, part: os.kill(os.getpid(), signal.SIGKILL)
 export.export_events("ledger_app:app", sys.argv[2], broker=sys.argv[1])
 """

@@ -6,10 +6,11 @@ import pytest
 from sqlalchemy import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
-from headrace.spark import continuous, loading, sink
-from headrace.spark.continuous import follow
+from headrace.spark import load as loading
 from headrace.spark.rebuild import rebuild
-from headrace.stores.schema import upgrade
+from headrace.spark.stream import continuous, sink
+from headrace.spark.stream.continuous import follow
+from headrace.stores.database.schema import upgrade
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from headrace.spark.continuous import follow
 from headrace.spark.rebuild import rebuild
-from headrace.stores.opening import open_event_store
+from headrace.spark.stream.continuous import follow
+from headrace.stores.open import open_event_store
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

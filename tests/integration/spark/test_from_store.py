@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from headrace._projecting.folding import fold_streams
 from headrace.errors import ProjectionError
-from headrace.rebuilding.promotion import promote
+from headrace.projections.definition.fold import fold_streams
+from headrace.rebuild.promotion import promote
 from headrace.spark.rebuild import rebuild
-from headrace.stores.opening import open_event_store
-from headrace.stores.schema import upgrade
+from headrace.stores.database.schema import upgrade
+from headrace.stores.open import open_event_store
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from headrace._domain.stream import EventStream
-from headrace._projecting.folding import fold_streams
-from headrace._projecting.read_models import ReadModels
-from headrace._projecting.runner import ProjectionRunner
+from headrace.domain.stream import EventStream
+from headrace.projections.definition.fold import fold_streams
+from headrace.projections.runner import ProjectionRunner
+from headrace.projections.tables.read_models import ReadModels
 from headrace.settings import Settings
 from headrace.spark import rebuild as rebuild_module
-from headrace.spark.continuous import follow
 from headrace.spark.rebuild import rebuild
-from headrace.stores.opening import open_event_store
+from headrace.spark.stream.continuous import follow
+from headrace.stores.open import open_event_store
 from headrace.transports.queue import QueueTransport
-from headrace_mq.client.producer import Producer
+from headrace_mq.client.producer.producer import Producer
 from headrace_mq.message import Message
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from headrace._projecting.folding import fold_streams
+from headrace.projections.definition.fold import fold_streams
 from headrace.spark import rebuild as rebuild_module
 from headrace.spark.rebuild import rebuild
-from headrace.stores.opening import open_event_store
-from headrace.stores.schema import upgrade
-from headrace_mq.client.producer import Producer
+from headrace.stores.database.schema import upgrade
+from headrace.stores.open import open_event_store
+from headrace_mq.client.producer.producer import Producer
 from headrace_mq.message import Message
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 
-from headrace._domain.stream import EventStream
-from headrace._projecting.folding import fold_streams
-from headrace.spark import parts
-from headrace.spark.events import read_events
-from headrace.spark.fold import ROW, VERSION
+from headrace.domain.stream import EventStream
+from headrace.projections.definition.fold import fold_streams
+from headrace.spark.analysis.events import read_events
+from headrace.spark.executor.fold import ROW, VERSION
+from headrace.spark.executor.plan import FoldPlan, module_folder
 from headrace.spark.job import run_fold
 from headrace.spark.native import plan_native
-from headrace.spark.parts import Spool
-from headrace.spark.plan import FoldPlan, module_folder
+from headrace.spark.result import parts
+from headrace.spark.result.parts import Spool
 from headrace.spark.rows import RowCodec
-from headrace_mq.client.producer import Producer
+from headrace_mq.client.producer.producer import Producer
 from headrace_mq.message import Message
 from headrace_mq.spark.offsets import plan_slices
 from headrace_mq.spark.reader import fetch_ranges

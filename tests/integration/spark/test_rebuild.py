@@ -13,13 +13,13 @@ import pytest
 from sqlalchemy import insert, update
 from sqlalchemy.exc import OperationalError
 
-from headrace._projecting.read_models import ReadModels
 from headrace.errors import ProjectionError, RebuildRunning
-from headrace.rebuilding.checking import drop_built
-from headrace.rebuilding.mending import Wanted
+from headrace.projections.tables.read_models import ReadModels
+from headrace.rebuild.check import drop_built
+from headrace.rebuild.local.partial_rebuild import Wanted
 from headrace.spark.rebuild import rebuild
-from headrace.stores.opening import open_event_store
-from headrace.stores.tables import projection_letters
+from headrace.stores.database.tables import projection_letters
+from headrace.stores.open import open_event_store
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -362,7 +362,7 @@ async def test_another_rebuild_can_be_taken_over_and_then_gives_up(
 
 KILLED = """
 import asyncio, os, signal, sys
-from headrace.rebuilding.checking import drop_built
+from headrace.rebuild.check import drop_built
 from headrace.spark.rebuild import rebuild
 def report(phase, ahead):
     if phase == sys.argv[3]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 
-from headrace_mq.client.producer import Producer
+from headrace_mq.client.producer.producer import Producer
 from headrace_mq.message import Message
 from headrace_mq.spark import register
 

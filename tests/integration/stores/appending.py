@@ -9,7 +9,7 @@ import itertools
 import sys
 
 from headrace.stores.base import AppendOutcome
-from headrace.stores.opening import open_event_store
+from headrace.stores.open import open_event_store
 from headrace.testing.conformance.streams import conformance_serializer, stream
 
 GROUP = 20

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.stores.opening import open_event_store
-from headrace.stores.schema import upgrade
+from headrace.stores.database.schema import upgrade
+from headrace.stores.open import open_event_store
 from headrace.testing.conformance.streams import conformance_serializer
 
 PROGRAM = Path(__file__).parent / "appending.py"

@@ -8,9 +8,9 @@ import asyncpg
 import pytest
 from sqlalchemy import make_url
 
-from headrace.stores.postgres.sharding import reshard
-from headrace.stores.schema import upgrade
-from headrace.stores.statements import load_statement
+from headrace.stores.database.schema import upgrade
+from headrace.stores.database.statements import load_statement
+from headrace.stores.postgres.partitions import reshard
 
 # Each bind of the statements: type, and any value of it.
 POSTGRES_BINDS = {

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from headrace_mq.client.consumer import Consumer
-from headrace_mq.client.origins import retry_topic
-from headrace_mq.client.priorities import Priorities, prioritized
-from headrace_mq.client.retrying_consumer import RetryingConsumer
+from headrace_mq.client.consumer.consumer import Consumer
+from headrace_mq.client.consumer.retrying_consumer import RetryingConsumer
+from headrace_mq.client.fetch.queue_priorities import Priorities, prioritized
+from headrace_mq.client.retry_headers import retry_topic
 from headrace_mq.errors import Closed, MessageQueueError
 from headrace_mq.message import Message, QueueRef, Record
 from headrace_mq.settings import ConsumerSettings, RetrySettings

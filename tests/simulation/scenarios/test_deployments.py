@@ -13,19 +13,19 @@ from typing import Any
 
 import pytest
 
-from headrace_mq.broker import locks as locks_module
-from headrace_mq.broker.locks import Locks
-from headrace_mq.broker.offsets import Offsets
-from headrace_mq.broker.scheduler import Scheduler
-from headrace_mq.client.failures import Settled
-from headrace_mq.client.lane import Lane
-from headrace_mq.client.local_offsets import LocalOffsets
-from headrace_mq.client.priorities import Priorities, Urgency
-from headrace_mq.client.process_queue import ProcessQueue
-from headrace_mq.client.retrying import Retrying
+from headrace_mq.broker.groups import locks as locks_module
+from headrace_mq.broker.groups.locks import Locks
+from headrace_mq.broker.groups.offsets import Offsets
+from headrace_mq.broker.schedule.scheduler import Scheduler
+from headrace_mq.client.broadcast.local_offsets import LocalOffsets
+from headrace_mq.client.fetch.process_queue import ProcessQueue
+from headrace_mq.client.fetch.queue_priorities import Priorities, Urgency
+from headrace_mq.client.handlers.failures import Settled
+from headrace_mq.client.producer.queue_sender import Lane
+from headrace_mq.client.retries.retries import Retrying
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.keys import queue_for_key
-from headrace_mq.store.queues import Queues
+from headrace_mq.store.log.queues import Queues
 from headrace_mq.testing.simulated_disk import MountedFiles
 
 SEEDS = 200

@@ -10,13 +10,13 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from pydantic import BaseModel
 
-from headrace._domain.aggregate import Aggregate, applies
-from headrace._domain.message import DomainEvent, EventContext
-from headrace._domain.stream import EventStream, Rejection
-from headrace._projecting.projection import Projection
-from headrace._projecting.read_models import ReadModels
 from headrace.app import App
-from headrace.stores.schema import upgrade
+from headrace.domain.aggregate import Aggregate, applies
+from headrace.domain.message import DomainEvent, EventContext
+from headrace.domain.stream import EventStream, Rejection
+from headrace.projections.definition.projection import Projection
+from headrace.projections.tables.read_models import ReadModels
+from headrace.stores.database.schema import upgrade
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 TOPIC = "ledger.events"

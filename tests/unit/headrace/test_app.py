@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from headrace._commanding.handling import CommandContext
-from headrace._domain.aggregate import Aggregate, applies
-from headrace._domain.message import (
+from headrace.app import App, load_app
+from headrace.commands.command_handlers import CommandContext
+from headrace.domain.aggregate import Aggregate, applies
+from headrace.domain.message import (
     AggregateId,
     ApplicationMessage,
     Command,
@@ -17,10 +18,9 @@ from headrace._domain.message import (
     EventContext,
     MessageContext,
 )
-from headrace._projecting.projection import Projection
-from headrace._projecting.workflows import ProcessManager
-from headrace.app import App, load_app
 from headrace.errors import DefinitionError, ProjectionNotFound
+from headrace.processes.process_manager import ProcessManager
+from headrace.projections.definition.projection import Projection
 from headrace.settings import Settings
 
 

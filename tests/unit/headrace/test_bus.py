@@ -5,9 +5,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from headrace._domain.message import AggregateId, Command
-from headrace._domain.registry import Registry
-from headrace._domain.topics import command_topic
 from headrace.bus import (
     REPLY_CORRELATION,
     REPLY_TO,
@@ -15,6 +12,9 @@ from headrace.bus import (
     CommandResult,
     encode_reply,
 )
+from headrace.domain.message import AggregateId, Command
+from headrace.domain.registry import Registry
+from headrace.domain.topics import command_topic
 from headrace.errors import (
     CommandRefused,
     CommandTimeout,

@@ -1,7 +1,8 @@
 """The words of declared folds are at one door."""
 
 from headrace import folds
-from headrace._projecting import summaries, terms
+from headrace.projections.definition import expressions as terms
+from headrace.projections.definition import summaries
 
 
 def test_every_word_is_the_one_that_projections_understand() -> None:

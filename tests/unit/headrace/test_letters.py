@@ -7,7 +7,7 @@ import pytest
 from headrace.errors import CommandTimeout, HeadraceError, LetterNotFound
 from headrace.letters import RESUME, CommandLetters
 from headrace.stores.base import CommandLetter, LetterState
-from headrace.stores.memory_letters import MemoryCommandLetters
+from headrace.stores.memory.letters import MemoryCommandLetters
 from headrace.transports.local import LocalTransport
 
 

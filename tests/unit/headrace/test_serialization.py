@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace import serialization
-from headrace._domain.message import AggregateId, ApplicationMessage, Command, DomainEvent
-from headrace._domain.registry import Registry
-from headrace._domain.stream import EventStream, Rejection
+from headrace.domain.message import AggregateId, ApplicationMessage, Command, DomainEvent
+from headrace.domain.registry import Registry
+from headrace.domain.stream import EventStream, Rejection
 from headrace.errors import SerializationError, UnknownMessageType
 from headrace.serialization import (
     CommandEnvelope,

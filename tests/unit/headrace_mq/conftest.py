@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from headrace_mq._net.link import Link
-from headrace_mq.client.pulling import Asking, Pulling
-from headrace_mq.client.shares import Shares, limits_of
+from headrace_mq.client.fetch.assigned_queues import Shares, limits_of
+from headrace_mq.client.fetch.fetcher import Asking, Pulling
 from headrace_mq.filters.filter import filters_of
 from headrace_mq.message import QueueRef, Record
 from headrace_mq.settings import ConsumerSettings

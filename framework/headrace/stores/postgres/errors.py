@@ -10,7 +10,7 @@ from typing import Final
 from sqlalchemy.exc import IntegrityError
 
 from headrace.stores.base import AppendOutcome
-from headrace.stores.tables import COMMAND_CONSTRAINT, VERSION_CONSTRAINT
+from headrace.stores.database.tables import COMMAND_CONSTRAINT, VERSION_CONSTRAINT
 
 __all__ = ["outcome_of"]
 

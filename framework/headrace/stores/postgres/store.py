@@ -16,10 +16,9 @@ from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from headrace._domain.stream import EventStream
+from headrace.domain.stream import EventStream
 from headrace.errors import DamagedStream
 from headrace.serialization import Serializer
-from headrace.stores import queries
 from headrace.stores.base import (
     AppendOutcome,
     Snapshot,
@@ -27,13 +26,14 @@ from headrace.stores.base import (
     StoredStream,
     StoreIdentity,
 )
-from headrace.stores.deciding import decide, expected_heads
-from headrace.stores.engines import EngineLimits, autocommit, create_engine
-from headrace.stores.identity import identity_in
+from headrace.stores.chain import decide, expected_heads
+from headrace.stores.database import queries
+from headrace.stores.database.engines import EngineLimits, autocommit, create_engine
+from headrace.stores.database.identity import identity_in
+from headrace.stores.database.rows import by_command, checksum_of, entry_in, stream_in
+from headrace.stores.database.statements import load_statement
 from headrace.stores.postgres.errors import outcome_of
 from headrace.stores.postgres.writer import Writer
-from headrace.stores.rows import by_command, checksum_of, entry_in, stream_in
-from headrace.stores.statements import load_statement
 
 __all__ = ["PostgresEventStore"]
 

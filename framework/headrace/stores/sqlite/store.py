@@ -20,10 +20,9 @@ from typing import TypeVar
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import IntegrityError
 
-from headrace._domain.stream import EventStream
+from headrace.domain.stream import EventStream
 from headrace.errors import DamagedStream, DefinitionError
 from headrace.serialization import Serializer
-from headrace.stores import queries
 from headrace.stores.base import (
     AppendOutcome,
     Snapshot,
@@ -31,19 +30,20 @@ from headrace.stores.base import (
     StoredStream,
     StoreIdentity,
 )
-from headrace.stores.deciding import decide, expected_heads
-from headrace.stores.engines import (
+from headrace.stores.chain import decide, expected_heads
+from headrace.stores.database import queries
+from headrace.stores.database.engines import (
     EngineLimits,
     autocommit,
     create_sqlite_engine,
     database_url,
     is_in_memory,
 )
-from headrace.stores.identity import identity_in
-from headrace.stores.rows import by_command, checksum_of, entry_in, stream_in
+from headrace.stores.database.identity import identity_in
+from headrace.stores.database.rows import by_command, checksum_of, entry_in, stream_in
+from headrace.stores.database.statements import load_statement
 from headrace.stores.sqlite.errors import outcome_of
 from headrace.stores.sqlite.writer import Row, Writer
-from headrace.stores.statements import load_statement
 
 __all__ = ["SqliteEventStore"]
 

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Engine, PoolProxiedConnection
 from sqlalchemy.exc import DBAPIError
 
-from headrace.stores.statements import load_statement
+from headrace.stores.database.statements import load_statement
 
 __all__ = ["Row", "Writer"]
 

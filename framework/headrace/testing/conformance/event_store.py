@@ -17,7 +17,7 @@ from dataclasses import replace
 from datetime import timedelta, timezone
 from random import Random
 
-from headrace._domain.stream import EventStream
+from headrace.domain.stream import EventStream
 from headrace.stores.base import AppendOutcome, EventStore
 from headrace.testing.conformance.snapshots import SnapshotConformance
 from headrace.testing.conformance.stored import StoredConformance

@@ -7,9 +7,9 @@ Sits between: the suites and adapters' tests.
 from datetime import UTC, datetime
 from typing import Final
 
-from headrace._domain.message import ApplicationMessage, Command, DomainEvent
-from headrace._domain.registry import Registry
-from headrace._domain.stream import EventStream, Rejection
+from headrace.domain.message import ApplicationMessage, Command, DomainEvent
+from headrace.domain.registry import Registry
+from headrace.domain.stream import EventStream, Rejection
 from headrace.serialization import JsonSerializer, Serializer
 
 __all__ = [

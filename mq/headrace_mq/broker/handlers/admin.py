@@ -5,9 +5,9 @@ Sits between: the dispatcher and the broker's topics and store.
 """
 
 from headrace_mq._net.server import Connection
-from headrace_mq.broker.creations import QUEUES
+from headrace_mq.broker.quotas.creations import QUEUES
 from headrace_mq.broker.state import BrokerState
-from headrace_mq.broker.topics import QUEUES_PER_REQUEST_MAX
+from headrace_mq.broker.topics.topics import QUEUES_PER_REQUEST_MAX
 from headrace_mq.errors import InvalidArgument
 from headrace_mq.protocol.bodies import (
     BrokerDescription,

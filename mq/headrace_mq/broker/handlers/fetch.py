@@ -11,11 +11,11 @@ from typing import NamedTuple
 import msgspec
 
 from headrace_mq._net.server import Connection
-from headrace_mq.broker.handlers.throttling import charge_fetched, hold_fetch, room_to_fetch
-from headrace_mq.broker.long_poll import ParkedFetch
-from headrace_mq.broker.quotas import Room
+from headrace_mq.broker.fetch.long_poll import ParkedFetch
+from headrace_mq.broker.fetch.scan import Bounds, Scan
+from headrace_mq.broker.handlers.throttle import charge_fetched, hold_fetch, room_to_fetch
+from headrace_mq.broker.quotas.quotas import Room
 from headrace_mq.broker.refusals import refuse
-from headrace_mq.broker.scanning import Bounds, Scan
 from headrace_mq.broker.state import BrokerState
 from headrace_mq.errors import BrokerError, InvalidArgument, ResponseCode
 from headrace_mq.filters.filter import InvalidFilter
@@ -30,8 +30,8 @@ from headrace_mq.protocol.bodies import (
     encode_fetch_answer,
 )
 from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.protocol.filter.sieve import Sieve
 from headrace_mq.protocol.frame import Frame
-from headrace_mq.protocol.sieve import Sieve
 
 __all__ = [
     "FILTER_CHARACTERS_MAX",

@@ -10,10 +10,10 @@ from heapq import nsmallest
 from itertools import chain, filterfalse, islice
 
 from headrace_mq._net.server import Connection
-from headrace_mq.broker.groups import Member
+from headrace_mq.broker.groups.members import Member
 from headrace_mq.broker.handlers.sessions import check_name
 from headrace_mq.broker.handlers.topics import QUEUES_DESCRIBED_MAX
-from headrace_mq.broker.peers import Peer
+from headrace_mq.broker.peers.peers import Peer
 from headrace_mq.broker.state import BrokerState
 from headrace_mq.errors import GroupNotFound, InvalidArgument
 from headrace_mq.message import QueueRef

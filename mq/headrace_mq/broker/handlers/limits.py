@@ -5,9 +5,9 @@ Sits between: the dispatcher and the broker's `limits`, `quotas` and `backlogs`.
 """
 
 from headrace_mq._net.server import Connection
-from headrace_mq.broker.backlogs import POLICIES, Limit
+from headrace_mq.broker.groups.backlogs import POLICIES, Limit
 from headrace_mq.broker.handlers.sessions import check_name
-from headrace_mq.broker.quotas import Whose
+from headrace_mq.broker.quotas.quotas import Whose
 from headrace_mq.broker.state import BrokerState
 from headrace_mq.errors import InvalidArgument
 from headrace_mq.message import check_topic

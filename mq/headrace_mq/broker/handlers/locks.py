@@ -5,7 +5,7 @@ Sits between: the dispatcher and the broker's `locks`.
 """
 
 from headrace_mq._net.server import Connection
-from headrace_mq.broker.locks import Owner
+from headrace_mq.broker.groups.locks import Owner
 from headrace_mq.broker.state import BrokerState
 from headrace_mq.errors import InvalidArgument
 from headrace_mq.message import QueueRef

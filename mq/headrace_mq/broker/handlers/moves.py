@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 from headrace_mq._net.server import Connection
 from headrace_mq._runtime.log import get_logger
-from headrace_mq.broker.creations import OFFSETS
+from headrace_mq.broker.groups.offsets import NEVER
 from headrace_mq.broker.handlers.sessions import check_name
-from headrace_mq.broker.offsets import NEVER
+from headrace_mq.broker.quotas.creations import OFFSETS
 from headrace_mq.broker.refusals import refuse
 from headrace_mq.broker.state import BrokerState
-from headrace_mq.broker.topics import QUEUES_PER_REQUEST_MAX
+from headrace_mq.broker.topics.topics import QUEUES_PER_REQUEST_MAX
 from headrace_mq.errors import (
     GroupNotFound,
     InvalidArgument,

@@ -5,11 +5,11 @@ Sits between: the dispatcher and the broker's `offsets`.
 """
 
 from headrace_mq._net.server import Connection
-from headrace_mq.broker.creations import OFFSETS
+from headrace_mq.broker.groups.locks import Owner
 from headrace_mq.broker.handlers.sessions import check_name
-from headrace_mq.broker.locks import Owner
+from headrace_mq.broker.quotas.creations import OFFSETS
 from headrace_mq.broker.state import BrokerState
-from headrace_mq.broker.topics import QUEUES_PER_REQUEST_MAX
+from headrace_mq.broker.topics.topics import QUEUES_PER_REQUEST_MAX
 from headrace_mq.errors import InvalidArgument, NotGroupMember, OffsetOutOfRange
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.administration import OffsetsAt

@@ -11,12 +11,13 @@ from itertools import islice
 
 from headrace_mq._net.server import Connection
 from headrace_mq._runtime.log import get_logger
-from headrace_mq.broker import schedule_delivery, transaction_delivery
-from headrace_mq.broker.creations import QUEUES
-from headrace_mq.broker.handlers.throttling import hold_produce
-from headrace_mq.broker.peers import Peer
+from headrace_mq.broker.handlers.throttle import hold_produce
+from headrace_mq.broker.peers.peers import Peer
+from headrace_mq.broker.quotas.creations import QUEUES
+from headrace_mq.broker.schedule import delivery as schedule_delivery
 from headrace_mq.broker.state import BrokerState
-from headrace_mq.broker.topics import COMPACT
+from headrace_mq.broker.topics.topics import COMPACT
+from headrace_mq.broker.transactions import delivery as transaction_delivery
 from headrace_mq.errors import (
     BrokerError,
     BrokerStopping,
@@ -31,9 +32,9 @@ from headrace_mq.protocol.batch import BatchHeader, read_header, split_batches
 from headrace_mq.protocol.bodies import ProduceAnswer, Produced, encode
 from headrace_mq.protocol.frame import Frame
 from headrace_mq.protocol.keys import keyless
-from headrace_mq.protocol.scheduling import SCHEDULE_TOPIC
+from headrace_mq.protocol.scheduled import SCHEDULE_TOPIC
 from headrace_mq.protocol.transactions import TRANSACTION_TOPIC
-from headrace_mq.store.incoming import check_decodable
+from headrace_mq.store.log.batch_check import check_decodable
 
 __all__ = ["BATCHES_PER_REQUEST_MAX", "produce"]
 

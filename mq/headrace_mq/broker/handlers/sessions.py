@@ -5,8 +5,8 @@ Sits between: the dispatcher and the broker's clients and groups.
 """
 
 from headrace_mq._net.server import Connection
-from headrace_mq.broker.locks import Owner
-from headrace_mq.broker.peers import Peer
+from headrace_mq.broker.groups.locks import Owner
+from headrace_mq.broker.peers.peers import Peer
 from headrace_mq.broker.state import BrokerState
 from headrace_mq.errors import (
     InvalidArgument,

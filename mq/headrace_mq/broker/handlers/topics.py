@@ -14,7 +14,7 @@ from functools import partial
 
 from headrace_mq._net.server import Connection
 from headrace_mq._runtime.log import get_logger
-from headrace_mq.broker.offsets import NEVER
+from headrace_mq.broker.groups.offsets import NEVER
 from headrace_mq.broker.refusals import refuse
 from headrace_mq.broker.state import BrokerState
 from headrace_mq.errors import InvalidArgument, ResponseCode, StoreReadOnly, TopicInUse

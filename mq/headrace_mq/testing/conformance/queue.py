@@ -8,9 +8,9 @@ What every deployment of the broker must do, promise by promise.
 Sits between: the parts of the suite and the tests of deployments. Knows no deployment.
 """
 
-from headrace_mq.testing.conformance.administering import AdministeringConformance
-from headrace_mq.testing.conformance.consuming import ConsumingConformance
-from headrace_mq.testing.conformance.sending import SendingConformance
+from headrace_mq.testing.conformance.administration import AdministeringConformance
+from headrace_mq.testing.conformance.consumer import ConsumingConformance
+from headrace_mq.testing.conformance.producer import SendingConformance
 
 __all__ = ["QueueConformance"]
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import typer
 
-from headrace.cli import run as run_module
+from headrace.cli.application import run as run_module
 from headrace.cli.options import spark_settings, vouching_store
 from headrace.gateway.settings import GatewaySettings
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace._domain.message import AggregateId, Command
+from headrace.domain.message import AggregateId, Command
 from headrace.gateway.catalogue import Catalogue
 from headrace.gateway.problems import Problem
 

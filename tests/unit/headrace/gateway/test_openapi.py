@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from openapi_spec_validator import validate
 
-from headrace._domain.message import AggregateId, Command
+from headrace.domain.message import AggregateId, Command
 from headrace.errors import DefinitionError
 from headrace.gateway.catalogue import Catalogue
 from headrace.gateway.openapi import document

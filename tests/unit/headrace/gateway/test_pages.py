@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from headrace._domain.message import DomainEvent, EventContext
-from headrace._projecting.projection import Projection
-from headrace._projecting.read_models import ReadModels
+from headrace.domain.message import DomainEvent, EventContext
 from headrace.gateway.pages import Pages
-from headrace.stores.schema import upgrade
+from headrace.projections.definition.projection import Projection
+from headrace.projections.tables.read_models import ReadModels
+from headrace.stores.database.schema import upgrade
 
 
 class Sold(DomainEvent):

@@ -10,10 +10,10 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from headrace._projecting.alarms import Alarm
 from headrace.errors import HeadraceError, ProjectionError
 from headrace.gateway.server import serving
 from headrace.gateway.settings import GatewaySettings
+from headrace.watch.alarms import Alarm
 from samples.bank import app
 
 FREE = GatewaySettings(port=0)

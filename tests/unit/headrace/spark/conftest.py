@@ -10,15 +10,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace._domain.stream import EventStream
+from headrace.domain.stream import EventStream
 from headrace.serialization import JsonSerializer
-from headrace.spark import disk
-from headrace.spark import fold as fold_module
 from headrace.spark import rebuild as rebuild_module
 from headrace.spark.archive import ArchiveFile
-from headrace.spark.fold import RECORD_ARROW_SCHEMA, RECORD_SCHEMA
-from headrace.spark.parts import PIECE_ARROW_SCHEMA
-from headrace.spark.plan import FoldPlan
+from headrace.spark.executor import fold as fold_module
+from headrace.spark.executor.fold import RECORD_ARROW_SCHEMA, RECORD_SCHEMA
+from headrace.spark.executor.plan import FoldPlan
+from headrace.spark.result import disk
+from headrace.spark.result.parts import PIECE_ARROW_SCHEMA
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns, assign, encode_batch, read_header
 from headrace_mq.spark.offsets import QueueSlice

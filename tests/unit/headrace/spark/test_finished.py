@@ -4,8 +4,8 @@ from typing import Any
 
 from pyspark.errors import PySparkAttributeError
 
+from headrace.spark.executor.fold import QUEUE, ROW, Record, records_to_arrow
 from headrace.spark.finished import Finished
-from headrace.spark.fold import QUEUE, ROW, Record, records_to_arrow
 
 
 def read(queue: str, messages: int) -> Any:

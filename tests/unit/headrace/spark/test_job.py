@@ -15,13 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.errors import PySparkException
 
-from headrace._projecting.folding import fold_streams
 from headrace.errors import ProjectionError
-from headrace.spark import copying as copying_module
-from headrace.spark import ending, parts
-from headrace.spark.copying import LEFT_OUT, Copying
-from headrace.spark.disk import Stored, store
-from headrace.spark.fold import (
+from headrace.projections.definition.fold import fold_streams
+from headrace.spark.executor.fold import (
     BASE,
     MISSING,
     RECORD_ARROW_SCHEMA,
@@ -32,7 +28,12 @@ from headrace.spark.fold import (
     records_to_arrow,
 )
 from headrace.spark.job import Folded, read_result, run_fold
-from headrace.spark.parts import Spool
+from headrace.spark.result import copy as copying_module
+from headrace.spark.result import output as ending
+from headrace.spark.result import parts
+from headrace.spark.result.copy import LEFT_OUT, Copying
+from headrace.spark.result.disk import Stored, store
+from headrace.spark.result.parts import Spool
 from headrace.spark.rows import RowCodec
 
 

@@ -10,15 +10,15 @@ import pyarrow as pa
 import pytest
 from pydantic import BaseModel
 
-from headrace._domain.aggregate import Aggregate, applies
-from headrace._domain.message import DomainEvent, EventContext
-from headrace._projecting.projection import Projection
 from headrace.app import App
+from headrace.domain.aggregate import Aggregate, applies
+from headrace.domain.message import DomainEvent, EventContext
 from headrace.errors import ProjectionError
 from headrace.folds import count, field, first, last, max_, min_, sum_
-from headrace.spark.fold import MISSING, ROW, VERSION
+from headrace.projections.definition.projection import Projection
+from headrace.spark.executor.event_reader import EVENT
+from headrace.spark.executor.fold import MISSING, ROW, VERSION
 from headrace.spark.native import finish_rows, plan_native
-from headrace.spark.reading import EVENT
 from headrace.spark.rows import RowCodec
 
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from headrace._projecting.read_models import ReadModels
 from headrace.errors import DefinitionError, ProjectionError, ProjectionNotFound, RebuildRunning
-from headrace.rebuilding import building as building_module
-from headrace.rebuilding.mending import Wanted
+from headrace.projections.tables.read_models import ReadModels
+from headrace.rebuild import shadow as building_module
+from headrace.rebuild.local.partial_rebuild import Wanted
 from headrace.spark import rebuild as rebuild_module
 from headrace.spark import session
-from headrace.spark.loading import Loading
+from headrace.spark.load import Loading
 from headrace.spark.rebuild import rebuild
 from headrace_mq.errors import ConnectionLost
 from headrace_mq.protocol.bodies import QueueRange

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from headrace._projecting.projection import Projection
+from headrace.projections.definition.projection import Projection
 from headrace.spark.rows import RowCodec
 
 

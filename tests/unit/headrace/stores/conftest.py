@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.stores.schema import upgrade
+from headrace.stores.database.schema import upgrade
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from sqlalchemy import text
 from headrace.errors import DamagedStream
 from headrace.stores import audit as module
 from headrace.stores.audit import Audit, audit
-from headrace.stores.engines import create_engine
-from headrace.stores.opening import open_event_store
+from headrace.stores.database.engines import create_engine
+from headrace.stores.open import open_event_store
 from headrace.testing.conformance.streams import conformance_serializer, rejected, stream
 
 SERIALIZER = conformance_serializer()

@@ -3,7 +3,7 @@ from typing import get_type_hints
 import pytest
 
 from headrace.stores.base import AppendOutcome, EventStore, Snapshot, StoredStream
-from headrace.stores.memory import MemoryEventStore
+from headrace.stores.memory.store import MemoryEventStore
 from headrace.stores.postgres.store import PostgresEventStore
 from headrace.stores.sqlite.store import SqliteEventStore
 from headrace.testing.conformance.streams import stream

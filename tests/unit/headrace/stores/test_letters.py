@@ -6,7 +6,7 @@ import pytest
 
 from headrace.stores.base import CommandLetterStore
 from headrace.stores.letters import DatabaseCommandLetters
-from headrace.stores.opening import open_command_letters
+from headrace.stores.open import open_command_letters
 from headrace.testing.conformance.letters import CommandLettersConformance, letter
 
 

@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from headrace._commanding.handling import CommandContext
-from headrace._commanding.middleware import Next
-from headrace._domain.aggregate import Aggregate, applies
-from headrace._domain.decider import Decider
-from headrace._domain.message import AggregateId, Command, DomainEvent
-from headrace._domain.value import ValueObject
 from headrace.app import App
+from headrace.commands.command_handlers import CommandContext
+from headrace.commands.middleware import Next
+from headrace.domain.aggregate import Aggregate, applies
+from headrace.domain.decider import Decider
+from headrace.domain.message import AggregateId, Command, DomainEvent
+from headrace.domain.value import ValueObject
 from headrace.errors import DomainError
 from headrace.testing.scenario import scenario
 

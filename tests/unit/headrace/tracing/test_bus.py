@@ -9,7 +9,7 @@ from opentelemetry.trace import StatusCode
 
 from headrace import AggregateId, App, Command, CommandBus, CommandContext
 from headrace.errors import CommandTimeout
-from headrace.tracing.tracing import Tracing
+from headrace.tracing.traced_parts import Tracing
 
 app = App("post")
 

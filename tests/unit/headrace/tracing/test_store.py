@@ -8,7 +8,7 @@ from opentelemetry.trace import StatusCode
 
 from headrace import DomainEvent, EventStream
 from headrace.stores.base import AppendOutcome
-from headrace.stores.memory import MemoryEventStore
+from headrace.stores.memory.store import MemoryEventStore
 from headrace.tracing.spans import Spans
 from headrace.tracing.store import TracedStore
 

@@ -12,7 +12,7 @@ from headrace.transports.base import DAMAGED, Outgoing
 from headrace.transports.queue import QueueTransport, _passed_by
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.broker.server import Broker
-from headrace_mq.client.damage import DAMAGE_HEADER, FIRST_HEADER
+from headrace_mq.client.fetch.damage import DAMAGE_HEADER, FIRST_HEADER
 from headrace_mq.errors import ConnectionLost
 from headrace_mq.message import QueueRef, Record
 from headrace_mq.settings import BrokerSettings, ProducerSettings, StoreSettings

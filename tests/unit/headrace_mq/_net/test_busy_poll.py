@@ -9,8 +9,8 @@ import pytest
 from headrace_mq._net import busy_poll
 from headrace_mq._net.busy_poll import BusyPoll, busy_poll_of
 from headrace_mq.broker.server import Broker
-from headrace_mq.client.consumer import Consumer
-from headrace_mq.client.producer import Producer
+from headrace_mq.client.consumer.consumer import Consumer
+from headrace_mq.client.producer.producer import Producer
 from headrace_mq.settings import (
     BrokerSettings,
     ConsumerSettings,

@@ -1,10 +1,10 @@
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.broker.server import Broker
-from headrace_mq.client.checking import Decision, Undecided
-from headrace_mq.client.producer import Producer
-from headrace_mq.client.transactions import TransactionalProducer
+from headrace_mq.client.producer.producer import Producer
+from headrace_mq.client.transactions.checks import Decision, Undecided
+from headrace_mq.client.transactions.transactional_producer import TransactionalProducer
 from headrace_mq.message import Message
-from headrace_mq.protocol.scheduling import ScheduleDescription
+from headrace_mq.protocol.scheduled import ScheduleDescription
 
 
 async def test_the_broker_describes_itself(broker: Broker, admin: AdminClient) -> None:

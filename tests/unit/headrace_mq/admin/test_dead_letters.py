@@ -8,11 +8,11 @@ from headrace_mq.admin.client import AdminClient
 from headrace_mq.admin.dead_letters import LETTERS_MAX
 from headrace_mq.admin.pace import ResendSettings
 from headrace_mq.broker.server import Broker
-from headrace_mq.client.consumer import Consumer
-from headrace_mq.client.failures import Failure
-from headrace_mq.client.origins import dead_letter_topic, origin_of, retry_topic
-from headrace_mq.client.producer import Producer
-from headrace_mq.client.retrying import GiveUp, Parking, Retrying
+from headrace_mq.client.consumer.consumer import Consumer
+from headrace_mq.client.handlers.failures import Failure
+from headrace_mq.client.producer.producer import Producer
+from headrace_mq.client.retries.retries import GiveUp, Parking, Retrying
+from headrace_mq.client.retry_headers import dead_letter_topic, origin_of, retry_topic
 from headrace_mq.errors import InvalidArgument, StoreFull
 from headrace_mq.message import Message, QueueRef, Record
 

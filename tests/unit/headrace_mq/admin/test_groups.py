@@ -7,8 +7,8 @@ from headrace_mq._net.link import software
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.broker.handlers import groups as handlers
 from headrace_mq.broker.server import Broker
-from headrace_mq.client.consumer import Consumer
-from headrace_mq.client.producer import Producer
+from headrace_mq.client.consumer.consumer import Consumer
+from headrace_mq.client.producer.producer import Producer
 from headrace_mq.errors import GroupNotFound, TopicNotFound
 from headrace_mq.message import Message, QueueRef
 from headrace_mq.settings import ConsumerSettings

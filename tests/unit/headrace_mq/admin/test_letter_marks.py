@@ -13,7 +13,7 @@ from headrace_mq.admin.letter_marks import (
     encode_marks,
     marks_queue,
 )
-from headrace_mq.client.origins import retry_topic
+from headrace_mq.client.retry_headers import retry_topic
 from headrace_mq.message import QueueRef
 
 RUN = st.tuples(st.integers(0, 30), st.integers(0, 30))

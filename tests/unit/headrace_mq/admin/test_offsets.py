@@ -4,7 +4,7 @@ import pytest
 
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.broker.server import Broker
-from headrace_mq.client.consumer import Consumer
+from headrace_mq.client.consumer.consumer import Consumer
 from headrace_mq.errors import GroupAtWork, GroupNotFound, OffsetOutOfRange
 from headrace_mq.message import QueueRef
 

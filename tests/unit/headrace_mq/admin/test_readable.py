@@ -3,7 +3,7 @@
 import pytest
 
 from headrace_mq.admin.readable import readable_records, stored_batch
-from headrace_mq.client.damage import DAMAGE_HEADER, is_marker
+from headrace_mq.client.fetch.damage import DAMAGE_HEADER, is_marker
 from headrace_mq.errors import CorruptBatch
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns, encode_batch

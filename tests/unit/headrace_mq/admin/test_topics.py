@@ -4,9 +4,9 @@ import pytest
 
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.broker.server import Broker
-from headrace_mq.client import producer as producer_module
-from headrace_mq.client.consumer import Consumer
-from headrace_mq.client.producer import Producer
+from headrace_mq.client.consumer.consumer import Consumer
+from headrace_mq.client.producer import producer as producer_module
+from headrace_mq.client.producer.producer import Producer
 from headrace_mq.errors import (
     InvalidArgument,
     QueueFrozen,

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from headrace.stores.schema import ARCHIVE, upgrade
+from headrace.stores.database.schema import ARCHIVE, upgrade
 from headrace_mq.archive.archived_store import ArchivedStore
 from headrace_mq.archive.archiver import Archiver
 from headrace_mq.archive.backlog import Backlog
 from headrace_mq.archive.database import KeptLog, Keyed, Moved, RowSource
 from headrace_mq.archive.past import Past
-from headrace_mq.archive.rebuilding import Row
+from headrace_mq.archive.rebuilt import Row
 from headrace_mq.archive.rows import COLUMNS, COPY_END, COPY_START
 from headrace_mq.errors import ArchiveUnavailable
 from headrace_mq.message import QueueRef

@@ -8,8 +8,8 @@ from headrace_mq.archive.questions import Coming
 from headrace_mq.errors import OffsetOutOfRange
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import decode_records, read_header
-from headrace_mq.protocol.scheduling import SCHEDULE_QUEUE
-from headrace_mq.store.finding import Wanted
+from headrace_mq.protocol.scheduled import SCHEDULE_QUEUE
+from headrace_mq.store.log.lookup import Wanted
 from headrace_mq.store.message_store import MessageStore
 
 QUEUE = QueueRef("orders", 0)

@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from headrace_mq.archive.blocks import JOBS_MAX, Blocks
-from headrace_mq.archive.rebuilding import Row
+from headrace_mq.archive.rebuilt import Row
 from headrace_mq.errors import ArchiveUnavailable
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import read_header

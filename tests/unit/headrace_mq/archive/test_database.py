@@ -4,7 +4,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from headrace.stores.schema import ARCHIVE, downgrade
+from headrace.stores.database.schema import ARCHIVE, downgrade
 from headrace_mq.archive.database import (
     SCHEMA_REVISION,
     ArchiveUnfit,
@@ -14,7 +14,7 @@ from headrace_mq.archive.database import (
     Moved,
     shown,
 )
-from headrace_mq.archive.rebuilding import rebuilt
+from headrace_mq.archive.rebuilt import rebuilt
 from headrace_mq.archive.rows import COPY_END, COPY_START, copy_rows
 from headrace_mq.errors import ArchiveUnavailable
 from headrace_mq.message import QueueRef

@@ -6,7 +6,7 @@ import pytest
 from headrace_mq.archive.database import Keyed
 from headrace_mq.archive.past import Past
 from headrace_mq.archive.questions import Coming
-from headrace_mq.archive.rebuilding import Row
+from headrace_mq.archive.rebuilt import Row
 from headrace_mq.errors import ArchiveUnavailable
 from headrace_mq.message import QueueRef
 from headrace_mq.settings import ArchiveSettings

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace_mq.archive.rebuilding import rebuilt
+from headrace_mq.archive.rebuilt import rebuilt
 from headrace_mq.archive.rows import BODY_BYTES_MAX, COPY_END, COPY_START, ROWS_PER_STEP, copy_rows
 from headrace_mq.message import QueueRef, Record
 from headrace_mq.protocol.batch import (

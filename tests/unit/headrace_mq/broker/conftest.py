@@ -10,11 +10,11 @@ import pytest
 import uvloop
 
 from headrace_mq.broker.metadata import schedule_file, timeline_file, topics_file, transactions_file
-from headrace_mq.broker.scheduler import Scheduler
+from headrace_mq.broker.schedule.scheduler import Scheduler
 from headrace_mq.broker.server import Broker
 from headrace_mq.broker.steady_clock import SteadyClock
-from headrace_mq.broker.topics import Topics
-from headrace_mq.broker.transaction_coordinator import TransactionCoordinator
+from headrace_mq.broker.topics.topics import Topics
+from headrace_mq.broker.transactions.coordinator import TransactionCoordinator
 from headrace_mq.errors import BrokerError, ResponseCode, StoreFull, error_for
 from headrace_mq.message import QueueRef, Record
 from headrace_mq.protocol.batch import Columns, decode_records, encode_batch, read_header
@@ -30,7 +30,7 @@ from headrace_mq.protocol.bodies import (
 )
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import FLAG_ANSWER, Frame, FrameReader, encode_frame
-from headrace_mq.protocol.scheduling import AT_HEADER, DELAY_HEADER, SCHEDULE_QUEUE, TOPIC_HEADER
+from headrace_mq.protocol.scheduled import AT_HEADER, DELAY_HEADER, SCHEDULE_QUEUE, TOPIC_HEADER
 from headrace_mq.protocol.transactions import (
     TRANSACTION_QUEUE,
     Bundle,

@@ -8,10 +8,10 @@ from structlog.testing import capture_logs
 
 from headrace_mq._runtime.files import SystemFiles
 from headrace_mq.broker.flushes import Flushes
+from headrace_mq.broker.groups.offsets import Offsets
 from headrace_mq.broker.metadata import offsets_file, producers_file
-from headrace_mq.broker.offsets import Offsets
-from headrace_mq.broker.peers import Peer
-from headrace_mq.broker.producers import Producers
+from headrace_mq.broker.peers.peers import Peer
+from headrace_mq.broker.peers.producers import Producers
 from headrace_mq.message import QueueRef
 
 QUEUE = QueueRef("t", 0)

@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from headrace_mq.broker.epoch import KeptBroker
+from headrace_mq.broker.files.epoch import KeptBroker
+from headrace_mq.broker.groups.offsets import KeptOffsets
 from headrace_mq.broker.metadata import (
     METADATA,
     broker_file,
@@ -17,13 +18,12 @@ from headrace_mq.broker.metadata import (
     topics_from,
     transactions_file,
 )
-from headrace_mq.broker.offsets import KeptOffsets
-from headrace_mq.broker.producers import KeptProducers
-from headrace_mq.broker.schedule import KeptSchedule
-from headrace_mq.broker.topics import KeptTopic, KeptTopics
-from headrace_mq.broker.transactions import KeptTransactions
+from headrace_mq.broker.peers.producers import KeptProducers
+from headrace_mq.broker.schedule.entries import KeptSchedule
+from headrace_mq.broker.topics.topics import KeptTopic, KeptTopics
+from headrace_mq.broker.transactions.undecided import KeptTransactions
 from headrace_mq.errors import DataCorrupt
-from headrace_mq.store.inspection import FoundQueue
+from headrace_mq.store.check.inspection import FoundQueue
 
 FILES = [
     (broker_file, "broker.json", KeptBroker(1)),

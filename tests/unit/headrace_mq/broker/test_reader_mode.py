@@ -28,7 +28,7 @@ from headrace_mq.protocol.bodies import (
 )
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.settings import BrokerSettings
-from headrace_mq.store.segment import SEGMENT_HEADER_BYTES, SyncFailed
+from headrace_mq.store.segment.segment import SEGMENT_HEADER_BYTES, SyncFailed
 
 QUICK = {"disk_look_ms": 10, "disk_refuse_percent": 100, "disk_delete_percent": 100}
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import headrace_mq
 from headrace_mq._runtime.files import SystemFiles
 from headrace_mq.broker import storage
-from headrace_mq.broker.offsets import KeptOffsets
+from headrace_mq.broker.groups.offsets import KeptOffsets
 from headrace_mq.broker.server import Broker, run, serve
 from headrace_mq.errors import BrokerStopping, DataCorrupt, MessageQueueError, ResponseCode
 from headrace_mq.message import QueueRef
@@ -37,7 +37,7 @@ from headrace_mq.protocol.bodies import (
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import FrameReader, encode_frame
 from headrace_mq.settings import BrokerSettings, StoreSettings
-from headrace_mq.store.flusher import Durable
+from headrace_mq.store.log.flusher import Durable
 from headrace_mq.store.message_store import MessageStore
 
 METADATA = ("topics.json", "offsets.json", "broker.json")

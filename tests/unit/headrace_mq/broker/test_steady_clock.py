@@ -91,7 +91,7 @@ async def test_a_file_of_a_newer_version_refuses_the_start(
     steady: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as newer:
-        newer.setattr("headrace_mq.store.checkpoint.CHECKPOINT_FORMAT", 99)
+        newer.setattr("headrace_mq.store.segment.checkpoint.CHECKPOINT_FORMAT", 99)
         await steady().keep(always=True)
     with pytest.raises(FormatTooNew):
         steady()

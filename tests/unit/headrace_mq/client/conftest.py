@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace_mq._net.link import Link, LinkSettings
-from headrace_mq.client.consumer import Consumer
+from headrace_mq.client.consumer.consumer import Consumer
 from headrace_mq.errors import (
     BrokerError,
     NotGroupMember,

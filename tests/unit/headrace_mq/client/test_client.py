@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from headrace_mq.client.consumer import Consumer
-from headrace_mq.client.producer import Producer
-from headrace_mq.client.routing import queue_for_key
+from headrace_mq.client.consumer.consumer import Consumer
+from headrace_mq.client.producer.producer import Producer
+from headrace_mq.client.producer.route import queue_for_key
 from headrace_mq.errors import BufferFull, QueueFrozen, TopicNotFound
 from headrace_mq.message import Message, QueueRef, Record
 from headrace_mq.protocol.batch import decode_records

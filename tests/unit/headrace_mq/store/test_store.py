@@ -23,8 +23,8 @@ from headrace_mq.protocol.batch import (
     encode_batch,
     read_header,
 )
-from headrace_mq.store.checkpoint import write_checkpoint
 from headrace_mq.store.message_store import Appended, MessageStore
+from headrace_mq.store.segment.checkpoint import write_checkpoint
 
 ORDERS = QueueRef("orders", 0)
 GOLDEN = Path(__file__).parents[3] / "golden/store/v1"

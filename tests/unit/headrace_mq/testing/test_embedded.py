@@ -1,7 +1,7 @@
 """A broker in the test's own process."""
 
-from headrace_mq.client.consumer import Consumer
-from headrace_mq.client.producer import Producer
+from headrace_mq.client.consumer.consumer import Consumer
+from headrace_mq.client.producer.producer import Producer
 from headrace_mq.message import Message
 from headrace_mq.settings import BrokerSettings, StoreSettings
 from headrace_mq.testing import ManualClock, broker, memory_disk, take

@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from headrace_mq.client.lane import new_producer_id
+from headrace_mq.client.producer.queue_sender import new_producer_id
 from headrace_mq.testing.randomness import InlineExecutor, repeatable
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace_mq.client.consumer import Consumer
-from headrace_mq.client.producer import Producer
+from headrace_mq.client.consumer.consumer import Consumer
+from headrace_mq.client.producer.producer import Producer
 from headrace_mq.errors import MessageQueueError, StoreReadOnly
 from headrace_mq.message import Message
 from headrace_mq.settings import BrokerSettings, StoreSettings

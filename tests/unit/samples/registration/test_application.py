@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace import Aggregate, Command, DomainError
-from headrace._commanding.handling import CommandContext, HandlerRun
-from headrace._domain.stream import EventStream, Rejection
+from headrace.commands.command_handlers import CommandContext, HandlerRun
+from headrace.domain.stream import EventStream, Rejection
 from headrace.gateway.gateway import Gateway
 from headrace.serialization import CommandEnvelope
 from samples.registration.addresses import ClaimEmail, EmailAddress, Register

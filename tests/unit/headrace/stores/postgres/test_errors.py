@@ -3,7 +3,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
 from headrace.stores.base import AppendOutcome
-from headrace.stores.engines import create_engine
+from headrace.stores.database.engines import create_engine
 from headrace.stores.postgres.errors import outcome_of
 
 INSERT = text(

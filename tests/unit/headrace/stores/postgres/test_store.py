@@ -6,9 +6,9 @@ import pytest
 from sqlalchemy import event, make_url
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
-from headrace._domain.stream import EventStream
+from headrace.domain.stream import EventStream
 from headrace.stores.base import AppendOutcome
-from headrace.stores.engines import EngineLimits
+from headrace.stores.database.engines import EngineLimits
 from headrace.stores.postgres.store import _TURN, PostgresEventStore
 from headrace.testing.conformance.streams import conformance_serializer, rejected, stream
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from headrace.stores.engines import autocommit, create_engine
+from headrace.stores.database.engines import autocommit, create_engine
 from headrace.stores.postgres.writer import Writer, numbered
 
 INSERT = "INSERT INTO numbers SELECT unnest(CAST(:numbers AS bigint[]))"

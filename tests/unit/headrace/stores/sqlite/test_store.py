@@ -7,7 +7,7 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 
 from headrace.errors import DefinitionError
 from headrace.stores.base import AppendOutcome
-from headrace.stores.engines import EngineLimits
+from headrace.stores.database.engines import EngineLimits
 from headrace.stores.sqlite.store import SqliteEventStore
 from headrace.testing.conformance.streams import conformance_serializer, stream
 

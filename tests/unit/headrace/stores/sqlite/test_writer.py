@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy.exc import IntegrityError, OperationalError
 
-from headrace.stores.engines import EngineLimits, create_sqlite_engine
+from headrace.stores.database.engines import EngineLimits, create_sqlite_engine
 from headrace.stores.sqlite.writer import Row, Writer
 
 

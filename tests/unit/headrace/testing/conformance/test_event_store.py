@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from headrace._domain.stream import EventStream
+from headrace.domain.stream import EventStream
 from headrace.stores.base import AppendOutcome, StoredStream
-from headrace.stores.memory import MemoryEventStore
+from headrace.stores.memory.store import MemoryEventStore
 from headrace.testing.conformance.event_store import EventStoreConformance
 
 APPENDED = AppendOutcome.APPENDED

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headrace.stores.base import CommandLetter, LetterState
-from headrace.stores.memory_letters import MemoryCommandLetters
+from headrace.stores.memory.letters import MemoryCommandLetters
 from headrace.testing.conformance.letters import CommandLettersConformance
 
 

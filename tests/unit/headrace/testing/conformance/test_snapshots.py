@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headrace.stores.base import Snapshot
-from headrace.stores.memory import MemoryEventStore
+from headrace.stores.memory.store import MemoryEventStore
 from headrace.testing.conformance.event_store import EventStoreConformance
 from headrace.testing.conformance.snapshots import SnapshotConformance
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from headrace.stores.base import StoredByCommand, StoreIdentity
-from headrace.stores.identity import new_identity
-from headrace.stores.memory import MemoryEventStore
+from headrace.stores.database.identity import new_identity
+from headrace.stores.memory.store import MemoryEventStore
 from headrace.testing.conformance.stored import StoredConformance
 
 

@@ -19,8 +19,8 @@ from headrace_mq.protocol.bodies import (
     encode,
 )
 from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.protocol.filter.picks import picked_records
 from headrace_mq.protocol.limits import Rates, SetGroup, SetQuota
-from headrace_mq.protocol.picks import picked_records
 
 LONG_MS = 60_000
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace_mq.broker.groups.offsets import NEVER
 from headrace_mq.broker.handlers.moves import TARGETS, move
-from headrace_mq.broker.offsets import NEVER
 from headrace_mq.errors import (
     GroupAtWork,
     GroupNotFound,

@@ -1,6 +1,6 @@
 import pytest
 
-from headrace_mq.client.producer import Producer
+from headrace_mq.client.producer.producer import Producer
 from headrace_mq.message import Message
 from headrace_mq.testing.conformance.deployment import EmbeddedDeployment, fresh, refused
 

@@ -1,6 +1,0 @@
-"""
-From decided to durable to published.
-
-Sits between: `_commanding`, which decides, and the event store and the event topic. Never runs a
-handler, never answers a caller.
-"""

@@ -1,6 +1,0 @@
-"""
-Bringing an aggregate back: from memory, or from its events.
-
-Sits between: `_commanding`, which asks for aggregates, and the event store. Never decides, never
-appends.
-"""

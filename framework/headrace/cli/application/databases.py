@@ -1,0 +1,49 @@
+"""
+The databases of an application as they are: looked at and mended, never made.
+
+Sits between: the commands about projections, processes and letters, and the databases. A mistyped
+URL of an SQLite file must not become an empty database in which all is well.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from headrace.projections.tables.read_models import ReadModels
+from headrace.serialization import Serializer
+from headrace.stores.base import EventStore
+from headrace.stores.database.schema import check
+from headrace.stores.open import open_event_store
+
+__all__ = ["existing_events", "existing_read_models"]
+
+
+@asynccontextmanager
+async def existing_read_models(url: str) -> AsyncIterator[ReadModels]:
+    """The read models that are there.
+
+    Raises:
+        SchemaOutOfDate: there is no database, or its schema is not this version's.
+        DefinitionError: the URL is not one of SQLite or PostgreSQL, or is in memory.
+    """
+    await check(url)
+    models = ReadModels(url)
+    try:
+        yield models
+    finally:
+        await models.aclose()
+
+
+@asynccontextmanager
+async def existing_events(url: str, serializer: Serializer) -> AsyncIterator[EventStore]:
+    """The event store that is there.
+
+    Raises:
+        SchemaOutOfDate: there is no database, or its schema is not this version's.
+        DefinitionError: the URL is not one of SQLite or PostgreSQL, or is in memory.
+    """
+    await check(url)
+    store = await open_event_store(url, serializer)
+    try:
+        yield store
+    finally:
+        await store.aclose()

@@ -1,0 +1,103 @@
+"""
+How the commands about messages write one: for people, and for programs.
+
+Sits between: `message` and `dead_letters`, and the records that a broker returned.
+"""
+
+import base64
+import codecs
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # the help text must not wait for the queue
+    from headrace_mq.message import Record
+
+__all__ = [
+    "Senders",
+    "content",
+    "described",
+    "id_of",
+    "sender_of",
+    "shortened",
+    "text_of",
+    "word",
+    "words",
+]
+
+# Producers by their id.
+Senders = dict[int, Any]
+
+# What of a body a row of a table shows, in characters.
+_BODY_SHOWN = 60
+
+
+def described(record: "Record") -> dict[str, Any]:
+    """The fields of a message for programs; `body` is null where it is no text."""
+    return {
+        "id": id_of(record),
+        "topic": record.queue.topic,
+        "queue_id": record.queue.queue_id,
+        "offset": record.offset,
+        "key": record.key,
+        "tag": record.tag,
+        "headers": dict(record.headers),
+        "born_at_ms": record.born_at_ms,
+        "stored_at_ms": record.stored_at_ms,
+        "body": _decoded(record.body),
+        "body_base64": base64.b64encode(record.body).decode(),
+    }
+
+
+def sender_of(record: "Record", senders: Senders) -> dict[str, Any]:
+    """Who sent a message, for programs; `sender` is null where it is not known any more."""
+    return {"producer_id": record.producer_id, "sender": senders.get(record.producer_id)}
+
+
+def words(record: "Record") -> tuple[str, str]:
+    """A message's key and tag for people."""
+    return word(record.key), word(record.tag)
+
+
+def id_of(record: "Record") -> str:
+    """A message's id."""
+    return f"{record.queue.topic}:{record.queue.queue_id}:{record.offset}"
+
+
+def _decoded(body: bytes) -> str | None:
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def text_of(body: bytes) -> str:
+    """Writes a body for people; what is no text, or would move the cursor, as hexadecimal."""
+    text = _decoded(body)
+    return body.hex(" ") if text is None or not _is_plain(text) else text
+
+
+def _is_plain(text: str) -> bool:
+    return all(one.isprintable() or one in "\n\t" for one in text)
+
+
+def shortened(body: bytes) -> str:
+    """Writes the beginning of a body in one line."""
+    head = body[: 4 * _BODY_SHOWN]
+    try:
+        # The last character may be cut in two.
+        text = codecs.getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError:
+        text = ""
+    text = " ".join(text.split()) if text and _is_plain(text) else head.hex(" ")
+    return text if len(text) <= _BODY_SHOWN else f"{text[: _BODY_SHOWN - 1]}…"
+
+
+def content(record: "Record") -> str:
+    """Writes the beginning of a body, or why no reader can decode it, in one line."""
+    from headrace_mq.client.fetch.damage import DAMAGE_HEADER, is_marker
+
+    return record.headers[DAMAGE_HEADER] if is_marker(record) else shortened(record.body)
+
+
+def word(text: str) -> str:
+    """Writes a key, tag or header for people, in one line."""
+    return text if text.isprintable() else repr(text)

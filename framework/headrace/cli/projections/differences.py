@@ -1,0 +1,96 @@
+"""
+What a rebuild or a comparison found, for a person.
+
+Sits between: the commands about projections, and their reports. Pure but for what it prints.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from headrace.rebuild.report import RebuildReport
+
+__all__ = ["show", "show_comparison"]
+
+
+def show(report: "RebuildReport", *, json: bool) -> None:
+    """Prints what a rebuild did."""
+    if json:
+        typer.echo(report.to_json())
+        return
+    typer.echo(
+        f"projection {report.projection}: {report.events:,} events folded into {report.rows:,} rows"
+        f" ({report.events_per_second:,.0f} events/s), {report.caught_up:,} messages caught up"
+    )
+    for queue, taken in report.queues.items():
+        typer.echo(
+            f"  {queue}: {taken['messages']:,} messages, {taken['bytes']:,} bytes; waited"
+            f" {taken['read_ms'] / 1_000:,.1f} s, worked {taken['work_ms'] / 1_000:,.1f} s"
+        )
+    _show_passed_over(report)
+    if report.keys is not None:
+        differed = "" if report.mended is None else f", {report.mended:,} of which were different"
+        typer.echo(f"folded {report.keys:,} keys anew{differed}")
+    if report.compared is not None:
+        typer.echo(
+            f"compared {report.compared:,} rows with the live table: {report.mismatches} differ"
+        )
+    for line in _details(report):
+        typer.echo(line)
+    if report.switched:
+        typer.echo(f"table {report.table} is live")
+        if report.reason:
+            typer.echo(report.reason)
+    else:
+        typer.echo(f"not switched: {report.reason or _as_asked(report)}")
+
+
+def _show_passed_over(report: "RebuildReport") -> None:
+    if report.foreign:
+        typer.echo(f"passed over {report.foreign:,} foreign messages; the log names them")
+    for sentence in report.left_out:
+        typer.echo(f"left out from there on: {' '.join(sentence.split())}")
+
+
+def show_comparison(report: "RebuildReport", *, json: bool) -> None:
+    """Prints what comparing live rows with what the events make has found."""
+    if json:
+        typer.echo(report.to_json())
+        return
+    _show_passed_over(report)
+    if report.compared is None:
+        typer.echo(f"projection {report.projection}: not compared: {report.reason}")
+        return
+    typer.echo(
+        f"projection {report.projection}: {report.compared:,} rows compared with"
+        f" {report.events:,} events of the {report.source} folded anew: {report.mismatches} differ"
+    )
+    for line in _details(report):
+        typer.echo(line)
+
+
+def _details(report: "RebuildReport") -> Iterator[str]:
+    if report.behind:
+        yield (
+            f"  the live rows lack events of {report.behind:,} aggregates that the event store has:"
+            " the projection stands still, is paused, has them parked, or reads another topic"
+        )
+    if report.ahead:
+        yield (
+            f"  the live rows have events of {report.ahead:,} aggregates that the event store does not"
+            " have: it is another store, or an older copy of it"
+        )
+    for column, count in sorted(report.columns.items()):
+        # What is no column has a space: one side has no row.
+        yield f"  {count:,} {'have' if ' ' in column else 'differ in'} {column}"
+    for key, live, rebuilt in report.differences:
+        yield f"  {key}: live {live}, rebuilt {rebuilt}"
+
+
+def _as_asked(report: "RebuildReport") -> str:
+    return (
+        f"as asked; the rebuilt rows are kept in {report.table} until the next rebuild,"
+        f" and `headrace projection switch {report.projection}` puts them in place"
+    )

@@ -1,0 +1,64 @@
+"""`headrace projection switch` and `rollback`: a table that is kept, put in place."""
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from headrace.cli.options import AppPath, BrokerAddress, EventStoreUrl, NoBroker, ReadModelsUrl
+
+__all__ = ["rollback", "switch"]
+
+Name = Annotated[str, typer.Argument(help="The projection's name.")]
+
+
+def switch(
+    name: Name,
+    *,
+    app_path: AppPath,
+    broker: BrokerAddress = "127.0.0.1:9876",
+    event_store: EventStoreUrl = "sqlite:///var/events.db",
+    read_models: ReadModelsUrl = "sqlite:///var/read.db",
+    no_broker: NoBroker = False,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Even if somebody seems to be doing so.")
+    ] = False,
+) -> None:
+    """Put the table of a rebuild in place that differed, or was not to be switched to.
+
+    It catches up with what came since and is switched to, whatever its rows differ in; nothing is folded
+    again. `rollback` is the way back.
+    """
+    from headrace.rebuild.promotion import promote
+
+    report = asyncio.run(
+        promote(
+            app_path,
+            name,
+            broker=None if no_broker else broker,
+            read_models_url=read_models,
+            event_store_url=event_store,
+            take_over=take_over,
+        )
+    )
+    typer.echo(
+        f"projection {name}: {report.caught_up:,} messages caught up; table {report.table} with"
+        f" {report.rows:,} rows is live; `headrace projection rollback {name}` goes back"
+    )
+
+
+def rollback(
+    name: Name, *, app_path: AppPath, read_models: ReadModelsUrl = "sqlite:///var/read.db"
+) -> None:
+    """Put the table from before the last switch back in place."""
+    from headrace.app import load_app
+    from headrace.cli.application.databases import existing_read_models
+
+    projection = load_app(app_path).projection(name)
+
+    async def ask() -> int:
+        async with existing_read_models(read_models) as models:
+            await models.rollback(projection)
+            return await models.generation(name)
+
+    typer.echo(f"projection {name} is back at generation {asyncio.run(ask())}")

@@ -1,0 +1,120 @@
+"""`headrace projection pause|resume|reset`: a projection stopped, let go on, begun anew."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from headrace.cli.options import (
+    AppPath,
+    BrokerAddress,
+    EventStoreUrl,
+    ReadModelsUrl,
+    Unsealed,
+    vouching_store,
+)
+
+if TYPE_CHECKING:  # a database is loaded by the functions that need it
+    from headrace.projections.tables.read_models import ReadModels
+
+__all__ = ["pause", "reset", "resume"]
+
+T = TypeVar("T")
+
+Names = Annotated[list[str], typer.Argument(help="The projections' names.")]
+
+
+def pause(
+    names: Names, *, app_path: AppPath, read_models: ReadModelsUrl = "sqlite:///var/read.db"
+) -> None:
+    """Apply no more events to projections until `resume`; restarts change nothing about that."""
+    _each(app_path, names, read_models, lambda models, name: models.pause(name))
+    for name in names:
+        typer.echo(f"projection {name} is paused")
+
+
+def resume(
+    names: Names, *, app_path: AppPath, read_models: ReadModelsUrl = "sqlite:///var/read.db"
+) -> None:
+    """Let paused projections go on where they stand."""
+    _each(app_path, names, read_models, lambda models, name: models.resume(name))
+    for name in names:
+        typer.echo(f"projection {name} goes on")
+
+
+def reset(
+    name: Annotated[str, typer.Argument(help="The projection's name.")],
+    *,
+    app_path: AppPath,
+    broker: BrokerAddress = "127.0.0.1:9876",
+    read_models: ReadModelsUrl = "sqlite:///var/read.db",
+    event_store: EventStoreUrl = "sqlite:///var/events.db",
+    unsealed: Unsealed = False,
+    at: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="QUEUE:OFFSET",
+            help="Leave out what lies before an offset of a queue; queues that are not named begin"
+            " at their beginning. Several times. What lies there is read, and believed as the event"
+            " store vouches for it.",
+        ),
+    ] = None,
+) -> None:
+    """Begin a projection anew with an empty table, which is live at once; `rollback` undoes it.
+
+    Where the table should stay until its successor is complete, use `rebuild`.
+    """
+    from headrace.app import load_app
+    from headrace.cli.application.databases import existing_read_models
+    from headrace.events.publisher import event_topic
+    from headrace.rebuild.event_topic import EventTopic, versions_before
+    from headrace.rebuild.owner import new_owner
+    from headrace.rebuild.shadow import open_truth
+
+    app = load_app(app_path)
+    projection = app.projection(name)
+    topic = event_topic(app.name)
+    offsets = {(topic, number): offset for number, offset in map(_place, at or [])}
+
+    async def run() -> int:
+        async with existing_read_models(read_models) as models:
+            await models.ensure(projection)
+            versions = {}
+            if offsets:
+                store = vouching_store(event_store, unsealed=unsealed)
+                async with open_truth(store, app.serializer) as truth:
+                    source = EventTopic(broker, topic, messages_max=10_000, belief=truth.belief)
+                    versions = await versions_before(source, offsets, app.serializer)
+            return await models.reset(projection, new_owner(), offsets=offsets, versions=versions)
+
+    generation = asyncio.run(run())
+    typer.echo(f"projection {name} begins anew as generation {generation}")
+
+
+def _place(text: str) -> tuple[int, int]:
+    number, colon, offset = text.partition(":")
+    if not colon or not number.isdecimal() or not offset.isdecimal():
+        raise typer.BadParameter(f"write QUEUE:OFFSET, as in 0:1200, not {text!r}")
+    return int(number), int(offset)
+
+
+def _each(
+    app_path: str,
+    names: list[str],
+    read_models: str,
+    work: "Callable[[ReadModels, str], Awaitable[T]]",
+) -> None:
+    from headrace.app import load_app
+    from headrace.cli.application.databases import existing_read_models
+
+    app = load_app(app_path)
+    projections = [app.projection(name) for name in names]
+
+    async def run() -> None:
+        async with existing_read_models(read_models) as models:
+            for projection in projections:
+                await models.ensure(projection)
+                await work(models, projection.name)
+
+    asyncio.run(run())

@@ -1,0 +1,420 @@
+"""`headrace projection`: read models, their rebuilds and their way back."""
+
+import asyncio
+import sys
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
+from json import dumps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
+
+import typer
+
+from headrace.cli.options import (
+    AppPath,
+    BrokerAddress,
+    EventStoreUrl,
+    LogFormat,
+    NoBroker,
+    ReadModelsUrl,
+    SparkMaster,
+    SparkRemote,
+    SparkSettings,
+    Unsealed,
+    spark_settings,
+    vouching_store,
+)
+from headrace.cli.projections import follow as following
+from headrace.cli.projections import generation, letters, status
+from headrace.cli.projections import pause as pausing
+from headrace.cli.projections.differences import show, show_comparison
+from headrace.cli.queue.administration import milliseconds
+
+if TYPE_CHECKING:  # engines are loaded by the functions that need them
+    from headrace.projections.tables.generations import ProjectionState
+    from headrace.rebuild.local.partial_rebuild import Wanted
+    from headrace.rebuild.report import RebuildReport
+
+    _Outcomes = Mapping[str, RebuildReport | Exception]
+
+    class _Run(Protocol):
+        """Rebuilds projections; quiet: without a line per phase."""
+
+        def __call__(self, names: list[str], *, quiet: bool) -> _Outcomes: ...
+
+
+__all__ = ["commands"]
+
+commands = typer.Typer(help="Projections (read models).", no_args_is_help=True)
+commands.command()(following.follow)
+commands.command()(letters.letters)
+commands.command()(letters.retry)
+commands.command()(letters.skip)
+commands.command()(status.status)
+commands.command()(pausing.pause)
+commands.command()(pausing.resume)
+commands.command()(pausing.reset)
+commands.command()(generation.switch)
+commands.command()(generation.rollback)
+
+Names = Annotated[list[str], typer.Argument(help="The projections' names.")]
+Engine = Annotated[
+    str, typer.Option(help="'replay': in this process. 'spark': on every core, or a cluster.")
+]
+Start = Annotated[
+    str,
+    typer.Option(
+        "--from",
+        metavar="zero|store|offsets|TIME",
+        help="'zero': every event of the event topic. 'store': every event of the event store, which"
+        " needs no topic. 'offsets': what came since, on top of the live rows. A time (ISO"
+        " 8601, or ms since 1970): the rows that events stored since then touch, from zero; the"
+        " others stay.",
+    ),
+]
+OnlyKeys = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--only-keys",
+        metavar="KEY|@FILE",
+        help="Rows that are folded anew, from zero, while the others stay; a key, or a file with a"
+        " key in each line. Several times.",
+    ),
+]
+Verify = Annotated[bool, typer.Option(help="Compare with the live table before switching.")]
+Switch = Annotated[bool, typer.Option(help="Put the rebuilt table in place.")]
+Accept = Annotated[
+    bool,
+    typer.Option(
+        "--accept-differences",
+        help="Put it in place even if rows differ, and tell which: the code has changed.",
+    ),
+]
+Against = Annotated[
+    str,
+    typer.Option(
+        metavar="store|topic",
+        help="'store': what the event store makes of them, up to the versions that they have."
+        " 'topic': the event topic, up to their offsets.",
+    ),
+]
+TakeOver = Annotated[
+    bool, typer.Option("--take-over", help="Begin even if another rebuild seems to be running.")
+]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print a report per projection, a line of JSON each.")
+]
+Page = Annotated[
+    Path | None,
+    typer.Option("--report", metavar="FILE", help="Write the reports as a page of HTML."),
+]
+FromExport = Annotated[
+    Path | None,
+    typer.Option(
+        "--from-export",
+        metavar="DIR",
+        help="Read what `headrace events export` wrote from there, the rest from the broker.",
+    ),
+]
+
+
+@commands.command("list")
+def list_projections(
+    *,
+    app_path: AppPath,
+    read_models: ReadModelsUrl = "sqlite:///var/read.db",
+    json: Annotated[bool, typer.Option("--json", help="A line of JSON per projection.")] = False,
+) -> None:
+    """List an application's projections: live generation, rows, and aggregates parked."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from headrace.app import load_app
+    from headrace.cli.application.databases import existing_read_models
+
+    app = load_app(app_path)
+
+    async def ask() -> list[dict[str, Any]]:
+        async with existing_read_models(read_models) as models:
+            rows = []
+            for name, projection in sorted(app.projections.items()):
+                await models.ensure(projection)
+                state = await models.state(name)
+                rows.append(
+                    {
+                        "projection": name,
+                        "generation": state.generation,
+                        "rows": await models.reader(projection).count(),
+                        "parked": await models.parked(name),
+                        "state": _state_of(state),
+                    }
+                )
+            return rows
+
+    found = asyncio.run(ask())
+    if json:
+        for row in found:
+            typer.echo(dumps(row))
+        return
+    table = Table("projection", "generation", "rows", "parked", "state", box=None)
+    for row in found:
+        table.add_row(*(f"{each:,}" if isinstance(each, int) else each for each in row.values()))
+    Console().print(table)
+
+
+def _state_of(state: "ProjectionState") -> str:
+    if state.paused_at is not None:
+        return "paused"
+    return "live" if state.rebuild_generation is None else "live, being rebuilt"
+
+
+@commands.command()
+def rebuild(
+    names: Names,
+    *,
+    app_path: AppPath,
+    broker: BrokerAddress = "127.0.0.1:9876",
+    event_store: EventStoreUrl = "sqlite:///var/events.db",
+    unsealed: Unsealed = False,
+    read_models: ReadModelsUrl = "sqlite:///var/read.db",
+    engine: Engine = "replay",
+    start: Start = "zero",
+    only_keys: OnlyKeys = None,
+    verify: Verify = True,
+    switch: Switch = True,
+    accept: Accept = False,
+    no_broker: NoBroker = False,
+    take_over: TakeOver = False,
+    json: AsJson = False,
+    page: Page = None,
+    from_export: FromExport = None,
+    master: SparkMaster = "",
+    remote: SparkRemote = "",
+    conf: SparkSettings = None,
+    log_format: LogFormat = "console",
+) -> None:
+    """Rebuild projections from the event topic or store, several in one pass. Exit status 1 on a mismatch."""
+    from headrace.app import load_app
+    from headrace.cli.logs import configure_logs
+    from headrace.rebuild.page import to_page
+
+    configure_logs(log_format)
+    _check_choices(engine, from_export, start, no_broker=no_broker)
+    wanted = _wanted(start, only_keys)
+    session = _session_choices(engine, master, remote, conf)
+    app = load_app(app_path)
+    for name in names:
+        app.projection(name)
+    choices: dict[str, Any] = {
+        "broker": None if no_broker else broker,
+        "read_models_url": read_models,
+        "event_store_url": vouching_store(event_store, unsealed=unsealed),
+        "source": "store" if start == "store" else "topic",
+        "start": "offsets" if start == "offsets" else "zero",
+        "verify": verify,
+        "switch": switch,
+        "accept": accept,
+        "take_over": take_over,
+    }
+    if engine == "spark":
+        run = _with_spark(app_path, choices | {"export": from_export}, session, wanted)
+    else:
+        run = _here(app_path, choices, wanted)
+    outcomes = run(names, quiet=json)
+    reports = [outcome for outcome in outcomes.values() if not isinstance(outcome, Exception)]
+    for report in reports:
+        show(report, json=json)
+    if page is not None:
+        page.write_text(to_page(reports), encoding="utf-8")
+    failures = {name: each for name, each in outcomes.items() if isinstance(each, Exception)}
+    _tell_failures(failures, alone=len(outcomes) == 1)
+    unwished = [r for r in reports if (r.mismatches and not accept) or r.switched != switch]
+    sys.exit(1 if unwished else 0)
+
+
+def _check_choices(engine: str, from_export: Path | None, start: str, *, no_broker: bool) -> None:
+    _check_engine(engine)
+    if from_export is not None and engine != "spark":
+        raise typer.BadParameter("exported files need --engine spark", param_hint="--from-export")
+    if from_export is not None and start == "store":
+        raise typer.BadParameter(
+            "exported files are a part of the event topic; use them without --from store",
+            param_hint="--from-export",
+        )
+    if no_broker and start != "store":
+        raise typer.BadParameter(
+            "the event topic is the broker's; without one, use --from store",
+            param_hint="--no-broker",
+        )
+
+
+def _wanted(start: str, only_keys: list[str] | None) -> "Wanted | None":
+    """Returns which rows are folded anew; None: all."""
+    from headrace.rebuild.local.partial_rebuild import Wanted
+
+    if only_keys:
+        if start != "zero":
+            raise typer.BadParameter(
+                "rows of some keys are folded from their first event on; leave --from out",
+                param_hint="--only-keys",
+            )
+        return Wanted(keys=frozenset(key for each in only_keys for key in _keys_of(each)))
+    if start in {"zero", "store", "offsets"}:
+        return None
+    try:
+        return Wanted(since_ms=milliseconds(start, "--from"))
+    except typer.BadParameter as error:
+        raise typer.BadParameter(
+            "use 'zero', 'store', 'offsets', or a time such as 2026-01-31T14:00:00Z or in milliseconds since"
+            f" 1970, not {start!r}",
+            param_hint="--from",
+        ) from error
+
+
+def _keys_of(given: str) -> list[str]:
+    if not given.startswith("@"):
+        return [given]
+    try:
+        lines = Path(given[1:]).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise typer.BadParameter(
+            f"cannot read {given[1:]}: {error}", param_hint="--only-keys"
+        ) from error
+    keys = [line for line in lines if line]
+    if not keys:
+        raise typer.BadParameter(f"there is no key in {given[1:]}", param_hint="--only-keys")
+    return keys
+
+
+@commands.command()
+def verify(
+    names: Names,
+    *,
+    app_path: AppPath,
+    broker: BrokerAddress = "127.0.0.1:9876",
+    event_store: EventStoreUrl = "sqlite:///var/events.db",
+    unsealed: Unsealed = False,
+    read_models: ReadModelsUrl = "sqlite:///var/read.db",
+    engine: Engine = "replay",
+    against: Against = "store",
+    json: AsJson = False,
+    log_format: LogFormat = "console",
+) -> None:
+    """Compare live tables, row for row, with what the events make. Exit status 1 on a mismatch.
+
+    Builds them anew beside the live ones, all in one pass, compares each at the same versions of its
+    aggregates, and drops it again; nothing that anybody reads is touched.
+    """
+    from headrace.app import load_app
+    from headrace.cli.logs import configure_logs
+    from headrace.rebuild.check import drop_built
+
+    configure_logs(log_format)
+    _check_engine(engine)
+    if against not in {"store", "topic"}:
+        raise typer.BadParameter("use 'store' or 'topic'", param_hint="--against")
+    app = load_app(app_path)
+    for name in names:
+        app.projection(name)
+    choices: dict[str, Any] = {
+        "broker": broker,
+        "read_models_url": read_models,
+        "event_store_url": vouching_store(event_store, unsealed=unsealed),
+        "source": against,
+        "switch": False,
+    }
+    run = _with_spark(app_path, choices) if engine == "spark" else _here(app_path, choices)
+    built = run(names, quiet=json)
+    outcomes = asyncio.run(drop_built(app_path, built, read_models_url=read_models))
+    reports = [outcome for outcome in outcomes.values() if not isinstance(outcome, Exception)]
+    for report in reports:
+        show_comparison(report, json=json)
+    failures = {name: each for name, each in outcomes.items() if isinstance(each, Exception)}
+    _tell_failures(failures, alone=len(outcomes) == 1, what="verified")
+    sys.exit(0 if all(each.proven for each in reports) else 1)
+
+
+def _session_choices(
+    engine: str, master: str, remote: str, conf: list[str] | None
+) -> dict[str, Any]:
+    if (master or remote or conf) and engine != "spark":
+        raise typer.BadParameter("a cluster needs --engine spark", param_hint="--engine")
+    if master and remote:
+        raise typer.BadParameter("use --master or --remote, not both", param_hint="--remote")
+    return {"master": master, "remote": remote, "settings": spark_settings(conf)}
+
+
+def _check_engine(engine: str) -> None:
+    if engine not in {"replay", "spark"}:
+        raise typer.BadParameter("use 'replay' or 'spark'", param_hint="--engine")
+
+
+def _here(app_path: str, choices: dict[str, Any], wanted: "Wanted | None" = None) -> "_Run":
+    from headrace.rebuild.local.rebuild import rebuild as rebuild_here
+    from headrace.rebuild.local.rebuild import rebuild_together
+
+    if wanted is not None:
+        return _one_by_one(partial(rebuild_here, app_path, wanted=wanted, **choices))
+
+    def run(names: list[str], *, quiet: bool) -> "_Outcomes":
+        several = len(set(names)) > 1
+
+        def announce(name: str, phase: str, ahead: int) -> None:
+            _announce(f"{name}: {phase}" if several else phase, ahead)
+
+        told = None if quiet else announce
+        return asyncio.run(rebuild_together(app_path, names, report=told, **choices))
+
+    return run
+
+
+def _with_spark(
+    app_path: str,
+    choices: dict[str, Any],
+    session: Mapping[str, Any] | None = None,
+    wanted: "Wanted | None" = None,
+) -> "_Run":
+    from headrace.spark.rebuild import rebuild as rebuild_with_spark
+    from headrace.spark.session import open_session
+
+    def run(names: list[str], *, quiet: bool) -> "_Outcomes":
+        spark = open_session(**(session or {}))
+        one = partial(rebuild_with_spark, app_path, spark=spark, wanted=wanted, **choices)
+        try:
+            return _one_by_one(one)(names, quiet=quiet)
+        finally:
+            spark.stop()
+
+    return run
+
+
+def _one_by_one(rebuilding: "Callable[..., Coroutine[Any, Any, RebuildReport]]") -> "_Run":
+    def run(names: list[str], *, quiet: bool) -> "_Outcomes":
+        told = None if quiet else _announce
+        outcomes: dict[str, RebuildReport | Exception] = {}
+        for name in dict.fromkeys(names):
+            try:
+                outcomes[name] = asyncio.run(rebuilding(name, report=told))
+            except Exception as error:  # noqa: BLE001 - whatever it is, the others go on
+                outcomes[name] = error
+        return outcomes
+
+    return run
+
+
+def _tell_failures(
+    failures: Mapping[str, Exception], *, alone: bool, what: str = "rebuilt"
+) -> None:
+    """Ends the command if there are any: one by itself as the mistake or the defect that it is."""
+    from headrace.errors import HeadraceError
+
+    for name, error in failures.items():
+        if alone or not isinstance(error, HeadraceError):
+            raise error
+        typer.echo(f"projection {name}: not {what}: {error}", err=True)
+    if failures:
+        sys.exit(2)
+
+
+def _announce(phase: str, ahead: int) -> None:
+    typer.echo(f"{phase}: {ahead:,} ahead" if ahead else f"{phase} …", err=True)

@@ -1,0 +1,109 @@
+"""`headrace projection status`: how far projections are behind the event topic."""
+
+import asyncio
+import dataclasses
+import json
+import shlex
+import sys
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headrace.cli.options import AppPath, BrokerAddress, ReadModelsUrl
+
+if TYPE_CHECKING:  # a database is loaded by the function that needs it
+    from headrace.watch.lag import ProjectionLag
+
+__all__ = ["status"]
+
+_BEHIND = 1
+
+
+def status(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="The projections' names; none: all.")
+    ] = None,
+    *,
+    app_path: AppPath,
+    broker: BrokerAddress = "127.0.0.1:9876",
+    read_models: ReadModelsUrl = "sqlite:///var/read.db",
+    behind_max: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="MS", help="Exit status 1 if one is further behind than this."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="A line of JSON per projection.")] = False,
+) -> None:
+    """Tell how far projections are behind: per queue, and per aggregate that is parked."""
+    lags = asyncio.run(_measure(app_path, names or [], broker, read_models))
+    if as_json:
+        for lag in lags:
+            typer.echo(json.dumps(_plain(lag)))
+    else:
+        _show(lags)
+    if behind_max is not None and any(lag.elsewhere or lag.age_ms > behind_max for lag in lags):
+        sys.exit(_BEHIND)
+
+
+async def _measure(
+    app_path: str, names: list[str], broker: str, read_models: str
+) -> "list[ProjectionLag]":
+    from headrace.app import load_app
+    from headrace.cli.application.databases import existing_read_models
+    from headrace.transports.open import open_transport
+    from headrace.watch.lag import Lags
+
+    app = load_app(app_path)
+    wanted = {name: app.projection(name) for name in names or app.projections}
+    async with existing_read_models(read_models) as models:
+        for projection in wanted.values():
+            await models.ensure(projection)
+        async with open_transport(broker) as transport:
+            return await Lags(
+                app_name=app.name, projections=wanted, read_models=models, transport=transport
+            ).measure()
+
+
+def _show(lags: "list[ProjectionLag]") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("projection", "queue", "next", "end", "behind", "for", "state", box=None)
+    for lag in lags:
+        state = lag.elsewhere or ("live" if lag.paused_at is None else "paused")
+        if lag.group_paused is not None:
+            group = shlex.quote(lag.group_paused)
+            state = f"{state}, paused by an operator: headrace group set {group} --consume on"
+        for queue in lag.queues:
+            table.add_row(
+                lag.projection,
+                str(queue.queue[1]),
+                f"{queue.next_offset:,}",
+                f"{queue.end:,}",
+                f"{queue.messages:,}",
+                _span(queue.age_ms),
+                state,
+            )
+        for key in lag.parked:
+            table.add_row(
+                lag.projection,
+                key.aggregate_id,
+                "",
+                "",
+                f"{key.messages:,}",
+                _span(key.age_ms),
+                "parked",
+            )
+    Console().print(table)
+
+
+def _span(age_ms: int) -> str:
+    return f"{age_ms / 1_000:,.1f} s" if age_ms else ""
+
+
+def _plain(lag: "ProjectionLag") -> Any:
+    return {
+        **json.loads(json.dumps(dataclasses.asdict(lag), default=datetime.isoformat)),
+        "messages": lag.messages,
+        "age_ms": lag.age_ms,
+    }

@@ -1,0 +1,179 @@
+"""`headrace store`: checks, repairs and tries out the directory of a broker that does not run."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    # For annotations alone: the commands load the queue when they are called.
+    from headrace_mq.store.check.inspection import Report
+    from headrace_mq.store.check.repair import Repair
+    from headrace_mq.store.check.selftest import SelfTest
+
+__all__ = ["commands"]
+
+commands = typer.Typer(help="The files of a broker that does not run.", no_args_is_help=True)
+
+Directory = Annotated[
+    Path, typer.Argument(metavar="DIR", help="What `headrace broker --data` is given.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")]
+
+_EXIT_DAMAGE, _EXIT_CANNOT = 1, 2
+
+
+@commands.command()
+def check(directory: Directory, *, as_json: AsJson = False) -> None:
+    """Verify every checksum; changes nothing. Exit status 0: clean, 1: damage, 2: cannot tell."""
+    from headrace_mq.broker.metadata import METADATA
+    from headrace_mq.store.check.inspection import check as check_store
+
+    _quiet()
+    report = check_store(directory, metadata=METADATA)
+    if as_json:
+        _print_json(report.status, report)
+    else:
+        _show_report(report)
+    raise typer.Exit({"clean": 0, "damaged": _EXIT_DAMAGE, "newer": _EXIT_CANNOT}[report.status])
+
+
+@commands.command()
+def repair(
+    directory: Directory,
+    *,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Do it; without this it is only said.")
+    ] = False,
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Copy the sound batches of damaged segments to a new file first.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what would make a damaged store usable again, and do it with --apply; deletes nothing.
+
+    Exit status 0: nothing is left to do, 1: something is, 2: cannot tell.
+    """
+    from headrace_mq.broker.metadata import METADATA
+    from headrace_mq.store.check.repair import export as export_batches
+    from headrace_mq.store.check.repair import repair as repair_store
+
+    _quiet()
+    exported = None
+    if export is not None:
+        # Mode x: what a file already holds is never written over.
+        with export.open("xb") as target:
+            exported = export_batches(directory, target)
+    done = repair_store(directory, metadata=METADATA, apply=apply)
+    if as_json:
+        _print_json("repaired" if apply else "planned", done, exported=exported)
+    else:
+        if exported is not None:
+            typer.echo(
+                f"{exported.records} records in {exported.batches} batches of"
+                f" {len(exported.segments)} damaged segments copied to {export}"
+            )
+        _show_repair(done)
+    raise typer.Exit(_EXIT_DAMAGE if done.steps and not apply else 0)
+
+
+@commands.command()
+def selftest(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where a store shall live.")],
+    *,
+    mib: Annotated[int, typer.Option(help="How much to write in large blocks.")] = 64,
+    as_json: AsJson = False,
+) -> None:
+    """Try whether the disk of a directory keeps its promises; leaves nothing behind.
+
+    Exit status 0: passed, perhaps with warnings, 1: bytes were lost, 2: cannot tell.
+    """
+    from headrace_mq.store.check.selftest import selftest as test_disk
+
+    _quiet()
+    try:
+        report = test_disk(directory, size_mib=mib)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--mib") from error
+    if as_json:
+        _print_json(report.status, report)
+    else:
+        _show_selftest(report)
+    raise typer.Exit(_EXIT_DAMAGE if report.status == "failed" else 0)
+
+
+def _quiet() -> None:
+    # The report says it all; the parts' own log lines would stand between its lines.
+    from headrace.cli.logs import configure_logs
+
+    configure_logs("console", level="critical")
+
+
+def _print_json(status: str, report: Any, **more: object) -> None:
+    import msgspec
+
+    told = {name: value for name, value in more.items() if value is not None}
+    content = {"status": status, **msgspec.structs.asdict(report), **told}
+    print(msgspec.json.format(msgspec.json.encode(content), indent=2).decode())
+
+
+def _show_report(report: "Report") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    files = Table("file", "kind", "bytes", "batches", "records", box=None)
+    for one in report.files:
+        counts = (f"{one.batches:,}", f"{one.records:,}") if one.kind == "segment" else ("", "")
+        files.add_row(one.file, one.kind, f"{one.bytes:,}", *counts)
+    console.print(files)
+    if report.findings:
+        found = Table("found in", "what", "where", "which messages", "why", box=None)
+        for one_found in report.findings:
+            where = f"{one_found.position:,} +{one_found.length:,}"
+            which = f"{one_found.queue} from {one_found.base_offset:,}: {one_found.records:,}"
+            found.add_row(
+                one_found.file, one_found.kind, where if one_found.position >= 0 else "",
+                which if one_found.queue else "", one_found.reason,
+            )  # fmt: skip
+        console.print(found)
+    typer.echo(f"{report.directory} is {_sentence(report)}")
+
+
+def _sentence(report: "Report") -> str:
+    if report.status == "clean":
+        left_out = sum(one.kind == "undecodable" for one in report.findings)
+        return (
+            f"clean, but for {left_out} batches that no reader can decode" if left_out else "clean"
+        )
+    if report.status == "newer":
+        return "partly of a newer version: check it with the version that wrote it"
+    repair_it = f"`headrace store repair {report.directory}`"
+    return f"damaged; {repair_it} says what can be done, restore a backup where messages matter"
+
+
+def _show_repair(done: "Repair") -> None:
+    for step in done.steps:
+        if step.becomes:
+            typer.echo(f"{step.file} -> {step.becomes}: {step.reason}")
+        else:
+            typer.echo(f"{step.file} written: {step.reason}")
+    left = sum(one.is_damage and not one.remedy for one in done.report.findings)
+    if left:
+        typer.echo(f"{left} damaged places in segments stay: a broker leaves them out by itself")
+    if not done.steps:
+        typer.echo("nothing needs repair")
+    elif not done.applied:
+        typer.echo("nothing was changed; the same command with --apply does it")
+
+
+def _show_selftest(report: "SelfTest") -> None:
+    for measure in report.measures:
+        typer.echo(f"{'ok    ' if measure.passed else 'FAILED'} {measure.name}: {measure.sentence}")
+        if measure.warning:
+            typer.echo(f"       WARNING: {measure.warning}")
+    typer.echo(f"the disk of {report.directory}: {report.status}")

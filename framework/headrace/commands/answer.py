@@ -1,0 +1,120 @@
+"""
+The end of a command: its reply and its acknowledgement.
+
+Sits between: the lanes, which know what became of a command, and the transport. Nothing is
+acknowledged here before its caller says that it is safe.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from headrace._runtime.log import get_logger
+from headrace._runtime.tasks import TaskSet
+from headrace.bus import REPLY_CORRELATION, REPLY_TO
+from headrace.commands.submission import Delivery
+from headrace.domain.stream import EventStream
+from headrace.results import CommandResult, Reply, encode_reply
+from headrace.transports.base import Place, Transport
+
+__all__ = ["Answering", "result_of"]
+
+log = get_logger(__name__)
+
+# Replies are a courtesy, at most once: those that take longer must not hold up acknowledgements.
+REPLY_MS_MAX = 1_000
+
+
+def result_of(stream: EventStream, place: Place | None) -> Reply:
+    """The result of a command whose stream is stored and published, without its value."""
+    rejection = stream.rejection
+    return Reply(
+        status="rejected" if rejection else "unchanged" if stream.unchanged else "executed",
+        aggregate_id=stream.aggregate_id,
+        command_id=stream.command_id,
+        version=stream.seen_version if stream.version is None else stream.version,
+        place=place,
+        error="" if rejection is None else rejection.error,
+        sentence="" if rejection is None else rejection.sentence,
+    )
+
+
+class Answering:
+    """Answers and acknowledges deliveries.
+
+    Args:
+        transport: carries replies.
+        tasks: runs what must wait for the transport.
+        finished: called once per acknowledged delivery.
+    """
+
+    def __init__(
+        self,
+        *,
+        transport: Transport,
+        tasks: TaskSet,
+        finished: Callable[[], None],
+    ) -> None:
+        self._transport = transport
+        self._tasks = tasks
+        self._finished = finished
+        # Sent by one task, which runs while there are any: most transports take a reply at once.
+        self._replies: list[tuple[Delivery, bytes]] = []
+        self._replying = False
+
+    def answer(
+        self,
+        deliveries: Sequence[Delivery],
+        result: CommandResult | Reply,
+        value_json: str | None = None,
+    ) -> None:
+        """Replies to whoever waits for one of the deliveries, and acknowledges them all."""
+        reply: bytes | None = None
+        for delivery in deliveries:
+            if REPLY_TO not in delivery.message.headers:
+                self._acknowledge(delivery)
+                continue
+            if reply is None:
+                reply = encode_reply(result, value_json=value_json)
+            self._replies.append((delivery, reply))
+        if self._replies and not self._replying:
+            self._replying = True
+            self._tasks.start("replies", self._reply_all())
+
+    def acknowledge(self, deliveries: Sequence[Delivery]) -> None:
+        """Acknowledges deliveries without an answer."""
+        for delivery in deliveries:
+            self._acknowledge(delivery)
+
+    def confirm(self, delivery: Delivery) -> None:
+        """Acknowledges a delivery that has left already."""
+        try:
+            delivery.subscription.ack(delivery.message)
+        except Exception as error:  # noqa: BLE001 - the subscription may be closed by its adapter
+            # The message comes again, is recognised, and is acknowledged then.
+            log.info("acknowledgement not taken", error=repr(error))
+
+    async def _reply_all(self) -> None:
+        while self._replies:
+            replies, self._replies = self._replies, []
+            try:
+                async with asyncio.timeout(REPLY_MS_MAX / 1_000):
+                    for delivery, body in replies:
+                        await self._reply(delivery, body)
+            except TimeoutError:
+                # Whoever got none asks again and is answered from the store.
+                log.warning("replies took too long", replies=len(replies), limit_ms=REPLY_MS_MAX)
+            for delivery, _ in replies:
+                self._acknowledge(delivery)
+        self._replying = False
+
+    async def _reply(self, delivery: Delivery, body: bytes) -> None:
+        headers = delivery.message.headers
+        correlation = headers.get(REPLY_CORRELATION, "")
+        try:
+            await self._transport.reply(headers[REPLY_TO], correlation, body)
+        except Exception as error:  # noqa: BLE001 - the caller may be gone; its timeout covers it
+            log.debug("reply not delivered", correlation=correlation, error=repr(error))
+
+    def _acknowledge(self, delivery: Delivery) -> None:
+        self.confirm(delivery)
+        self._finished()

@@ -1,0 +1,223 @@
+"""
+One run of one handler, and what it decided.
+
+Sits between: a lane, which says when and on which state, and the user's handler. Knows neither the
+store nor the topics: a decision is a value.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, cast
+
+from headrace._runtime.clock import Clock
+from headrace._runtime.handler_deadline import HANDLER_MS_MAX
+from headrace._runtime.tracebacks import traceback_of
+from headrace.commands.command_handlers import (
+    CommandContext,
+    CommandHandler,
+    HandlerRun,
+    HandlerTable,
+    Loader,
+)
+from headrace.domain.aggregate import Aggregate
+from headrace.domain.stream import EventStream, Rejection
+from headrace.errors import AggregateExists, DomainError
+from headrace.serialization import CommandEnvelope, Serializer
+
+__all__ = ["Crashed", "Decider", "Decision", "Failed", "Recorded", "Repeated"]
+
+# The largest stream that every part downstream takes: the broker's limit for a message. One that
+# could be stored but never published would hold its aggregate for ever.
+STREAM_BYTES_MAX = 4 << 20
+
+
+class Recorded(NamedTuple):
+    """A stream to be stored: events, messages, a rejection, or that nothing changed.
+
+    Attributes:
+        stream: what is to be stored.
+        body: the stream encoded, as it will be published.
+        aggregate: the changed aggregate, its events not accepted yet; None: none was changed.
+        dirty: whether the aggregate in memory was changed by something that will not be stored.
+    """
+
+    stream: EventStream
+    body: bytes
+    aggregate: Aggregate | None = None
+    dirty: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """The command's outcome is in the store already."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """The command cannot be handled, now or later.
+
+    Attributes:
+        error: for a machine.
+        sentence: for a person.
+        trace: where the error came from, if a handler raised it.
+        holds: whether the aggregate's later commands are held behind it, where that is the policy.
+        held: whether it was not run at all, because it is held itself.
+    """
+
+    error: str
+    sentence: str
+    trace: str = ""
+    holds: bool = True
+    held: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Crashed:
+    """The handler raised what it should not; another run may end well."""
+
+    error: BaseException
+
+
+Decision = Recorded | Repeated | Failed | Crashed
+
+
+class StateOfAggregate(Loader, Protocol):
+    """What a run needs to know of its aggregate; a lane."""
+
+    async def is_taken(self) -> bool:
+        """Whether the id of a new aggregate turns out to have events."""
+        ...
+
+
+class Decider:
+    """Runs handlers.
+
+    Args:
+        handlers: which function handles which command.
+        serializer: encodes what is decided, so that nothing is stored that cannot be published.
+        clock: dates the streams.
+    """
+
+    def __init__(self, *, handlers: HandlerTable, serializer: Serializer, clock: Clock) -> None:
+        self._handlers = handlers
+        self._serializer = serializer
+        self._clock = clock
+
+    async def decide(self, envelope: CommandEnvelope, state: StateOfAggregate) -> Decision:
+        """Runs the command's handler once and returns what it decided.
+
+        Only cancellation of the calling task is raised.
+        """
+        command_type = type(envelope.command)
+        handler = self._handlers.find(command_type)
+        if handler is None:
+            return Failed(
+                error="NoHandler", sentence=f"no handler is registered for {command_type.__name__}"
+            )
+        run = HandlerRun()
+        error: BaseException | None = None
+        try:
+            await _call(handler, envelope, state, run)
+        except Exception as raised:  # noqa: BLE001 - a user's code may raise anything; returned
+            error = raised
+        except asyncio.CancelledError as raised:
+            if _is_cancelled():
+                raise
+            error = raised
+        if run.misuse:
+            trace = "" if error is None else traceback_of(error)
+            return Failed(error="ContextMisused", sentence=run.misuse, trace=trace)
+        if run.deadline.expired():
+            late = TimeoutError(f"the handler ran for more than {HANDLER_MS_MAX} ms")
+            # Where it was when it was ended.
+            return Crashed(late.with_traceback(error.__traceback__ if error else None))
+        if error is not None and not isinstance(error, DomainError):
+            return Crashed(error)
+        try:
+            if error is not None:
+                return self._rejected(envelope, state, run, error)
+            return self._done(envelope, state, run)
+        except Exception as raised:  # noqa: BLE001 - a user's event may hold anything; returned
+            return Failed(
+                error="SerializationError",
+                sentence=f"the decision does not encode: {raised}",
+                trace=traceback_of(raised),
+            )
+
+    def _done(self, envelope: CommandEnvelope, state: Loader, run: HandlerRun) -> Decision:
+        aggregate = run.aggregate
+        changed = aggregate if aggregate is not None and aggregate.recorded else None
+        only_seen = changed is None and not run.messages and aggregate is not None
+        known = aggregate or state.accepted
+        return self._encoded(
+            EventStream(
+                aggregate_type="" if known is None else type(known).aggregate_name,
+                aggregate_id=envelope.aggregate_id,
+                version=None if changed is None else changed.version + 1,
+                command_id=envelope.command_id,
+                correlation_id=envelope.correlation_id,
+                recorded_at=self._clock.now(),
+                events=() if changed is None else changed.recorded,
+                messages=tuple(run.messages),
+                result=run.result,
+                items=envelope.items,
+                seen_version=(aggregate.version or None) if only_seen and aggregate else None,
+            ),
+            changed,
+            dirty=False,
+        )
+
+    def _rejected(
+        self, envelope: CommandEnvelope, state: Loader, run: HandlerRun, error: DomainError
+    ) -> Decision:
+        command = envelope.command
+        known = state.accepted
+        return self._encoded(
+            EventStream(
+                aggregate_type="" if known is None else type(known).aggregate_name,
+                aggregate_id=envelope.aggregate_id,
+                version=None,
+                command_id=envelope.command_id,
+                correlation_id=envelope.correlation_id,
+                recorded_at=self._clock.now(),
+                items=envelope.items,
+                rejection=Rejection(
+                    error=error.code or type(error).__name__,
+                    sentence=str(error),
+                    command_name=command.message_name,
+                    command_version=command.message_version,
+                    command_data=command.model_dump(mode="json"),
+                ),
+            ),
+            None,
+            dirty=known is not None and run.aggregate is known and bool(known.recorded),
+        )
+
+    def _encoded(
+        self, stream: EventStream, aggregate: Aggregate | None, *, dirty: bool
+    ) -> Decision:
+        body = self._serializer.encode_stream(stream)
+        if len(body) > STREAM_BYTES_MAX:
+            return Failed(
+                error="StreamTooLarge",
+                sentence=f"the events of one command have {len(body)} bytes encoded;"
+                f" {STREAM_BYTES_MAX} is the limit",
+            )
+        return Recorded(stream=stream, body=body, aggregate=aggregate, dirty=dirty)
+
+
+async def _call(
+    handler: CommandHandler, envelope: CommandEnvelope, state: StateOfAggregate, run: HandlerRun
+) -> None:
+    work = handler(envelope.command, CommandContext(envelope, state, run))
+    await run.deadline.run(cast("Coroutine[Any, Any, None]", work))
+    run.finish(state.accepted)
+    if run.added and await state.is_taken():
+        raise AggregateExists(f"{envelope.aggregate_id!r} exists already")
+
+
+def _is_cancelled() -> bool:
+    """Whether somebody cancelled this task, other than the handler by raising the error itself."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

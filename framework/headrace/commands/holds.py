@@ -1,0 +1,48 @@
+"""
+Aggregates whose later commands are held behind one that was parked.
+
+In memory a picture of the letters, which are what lasts: it must be as new as the queue that brings
+the commands. Sits between: the lanes, which ask for every command, and `parked`. Pure.
+"""
+
+from dataclasses import dataclass
+
+__all__ = ["Hold", "Holds"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """Why an aggregate is held: the command that could not be handled, and what was wrong."""
+
+    command_id: str
+    error: str
+    sentence: str
+
+
+class Holds:
+    """Remembers which aggregates are held; as many as there may be letters.
+
+    Attributes:
+        enabled: whether anything is held at all.
+    """
+
+    def __init__(self, *, enabled: bool) -> None:
+        self.enabled = enabled
+        self._held: dict[str, Hold] = {}
+
+    def hold(self, aggregate_id: str, hold: Hold) -> None:
+        """Begins a hold; one that is there already gets its newest reason."""
+        if self.enabled:
+            self._held[aggregate_id] = hold
+
+    def find(self, aggregate_id: str) -> Hold | None:
+        """Returns what an aggregate is held by, or None."""
+        return self._held.get(aggregate_id)
+
+    def release(self, aggregate_id: str) -> None:
+        """Ends a hold, if there is one."""
+        self._held.pop(aggregate_id, None)
+
+    def clear(self) -> None:
+        """Forgets every hold, to be told anew."""
+        self._held.clear()

@@ -1,0 +1,314 @@
+"""
+The command service: takes commands from the queue and sees each one through to its answer.
+
+Sits between: the command topics and the lanes, one per aggregate that has commands. Decides nothing
+about a command itself.
+
+A message is acknowledged when its stream is stored and published, or its command is parked or
+changed nothing. A crash at any moment leaves it unacknowledged: it comes again, the event store
+recognises it, and its stored stream is published (again) and answered.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+
+from headrace._runtime.backoff import Backoff
+from headrace._runtime.clock import Clock, SystemClock
+from headrace._runtime.log import get_logger
+from headrace._runtime.tasks import TaskSet
+from headrace._runtime.tracebacks import traceback_of
+from headrace.aggregates.cache import AggregateCache
+from headrace.aggregates.known_commands import KnownCommands
+from headrace.aggregates.repository import Repository
+from headrace.aggregates.snapshots import Snapshots
+from headrace.commands.aggregate_worker import Lane, LaneParts
+from headrace.commands.answer import Answering
+from headrace.commands.command_handlers import HandlerTable
+from headrace.commands.decision import Decider, Failed
+from headrace.commands.parked import Parking
+from headrace.commands.submission import Delivery, Submission
+from headrace.domain.identity import check_id
+from headrace.domain.topics import CommandTopics, command_topic
+from headrace.errors import DefinitionError
+from headrace.events.committer import Committer
+from headrace.events.publisher import Publisher, event_topic, message_topic
+from headrace.letters import RESUME
+from headrace.serialization import CommandEnvelope, Serializer
+from headrace.settings import Settings
+from headrace.stores.base import CommandLetterStore, EventStore
+from headrace.transports.base import Incoming, QueueId, Subscription, Transport
+
+__all__ = ["CommandProcessor"]
+
+log = get_logger(__name__)
+
+# How long a stopping processor goes on with what it has accepted; what is not done by then is
+# delivered to another one.
+STOP_MS_MAX = 10_000
+
+
+class CommandProcessor:
+    """Handles the commands of one application, side by side with others of the same name.
+
+    Args:
+        name: the application's name; part of the topics' and the consumer group's names.
+        handlers: which function handles which command.
+        store: the event store, opened.
+        letters: where commands are kept that cannot be handled, opened.
+        transport: the queue, started.
+        serializer: knows the application's commands and events.
+        settings: of the application.
+        clock: tells the time.
+
+    Raises:
+        DefinitionError: `command_topics` of the settings names what there is not, or not all of
+            them while commands are to be held.
+    """
+
+    def __init__(  # noqa: PLR0913 - the parts of a service, each by its name
+        self,
+        *,
+        name: str,
+        handlers: HandlerTable,
+        store: EventStore,
+        letters: CommandLetterStore,
+        transport: Transport,
+        serializer: Serializer,
+        settings: Settings,
+        clock: Clock | None = None,
+    ) -> None:
+        clock = SystemClock() if clock is None else clock
+        self._name = name
+        self._topics = CommandTopics(name, handlers.command_types)
+        self._subscribed = _subscribed(self._topics, settings)
+        self._transport = transport
+        self._serializer = serializer
+        self._settings = settings
+        self._tasks = TaskSet(f"{name} commands")
+        self._backoff = Backoff(ms_min=settings.retry_ms_min, ms_max=settings.retry_ms_max)
+        self._committer = _committer(settings, store, self._backoff)
+        self._snapshots = _snapshots(settings, store)
+        self._repository = Repository(
+            store=store,
+            snapshots=self._snapshots,
+            cache=_cache(settings, clock),
+            backoff=self._backoff,
+        )
+        self._known = KnownCommands(clock, remembered_max=settings.commands_remembered_max)
+        self._answering = Answering(transport=transport, tasks=self._tasks, finished=self.leave)
+        self._parking = self._parking_of(letters, clock)
+        self._parts = LaneParts(
+            decider=Decider(handlers=handlers, serializer=serializer, clock=clock),
+            known=self._known,
+            holds=self._parking.holds,
+            repository=self._repository,
+            snapshots=self._snapshots,
+            committer=self._committer,
+            publisher=self._publisher(serializer),
+            answering=self._answering,
+            parking=self._parking,
+            serializer=serializer,
+            tasks=self._tasks,
+            backoff=self._backoff,
+            settings=settings,
+            emptied=self._emptied,
+            shared=len(self._topics.names) > 1,
+        )
+        self._lanes: dict[str, Lane] = {}
+        self._subscription: Subscription | None = None
+        self._failures = 0  # of subscriptions, in a row
+        self._next_offsets: dict[QueueId, int] = {}
+        self._room = asyncio.Semaphore(settings.commands_in_flight_max)
+        self._in_flight = 0
+        self._nothing_in_flight = asyncio.Event()
+        self._nothing_in_flight.set()
+
+    def _parking_of(self, letters: CommandLetterStore, clock: Clock) -> Parking:
+        return Parking(
+            letters=letters,
+            answering=self._answering,
+            desk=self,
+            tasks=self._tasks,
+            backoff=self._backoff,
+            clock=clock,
+            settings=self._settings,
+        )
+
+    def _publisher(self, serializer: Serializer) -> Publisher:
+        return Publisher(
+            name=self._name,
+            transport=self._transport,
+            serializer=serializer,
+            tasks=self._tasks,
+            backoff=self._backoff,
+        )
+
+    async def run(self) -> None:
+        """Works until cancelled; to be called once.
+
+        On cancellation it takes nothing new, finishes what it has accepted (for 10 seconds at
+        most; a second cancellation ends that at once), leaves the group and raises CancelledError.
+
+        Raises:
+            Exception: a defect in the command side itself; nothing unfinished is acknowledged.
+        """
+        await self._ensure_topics()
+        self._tasks.start("committer", self._committer.run())
+        self._tasks.start("snapshots", self._snapshots.run())
+        try:
+            await self._tasks.watch(self._take())
+        except asyncio.CancelledError:
+            await self._finish()
+            raise
+        finally:
+            await self._tasks.aclose()
+            await self._unsubscribe()
+
+    async def _ensure_topics(self) -> None:
+        ensure = self._transport.ensure_topic
+        settings = self._settings
+        for topic in self._topics.chosen():
+            await ensure(topic, queues=settings.command_queues, forever=False)
+        await ensure(event_topic(self._name), queues=settings.event_queues, forever=True)
+        await ensure(message_topic(self._name), queues=settings.event_queues, forever=False)
+
+    async def _take(self) -> None:
+        """Polls for ever; a subscription that fails is replaced."""
+        while True:
+            try:
+                self._subscription = await self._subscribe()
+                await self._take_from(self._subscription)
+            except Exception as error:  # noqa: BLE001 - adapters may raise anything; logged, repeated
+                self._failures += 1
+                log.warning("will subscribe again", attempt=self._failures, error=repr(error))
+            await self._unsubscribe()
+            await self._backoff.pause(self._failures)
+
+    async def _take_from(self, subscription: Subscription) -> None:
+        while True:
+            for message in await subscription.poll():
+                await self._room.acquire()
+                if self._note_offset(message):
+                    await self._parking.load()
+                self.take(Delivery(message=message, subscription=subscription))
+            self._failures = 0
+
+    async def _subscribe(self) -> Subscription:
+        return await self._transport.subscribe(command_topic(self._name), self._subscribed)
+
+    async def _unsubscribe(self) -> None:
+        subscription, self._subscription = self._subscription, None
+        if subscription is None:
+            return
+        try:
+            await subscription.aclose()
+        except Exception as error:  # noqa: BLE001 - it is of no use any more; unacknowledged comes again
+            log.warning("subscription did not close", error=repr(error))
+
+    async def admit(self) -> None:
+        """Waits for room for one more delivery, and takes it."""
+        await self._room.acquire()
+
+    def take(self, delivery: Delivery) -> None:
+        """Takes a delivery in that has its room: hands it to its aggregate's lane."""
+        self._in_flight += 1
+        self._nothing_in_flight.clear()
+        message = delivery.message
+        try:
+            envelope = self._serializer.decode_command(message.body)
+            _check_ids(envelope)
+        except Exception as error:  # noqa: BLE001 - a user's validator may raise anything; parked
+            if RESUME in message.headers:
+                self._parking.resume(delivery)
+                return
+            self._parking.park(
+                [delivery],
+                Failed(error=type(error).__name__, sentence=str(error), trace=traceback_of(error)),
+                aggregate_id=message.key,
+                command_id="",
+            )
+            return
+        aggregate_id = envelope.aggregate_id
+        lane = self._lanes.get(aggregate_id)
+        if lane is None:
+            lane = self._lanes[aggregate_id] = Lane(aggregate_id, self._parts)
+        lane.offer(Submission(envelope, delivery))
+
+    def _note_offset(self, message: Incoming) -> bool:
+        """Notices that a queue is new here, or was someone else's for a while.
+
+        They may have handled commands that come again, and changed aggregates that are in memory
+        here. A stale one costs an event a conflict, but a rejection decided on it would stand.
+        """
+        expected = self._next_offsets.get(message.queue)
+        self._next_offsets[message.queue] = message.offset + 1
+        if message.offset == expected:
+            return False
+        self._known.begin_again()
+        if expected is not None:
+            log.info("queue was away", queue=message.queue, expected=expected, got=message.offset)
+            self._repository.evict_all()
+            for lane in self._lanes.values():
+                lane.distrust()
+        return True
+
+    def _emptied(self, aggregate_id: str) -> None:
+        self._lanes.pop(aggregate_id, None)
+
+    def leave(self) -> None:
+        """Gives the room of one delivery back."""
+        self._room.release()
+        self._in_flight -= 1
+        if not self._in_flight:
+            self._nothing_in_flight.set()
+
+    async def _finish(self) -> None:
+        with contextlib.suppress(Exception):  # a failed task is in the log; cancellation goes on
+            await self._tasks.watch(_bounded(self._nothing_in_flight.wait, STOP_MS_MAX))
+        if self._in_flight:
+            log.warning("stopped with commands unfinished", commands=self._in_flight)
+
+
+def _subscribed(topics: CommandTopics, settings: Settings) -> list[str]:
+    chosen = topics.chosen(settings.command_topics)
+    if settings.after_parked == "hold" and len(chosen) < len(topics.names):
+        raise DefinitionError(
+            "after_parked 'hold' and command_topics exclude each other: who is held is known to the"
+            " process that handles all commands of an aggregate; handle all topics, or 'go on'"
+        )
+    return chosen
+
+
+def _snapshots(settings: Settings, store: EventStore) -> Snapshots:
+    return Snapshots(
+        store=store, events=settings.snapshot_events, waiting_max=settings.snapshots_waiting_max
+    )
+
+
+def _committer(settings: Settings, store: EventStore, backoff: Backoff) -> Committer:
+    return Committer(
+        store=store,
+        streams_max=settings.commit_streams_max,
+        refusals_max=settings.error_retries_max,
+        backoff=backoff,
+    )
+
+
+def _cache(settings: Settings, clock: Clock) -> AggregateCache:
+    return AggregateCache(
+        aggregates_max=settings.aggregates_cached_max,
+        idle_ms=settings.aggregate_idle_ms,
+        clock=clock,
+    )
+
+
+async def _bounded(wait: Callable[[], Awaitable[object]], ms_max: int) -> None:
+    async with asyncio.timeout(ms_max / 1_000):
+        await wait()
+
+
+def _check_ids(envelope: CommandEnvelope) -> None:
+    """Raises ValueError for ids that the event store could not keep; its aggregate's is checked."""
+    check_id("a command id", envelope.command_id)
+    check_id("a correlation id", envelope.correlation_id)

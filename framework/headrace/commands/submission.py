@@ -1,0 +1,93 @@
+"""
+A command in this process: how it came, and how far it has got.
+
+Sits between: `processor`, which makes one of each delivered message, and the lane that carries it
+to its answer.
+"""
+
+from typing import NamedTuple, Protocol
+
+from headrace.commands.decision import Decision, Failed
+from headrace.domain.stream import EventStream
+from headrace.serialization import CommandEnvelope
+from headrace.stores.base import CommandLetter, Snapshot
+from headrace.transports.base import Incoming
+
+__all__ = ["Delivery", "Submission"]
+
+
+class _Acknowledged(Protocol):
+    def ack(self, message: Incoming) -> None: ...
+
+
+class Delivery(NamedTuple):
+    """A message, and the subscription that wants to hear when it is done.
+
+    Attributes:
+        letter: what it was taken up from; None: it came through the queue.
+    """
+
+    message: Incoming
+    subscription: _Acknowledged
+    letter: CommandLetter | None = None
+
+
+class Submission:
+    """One command with all its deliveries.
+
+    Attributes:
+        envelope: the command.
+        deliveries: the messages that brought it; more than one when it came again meanwhile.
+        conflicts: runs that met a version conflict.
+        crashes: runs that ended in an unexpected error.
+        decision: what the last run decided.
+        durable: whether the decided stream is in the store.
+        sought: whether it is known if the store held its outcome.
+        stored: its outcome, as the store held it before.
+        snapshot: of the aggregate after the decision, to be kept once that is durable.
+        failure: why it is not to be run again.
+    """
+
+    __slots__ = (
+        "conflicts",
+        "crashes",
+        "decision",
+        "deliveries",
+        "durable",
+        "envelope",
+        "failure",
+        "recalling",
+        "snapshot",
+        "sought",
+        "stored",
+    )
+
+    def __init__(self, envelope: CommandEnvelope, delivery: Delivery) -> None:
+        self.envelope = envelope
+        self.deliveries = [delivery]
+        self.conflicts = 0
+        self.crashes = 0
+        self.decision: Decision | None = None
+        self.durable = False
+        self.recalling = False
+        self.snapshot: Snapshot | None = None
+        self.sought = False
+        self.stored: EventStream | None = None
+        self.failure: Failed | None = None
+
+    @property
+    def command_id(self) -> str:
+        """The command's id."""
+        return self.envelope.command_id
+
+    @property
+    def is_letter(self) -> bool:
+        """Whether it was put aside before, and is now to be run."""
+        return any(delivery.letter is not None for delivery in self.deliveries)
+
+    def decided(self, decision: Decision) -> None:
+        """Notes what a run decided, in place of what earlier runs did."""
+        self.decision = decision
+        self.snapshot = None
+        self.durable = False
+        self.recalling = False

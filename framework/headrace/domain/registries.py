@@ -1,0 +1,64 @@
+"""
+The registries of an application: what it can decode, checked as a whole.
+
+Sits between: the composition root, which knows every message class, and the serializer. Pure.
+"""
+
+from collections.abc import Iterable
+
+from headrace.domain.message import ApplicationMessage, Command, DomainEvent
+from headrace.domain.registry import Registry, Upcaster
+from headrace.errors import DefinitionError
+
+__all__ = ["MessageType", "registries"]
+
+MessageType = type[Command] | type[DomainEvent] | type[ApplicationMessage]
+
+
+def registries(
+    app_name: str,
+    *,
+    commands: Iterable[type[Command]],
+    events: Iterable[type[DomainEvent]],
+    messages: Iterable[type[ApplicationMessage]],
+    upcasters: Iterable[tuple[MessageType, int, Upcaster]],
+) -> tuple[Registry[Command], Registry[DomainEvent], Registry[ApplicationMessage]]:
+    """Returns the registries of commands, events and application messages.
+
+    Args:
+        app_name: for sentences.
+        commands: those that are handled.
+        events: those that are applied.
+        messages: application messages.
+        upcasters: of old versions of any of them.
+
+    Raises:
+        DefinitionError: two classes have one name, or a stored version could not be read.
+    """
+    of_commands: Registry[Command] = Registry("command")
+    of_events: Registry[DomainEvent] = Registry("event")
+    of_messages: Registry[ApplicationMessage] = Registry("application message")
+    for command_type in commands:
+        of_commands.add(command_type)
+    for event_type in events:
+        of_events.add(event_type)
+    for told in messages:
+        of_messages.add(told)
+    for message_type, version, function in upcasters:
+        registry = (
+            of_commands
+            if issubclass(message_type, Command)
+            else of_messages
+            if issubclass(message_type, ApplicationMessage)
+            else of_events
+        )
+        if not registry.knows(message_type):
+            raise DefinitionError(
+                f"the upcaster of {message_type.__name__} version {version} leads nowhere:"
+                f" nothing of {app_name} handles or applies {message_type.__name__}"
+            )
+        registry.upcast(message_type.message_name, version, function)
+    # Events are kept for ever, commands only until they are handled.
+    of_events.check(every_version=True)
+    of_commands.check(every_version=False)
+    return of_commands, of_events, of_messages

@@ -1,0 +1,149 @@
+"""
+Application messages to their handlers: at least once, in the order of each aggregate.
+
+    a handler raises, or a message     tried again `error_retries_max` times, with pauses that double;
+    does not decode                    then published among the dead letters, and the next one goes on
+
+Sits between: a subscription to the message topic and the user's handlers. Knows no store.
+"""
+
+import inspect
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Final, get_type_hints
+
+from headrace._runtime.backoff import Backoff
+from headrace._runtime.log import get_logger
+from headrace._runtime.turns import Turns
+from headrace.domain.message import ApplicationMessage, MessageContext
+from headrace.errors import DefinitionError
+from headrace.events.publisher import message_topic
+from headrace.serialization import Serializer
+from headrace.settings import Settings
+from headrace.transports.base import Incoming, Outgoing, Subscription, Transport
+from headrace.transports.subscription import Following
+
+__all__ = ["MessageHandler", "MessageRunner", "message_type_of"]
+
+log = get_logger(__name__)
+
+MessageHandler = Callable[[Any, MessageContext], Awaitable[None]]
+
+# Messages being handled at once: enough for handlers that wait for other systems, little memory.
+_IN_FLIGHT_MAX: Final = 500
+# Dead letters carry their reason in a header; longer reasons are in the log.
+_REASON_CHARACTERS_MAX: Final = 1_000
+_HANDLER_ARGUMENTS: Final = 2
+
+
+def message_type_of(handler: Any) -> type[ApplicationMessage]:
+    """Returns what a handler handles.
+
+    Raises:
+        DefinitionError: it is not `async def f(message: SomeMessage, context: MessageContext)`.
+    """
+    name = getattr(handler, "__qualname__", repr(handler))
+    arguments = list(inspect.signature(handler).parameters)
+    hint = get_type_hints(handler).get(arguments[0]) if arguments else None
+    if (
+        not inspect.iscoroutinefunction(handler)
+        or len(arguments) != _HANDLER_ARGUMENTS
+        or not (isinstance(hint, type) and issubclass(hint, ApplicationMessage))
+    ):
+        raise DefinitionError(
+            f"message handler {name}: write it as"
+            " `async def f(message: SomeMessage, context: MessageContext) -> None`"
+        )
+    return hint
+
+
+class MessageRunner:
+    """Feeds the handlers of one application.
+
+    Args:
+        name: the application's name; of its topic and its consumer group.
+        handlers: by message type.
+        transport: brings the messages.
+        serializer: decodes them.
+        settings: attempts and pauses.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        handlers: dict[type[ApplicationMessage], list[MessageHandler]],
+        transport: Transport,
+        serializer: Serializer,
+        settings: Settings,
+    ) -> None:
+        self._topic = message_topic(name)
+        self._dead_letter_topic = f"{self._topic}.dead"
+        self._handlers = handlers
+        self._transport = transport
+        self._serializer = serializer
+        self._settings = settings
+        self._backoff = Backoff(ms_min=settings.retry_ms_min, ms_max=settings.retry_ms_max)
+        self._following = Following(
+            transport, group=self._topic, topic=self._topic, backoff=self._backoff
+        )
+
+    async def run(self) -> None:
+        """Works until cancelled; a subscription that breaks is made anew after a pause."""
+        queues = self._settings.event_queues
+        await self._transport.ensure_topic(self._topic, queues=queues, forever=False)
+        await self._transport.ensure_topic(self._dead_letter_topic, queues=1, forever=True)
+        await self._following.run(self._follow)
+
+    async def _follow(self, subscription: Subscription) -> None:
+        async with Turns(
+            partial(self._take, subscription), in_flight_max=_IN_FLIGHT_MAX, name=self._topic
+        ) as turns:
+            while True:
+                for incoming in await self._following.poll(subscription):
+                    await turns.put(incoming.key, incoming)
+
+    async def _take(self, subscription: Subscription, incoming: Incoming) -> None:
+        await self._handle(incoming)
+        subscription.ack(incoming)
+
+    async def _handle(self, incoming: Incoming) -> None:
+        done = 0
+        attempt = 0
+        while True:
+            try:
+                message, context = self._serializer.decode_message(incoming.body)
+                handlers = self._handlers.get(type(message), [])
+                # Those that have handled it are not called again for the sake of a later one.
+                while done < len(handlers):
+                    await handlers[done](message, context)
+                    done += 1
+                return
+            except Exception as error:  # noqa: BLE001 - user code raises what it likes; logged, parked
+                attempt += 1
+                log.warning(
+                    "a message was not handled",
+                    tag=incoming.tag,
+                    attempt=attempt,
+                    error=repr(error),
+                )
+                if attempt > self._settings.error_retries_max:
+                    await self._park(incoming, error)
+                    return
+            await self._backoff.pause(attempt)
+
+    async def _park(self, incoming: Incoming, error: Exception) -> None:
+        letter = Outgoing(
+            topic=self._dead_letter_topic,
+            key=incoming.key,
+            tag=incoming.tag,
+            headers={
+                **incoming.headers,
+                "error": type(error).__name__,
+                "why": str(error)[:_REASON_CHARACTERS_MAX],
+            },
+            body=incoming.body,
+        )
+        await self._backoff.persist(
+            lambda: self._transport.publish(letter), what="publish a dead letter", unless=()
+        )

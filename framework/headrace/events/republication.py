@@ -1,0 +1,215 @@
+"""
+Makes the event topic whole again: what the event store has and the topic lacks is published.
+
+    what the topic holds ─▶ marks in a file of its own ─┐
+    the store, page by page, in its order ──────────────┴▶ lacking? ─▶ publisher
+
+Each aggregate's streams go in their order, and once; application messages are not sent again. A run
+that ends half way is repeated: it finds what the one before published. Sits between: the store and
+the publisher. Must never know a reader.
+"""
+
+import asyncio
+import hashlib
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from sqlalchemy import Column, LargeBinary, MetaData, Table, create_engine, func, select
+from sqlalchemy.dialects.sqlite import insert
+
+from headrace._runtime.backoff import Backoff
+from headrace._runtime.log import get_logger
+from headrace._runtime.tasks import TaskSet
+from headrace.domain.stream import EventStream
+from headrace.errors import DamagedStream
+from headrace.events.publisher import HEARTBEAT, Publisher, event_topic
+from headrace.serialization import Serializer
+from headrace.settings import Settings
+from headrace.stores.base import EventStore
+from headrace.transports.base import Incoming, Place, Transport
+
+__all__ = ["Republication", "Republished"]
+
+log = get_logger(__name__)
+
+# Streams read, compared and published together: a few megabytes.
+_PAGE: Final = 1_000
+_MARK_BYTES: Final = 16
+# Between two lines in the log.
+_TELL_EVERY: Final = 100_000
+
+_tables: Final = MetaData()
+_held: Final = Table("held", _tables, Column("mark", LargeBinary, primary_key=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Republished:
+    """What a run found and did.
+
+    Attributes:
+        held: streams that the topic held before.
+        stored: streams of the store that belong into the topic.
+        published: those of them that it lacked, and has now; after a dry run: that it lacks.
+        damaged: streams that cannot be read, and so were left out.
+    """
+
+    held: int
+    stored: int
+    published: int
+    damaged: int
+
+
+class Republication:
+    """Publishes what an application's event topic lacks.
+
+    Args:
+        name: the application's name.
+        store: the truth.
+        transport: where the topic is.
+        serializer: encodes streams as they were published first.
+        settings: pauses between attempts.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        store: EventStore,
+        transport: Transport,
+        serializer: Serializer,
+        settings: Settings,
+    ) -> None:
+        self._name = name
+        self._topic = event_topic(name)
+        self._store = store
+        self._transport = transport
+        self._serializer = serializer
+        self._backoff = Backoff(ms_min=settings.retry_ms_min, ms_max=settings.retry_ms_max)
+
+    async def run(self, *, dry_run: bool = False) -> Republished:
+        """Publishes what was stored before the call and is not in the topic; durable on return.
+
+        Services may be at work: what they publish meanwhile may come twice, which readers pass over.
+
+        Raises:
+            sqlalchemy.exc.SQLAlchemyError, OSError: the store failed.
+            Exception: the topic could not be read.
+        """
+        last = await self._store.last_position()
+        with tempfile.TemporaryDirectory(prefix="headrace-republish-") as folder:
+            marks = await asyncio.to_thread(_Marks, Path(folder) / "marks.db")
+            try:
+                held = await self._note_held(marks)
+                return await self._publish_lacking(marks, held, last, dry_run=dry_run)
+            finally:
+                await asyncio.to_thread(marks.close)
+
+    async def _note_held(self, marks: "_Marks") -> int:
+        lineage = await self._transport.topic_lineage(self._topic)
+        for number, (first, end) in lineage.ranges.items():
+            if first == end:
+                continue
+            async for messages in self._transport.read((self._topic, number), first, end):
+                found = [_mark_of(each) for each in messages if each.tag != HEARTBEAT]
+                await asyncio.to_thread(marks.add, found)
+        return await asyncio.to_thread(marks.count)
+
+    async def _publish_lacking(
+        self, marks: "_Marks", held: int, last: int, *, dry_run: bool
+    ) -> Republished:
+        tasks = TaskSet("republication")
+        publisher = Publisher(
+            name=self._name,
+            transport=self._transport,
+            serializer=self._serializer,
+            tasks=tasks,
+            backoff=self._backoff,
+        )
+        stored = published = damaged = position = 0
+        try:
+            while position < last:
+                page = await self._store.survey(after_position=position, limit=_PAGE)
+                if not page:
+                    break
+                position = page[-1].position
+                damaged += sum(isinstance(each, DamagedStream) for each in page)
+                streams = [
+                    each.stream
+                    for each in page
+                    if not isinstance(each, DamagedStream) and _is_placed(each.stream)
+                ]
+                wanted = [_mark(each.aggregate_id, each.command_id) for each in streams]
+                known = await asyncio.to_thread(marks.known, wanted)
+                lacking = [
+                    each for each, mark in zip(streams, wanted, strict=True) if mark not in known
+                ]
+                if lacking and not dry_run:
+                    await tasks.watch(self._publish(publisher, lacking))
+                before, stored = stored, stored + len(streams)
+                published += len(lacking)
+                if before // _TELL_EVERY != stored // _TELL_EVERY:
+                    log.info("the event topic is made whole", read=stored, published=published)
+        finally:
+            await tasks.aclose()
+        return Republished(held=held, stored=stored, published=published, damaged=damaged)
+
+    async def _publish(self, publisher: Publisher, streams: Sequence[EventStream]) -> None:
+        waiting = len(streams)
+        done = asyncio.Event()
+
+        def published(_: Place | None) -> None:
+            nonlocal waiting
+            waiting -= 1
+            if not waiting:
+                done.set()
+
+        for stream in streams:
+            body = self._serializer.encode_stream(stream)
+            # Messages of an application are not readers' to find again: who got them has them.
+            publisher.offer(replace(stream, messages=()), body, published)
+        await done.wait()
+
+
+class _Marks:
+    """A set of marks in a file: a topic may hold more than memory does."""
+
+    def __init__(self, file: Path) -> None:
+        self._engine = create_engine(f"sqlite:///{file}")
+        self._connection = self._engine.connect()
+        _tables.create_all(self._connection)
+
+    def add(self, marks: Sequence[bytes]) -> None:
+        """Adds marks that may be there."""
+        if marks:
+            rows = [{"mark": mark} for mark in marks]
+            self._connection.execute(insert(_held).on_conflict_do_nothing(), rows)
+
+    def known(self, marks: Sequence[bytes]) -> set[bytes]:
+        """Returns those that were added."""
+        found = self._connection.scalars(select(_held.c.mark).where(_held.c.mark.in_(marks)))
+        return set(found)
+
+    def count(self) -> int:
+        """Returns how many there are."""
+        return self._connection.scalar(select(func.count()).select_from(_held)) or 0
+
+    def close(self) -> None:
+        """Closes the file, which nobody needs any more."""
+        self._connection.close()
+        self._engine.dispose()
+
+
+def _is_placed(stream: EventStream) -> bool:
+    return bool(stream.events) or stream.rejection is not None
+
+
+def _mark_of(message: Incoming) -> bytes:
+    return _mark(message.key, message.headers.get("command", ""))
+
+
+def _mark(aggregate_id: str, command_id: str) -> bytes:
+    text = f"{len(aggregate_id)}:{aggregate_id}{command_id}"
+    return hashlib.blake2b(text.encode(), digest_size=_MARK_BYTES).digest()

@@ -1,0 +1,131 @@
+"""
+A transport that seals what goes into the event topic, and brings nothing from there that is foreign.
+
+Sits between: all in a process that write or read events, and the transport. Knows no reader.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from headrace.events.belief import Belief
+from headrace.events.publisher import event_topic
+from headrace.events.seals import Seal
+from headrace.serialization import Serializer
+from headrace.stores.base import EventStore
+from headrace.transports.base import (
+    Incoming,
+    OffsetLoader,
+    Outgoing,
+    Place,
+    QueueId,
+    Report,
+    Subscription,
+    Transport,
+)
+
+__all__ = ["SealedSubscription", "SealedTransport", "seal_events"]
+
+
+class SealedTransport:
+    """A transport with a door to one topic; all else is the transport's own.
+
+    Args:
+        transport: what it stands for.
+        topic: of events.
+        seal: is put on what goes there.
+        belief: judges what comes from there.
+    """
+
+    def __init__(self, transport: Transport, *, topic: str, seal: Seal, belief: Belief) -> None:
+        self._transport = transport
+        self._topic = topic
+        self._seal = seal
+        self._belief = belief
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    async def publish(self, message: Outgoing) -> Place:
+        """As `Transport.publish`."""
+        if message.topic == self._topic:
+            message = self._sealed(message)
+        return await self._transport.publish(message)
+
+    def publish_soon(self, message: Outgoing, told: Report) -> bool:
+        """As `Transport.publish_soon`."""
+        if message.topic == self._topic:
+            message = self._sealed(message)
+        return self._transport.publish_soon(message, told)
+
+    async def subscribe(
+        self, group: str, topics: Sequence[str], *, offsets: OffsetLoader | None = None
+    ) -> Subscription:
+        """As `Transport.subscribe`."""
+        subscription = await self._transport.subscribe(group, topics, offsets=offsets)
+        if self._topic not in topics:
+            return subscription
+        return SealedSubscription(subscription, self._belief)
+
+    async def read(self, queue: QueueId, first: int, end: int) -> AsyncIterator[list[Incoming]]:
+        """As `Transport.read`; of the topic nothing foreign."""
+        async for messages in self._transport.read(queue, first, end):
+            yield messages if queue[0] != self._topic else await self._belief.sift(messages)
+
+    def _sealed(self, message: Outgoing) -> Outgoing:
+        topic, key, body, tag, headers = message
+        return Outgoing(topic, key, self._seal.put_on(body), tag, headers)
+
+
+class SealedSubscription:
+    """A subscription to the event topic that brings nothing foreign.
+
+    Args:
+        subscription: what it stands for.
+        belief: judges what it brings.
+    """
+
+    def __init__(self, subscription: Subscription, belief: Belief) -> None:
+        self._subscription = subscription
+        self._belief = belief
+        # Came, and is not judged yet: a poll that is given up meanwhile must not lose it.
+        self._unjudged: list[Incoming] = []
+
+    async def poll(self) -> list[Incoming]:
+        """As `Subscription.poll`; raises what the event store raises, which may be away."""
+        while not self._unjudged:
+            self._unjudged = await self._subscription.poll()
+        judged = await self._belief.sift(self._unjudged)
+        self._unjudged = []
+        return judged
+
+    def ack(self, message: Incoming) -> None:
+        """As `Subscription.ack`."""
+        self._subscription.ack(message)
+
+    def seek(self, queue: QueueId, offset: int) -> None:
+        """As `Subscription.seek`."""
+        self._unjudged = [each for each in self._unjudged if each.queue != queue]
+        self._subscription.seek(queue, offset)
+
+    async def aclose(self) -> None:
+        """As `Subscription.aclose`."""
+        await self._subscription.aclose()
+
+
+async def seal_events(
+    transport: Transport, name: str, store: EventStore, serializer: Serializer
+) -> tuple[SealedTransport, Belief]:
+    """Makes a transport that seals an application's events with its event store's key.
+
+    Args:
+        transport: of the application.
+        name: the application's name.
+        store: its event store.
+        serializer: decodes events.
+
+    Returns:
+        The transport, and what has counted foreign messages.
+    """
+    seal = Seal(await store.identity())
+    belief = Belief(seal=seal, find=store.find_stored, serializer=serializer)
+    return SealedTransport(transport, topic=event_topic(name), seal=seal, belief=belief), belief

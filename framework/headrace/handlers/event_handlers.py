@@ -1,0 +1,99 @@
+"""
+Event handlers: functions that do something in the world when an event has happened.
+
+    event ──▶ the handlers of the lowest priority, all at once ──▶ those of the next one ──▶ …
+
+They keep no row and send no command: for that there are projections and process managers. Those of
+one *processor* share a consumer group and a memory of what they have handled.
+
+Sits between: user code and the loop that feeds it. Pure.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Coroutine, Iterable
+from types import UnionType
+from typing import Any, Final, Union, get_args, get_origin, get_type_hints
+
+from headrace.domain.message import DomainEvent, EventContext
+from headrace.errors import DefinitionError
+
+__all__ = ["EventHandler", "EventHandlers"]
+
+EventHandler = Callable[[Any, EventContext], Coroutine[Any, Any, None]]
+
+# Short enough to stand beside names of projections, in their columns, and in a group's name.
+_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,29}")
+_HANDLER_ARGUMENTS: Final = 2
+
+
+class EventHandlers:
+    """The handlers of one processor.
+
+    Args:
+        name: stable; part of its consumer group's name.
+
+    Raises:
+        DefinitionError: the name is malformed.
+    """
+
+    def __init__(self, name: str) -> None:
+        if not _NAME.fullmatch(name):
+            raise DefinitionError(
+                f"event handlers {name!r}: start with a lower-case letter and use lower-case"
+                " letters, digits and '_' (at most 30 characters)"
+            )
+        self.name = name
+        self._handlers: list[tuple[int, tuple[type[DomainEvent], ...], EventHandler]] = []
+        # What `levels` found, per type of event.
+        self._levels: dict[type[DomainEvent], tuple[tuple[EventHandler, ...], ...]] = {}
+
+    def add(self, handler: EventHandler, *, priority: int) -> None:
+        """Adds a handler; see `App.on_event`.
+
+        Raises:
+            DefinitionError: it is not `async def f(event: SomeEvent, context: EventContext)`.
+        """
+        self._handlers.append((priority, _event_types_of(handler), handler))
+        self._levels.clear()
+
+    @property
+    def event_types(self) -> frozenset[type[DomainEvent]]:
+        """The event types that handlers name; base classes among them."""
+        return frozenset(each for _, types, _ in self._handlers for each in types)
+
+    def levels(self, event_type: type[DomainEvent]) -> tuple[tuple[EventHandler, ...], ...]:
+        """Returns the handlers of an event: those of one priority together, the lowest first.
+
+        A handler is there once, however many of its types the event is of.
+        """
+        found = self._levels.get(event_type)
+        if found is None:
+            by_priority: dict[int, list[EventHandler]] = {}
+            for priority, types, handler in self._handlers:
+                if issubclass(event_type, types):
+                    by_priority.setdefault(priority, []).append(handler)
+            found = tuple(tuple(by_priority[each]) for each in sorted(by_priority))
+            self._levels[event_type] = found
+        return found
+
+    def __repr__(self) -> str:
+        return f"<EventHandlers {self.name!r}>"
+
+
+def _event_types_of(handler: Any) -> tuple[type[DomainEvent], ...]:
+    arguments = list(inspect.signature(handler).parameters)
+    hint = get_type_hints(handler).get(arguments[0]) if arguments else None
+    types: Iterable[Any] = get_args(hint) if get_origin(hint) in {Union, UnionType} else (hint,)
+    if (
+        not inspect.iscoroutinefunction(handler)
+        or len(arguments) != _HANDLER_ARGUMENTS
+        or not all(isinstance(each, type) and issubclass(each, DomainEvent) for each in types)
+    ):
+        name = getattr(handler, "__qualname__", repr(handler))
+        raise DefinitionError(
+            f"event handler {name}: write it as"
+            " `async def f(event: SomeEvent, context: EventContext) -> None`;"
+            " `SomeEvent | AnotherEvent` and base classes are fine"
+        )
+    return tuple(types)

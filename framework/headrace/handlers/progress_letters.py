@@ -1,0 +1,151 @@
+"""
+Letters of those who keep standings, event handlers and process managers: taken up again.
+
+    retry ─▶ what waits, read from the event store, in order ─▶ the letter ends
+                 └─ one fails again: the letter stands there   ─▶ skip: the same without that one
+
+Sits between: whoever repairs, and the event store and the table of letters. What handling means is
+said by a class for each kind. Must never know a subscription.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from sqlalchemy import Connection
+
+from headrace.domain.stream import EventStream
+from headrace.errors import HeadraceError, LetterNotFound
+from headrace.handlers.progress import Standings
+from headrace.projections.letters import Letter
+from headrace.projections.tables.read_models import ReadModels
+from headrace.stores.base import EventStore
+from headrace.subscriptions.outages import is_outage
+
+__all__ = ["Failed", "StandingLetters"]
+
+# Looks at what came for an aggregate while its letter was being taken up, before giving way to
+# whatever keeps adding to it.
+_ROUNDS_MAX: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """One of the streams that wait could not be handled.
+
+    Attributes:
+        error: why.
+        pass_over: a transaction that leaves it out, for good.
+    """
+
+    error: Exception
+    pass_over: Callable[[Connection], Any]
+
+
+class StandingLetters(ABC):
+    """The letters of one reader of events; may be used while it runs, here or in another process.
+
+    Args:
+        standings: what is kept of it.
+        read_models: where that is.
+        store: has the events that wait.
+        restless: the error that says that events keep coming.
+        listing: the command that lists its letters, for sentences.
+    """
+
+    def __init__(
+        self,
+        standings: Standings,
+        read_models: ReadModels,
+        store: EventStore,
+        *,
+        restless: type[HeadraceError],
+        listing: str,
+    ) -> None:
+        self._standings = standings
+        self._owner = standings.name.partition(":")[2]
+        self._models = read_models
+        self._store = store
+        self._restless = restless
+        self._listing = listing
+
+    async def all(self) -> list[Letter]:
+        """Returns the letters, the oldest first."""
+        return await self._models.transact(self._standings.letters)
+
+    async def retry(self, aggregate_id: str) -> Letter | None:
+        """Handles what waits, in order; returns None, or the letter that is left where it failed.
+
+        Raises:
+            LetterNotFound: the aggregate is not parked.
+            EventHandlerError, ProcessError: events keep coming faster than they are handled; nothing
+                is lost, try again.
+            sqlalchemy.exc.SQLAlchemyError, OSError: a database is away.
+            CommandRefused, CommandTimeout: the queue is away, which takes a manager's commands.
+        """
+        return await self._take_up(aggregate_id, passing=0)
+
+    async def skip(self, aggregate_id: str) -> Letter | None:
+        """Like `retry`, but passes over the events of the one change that fails.
+
+        Raises:
+            LetterNotFound, EventHandlerError, ProcessError: as `retry`.
+        """
+        return await self._take_up(aggregate_id, passing=1)
+
+    @abstractmethod
+    async def _call(self, stream: EventStream) -> None:
+        """Handles one stream; raises whatever is in its way."""
+
+    async def _take_up(self, aggregate_id: str, *, passing: int) -> Letter | None:
+        for _ in range(_ROUNDS_MAX):
+            letter = await self._find(aggregate_id)
+            failed = await self._handle(letter)
+            if failed is None:
+                if await self._models.transact(partial(self._standings.release, letter=letter)):
+                    return None
+            elif passing:
+                passing -= 1
+                await self._models.transact(failed.pass_over)
+            else:
+                note = partial(
+                    self._standings.note_failure, aggregate_id=aggregate_id, error=failed.error
+                )
+                await self._models.transact(note)
+                return await self._find(aggregate_id)
+        raise self._restless(
+            f"events of {aggregate_id} keep coming faster than {self._owner} handles them; try again"
+        )
+
+    async def _handle(self, letter: Letter) -> Failed | None:
+        """Handles what waits; returns what failed."""
+        return await self._handle_after(letter.aggregate_id, letter.version)
+
+    async def _handle_after(self, aggregate_id: str, version: int) -> Failed | None:
+        try:
+            streams = await self._store.read_stream(aggregate_id, after_version=version)
+            for stream in streams:
+                await self._call(stream)
+                version += 1
+                await self._models.transact(self._to(aggregate_id, version))
+        except Exception as error:
+            if is_outage(error):
+                raise
+            return Failed(error, self._to(aggregate_id, version + 1))
+        return None
+
+    def _to(self, aggregate_id: str, version: int) -> Callable[[Connection], Any]:
+        """Returns the transaction after which a version counts as handled."""
+        return partial(self._standings.advance, versions={aggregate_id: version})
+
+    async def _find(self, aggregate_id: str) -> Letter:
+        found = await self._models.transact(
+            partial(self._standings.letters, aggregate_id=aggregate_id)
+        )
+        if not found:
+            raise LetterNotFound(
+                f"{self._owner} has not parked {aggregate_id!r}; `{self._listing}` lists what it has"
+            )
+        return found[0]

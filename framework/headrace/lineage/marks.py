@@ -1,0 +1,114 @@
+"""
+What is stored about each reader of events: which topic and which event store it belongs to.
+
+Marks are written some time after what they tell of, never before: they are no offsets, but evidence
+that the store had a stream, and the topic a message. Sits between: `check` and the tables.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+from sqlalchemy import Connection, delete, select
+
+from headrace.lineage.verdict import Kept, Mark
+from headrace.projections.tables.statements import upsert
+from headrace.stores.database.tables import projection_offsets, projections, reader_marks
+
+__all__ = ["WHOLE", "Reader", "begin_anew", "forget", "read_kept", "write_marks"]
+
+# The row that tells what a reader belongs to.
+WHOLE: Final = -1
+
+# Name and generation; the generation is 0 for readers that have none.
+Reader = tuple[str, int]
+
+
+def read_kept(
+    connection: Connection, names: Collection[str], topic: str
+) -> tuple[dict[Reader, Kept], dict[str, int]]:
+    """Returns what is stored about readers, and the live generation of projections among them."""
+    live = projections.c
+    found = connection.execute(select(live.name, live.generation).where(live.name.in_(names)))
+    generations: dict[str, int] = {row.name: row.generation for row in found}
+    readers = [(name, generations.get(name, 0)) for name in names]
+    marks: dict[Reader, dict[int, Mark]] = {reader: {} for reader in readers}
+    whole: dict[Reader, tuple[str, str]] = {}
+    columns = reader_marks.c
+    for row in connection.execute(select(reader_marks).where(columns.name.in_(names))):
+        reader = (row.name, row.generation)
+        if reader not in marks:
+            continue
+        if row.queue_id == WHOLE:
+            whole[reader] = (row.topic_identity, row.store_identity)
+        else:
+            stream = (row.aggregate_id, row.command_id) if row.command_id else None
+            marks[reader][row.queue_id] = Mark(
+                next_offset=row.next_offset, message_id=row.message_id, stream=stream
+            )
+    offsets: dict[Reader, dict[int, int]] = {reader: {} for reader in readers}
+    o = projection_offsets.c
+    for row in connection.execute(
+        select(projection_offsets).where(o.name.in_(names), o.topic == topic)
+    ):
+        if (row.name, row.generation) in offsets:
+            offsets[row.name, row.generation][row.queue_id] = row.next_offset
+    kept = {}
+    for reader in readers:
+        topic_identity, store_identity = whole.get(reader, (None, None))
+        kept[reader] = Kept(
+            topic=topic_identity,
+            store=store_identity,
+            marks=marks[reader],
+            offsets=offsets[reader],
+        )
+    return kept, generations
+
+
+def write_marks(
+    connection: Connection,
+    readers: Mapping[Reader, Mapping[int, Mark]],
+    *,
+    topic: str,
+    store: str,
+) -> None:
+    """Notes what readers belong to, and what they have seen.
+
+    Args:
+        connection: in a transaction that can write.
+        readers: their marks by queue.
+        topic: identity of the event topic.
+        store: identity of the event store.
+    """
+    whole = Mark(next_offset=0, message_id="")
+    rows = []
+    for (name, generation), marks in sorted(readers.items()):
+        for number, mark in sorted({WHOLE: whole, **marks}.items()):
+            aggregate_id, command_id = mark.stream or ("", "")
+            rows.append(
+                {
+                    "name": name,
+                    "generation": generation,
+                    "queue_id": number,
+                    "topic_identity": topic,
+                    "store_identity": store,
+                    "next_offset": mark.next_offset,
+                    "message_id": mark.message_id,
+                    "aggregate_id": aggregate_id,
+                    "command_id": command_id,
+                }
+            )
+    upsert(connection, reader_marks, rows)
+
+
+def begin_anew(connection: Connection, readers: Sequence[Reader]) -> None:
+    """Lets readers begin where the topic begins; what they have done stays known by its versions."""
+    for reader in readers:
+        for table in (projection_offsets, reader_marks):
+            connection.execute(
+                delete(table).where(table.c.name == reader[0], table.c.generation == reader[1])
+            )
+
+
+def forget(connection: Connection, names: Collection[str]) -> None:
+    """Forgets what readers belong to, whichever generation."""
+    connection.execute(delete(reader_marks).where(reader_marks.c.name.in_(names)))

@@ -1,0 +1,444 @@
+"""
+One batch of streams into the instances of a process, in one database transaction.
+
+    lock the process ─▶ version gate ─▶ instances of the batch's keys ─▶ seen before? ─▶ react
+      ─▶ states, journal, commands, versions, in bulk ─▶ the caller commits, then sends
+
+What an instance has seen, its state and what follows from it move together or not at all, so a
+stream that comes again changes nothing, and a command that was not sent before a crash is there to
+be sent, with the same id.
+
+Sits between: the loop of a process, and the tables. Must never know a subscription or a bus.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final, Generic, TypeVar
+
+from pydantic import BaseModel
+from sqlalchemy import Connection, select, tuple_, update
+
+from headrace._runtime.ids import derived_id
+from headrace._runtime.log import get_logger
+from headrace._runtime.tracebacks import storable, traceback_of
+from headrace.domain.stream import EventStream
+from headrace.errors import HeadraceError
+from headrace.processes.kept_commands import command_row
+from headrace.processes.process import Process, Progress
+from headrace.processes.versions import Lacking, admit, store_versions
+from headrace.projections.tables.statements import upsert_into
+from headrace.serialization import CommandEnvelope, Serializer
+from headrace.stores.database.tables import (
+    process_commands,
+    process_instances,
+    process_journal,
+    processes,
+)
+
+__all__ = [
+    "DONE",
+    "ERROR_CHARACTERS_MAX",
+    "SKIPPED",
+    "WAITS",
+    "Instance",
+    "Outdated",
+    "ReactionFailed",
+    "Taken",
+    "Work",
+    "instance_of",
+    "lock",
+    "progress_of",
+    "read_instances",
+    "take",
+]
+
+S = TypeVar("S", bound=BaseModel)
+
+log = get_logger(__name__)
+
+# What became of a stream that an instance has seen.
+DONE: Final = "done"
+WAITS: Final = "waits"
+SKIPPED: Final = "skipped"
+
+# Of a sentence kept with a parked instance.
+ERROR_CHARACTERS_MAX: Final = 2_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """One instance as it is stored; the columns of its table without the process."""
+
+    instance: str
+    state: str | None
+    state_version: int
+    undo: str
+    ended: bool
+    began_at: datetime
+    changed_at: datetime
+    last_event: str
+    last_aggregate_id: str
+    seen: int
+    sent: int
+    error: str | None
+    parked_at: datetime | None
+    retries: int
+    traceback: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """The streams are in the transaction; these commands are to be sent, in order."""
+
+    commands: tuple[CommandEnvelope, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outdated:
+    """Nothing was written: the states of these instances were made by another version."""
+
+    keys: frozenset[str]
+
+
+class ReactionFailed(HeadraceError):
+    """A handler raised; nothing was written.
+
+    Attributes:
+        key: of the instance.
+        aggregate_id: of the stream.
+    """
+
+    def __init__(self, key: str, aggregate_id: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.key = key
+        self.aggregate_id = aggregate_id
+
+
+def take(
+    connection: Connection,
+    *,
+    process: Process[Any],
+    streams: Sequence[EventStream],
+    serializer: Serializer,
+    now: datetime,
+    park: bool = False,
+) -> Taken | Outdated | Lacking:
+    """Lets instances react to streams, within the caller's write transaction.
+
+    Args:
+        connection: in a transaction that can write.
+        process: whose handlers run.
+        streams: in the order in which they came, each aggregate's without a gap.
+        serializer: keeps commands.
+        now: what the instances note.
+        park: an instance whose handler raises is parked: it waits, with what comes for it.
+
+    Raises:
+        ReactionFailed: a handler raised, unless `park`.
+        DefinitionError: an event has no usable key.
+    """
+    lock(connection, process.name)
+    admitted = admit(connection, process.name, streams)
+    if isinstance(admitted, Lacking):
+        return admitted
+    turns = _turns(connection, process, admitted.streams)
+    instances = read_instances(connection, process.name, {key for key, _ in turns})
+    outdated = {
+        key
+        for key, instance in instances.items()
+        if instance.state_version != process.state_version and not instance.ended
+    }
+    if outdated:
+        return Outdated(keys=frozenset(outdated))
+    seen = _read_seen(connection, process.name, turns)
+    work = Work(process, instances, serializer, now)
+    for key, stream in turns:
+        mark = (key, stream.aggregate_id, stream.command_id)
+        if mark in seen:
+            continue
+        seen.add(mark)
+        work.take(key, stream, park=park)
+    work.write(connection)
+    store_versions(connection, process.name, admitted.versions)
+    return Taken(commands=tuple(work.commands))
+
+
+class Work(Generic[S]):
+    """What a transaction does to some instances, until it is written.
+
+    Args:
+        process: whose handlers run.
+        instances: those there are, by key; added to.
+        serializer: keeps commands.
+        now: what the instances note.
+
+    Attributes:
+        commands: to be sent, in order.
+    """
+
+    def __init__(
+        self,
+        process: Process[S],
+        instances: dict[str, Instance],
+        serializer: Serializer,
+        now: datetime,
+    ) -> None:
+        self._process = process
+        self._instances = instances
+        self._serializer = serializer
+        self._now = now
+        self._moved: set[str] = set()
+        self._journal: list[dict[str, Any]] = []
+        self._rows: list[dict[str, Any]] = []
+        self._refused: list[tuple[str, str]] = []
+        self.commands: list[CommandEnvelope] = []
+
+    def take(self, key: str, stream: EventStream, *, park: bool) -> None:
+        """Lets an instance react to a stream that it has not seen."""
+        before = self._instances.get(key)
+        if before is not None and before.ended:
+            return
+        if before is not None and before.error is not None:
+            self._note(before, stream, WAITS)
+            return
+        try:
+            handled = self.react(before, key, stream)
+        except Exception as error:
+            sentence = f"{_name_of(stream)} of {stream.aggregate_id}: {error!r}"
+            if not park:
+                raise ReactionFailed(key, stream.aggregate_id, sentence) from error
+            log.exception(
+                "process parks an instance",
+                process=self._process.name,
+                instance=key,
+                error=sentence,
+            )
+            parked = replace(
+                before or self._new(key, stream),
+                error=storable(sentence)[:ERROR_CHARACTERS_MAX],
+                traceback=traceback_of(error),
+                parked_at=self._now,
+            )
+            self._note(parked, stream, WAITS)
+        else:
+            if handled is not None:
+                self._note(handled, stream, DONE)
+
+    def react(self, before: Instance | None, key: str, stream: EventStream) -> Instance | None:
+        """Returns an instance after a stream, with its commands among `commands`.
+
+        None: the stream is not its concern. Raises whatever the handler raises.
+        """
+        progress = None if before is None else progress_of(self._process, before, self._serializer)
+        rejection = stream.rejection
+        if rejection is not None and not any(
+            (one.message_name, one.message_version)
+            == (rejection.command_name, rejection.command_version)
+            for one in self._process.rejected_types
+        ):
+            self._refused.append((stream.command_id, f"{rejection.error}: {rejection.sentence}"))
+            return None
+        done = self._process.react(progress, key, stream)
+        if done is None:
+            return None
+        after, envelopes = done
+        instance = before or self._new(key, stream)
+        rows = [
+            command_row(
+                self._process.name,
+                key,
+                instance.sent + place,
+                envelope,
+                self._serializer,
+                self._now,
+            )
+            for place, envelope in enumerate(envelopes, start=1)
+        ]
+        moved = self.placed(instance, after)
+        self._rows += rows
+        self.commands += envelopes
+        return replace(
+            moved,
+            changed_at=self._now,
+            last_event=_name_of(stream),
+            last_aggregate_id=stream.aggregate_id,
+            sent=instance.sent + len(rows),
+        )
+
+    def placed(self, instance: Instance, progress: Progress[S]) -> Instance:
+        """Returns an instance that stands elsewhere."""
+        return replace(
+            instance,
+            state=None if progress.state is None else progress.state.model_dump_json(),
+            state_version=self._process.state_version,
+            undo=self._encode_undo(progress.undo),
+            ended=progress.ended,
+        )
+
+    def put(self, instance: Instance) -> None:
+        """Writes an instance as given."""
+        self._instances[instance.instance] = instance
+        self._moved.add(instance.instance)
+
+    def write(self, connection: Connection) -> None:
+        """Writes everything, in bulk."""
+        name = self._process.name
+        moved = [
+            {"process": name, **_values_of(self._instances[key])} for key in sorted(self._moved)
+        ]
+        for statement, rows in (
+            (upsert_into(process_instances, connection.dialect), moved),
+            (process_journal.insert(), self._journal),
+            # One that is there was sent before: started over, an instance sends the same again.
+            (upsert_into(process_commands, connection.dialect), self._rows),
+        ):
+            if rows:
+                connection.execute(statement, rows)
+        columns = process_commands.c
+        for command_id, sentence in self._refused:
+            connection.execute(
+                update(process_commands)
+                .where(columns.process == name, columns.command_id == command_id)
+                .values(refused=sentence[:ERROR_CHARACTERS_MAX])
+            )
+
+    def _note(self, instance: Instance, stream: EventStream, outcome: str) -> None:
+        self._journal.append(
+            {
+                "process": self._process.name,
+                "instance": instance.instance,
+                "number": instance.seen + 1,
+                "aggregate_id": stream.aggregate_id,
+                "command_id": stream.command_id,
+                "outcome": outcome,
+            }
+        )
+        self.put(replace(instance, seen=instance.seen + 1))
+
+    def _new(self, key: str, stream: EventStream) -> Instance:
+        return Instance(
+            instance=key,
+            state=None,
+            state_version=self._process.state_version,
+            undo="[]",
+            ended=False,
+            began_at=self._now,
+            changed_at=self._now,
+            last_event=_name_of(stream),
+            last_aggregate_id=stream.aggregate_id,
+            seen=0,
+            sent=0,
+            error=None,
+            parked_at=None,
+            retries=0,
+            traceback=None,
+        )
+
+    def _encode_undo(self, commands: Iterable[Any]) -> str:
+        kept = derived_id("undo")
+        return json.dumps(
+            [
+                self._serializer.encode_command(
+                    CommandEnvelope(command=command, command_id=kept, correlation_id=kept)
+                ).decode()
+                for command in commands
+            ]
+        )
+
+
+def progress_of(
+    process: Process[S], instance: Instance, serializer: Serializer
+) -> Progress[S] | None:
+    """Returns where a stored instance stands; None: no event of its has been handled.
+
+    Raises:
+        pydantic.ValidationError: its state does not fit the model; raise `state_version`.
+    """
+    if instance.state is None:
+        return None
+    return Progress(
+        state=process.state.model_validate_json(instance.state),
+        undo=tuple(
+            serializer.decode_command(body.encode()).command for body in json.loads(instance.undo)
+        ),
+        ended=instance.ended,
+    )
+
+
+def lock(connection: Connection, process: str) -> None:
+    """Holds up every other transaction of the process; on SQLite the transaction itself does."""
+    columns = processes.c
+    row = select(columns.name).where(columns.name == process).with_for_update()
+    if connection.execute(row).first() is None:
+        connection.execute(upsert_into(processes, connection.dialect), {"name": process})
+        connection.execute(row)
+
+
+def read_instances(
+    connection: Connection, process: str, keys: Collection[str]
+) -> dict[str, Instance]:
+    """Returns the instances with these keys, as far as there are any."""
+    if not keys:
+        return {}
+    columns = process_instances.c
+    rows = connection.execute(
+        select(process_instances).where(columns.process == process, columns.instance.in_(keys))
+    ).mappings()
+    return {row["instance"]: instance_of(row) for row in rows}
+
+
+def instance_of(row: Any) -> Instance:
+    """Returns the instance that a row of its table stands for."""
+    return Instance(**{name: row[name] for name in Instance.__dataclass_fields__})
+
+
+def _values_of(instance: Instance) -> dict[str, Any]:
+    # `asdict` copies every value, at a quarter of a batch's price.
+    return {name: getattr(instance, name) for name in Instance.__dataclass_fields__}
+
+
+def _turns(
+    connection: Connection, process: Process[Any], streams: Sequence[EventStream]
+) -> list[tuple[str, EventStream]]:
+    """Returns each stream with the key of each instance that it concerns."""
+    rejected = [stream.command_id for stream in streams if stream.rejection is not None]
+    senders: dict[tuple[str, str], str] = {}
+    if rejected:
+        columns = process_commands.c
+        rows = connection.execute(
+            select(columns.aggregate_id, columns.command_id, columns.instance).where(
+                columns.process == process.name, columns.command_id.in_(rejected)
+            )
+        )
+        senders = {(aggregate, command): key for aggregate, command, key in rows}
+    turns: list[tuple[str, EventStream]] = []
+    for stream in streams:
+        if stream.rejection is None:
+            turns += [(key, stream) for key in process.keys_of(stream)]
+        elif (sender := senders.get((stream.aggregate_id, stream.command_id))) is not None:
+            turns.append((sender, stream))
+    return turns
+
+
+def _read_seen(
+    connection: Connection, process: str, turns: Iterable[tuple[str, EventStream]]
+) -> set[tuple[str, str, str]]:
+    marks = [(key, stream.aggregate_id, stream.command_id) for key, stream in turns]
+    if not marks:
+        return set()
+    columns = process_journal.c
+    rows = connection.execute(
+        select(columns.instance, columns.aggregate_id, columns.command_id).where(
+            columns.process == process,
+            tuple_(columns.instance, columns.aggregate_id, columns.command_id).in_(marks),
+        )
+    )
+    return {(instance, aggregate, command) for instance, aggregate, command in rows}
+
+
+def _name_of(stream: EventStream) -> str:
+    if stream.rejection is not None:
+        return stream.rejection.command_name
+    return stream.events[-1].message_name if stream.events else ""

@@ -1,0 +1,163 @@
+"""
+Process managers: events and rejections in, commands out.
+
+A handler's commands get ids derived from what caused them, so that reacting twice to one event
+sends nothing twice: that holds for a timeout as well, which is a command that the queue keeps until it
+is due. Sits between: user code and the runner that feeds it. Pure.
+"""
+
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeVar, get_type_hints
+
+from headrace._runtime.ids import derived_id
+from headrace.domain.message import Command, DomainEvent, EventContext
+from headrace.domain.stream import EventStream, Rejection
+from headrace.errors import DefinitionError
+from headrace.serialization import CommandEnvelope
+from headrace.subscriptions.handler_match import nearest, refuse_async, types_in
+
+__all__ = ["Later", "ProcessManager"]
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """A command that the queue keeps until a moment: a timeout, or a reminder.
+
+    It survives restarts of everything, and is delivered although what it was for is done by then; its
+    aggregate decides what it still means.
+
+    Args:
+        command: what is wished for then.
+        at: the moment, with a zone; one that lies behind is now. Reckon it from the event, say
+            `context.recorded_at + timedelta(minutes=15)`, so that reacting twice means one moment.
+
+    Raises:
+        TypeError: it is no command.
+        ValueError: the moment has no zone.
+    """
+
+    command: Command
+    at: datetime
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.command, Command):
+            raise TypeError(f"Later takes a command and a moment, not {self.command!r}")
+        if self.at.tzinfo is None:
+            raise ValueError(
+                f"at={self.at!r} has no time zone; take the event's recorded_at plus a delay"
+            )
+
+
+Handler = TypeVar("Handler", bound=Callable[..., Iterable[Command | Later]])
+Reaction = Iterable[Command | Later]
+
+
+class ProcessManager:
+    """Carries a piece of business through several aggregates.
+
+    Args:
+        name: stable; part of the ids of the commands it sends and of its consumer group.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._on: dict[type[DomainEvent], Callable[[Any, EventContext], Reaction]] = {}
+        self._on_rejection: dict[type[Command], Callable[[Any, Rejection], Reaction]] = {}
+
+    def on(self, handler: Handler) -> Handler:
+        """Registers a handler of (event, context) that returns or yields commands, or `Later`.
+
+        @transfers.on
+        def withdrawn(event: Withdrawn, context: EventContext) -> Iterable[Command]:
+            yield Deposit(...)
+
+        `A | B` registers it for both events; a base class for its subclasses too, unless they have
+        handlers of their own.
+        """
+        self._register(handler, DomainEvent, self._on)
+        return handler
+
+    def on_rejection(self, handler: Handler) -> Handler:
+        """Registers a handler of (command, rejection) that returns or yields commands, or `Later`.
+
+        @transfers.on_rejection
+        def refused(command: Deposit, rejection: Rejection) -> Iterable[Command]:
+            yield Refund(...)
+        """
+        self._register(handler, Command, self._on_rejection)
+        return handler
+
+    @property
+    def event_types(self) -> frozenset[type[DomainEvent]]:
+        """The event types it was given handlers for; of a base class, no subclasses."""
+        return frozenset(self._on)
+
+    @property
+    def rejected_types(self) -> frozenset[type[Command]]:
+        """The command types whose rejection it reacts to."""
+        return frozenset(self._on_rejection)
+
+    def concerns(self, stream: EventStream) -> bool:
+        """Whether anything reacts to a stream; if not, `react` returns no commands."""
+        rejection = stream.rejection
+        if rejection is not None:
+            return any(_is_of(one, rejection) for one in self._on_rejection)
+        return any(nearest(self._on, type(event)) for event in stream.events)
+
+    def react(self, stream: EventStream) -> list[CommandEnvelope]:
+        """Returns the commands that a stream or a rejection causes, in order.
+
+        Their ids are derived from this process manager, the stream's aggregate, its command and the
+        command's place among them: the same stream gives the same ids.
+        """
+        commands: list[Command | Later] = []
+        for event, context in stream.contexts():
+            handler = nearest(self._on, type(event))
+            if handler is not None:
+                commands.extend(handler(event, context))
+        rejection = stream.rejection
+        if rejection is not None:
+            for command_type, refused in self._on_rejection.items():
+                if _is_of(command_type, rejection):
+                    rejected = command_type.model_validate(rejection.command_data)
+                    commands.extend(refused(rejected, rejection))
+        return [
+            CommandEnvelope(
+                command=wished.command if isinstance(wished, Later) else wished,
+                command_id=derived_id(
+                    self.name, stream.aggregate_id, stream.command_id, str(place)
+                ),
+                correlation_id=stream.correlation_id,
+                items=stream.items,
+                due=wished.at if isinstance(wished, Later) else None,
+            )
+            for place, wished in enumerate(commands)
+        ]
+
+    def _register(self, handler: Any, kind: type, table: dict[Any, Any]) -> None:
+        arguments = list(inspect.signature(handler).parameters)
+        hint = get_type_hints(handler).get(arguments[0]) if len(arguments) == 2 else None
+        message_types = types_in(hint, kind)
+        if not message_types:
+            raise DefinitionError(
+                f"process manager {self.name}: {handler.__name__} takes two arguments, the first"
+                f" annotated with a {kind.__name__} class"
+            )
+        refuse_async(f"process manager {self.name}", handler)
+        for message_type in message_types:
+            if message_type in table:
+                raise DefinitionError(
+                    f"process manager {self.name} handles {message_type.__name__} twice;"
+                    f" remove {handler.__name__} or {table[message_type].__name__}"
+                )
+            table[message_type] = handler
+
+
+def _is_of(command_type: type[Command], rejection: Rejection) -> bool:
+    return (command_type.message_name, command_type.message_version) == (
+        rejection.command_name,
+        rejection.command_version,
+    )

@@ -1,0 +1,80 @@
+"""
+The versions that a process has taken of each aggregate: each once and in order, whatever comes.
+
+They stay when instances are pruned, so that an event that comes again after that is known. Sits
+between: the transaction of a batch, and their table. Must never know a handler.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, select
+
+from headrace.domain.stream import EventStream
+from headrace.projections.tables.statements import upsert
+from headrace.stores.database.tables import process_versions
+from headrace.subscriptions.gate import Gap, Verdict, VersionGate
+
+__all__ = ["Admitted", "Lacking", "admit", "read_versions", "store_versions"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admitted:
+    """What of a batch is next.
+
+    Attributes:
+        streams: those that were not taken before, and rejections, in order.
+        versions: the last version of each aggregate after them.
+    """
+
+    streams: tuple[EventStream, ...]
+    versions: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lacking:
+    """Nothing was written: before the stream of this place in the batch, versions are missing."""
+
+    place: int
+    aggregate_id: str
+    gap: Gap
+
+
+def admit(
+    connection: Connection, process: str, streams: Sequence[EventStream]
+) -> Admitted | Lacking:
+    """Sorts out the streams of a batch that were taken before; stops at a gap."""
+    known = {each.aggregate_id for each in streams if each.version is not None}
+    gate = VersionGate(read_versions(connection, process, known))
+    next_ones = []
+    for place, stream in enumerate(streams):
+        if stream.version is not None:
+            verdict = gate.offer(stream.aggregate_id, stream.version)
+            if isinstance(verdict, Gap):
+                return Lacking(place=place, aggregate_id=stream.aggregate_id, gap=verdict)
+            if verdict is Verdict.SEEN:
+                continue
+        next_ones.append(stream)
+    return Admitted(streams=tuple(next_ones), versions=gate.moved)
+
+
+def store_versions(connection: Connection, process: str, versions: Mapping[str, int]) -> None:
+    """Writes the last versions of aggregates."""
+    rows = [
+        {"process": process, "aggregate_id": aggregate_id, "version": version}
+        for aggregate_id, version in versions.items()
+    ]
+    upsert(connection, process_versions, rows)
+
+
+def read_versions(connection: Connection, process: str, aggregate_ids: set[str]) -> dict[str, int]:
+    """Returns the last versions of aggregates that the process has taken; without those at 0."""
+    if not aggregate_ids:
+        return {}
+    columns = process_versions.c
+    rows = connection.execute(
+        select(columns.aggregate_id, columns.version).where(
+            columns.process == process, columns.aggregate_id.in_(aggregate_ids)
+        )
+    )
+    return {row.aggregate_id: row.version for row in rows}

@@ -1,0 +1,280 @@
+"""
+The definition of a read model: one row model, one key, and what each event makes of a row.
+
+The same definition runs live, in a rebuild and in Spark. Sits between: user code, which writes it,
+and `fold`, which runs it. Pure: a row and an event make the next row.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Generic, TypeVar, overload
+
+from pydantic import BaseModel
+
+from headrace.domain.message import DomainEvent
+from headrace.errors import DefinitionError
+from headrace.projections.definition.expressions import CONTEXT, Term
+from headrace.projections.definition.keys import AGGREGATE_KEY, KeyOf, as_key
+from headrace.projections.definition.rules import (
+    CompiledRule,
+    FoldRule,
+    Rule,
+    SummaryRule,
+    event_types_of,
+)
+from headrace.projections.definition.shape import RowShape
+from headrace.projections.definition.summaries import Summary
+from headrace.subscriptions.handler_match import nearest
+
+__all__ = ["Projection", "projection_group"]
+
+R = TypeVar("R", bound=BaseModel)
+Fold = TypeVar("Fold", bound=Callable[..., Any])
+
+# 40: PostgreSQL's 63 bytes less what tables and groups append. No `__`: it parts the name from the
+# number of a generation.
+_NAME = re.compile(r"(?!.*__)[a-z][a-z0-9_]{0,39}")
+_FOLD_ARGUMENTS = {3, 4}
+_HANDLER_ARGUMENTS = {3}
+
+
+class Projection(Generic[R]):
+    """A read model kept in one table, a row per key.
+
+    Args:
+        name: the table's name: lower-case letters, digits and single `_`, at most 40 characters.
+        row: a pydantic model; its fields become the columns (str, int, float, bool, Decimal,
+            date, datetime, and optional ones of these).
+        key: the field that is the primary key; a str.
+        key_of: which rows an event touches, where a fold does not say otherwise: a field of the
+            event by name, a term such as `day("context.recorded_at")`, or a function of the event,
+            or of event and context, that returns a key or several. The aggregate's id by default.
+
+    Raises:
+        DefinitionError: the name, key or row model is unusable; the sentence says why.
+    """
+
+    def __init__(self, name: str, *, row: type[R], key: str, key_of: KeyOf | None = None) -> None:
+        if not _NAME.fullmatch(name):
+            raise DefinitionError(
+                f"projection {name!r}: begin with a letter and use lower-case letters a to z,"
+                " digits and single '_', 40 characters at most"
+            )
+        if not (isinstance(row, type) and issubclass(row, BaseModel)):
+            raise DefinitionError(
+                f"projection {name}: row={row!r} must be a class derived from pydantic.BaseModel"
+            )
+        if key not in row.model_fields or row.model_fields[key].annotation is not str:
+            raise DefinitionError(
+                f"projection {name}: key={key!r} must name a field of {row.__name__} of type str"
+            )
+        self.name = name
+        self.row = row
+        self.key = key
+        self.shape = RowShape(name, row)
+        self._key_of = as_key(key_of)
+        self._rules: dict[type[DomainEvent], list[Rule[R]]] = {}
+        self._handlers: dict[type[DomainEvent], list[Callable[..., None]]] = {}
+        # By the type of an event that came; made at the first one.
+        self._compiled: dict[type[DomainEvent], tuple[CompiledRule[R], ...]] = {}
+
+    def on(
+        self,
+        *event_types: type[DomainEvent],
+        key: KeyOf | None = None,
+        where: Term | None = None,
+        **columns: Summary,
+    ) -> None:
+        """Declares what columns keep of events, which a rebuild computes without their models.
+
+            balances.on(Deposited, balance=sum_("amount"), deposits=count())
+            balances.on(Withdrawn, balance=sum_(-field("amount")))
+
+        The first event of a key makes its row, with the row model's defaults; numbers without one
+        begin at 0. Further calls for the same event add to what it does.
+
+        Args:
+            event_types: of these, or of subclasses that have nothing of their own.
+            key: which rows these events touch, instead of the projection's `key_of`.
+            where: leaves out the events for which it does not hold.
+            columns: what each of the row's columns keeps.
+
+        Raises:
+            DefinitionError: a column cannot keep it; the sentence says why.
+        """
+        self._add(
+            event_types,
+            SummaryRule(
+                projection=self.name,
+                shape=self.shape,
+                row_key=self.key,
+                key=self._key_of if key is None else as_key(key),
+                where=where,
+                columns=columns,
+            ),
+        )
+
+    @overload
+    def fold(self, function: Fold) -> Fold: ...
+
+    @overload
+    def fold(self, *, key: KeyOf) -> Callable[[Fold], Fold]: ...
+
+    def fold(
+        self, function: Fold | None = None, *, key: KeyOf | None = None
+    ) -> Fold | Callable[[Fold], Fold]:
+        """Registers a fold for the event type of its second argument.
+
+            @balances.fold
+            def deposited(row: Balance | None, event: Deposited, context: EventContext) -> Balance:
+                ...
+
+        It gets the key's row (None: there is none) and returns the new row (None: delete it). It
+        must depend on its arguments alone, because a rebuild runs it again. `A | B` registers it
+        for both; a base class for its subclasses too, unless they have folds of their own.
+
+            @balances.fold(key=lambda event: [event.source, event.target])
+            def moved(row: Balance | None, event: Moved, context: EventContext, key: str) -> Balance:
+                ...
+
+        is called once per key, which it may ask for as a fourth argument.
+
+        Raises:
+            DefinitionError: the arguments are others, or the event type has a fold for this key.
+        """
+
+        def register(fold: Fold) -> Fold:
+            event_types = event_types_of(self.name, "fold", fold, _FOLD_ARGUMENTS)
+            rule = FoldRule(
+                projection=self.name,
+                shape=self.shape,
+                row_key=self.key,
+                key=self._key_of if key is None else as_key(key),
+                fold=fold,
+            )
+            self._refuse_second(event_types, rule)
+            self._add(event_types, rule)
+            return fold
+
+        return register if function is None else register(function)
+
+    def with_session(self, handler: Fold) -> Fold:
+        """Registers a handler that writes to tables of your own, in the transaction of the rows.
+
+            @balances.with_session
+            def noted(session: Session, event: Deposited, context: EventContext) -> None:
+                session.execute(insert(notes).values(event=context.event_id))
+
+        It is called for each event in order, after the rows of its batch are written, and neither
+        commits nor rolls back. Such a projection is not rebuilt: nobody could tell what its
+        handlers have written before.
+
+        Raises:
+            DefinitionError: the arguments are others.
+        """
+        for event_type in event_types_of(self.name, "handler", handler, _HANDLER_ARGUMENTS):
+            self._handlers.setdefault(event_type, []).append(handler)
+        self._compiled.clear()
+        return handler
+
+    @property
+    def event_types(self) -> frozenset[type[DomainEvent]]:
+        """The event types that it was given something for; of a base class, no subclasses."""
+        return frozenset(self._rules.keys() | self._handlers.keys())
+
+    @property
+    def keyed_by_aggregate(self) -> bool:
+        """Whether all events of a row are of one aggregate."""
+        return all(rule.key is AGGREGATE_KEY for rules in self._rules.values() for rule in rules)
+
+    @property
+    def summary_rules(self) -> tuple[SummaryRule[R], ...] | None:
+        """What was declared, in order; None where a fold in Python takes part."""
+        rules = dict.fromkeys(rule for rules in self._rules.values() for rule in rules)
+        declared = tuple(rule for rule in rules if isinstance(rule, SummaryRule))
+        return declared if len(declared) == len(rules) else None
+
+    @property
+    def context_read(self) -> frozenset[str] | None:
+        """What declared folds read of contexts, by name; None where functions may read anything."""
+        found: set[str] = set()
+        for rule in self.summary_rules or ():
+            read = rule.fields_read
+            if read is None:
+                return None
+            found |= {path.removeprefix(CONTEXT) for path in read if path.startswith(CONTEXT)}
+        return None if self.summary_rules is None else frozenset(found)
+
+    def folds(self, event: DomainEvent) -> bool:
+        """Whether the event may touch a row."""
+        return self.reacts_to(type(event))
+
+    def reacts_to(self, event_type: type[DomainEvent]) -> bool:
+        """Whether events of exactly this type may touch a row."""
+        return bool(self.rules_for(event_type))
+
+    def check(self, event_type: type[DomainEvent]) -> None:
+        """Compiles what an event type does.
+
+        Raises:
+            DefinitionError: it has no such field, or one of another type.
+        """
+        self.rules_for(event_type)
+
+    def rules_for(self, event_type: type[DomainEvent]) -> Sequence[CompiledRule[R]]:
+        """Returns what events of exactly this type do to rows, in order of definition."""
+        compiled = self._compiled.get(event_type)
+        if compiled is None:
+            rules = nearest(self._rules, event_type) or ()
+            compiled = tuple(rule.compile(event_type) for rule in rules)
+            self._compiled[event_type] = compiled
+        return compiled
+
+    def rules_in_place(
+        self, event_type: type[DomainEvent], *, stored: bool
+    ) -> Sequence[CompiledRule[R]]:
+        """Returns the same for rows that are changed where they are; see `compile_in_place`.
+
+        For projections of nothing but declared folds, which have `summary_rules`.
+        """
+        return tuple(
+            rule.compile_in_place(event_type, stored=stored)
+            for rule in self.declared_for(event_type)
+            if isinstance(rule, SummaryRule)
+        )
+
+    def declared_for(self, event_type: type[DomainEvent]) -> Sequence[Rule[R]]:
+        """Returns the rules of `rules_for` as they were defined."""
+        return nearest(self._rules, event_type) or ()
+
+    @property
+    def has_handlers(self) -> bool:
+        """Whether anything was given to `with_session`."""
+        return bool(self._handlers)
+
+    def handlers_for(self, event_type: type[DomainEvent]) -> Sequence[Callable[..., None]]:
+        """Returns what `with_session` was given for events of exactly this type."""
+        return nearest(self._handlers, event_type) or ()
+
+    def _add(self, event_types: Iterable[type[DomainEvent]], rule: Rule[R]) -> None:
+        rule.check(event_types)
+        for event_type in event_types:
+            self._rules.setdefault(event_type, []).append(rule)
+        self._compiled.clear()
+
+    def _refuse_second(self, event_types: Iterable[type[DomainEvent]], new: FoldRule[R]) -> None:
+        for event_type in event_types:
+            for rule in self._rules.get(event_type, ()):
+                if isinstance(rule, FoldRule) and repr(rule.key) == repr(new.key):
+                    raise DefinitionError(
+                        f"projection {self.name} folds {event_type.__name__} twice;"
+                        f" remove {new.name} or {rule.name}"
+                    )
+
+    def __repr__(self) -> str:
+        return f"<Projection {self.name!r}>"
+
+
+def projection_group(app_name: str, name: str) -> str:
+    """The consumer group in which the runners of a projection share the event topic."""
+    return f"{app_name}.projection.{name}"

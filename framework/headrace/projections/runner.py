@@ -1,0 +1,474 @@
+"""
+The live loop of one projection: poll, apply in one transaction, acknowledge; exactly once.
+
+The projection's own offsets, committed with its rows, say where each queue goes on; the queue's
+offsets are not used. Any number of runners may work on one projection, each on its queues: a stale
+one finds other offsets stored than it began with, writes nothing and goes where they say.
+
+    outage of a database            waited out, with pauses that grow to `retry_ms_max`
+    an event cannot be applied      found by halving its batch, tried again `error_retries_max`
+                                    times, then its aggregate is parked (see `letters`) and
+                                    everything else goes on
+    paused                          nothing is applied until it is resumed, here or elsewhere
+    offsets fall back               found within `switch_check_ms`, and folded again: a database
+                                    that takes another's place may lack its last batches
+    anything else                   tried again as often, then FAILED: the projection stands
+                                    still and says so; also when too much is parked already, or
+                                    the event store is not the one whose events it has folded
+
+Sits between: a subscription to the event topic and `batch_transaction`. Must never know a broker.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Generic, TypeVar
+
+from pydantic import BaseModel
+
+from headrace._runtime.backoff import Backoff
+from headrace._runtime.clock import Clock, SystemClock
+from headrace._runtime.log import get_logger
+from headrace._runtime.tasks import finish
+from headrace.domain.stream import EventStream
+from headrace.errors import (
+    LineageError,
+    ProjectionError,
+    SerializationError,
+    UnknownMessageType,
+)
+from headrace.projections.batch_delay import BATCH_INTERVAL_MS, is_small, pause_s
+from headrace.projections.batch_transaction import Applied, apply_through, decode_batch
+from headrace.projections.definition.projection import Projection, projection_group
+from headrace.projections.intake import Intake
+from headrace.projections.letters import Full, is_parked, park
+from headrace.projections.status import RunnerState, RunnerStatus
+from headrace.projections.tables.contents import Moved, OtherFields, Switched, Target
+from headrace.projections.tables.read_models import ReadModels
+from headrace.projections.written_cache import Recall
+from headrace.serialization import Serializer
+from headrace.settings import Settings
+from headrace.stores.base import EventStore
+from headrace.subscriptions.outages import blames_event, is_outage
+from headrace.transports.base import Incoming, QueueId, Subscription, Transport
+from headrace.transports.subscription import Following
+
+__all__ = ["ProjectionRunner"]
+
+R = TypeVar("R", bound=BaseModel)
+T = TypeVar("T")
+
+log = get_logger(__name__)
+
+# How often a runner without messages looks whether another generation was made live: a switch to
+# one that is behind must not wait for the next event.
+_SWITCH_CHECK_MS: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Poisoned:
+    """Nothing was written: one of several messages cannot be applied."""
+
+
+class _GivenUp(Exception):
+    """The same fault after every attempt."""
+
+
+class ProjectionRunner(Generic[R]):
+    """Keeps one projection up to date.
+
+    Args:
+        projection: what to keep.
+        app_name: names the event topic and the consumer group.
+        read_models: where its rows are.
+        store: fills gaps in the versions of an aggregate.
+        transport: brings the events.
+        serializer: decodes them.
+        settings: batch size and pauses.
+        clock: tells since when a state holds.
+        shadow: the generation of a rebuild to catch up, instead of the live one.
+        switch_check_ms: how often an idle runner looks for a switch.
+        batch_interval_ms: from the begin of a small batch to the next one's, at least.
+    """
+
+    def __init__(  # noqa: PLR0913 - the parts it is put together from, all by name
+        self,
+        *,
+        projection: Projection[R],
+        app_name: str,
+        read_models: ReadModels,
+        store: EventStore,
+        transport: Transport,
+        serializer: Serializer,
+        settings: Settings,
+        clock: Clock | None = None,
+        shadow: int | None = None,
+        switch_check_ms: int = _SWITCH_CHECK_MS,
+        batch_interval_ms: int = BATCH_INTERVAL_MS,
+    ) -> None:
+        self._projection = projection
+        group = projection_group(app_name, projection.name)
+        self._read_models = read_models
+        self._store = store
+        self._serializer = serializer
+        self._settings = settings
+        self._clock = clock or SystemClock()
+        self._shadow = shadow
+        self._switch_check_ms = switch_check_ms
+        self._batch_interval_ms = batch_interval_ms
+        self._backoff = Backoff(ms_min=settings.retry_ms_min, ms_max=settings.retry_ms_max)
+        self._intake = Intake()
+        self._recall: Recall[R] = Recall()
+        by_one_statement = read_models.engine.dialect.name == "postgresql"
+        self._alone = read_models.run_alone if by_one_statement else None
+        self._following = Following(
+            transport,
+            group=group if shadow is None else f"{group}.{shadow}",
+            topic=f"{app_name}.events",
+            backoff=self._backoff,
+            offsets=self._load_offsets,
+            broken=lambda error: self._report(RunnerState.RETRYING, str(error)),
+        )
+        self._generation = 0
+        # The next offset of every queue that was ever assigned; None: the topic's beginning.
+        self._positions: dict[QueueId, int | None] = {}
+        self._status = RunnerStatus(state=RunnerState.STARTING, since=self._clock.now())
+
+    @property
+    def name(self) -> str:
+        """The projection's name."""
+        return self._projection.name
+
+    @property
+    def status(self) -> RunnerStatus:
+        """How it is doing."""
+        return self._status
+
+    def progress(self) -> dict[QueueId, int]:
+        """Returns the next offset per queue, as far as this runner has committed or loaded it."""
+        return {queue: offset for queue, offset in self._positions.items() if offset is not None}
+
+    async def run(self) -> None:
+        """Works until cancelled.
+
+        Does not return and does not raise when the projection fails for good: it leaves the group,
+        says so in `status` and in the log, and rests.
+        """
+        try:
+            await self._attempt("set up", self._set_up)
+            await self._following.run(self._follow, unless=(_GivenUp, LineageError))
+        except (_GivenUp, LineageError) as error:
+            self._report(RunnerState.FAILED, str(error))
+            log.exception(
+                "projection failed and stands still; repair it and restart the application",
+                projection=self._projection.name,
+                generation=self._generation,
+                positions=_readable(self.progress()),
+            )
+            await asyncio.Event().wait()
+
+    async def run_until(self, targets: Mapping[QueueId, int], *, timeout_ms: int) -> None:
+        """Works until each queue is applied up to an offset, exclusive, then stops.
+
+        Raises:
+            ProjectionError: the projection failed, or has not got there in time.
+        """
+        task = asyncio.create_task(self.run(), name=f"catch up {self._projection.name}")
+        try:
+            await self.wait_for_offsets(targets, timeout_ms=timeout_ms)
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def wait_for_offsets(self, targets: Mapping[QueueId, int], *, timeout_ms: int) -> None:
+        """Waits until each queue is applied up to an offset, exclusive, by whichever runner.
+
+        Raises:
+            ProjectionError: this runner has failed, or it was not in time.
+        """
+        await self._read_models.wait_for_offsets(
+            self._projection,
+            targets,
+            timeout_ms=timeout_ms,
+            generation=self._shadow,
+            check=self._check_alive,
+        )
+
+    def _check_alive(self) -> None:
+        if self._status.state is RunnerState.FAILED:
+            raise ProjectionError(
+                f"projection {self._projection.name} has failed: {self._status.error}"
+            )
+
+    async def _set_up(self) -> None:
+        if self._shadow is None:
+            await self._read_models.ensure(self._projection)
+
+    async def _follow(self, subscription: Subscription) -> None:
+        self._report(RunnerState.RUNNING)
+        now = asyncio.get_running_loop().time
+        looked = now()
+        while True:
+            messages = await self._following.poll(
+                subscription, idle=self._is_elsewhere, every_ms=self._switch_check_ms
+            )
+            if not messages:
+                await self._follow_switch(subscription)
+                continue
+            begun = now()
+            await self._take(subscription, messages)
+            # A queue of which nothing comes is behind as well, while another has the runner busy.
+            if begun >= looked + self._switch_check_ms / 1_000:
+                looked = begun
+                if await self._is_elsewhere():
+                    await self._follow_switch(subscription)
+            if is_small(len(messages), self._settings.projection_batch_max):
+                await asyncio.sleep(pause_s(now() - begun, self._batch_interval_ms))
+
+    async def _load_offsets(self, queues: Sequence[QueueId]) -> Mapping[QueueId, int]:
+        offsets = await self._backoff.persist(
+            self._load_position, what=f"load the offsets of projection {self._projection.name}"
+        )
+        self._positions.update((queue, offsets.get(queue)) for queue in queues)
+        return {queue: offsets[queue] for queue in queues if queue in offsets}
+
+    async def _load_position(self) -> dict[QueueId, int]:
+        """Reads which generation to keep and its offsets; forgets what was known of another."""
+        name = self._projection.name
+        if self._shadow is None:
+            await self._read_models.wait_for_resume(name, self._switch_check_ms, self._say_paused)
+            if self._status.state is RunnerState.PAUSED:
+                self._report(RunnerState.RUNNING)
+        generation = self._shadow or await self._read_models.generation(name)
+        offsets = await self._read_models.offsets(name, generation)
+        if generation != self._generation:
+            self._generation = generation
+            self._positions = {queue: offsets.get(queue) for queue in self._positions}
+        return offsets
+
+    async def _is_elsewhere(self) -> bool:
+        if self._shadow is not None:
+            return False
+        if not self._generation:  # the subscription has not asked for offsets yet
+            return False
+        try:
+            state = await self._read_models.state(self._projection.name)
+            if state.generation != self._generation or state.paused_at is not None:
+                return True
+            stored = await self._read_models.offsets(self._projection.name, self._generation)
+        except Exception as error:
+            if is_outage(error):
+                return False
+            raise
+        # A crash of the database, or a copy of it that takes its place, takes batches back.
+        return any(stored.get(queue, 0) < offset for queue, offset in self.progress().items())
+
+    async def _take(self, subscription: Subscription, messages: list[Incoming]) -> None:
+        # As of now: while batches are applied, queues may go and come back with other positions.
+        generation, positions = self._generation, dict(self._positions)
+        admission = self._intake.admit(messages, positions)
+        for message in admission.done:
+            subscription.ack(message)
+        for queue, offset in admission.again.items():
+            self._seek(subscription, queue, offset)
+        for queue, first, last in admission.lost:
+            log.error(
+                "event messages are missing in the topic",
+                projection=self._projection.name,
+                queue=queue,
+                first_offset=first,
+                last_offset=last,
+            )
+        remaining, size = admission.take, self._settings.projection_batch_max
+        while remaining:
+            batch = remaining[:size]
+            match await self._apply(batch, generation, positions):
+                case _Poisoned():
+                    # The half with the event in it is halved again, down to its message alone.
+                    size = max(1, len(batch) // 2)
+                case Applied():
+                    size = min(2 * size, self._settings.projection_batch_max)
+                    for message in batch:
+                        subscription.ack(message)
+                        positions[message.queue] = message.offset + 1
+                    self._positions.update(positions)
+                    remaining = remaining[len(batch) :]
+                case Moved(offsets=offsets):
+                    self._follow_move(subscription, remaining, offsets)
+                    return
+                case Switched():
+                    await self._follow_switch(subscription)
+                    return
+
+    async def _apply(
+        self,
+        messages: Sequence[Incoming],
+        generation: int,
+        positions: Mapping[QueueId, int | None],
+    ) -> Applied | Moved | Switched | _Poisoned:
+        """Applies messages; one that cannot be applied is parked, several come back to be halved."""
+        target = self._read_models.target(self._projection, generation)
+        # A rebuild that cannot fold an event has failed; only what is live has to go on.
+        parking = self._shadow is None
+        faults = 0
+
+        async def transact() -> Applied | Moved | Switched:
+            batch = decode_batch(messages, positions, self._serializer)
+            return await apply_through(
+                self._read_models.transact,
+                target,
+                batch,
+                missing=self._read_missing,
+                recall=self._recall,
+                alone=self._alone,
+            )
+
+        async def apply() -> Applied | Moved | Switched | _Poisoned:
+            nonlocal faults
+            try:
+                return await finish(transact())
+            except Exception as error:
+                if not parking or isinstance(error, OtherFields) or not blames_event(error):
+                    raise
+                if len(messages) > 1:
+                    return _Poisoned()
+                faults += 1
+                # A body that does not decode never will: those behind it need not wait for that.
+                final = isinstance(error.__cause__, SerializationError | UnknownMessageType)
+                return await self._park(
+                    target,
+                    messages[0],
+                    positions,
+                    error,
+                    again=not final and faults <= self._settings.error_retries_max,
+                )
+
+        return await self._attempt("apply a batch", apply)
+
+    async def _park(
+        self,
+        target: Target[R],
+        message: Incoming,
+        positions: Mapping[QueueId, int | None],
+        error: Exception,
+        *,
+        again: bool,
+    ) -> Applied | Moved | Switched:
+        """Parks a message's aggregate; raises the error to try again unless it is parked already."""
+        transact = self._read_models.transact
+        if again and not await transact(
+            partial(is_parked, target=target, aggregate_id=message.key)
+        ):
+            raise error
+        outcome: Applied | Moved | Switched | Full = await transact(
+            partial(
+                park,
+                target=target,
+                message=message,
+                begin={message.queue: positions.get(message.queue)},
+                error=error,
+                now=self._clock.now(),
+                letters_max=self._settings.projection_letters_max,
+            )
+        )
+        if isinstance(outcome, Full):
+            raise _GivenUp(
+                f"{outcome.letters} aggregates are parked already, and now: {error}"
+            ) from error
+        log.error(
+            "projection cannot apply an event; its aggregate waits until it is retried or skipped",
+            projection=self._projection.name,
+            generation=target.generation,
+            aggregate_id=message.key,
+            queue=message.queue,
+            offset=message.offset,
+            error=str(error),
+            exc_info=error,
+        )
+        return outcome
+
+    def _follow_move(
+        self,
+        subscription: Subscription,
+        messages: Sequence[Incoming],
+        offsets: Mapping[QueueId, int],
+    ) -> None:
+        """Goes where the stored offsets say, for the queues of messages that were not applied."""
+        log.info("another runner has moved on", projection=self._projection.name)
+        self._positions = {queue: offsets.get(queue) for queue in self._positions}
+        for queue in {message.queue for message in messages}:
+            self._seek(subscription, queue, offsets.get(queue, 0))
+
+    async def _follow_switch(self, subscription: Subscription) -> None:
+        if self._shadow is not None:
+            raise _GivenUp(f"generation {self._shadow} is no longer the shadow of a rebuild")
+        before = self._generation
+        offsets = await self._backoff.persist(
+            self._load_position, what=f"load the offsets of projection {self._projection.name}"
+        )
+        log.info(
+            "projection goes on" if before == self._generation else "projection switched",
+            projection=self._projection.name,
+            generation=self._generation,
+            before=before,
+        )
+        self._positions = {queue: offsets.get(queue) for queue in self._positions}
+        for queue in list(self._positions):
+            self._seek(subscription, queue, offsets.get(queue, 0))
+
+    def _seek(self, subscription: Subscription, queue: QueueId, offset: int) -> None:
+        try:
+            subscription.seek(queue, offset)
+        except ValueError:
+            # It was taken away in the meantime; whoever has it now loads its offset.
+            self._positions.pop(queue, None)
+
+    async def _read_missing(
+        self, aggregate_id: str, after_version: int, to_version: int
+    ) -> Sequence[EventStream]:
+        return await self._store.read_stream(
+            aggregate_id, after_version=after_version, to_version=to_version
+        )
+
+    async def _attempt(self, what: str, action: Callable[[], Awaitable[T]]) -> T:
+        attempt = faults = 0
+        while True:
+            try:
+                result = await action()
+            except _GivenUp:
+                raise
+            except Exception as error:
+                attempt += 1
+                faults += not is_outage(error)
+                if faults > self._settings.error_retries_max:
+                    raise _GivenUp(f"could not {what}: {error}") from error
+                self._say_retry(what, attempt, error)
+                await self._backoff.pause(attempt)
+            else:
+                self._report(RunnerState.RUNNING)
+                return result
+
+    def _say_paused(self) -> None:
+        self._report(RunnerState.PAUSED)
+        log.info("projection paused", projection=self._projection.name)
+
+    def _say_retry(self, what: str, attempt: int, error: Exception) -> None:
+        self._report(RunnerState.RETRYING, str(error))
+        log.warning(
+            "projection will try again",
+            projection=self._projection.name,
+            what=what,
+            attempt=attempt,
+            error=repr(error),
+        )
+
+    def _report(self, state: RunnerState, error: str | None = None) -> None:
+        if (state, error) != (self._status.state, self._status.error):
+            self._status = RunnerStatus(state=state, since=self._clock.now(), error=error)
+
+
+def _readable(positions: Mapping[QueueId, int]) -> dict[str, Any]:
+    return {f"{topic}/{number}": offset for (topic, number), offset in positions.items()}

@@ -1,0 +1,420 @@
+"""
+The generations of a projection: which one is live, which one is being built, and the switch.
+
+    ensure ──▶ 1 live
+    begin_shadow ──▶ 1 live, 2 shadow ──switch──▶ 2 live, 1 previous ──rollback──▶ 1 live, 2 previous
+                              └──abandon──▶ 1 live
+
+Every function takes a connection in a write transaction and locks the projection's row first, as
+the batches of the live runner do: a switch falls between two batches, never into one.
+
+Sits between: `ReadModels`, which begins and commits, and the tables. Must never know events.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from sqlalchemy import Connection, MetaData, Table, bindparam, delete, inspect, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.sql.ddl import CreateTable, DropTable
+
+from headrace.errors import DefinitionError, ProjectionError, ProjectionNotFound, RebuildRunning
+from headrace.projections.definition.projection import Projection
+from headrace.projections.tables.row_tables import (
+    build_table,
+    create_view,
+    drop_view,
+    fingerprint,
+    fits,
+    generation_of,
+    physical_name,
+)
+from headrace.projections.tables.shadow_load import drop_staging
+from headrace.stores.database.tables import (
+    metadata,
+    projection_letters,
+    projection_offsets,
+    projection_versions,
+    projections,
+    reader_marks,
+)
+
+__all__ = [
+    "REBUILD_STALE_MS",
+    "ProjectionState",
+    "abandon_shadow",
+    "adopt_shadow",
+    "begin_shadow",
+    "drop_generation",
+    "drop_leftovers",
+    "ensure",
+    "find_finished",
+    "find_state",
+    "lock_state",
+    "lock_state_now",
+    "reopen_shadow",
+    "rollback",
+    "set_paused",
+    "switch",
+]
+
+# A rebuild older than this has died without a word; the next one may clear it away. Longer than a
+# rebuild of a billion events should take.
+REBUILD_STALE_MS: Final = 6 * 3_600_000
+
+_FIRST_GENERATION: Final = 1
+
+_LOCKED_STATE: Final = (
+    select(projections).where(projections.c.name == bindparam("name")).with_for_update()
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectionState:
+    """What the database says about one projection.
+
+    Attributes:
+        name: the projection's name and its view's.
+        generation: the live one.
+        previous_generation: what a rollback goes back to.
+        fingerprint: of the live generation's columns.
+        rebuild_generation: the shadow under way.
+        rebuild_owner: who builds it.
+        rebuild_started_at: since when.
+        paused_at: since when nothing is applied to the live one; None: it is not paused.
+    """
+
+    name: str
+    generation: int
+    previous_generation: int | None
+    fingerprint: str
+    rebuild_generation: int | None
+    rebuild_owner: str | None
+    rebuild_started_at: datetime | None
+    paused_at: datetime | None
+
+    @property
+    def kept(self) -> frozenset[int]:
+        """The generations whose tables are in use."""
+        used = {self.generation, self.previous_generation, self.rebuild_generation}
+        return frozenset(number for number in used if number is not None)
+
+
+async def find_state(connection: AsyncConnection, name: str) -> ProjectionState | None:
+    """Returns the projection's row, or None if it was never set up."""
+    found = await connection.execute(select(projections).where(projections.c.name == name))
+    row = found.mappings().one_or_none()
+    return None if row is None else ProjectionState(**row)
+
+
+async def lock_state(connection: AsyncConnection, name: str) -> ProjectionState:
+    """Returns the projection's row, locked until the transaction ends.
+
+    On SQLite the write transaction itself is the lock.
+
+    Raises:
+        ProjectionNotFound: it was never set up.
+    """
+    return await connection.run_sync(lock_state_now, name)
+
+
+def lock_state_now(connection: Connection, name: str) -> ProjectionState:
+    """Like `lock_state`, for a connection that blocks."""
+    row = connection.execute(_LOCKED_STATE, {"name": name}).mappings().one_or_none()
+    if row is None:
+        raise ProjectionNotFound(f"projection {name} has no tables yet; run the application once")
+    return ProjectionState(**row)
+
+
+async def ensure(connection: AsyncConnection, projection: Projection[Any]) -> None:
+    """Sets up generation 1 and the view unless they are there.
+
+    Raises:
+        ProjectionError: the columns are no longer those of the live generation, or something else
+            has the projection's name.
+        DefinitionError: the name is one of Headrace's own tables.
+    """
+    name = projection.name
+    if name in metadata.tables:
+        raise DefinitionError(f"projection {name}: that is a table of Headrace's own; rename it")
+    mark = fingerprint(projection)
+    dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
+    created = await connection.execute(
+        dialect.insert(projections)
+        .values(name=name, generation=_FIRST_GENERATION, fingerprint=mark)
+        .on_conflict_do_nothing()
+    )
+    if created.rowcount == 1:
+        table = build_table(projection, physical_name(name, _FIRST_GENERATION))
+        await connection.run_sync(_check_free, name, table.name)
+        await connection.execute(CreateTable(table))
+        await connection.execute(create_view(name, table))
+        return
+    state = await lock_state(connection, name)
+    if state.fingerprint != mark:
+        raise ProjectionError(
+            f"projection {name}: the fields of {projection.row.__name__} have changed; run"
+            f" `headrace projection rebuild {name}` to build its table anew"
+        )
+
+
+async def begin_shadow(
+    connection: AsyncConnection,
+    projection: Projection[Any],
+    owner: str,
+    now: datetime,
+    *,
+    keep_finished: bool = False,
+) -> int:
+    """Creates the next generation's empty table and returns its number.
+
+    Args:
+        connection: in a write transaction.
+        projection: whose table.
+        owner: who builds it.
+        now: since when.
+        keep_finished: leave the newest table alone that a rebuild has finished; others that are not in
+            use are dropped.
+
+    Raises:
+        RebuildRunning: another rebuild is under way and not stale.
+        ProjectionNotFound: the projection was never set up.
+        ProjectionError: it has handlers, which would meet events a second time.
+    """
+    if projection.has_handlers:
+        raise ProjectionError(
+            f"projection {projection.name} writes to tables of your own, which a rebuild would fill"
+            " twice; move what is to be rebuilt into a projection without @with_session"
+        )
+    state = await lock_state(connection, projection.name)
+    started_at = state.rebuild_started_at
+    stale = timedelta(milliseconds=REBUILD_STALE_MS)
+    if started_at is not None and now - started_at < stale:
+        raise RebuildRunning(
+            f"projection {state.name}: {state.rebuild_owner} has been rebuilding it since"
+            f" {started_at:%Y-%m-%d %H:%M:%S} UTC"
+        )
+    tables = await connection.run_sync(_generation_tables, state.name)
+    generation = max([*tables, *state.kept]) + 1
+    finished = await find_finished(connection, state) if keep_finished else None
+    await _drop_others(
+        connection, state.name, (state.kept | {finished}) - {state.rebuild_generation}
+    )
+    table = build_table(projection, physical_name(state.name, generation))
+    await connection.execute(CreateTable(table))
+    await _update(
+        connection,
+        state.name,
+        rebuild_generation=generation,
+        rebuild_owner=owner,
+        rebuild_started_at=now,
+    )
+    return generation
+
+
+async def switch(
+    connection: AsyncConnection, projection: Projection[Any], generation: int, owner: str
+) -> None:
+    """Makes a shadow the live generation and the live one the previous.
+
+    Raises:
+        ProjectionError: this rebuild no longer owns the shadow.
+    """
+    state = await lock_state(connection, projection.name)
+    if (state.rebuild_generation, state.rebuild_owner) != (generation, owner):
+        raise ProjectionError(
+            f"projection {state.name}: generation {generation} is no longer the shadow that"
+            f" {owner} builds; run the rebuild again"
+        )
+    await _go_live(connection, projection, state, generation)
+    await _update(
+        connection,
+        state.name,
+        rebuild_generation=None,
+        rebuild_owner=None,
+        rebuild_started_at=None,
+    )
+
+
+async def rollback(connection: AsyncConnection, projection: Projection[Any]) -> int:
+    """Swaps the live and the previous generation; returns the live one.
+
+    Raises:
+        ProjectionError: there is no previous generation, or its columns are not the projection's.
+    """
+    state = await lock_state(connection, projection.name)
+    previous = state.previous_generation
+    if previous is None:
+        raise ProjectionError(f"projection {state.name} has no previous generation to go back to")
+    table = build_table(projection, physical_name(state.name, previous))
+    if not await connection.run_sync(fits, table):
+        raise ProjectionError(
+            f"projection {state.name}: generation {previous} does not have the fields of"
+            f" {projection.row.__name__}; deploy the code it was built with, then roll back"
+        )
+    await _go_live(connection, projection, state, previous)
+    return previous
+
+
+async def abandon_shadow(
+    connection: AsyncConnection, name: str, generation: int, owner: str
+) -> None:
+    """Drops a shadow that its owner gives up; nothing happens if it is no longer the owner's."""
+    state = await lock_state(connection, name)
+    if (state.rebuild_generation, state.rebuild_owner) != (generation, owner):
+        return
+    await _update(
+        connection, name, rebuild_generation=None, rebuild_owner=None, rebuild_started_at=None
+    )
+    await _drop(connection, name, generation)
+
+
+async def adopt_shadow(
+    connection: AsyncConnection,
+    projection: Projection[Any],
+    generation: int,
+    *,
+    owners: tuple[str, str],
+) -> bool:
+    """Gives a shadow from the first owner to the second, who goes on with it; False: it cannot be.
+
+    It must still be the first one's and have the projection's columns.
+    """
+    before, after = owners
+    state = await lock_state(connection, projection.name)
+    if (state.rebuild_generation, state.rebuild_owner) != (generation, before):
+        return False
+    table = build_table(projection, physical_name(state.name, generation))
+    if not await connection.run_sync(fits, table):
+        return False
+    if connection.dialect.name == "postgresql":
+        await drop_staging(connection, table.name)
+    await _update(connection, state.name, rebuild_owner=after)
+    return True
+
+
+async def find_finished(connection: AsyncConnection, state: ProjectionState) -> int | None:
+    """Returns the generation that a rebuild has finished and not put in place, if one is kept.
+
+    Numbers only grow, and a rebuild gives its own up only with its table, or finished.
+    """
+    tables = await connection.run_sync(_generation_tables, state.name)
+    newest = max(tables, default=0)
+    return newest if newest > max(state.kept) else None
+
+
+async def reopen_shadow(
+    connection: AsyncConnection,
+    projection: Projection[Any],
+    generation: int,
+    owner: str,
+    now: datetime,
+) -> None:
+    """Makes a finished generation a shadow again, whose owner brings it up to date.
+
+    Raises:
+        ProjectionError: its columns are not the projection's.
+    """
+    name = projection.name
+    table = build_table(projection, physical_name(name, generation))
+    if not await connection.run_sync(fits, table):
+        raise ProjectionError(
+            f"projection {name}: the rebuilt table {table.name} does not have the fields of"
+            f" {projection.row.__name__}; run `headrace projection rebuild {name}`"
+        )
+    await _update(
+        connection, name, rebuild_generation=generation, rebuild_owner=owner, rebuild_started_at=now
+    )
+
+
+async def set_paused(connection: AsyncConnection, name: str, paused_at: datetime | None) -> None:
+    """Notes since when a projection is paused; None: it goes on.
+
+    Raises:
+        ProjectionNotFound: it was never set up.
+    """
+    await lock_state(connection, name)
+    await _update(connection, name, paused_at=paused_at)
+
+
+async def drop_generation(connection: AsyncConnection, name: str, generation: int) -> None:
+    """Drops a generation's table, offsets, versions and letters.
+
+    Raises:
+        ProjectionError: it is live, or being built.
+    """
+    state = await lock_state(connection, name)
+    if generation in {state.generation, state.rebuild_generation}:
+        raise ProjectionError(f"projection {name}: generation {generation} is in use")
+    if generation == state.previous_generation:
+        await _update(connection, name, previous_generation=None)
+    await _drop(connection, name, generation)
+
+
+async def drop_leftovers(connection: AsyncConnection, name: str) -> None:
+    """Drops every generation that is neither live, nor previous, nor being built."""
+    state = await lock_state(connection, name)
+    await _drop_others(connection, name, state.kept)
+
+
+async def _go_live(
+    connection: AsyncConnection,
+    projection: Projection[Any],
+    state: ProjectionState,
+    generation: int,
+) -> None:
+    mark = fingerprint(projection)
+    table = build_table(projection, physical_name(state.name, generation))
+    # Replacing keeps the grants and the views that users put on top, but only PostgreSQL can, and
+    # only where the columns stay.
+    replace = connection.dialect.name == "postgresql" and mark == state.fingerprint
+    if not replace:
+        await connection.execute(drop_view(state.name))
+    await connection.execute(create_view(state.name, table, replace=replace))
+    await _update(
+        connection,
+        state.name,
+        generation=generation,
+        previous_generation=state.generation,
+        fingerprint=mark,
+    )
+
+
+async def _update(connection: AsyncConnection, name: str, **values: object) -> None:
+    await connection.execute(update(projections).where(projections.c.name == name).values(values))
+
+
+async def _drop_others(
+    connection: AsyncConnection, name: str, kept: frozenset[int | None] | frozenset[int]
+) -> None:
+    for generation in await connection.run_sync(_generation_tables, name):
+        if generation not in kept:
+            await _drop(connection, name, generation)
+
+
+async def _drop(connection: AsyncConnection, name: str, generation: int) -> None:
+    for table in (projection_offsets, projection_versions, projection_letters, reader_marks):
+        await connection.execute(
+            delete(table).where(table.c.name == name, table.c.generation == generation)
+        )
+    table = Table(physical_name(name, generation), MetaData())
+    if connection.dialect.name == "postgresql":
+        await drop_staging(connection, table.name)
+    await connection.execute(DropTable(table, if_exists=True))
+
+
+def _generation_tables(connection: Connection, name: str) -> list[int]:
+    found = (generation_of(name, table) for table in inspect(connection).get_table_names())
+    return sorted(number for number in found if number is not None)
+
+
+def _check_free(connection: Connection, *names: str) -> None:
+    inspector = inspect(connection)
+    for name in names:
+        if inspector.has_table(name):
+            raise ProjectionError(
+                f"the database of read models has another table or view named {name};"
+                " rename the projection or give read models a database of their own"
+            )

@@ -1,0 +1,345 @@
+"""
+Where several processes put the rows of a shadow, until one transaction makes them the shadow's.
+
+    create ─▶ shares are copied in, each in a transaction of its own ─▶ index ─▶ become the shadow
+                                                                            └─▶ merge into it
+
+A share counts once: whoever copies it notes so in the same transaction, and of two who do, one only
+commits. Nobody can note one for another owner than that of the tables: what a rebuild that has died
+still does never gets into the next one's, though the names may be the same. They are the shadow's
+with more to them, and the tables are dropped with it. PostgreSQL only.
+
+Sits between: whoever fills a shadow from many processes, and `generations`, which drops. Must never
+know an event, nor what fills the tables.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    ColumnElement,
+    Integer,
+    MetaData,
+    PrimaryKeyConstraint,
+    Select,
+    String,
+    Table,
+    Text,
+    cast,
+    column,
+    delete,
+    false,
+    func,
+    literal,
+    select,
+)
+from sqlalchemy import table as lightweight_table
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.sql.ddl import AddConstraint, CreateTable, DropTable
+
+from headrace.stores.database.tables import projection_versions
+
+__all__ = [
+    "DELETED",
+    "VERSION",
+    "Filled",
+    "Staging",
+    "become_shadow",
+    "copy_share",
+    "create_staging",
+    "drop_staging",
+    "enter_staging",
+    "find_filled",
+    "find_twice",
+    "index_staging",
+    "is_noted",
+    "merge_into_shadow",
+    "note_share",
+    "staging_of",
+]
+
+# What the table of others holds.
+VERSION: Final = "version"  # aggregate id, its last version
+DELETED: Final = "deleted"  # key of a row that is no more, -
+
+_UNLOGGED: Final = ("UNLOGGED",)
+_ACTIVITY: Final = lightweight_table(
+    "pg_stat_activity",
+    *(column(name) for name in ("pid", "application_name", "datname", "usename")),
+)
+
+
+class Staging(NamedTuple):
+    """Names: of the tables beside a shadow's own, and of the sessions that copy into them.
+
+    Attributes:
+        rows: columns as the shadow's, without an index.
+        others: `kind`, `key` and `number` of versions and of deleted rows.
+        shares: `share`, unique, how many `rows` it has, and the shadow's `owner`.
+        sessions: what the sessions are called, for whoever has to end them.
+    """
+
+    rows: str
+    others: str
+    shares: str
+    sessions: str
+
+
+class Filled(NamedTuple):
+    """What was copied."""
+
+    shares: int
+    rows: int
+
+
+def staging_of(table: str) -> Staging:
+    """Returns the names that belong to a shadow's table; none has more than 63 characters."""
+    return Staging(f"{table}__rows", f"{table}__others", f"{table}__shares", f"headrace {table}")
+
+
+async def create_staging(
+    connection: AsyncConnection, shadow: Table, owner: str, *, merged: bool
+) -> None:
+    """Makes the tables, empty.
+
+    Args:
+        connection: in the transaction that knows who owns the shadow.
+        shadow: its table.
+        owner: of the shadow.
+        merged: the rows will be written into the shadow, and not become it: they need no log.
+    """
+    names = staging_of(shadow.name)
+    rows = _rows(names, shadow, prefixes=_UNLOGGED if merged else ())
+    for table in (rows, _others(names), _shares(names, owner)):
+        await connection.execute(CreateTable(table))
+
+
+async def drop_staging(connection: AsyncConnection, table: str) -> None:
+    """Drops the tables if they are there, and ends who still copies into them."""
+    names = staging_of(table)
+    await _end_sessions(connection, names)
+    for name in (names.rows, names.others, names.shares):
+        await connection.execute(DropTable(Table(name, MetaData()), if_exists=True))
+
+
+async def enter_staging(connection: AsyncConnection, table: str, connections_max: int) -> bool:
+    """Takes one of the connections that may copy at a time; False: all of them are taken.
+
+    It is free again when the session ends, however that happens.
+    """
+    sessions = literal(staging_of(table).sessions)
+    places = (
+        func.generate_series(1, cast(connections_max, Integer))
+        .table_valued("place")
+        .render_derived()
+    )
+    # Of a function's rows one after the other is looked at, until one is enough.
+    entering = select(func.set_config("application_name", sessions, false())).where(
+        func.pg_try_advisory_lock(func.hashtext(sessions), places.c.place)
+    )
+    found = await connection.execute(entering.select_from(places).limit(1))
+    return found.one_or_none() is not None
+
+
+async def is_noted(connection: AsyncConnection, table: str, share: int) -> bool:
+    """Whether somebody has copied a share, and committed."""
+    shares = _shares(staging_of(table)).c
+    found = await connection.execute(select(literal(1)).where(shares.share == share))
+    return found.one_or_none() is not None
+
+
+async def copy_share(
+    connection: AsyncConnection,
+    table: str,
+    rows: Sequence[tuple[Any, ...]],
+    others: Sequence[tuple[str, str, int]],
+) -> None:
+    """Copies rows, a value per column in order, and others: kind, key and number.
+
+    Raises:
+        asyncpg.PostgresError: the database refuses them.
+    """
+    names = staging_of(table)
+    driver = (await connection.get_raw_connection()).driver_connection
+    assert driver is not None
+    # On the transaction's own connection, so it is committed or rolled back with the rest.
+    for name, records in ((names.rows, rows), (names.others, others)):
+        if records:
+            await driver.copy_records_to_table(name, records=records)
+
+
+async def note_share(
+    connection: AsyncConnection, table: str, owner: str, share: int, rows: int
+) -> bool:
+    """Notes that a share was copied; False: another one has noted it, and this one must not commit.
+
+    Waits for another one that is about to.
+
+    Raises:
+        sqlalchemy.exc.IntegrityError: the tables are another owner's.
+    """
+    noted = insert(_shares(staging_of(table))).values(share=share, rows=rows, owner=owner)
+    result = await connection.execute(noted.on_conflict_do_nothing())
+    return result.rowcount == 1
+
+
+async def find_filled(connection: AsyncConnection, table: str) -> Filled:
+    """Returns what was copied and committed."""
+    shares = _shares(staging_of(table)).c
+    rows = cast(func.coalesce(func.sum(shares.rows), 0), BigInteger)
+    found = await connection.execute(select(func.count(shares.share), rows))
+    return Filled(*found.one())
+
+
+async def find_twice(connection: AsyncConnection, table: str) -> str | None:
+    """Returns an aggregate that has two versions, if there is one."""
+    others = _others(staging_of(table)).c
+    twice = (
+        select(others.key)
+        .where(others.kind == VERSION)
+        .group_by(others.key)
+        .having(func.count() > 1)
+        .order_by(others.key)
+        .limit(1)
+    )
+    found: str | None = (await connection.execute(twice)).scalar_one_or_none()
+    return found
+
+
+async def index_staging(connection: AsyncConnection, shadow: Table) -> None:
+    """Makes the rows fit to become the shadow: a primary key, and statistics.
+
+    In a transaction of its own, so that the projection's row is not locked meanwhile: making an
+    index of rows that are there costs less than keeping one while they come, but takes its time.
+
+    Raises:
+        sqlalchemy.exc.IntegrityError: two rows have the same key.
+    """
+    names = staging_of(shadow.name)
+    await _end_sessions(connection, names)
+    rows = _rows(names, shadow)
+    key = [rows.c[each.name] for each in shadow.primary_key.columns]
+    await connection.execute(AddConstraint(PrimaryKeyConstraint(*key, name=_key_of(names.rows))))
+    # The planner knows nothing of a table that was filled a moment ago.
+    await connection.exec_driver_sql(f'ANALYZE "{names.rows}"')
+
+
+async def become_shadow(
+    connection: AsyncConnection, shadow: Table, place: Mapping[str, Any]
+) -> None:
+    """Puts the indexed rows in the place of an empty shadow's, with the versions.
+
+    Args:
+        connection: in the transaction that knows who owns the shadow, and writes the offsets.
+        shadow: its table.
+        place: its `name` and `generation`.
+
+    Raises:
+        sqlalchemy.exc.IntegrityError: an aggregate has two versions.
+    """
+    from alembic.ddl.base import RenameTable
+
+    names = staging_of(shadow.name)
+    await connection.execute(DropTable(shadow))
+    await connection.execute(RenameTable(names.rows, shadow.name))
+    await connection.exec_driver_sql(
+        f'ALTER INDEX "{_key_of(names.rows)}" RENAME TO "{_key_of(shadow.name)}"'
+    )
+    versions = projection_versions
+    await connection.execute(
+        insert(versions).from_select(versions.columns.keys(), _versions(names, place))
+    )
+    await drop_staging(connection, shadow.name)
+
+
+async def merge_into_shadow(
+    connection: AsyncConnection, shadow: Table, key: str, place: Mapping[str, Any]
+) -> None:
+    """Writes the rows and versions in place of a shadow's own, and deletes rows.
+
+    Args:
+        connection: in the transaction that knows who owns the shadow, and writes the offsets.
+        shadow: its table.
+        key: its key column.
+        place: its `name` and `generation`.
+    """
+    names = staging_of(shadow.name)
+    await _end_sessions(connection, names)
+    others = _others(names).c
+    await _merge(connection, shadow, select(*_rows(names, shadow).columns))
+    gone = select(others.key).where(others.kind == DELETED)
+    await connection.execute(delete(shadow).where(shadow.c[key].in_(gone)))
+    await _merge(connection, projection_versions, _versions(names, place))
+    await drop_staging(connection, shadow.name)
+
+
+async def _merge(connection: AsyncConnection, table: Table, chosen: Select[Any]) -> None:
+    written = insert(table).from_select(table.columns.keys(), chosen)
+    keys: list[ColumnElement[Any]] = list(table.primary_key.columns)
+    others = {
+        each.name: written.excluded[each.name] for each in table.columns if not each.primary_key
+    }
+    await connection.execute(
+        written.on_conflict_do_update(index_elements=keys, set_=others)
+        if others
+        else written.on_conflict_do_nothing(index_elements=keys)
+    )
+
+
+def _versions(names: Staging, place: Mapping[str, Any]) -> Select[Any]:
+    others = _others(names).c
+    name = cast(literal(place["name"]), String)
+    generation = cast(literal(place["generation"]), Integer)
+    return select(name, generation, others.key, others.number).where(others.kind == VERSION)
+
+
+def _rows(names: Staging, shadow: Table, prefixes: Sequence[str] = ()) -> Table:
+    columns = (Column(each.name, each.type, nullable=each.nullable) for each in shadow.columns)
+    return Table(names.rows, MetaData(), *columns, prefixes=list(prefixes))
+
+
+def _key_of(table: str) -> str:
+    # As PostgreSQL itself names a primary key.
+    return f"{table}_pkey"
+
+
+def _others(names: Staging) -> Table:
+    return Table(
+        names.others,
+        MetaData(),
+        Column("kind", Text, nullable=False),
+        # Compared with keys, which are sorted by code point.
+        Column("key", Text(collation="C"), nullable=False),
+        Column("number", BigInteger, nullable=False),
+        prefixes=list(_UNLOGGED),
+    )
+
+
+def _shares(names: Staging, owner: str | None = None) -> Table:
+    owned = Column("owner", Text, nullable=False)
+    return Table(
+        names.shares,
+        MetaData(),
+        Column("share", Integer, primary_key=True, autoincrement=False),
+        Column("rows", BigInteger, nullable=False),
+        owned,
+        *([] if owner is None else [CheckConstraint(owned == owner)]),
+        prefixes=list(_UNLOGGED),
+    )
+
+
+async def _end_sessions(connection: AsyncConnection, names: Staging) -> None:
+    # Whoever is left of those that copied belongs to a job that has ended, or to one whose result
+    # nobody waits for; a lock of theirs would hold up this transaction, and with it the live runner.
+    sessions = _ACTIVITY.c
+    await connection.execute(
+        select(func.pg_terminate_backend(sessions.pid)).where(
+            sessions.application_name == names.sessions,
+            sessions.datname == func.current_database(),
+            sessions.usename == func.current_user(),
+        )
+    )

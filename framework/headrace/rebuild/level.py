@@ -1,0 +1,341 @@
+"""
+From a shadow that was filled from the event store to the live generation, at equal versions.
+
+    fold what was stored meanwhile ─▶ wait until live has as much of each aggregate, or stands still
+      ─▶ lock the projection ─▶ fold the rest up to the versions that live has ─▶ compare
+      ─▶ offsets of the topic in place of the position ─▶ switch, one transaction
+
+What each side has is told by the versions of its aggregates, and not by offsets: those of the live
+generation may be of a topic that is no more. The topic's ends were asked before the last position
+that the shadow has, and an event is in the store before it is in the topic; so what lies before those
+ends is folded, and what comes behind them and is folded too the version gate passes over.
+
+Sits between: a rebuild from the event store, and the generations of a projection. Must never know Spark.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from sqlalchemy import Select, and_, delete, func, literal, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from headrace._runtime.clock import Clock, SystemClock
+from headrace.errors import ProjectionError
+from headrace.projections.batch_transaction import Applied, Batch, apply_batch
+from headrace.projections.definition.fold import keys_of
+from headrace.projections.tables import generations
+from headrace.projections.tables.comparison import compare_on
+from headrace.projections.tables.contents import Target, find_versions, read_offsets, write_offsets
+from headrace.projections.tables.read_models import ReadModels
+from headrace.rebuild.stored_events import STORE, StoredEvents
+from headrace.rebuild.switch import (
+    OTHER_FIELDS,
+    Means,
+    Outcome,
+    Shadow,
+    advance,
+    bring_live,
+    decode_around,
+    keep,
+    tell_comparison,
+)
+from headrace.stores.database.tables import (
+    projection_letters,
+    projection_offsets,
+    projection_versions,
+)
+from headrace.transports.base import QueueId
+
+__all__ = ["Origin", "bring_level", "bring_shadow"]
+
+# Positions that may be folded while the projection is locked: a second's work, which readers do not
+# notice and the live runner makes up for.
+_LOCKED_MAX: Final = 5_000
+# Rounds before the lock; each has to fold what was stored during the one before, a fraction of it.
+_ROUNDS_MAX: Final = 50
+# Aggregates that live lacks events of and that are waited for at a time, and how often is looked.
+_WAITED_MAX: Final = 1_000
+_LOOK_MS: Final = 100
+# Aggregates that live lacks events of and whose rows are left out of a comparison: they are in memory;
+# and where the events tell which rows these are, they are read one aggregate after the other.
+_BEHIND_MAX: Final = 100_000
+_BEHIND_SHARED_MAX: Final = 5_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """What a shadow is filled from, and what it goes live with.
+
+    Attributes:
+        store: the event store.
+        ends: asks where the event topic ends; without offsets the live runner reads all of it.
+    """
+
+    store: StoredEvents
+    ends: Callable[[], Awaitable[Mapping[QueueId, int]]]
+
+
+async def bring_shadow(
+    read_models: ReadModels, shadow: Shadow, means: Means, origin: Origin | None, **wishes: Any
+) -> Outcome:
+    """Brings a shadow level with the live generation, by what it was filled from.
+
+    Args:
+        read_models: where both are.
+        shadow: filled, and this owner's.
+        means: of catching up.
+        origin: the event store; None: the shadow was filled from the topic.
+        wishes: `verify`, `switch` and `accept`, as for `bring_live`.
+
+    Raises:
+        ProjectionError: as `bring_live`.
+    """
+    if origin is None:
+        return await bring_live(read_models, shadow, means, **wishes)
+    return await bring_level(read_models, shadow, means, origin=origin, **wishes)
+
+
+async def bring_level(
+    read_models: ReadModels,
+    shadow: Shadow,
+    means: Means,
+    *,
+    origin: Origin,
+    verify: bool,
+    switch: bool,
+    accept: bool = False,
+) -> Outcome:
+    """Brings a shadow level with the live generation, compares them, and switches if all is well.
+
+    Args:
+        read_models: where both are.
+        shadow: filled from the store, and this owner's.
+        means: of catching up; its feed is the store's, and `live_wait_ms` bounds how long the live
+            generation may stand still while it lacks events.
+        origin: the store, and the topic.
+        verify: compare before switching.
+        switch: make the shadow live if nothing speaks against it; rows that differ because live
+            lacks events do not.
+        accept: nor do others.
+
+    Raises:
+        ProjectionError: the shadow is no longer this owner's, or cannot catch up.
+    """
+    name = shadow.projection.name
+    state = await read_models.state(name)
+    comparable = verify and state.fingerprint == shadow.projection.shape.fingerprint
+    caught_up = 0
+    for _ in range(_ROUNDS_MAX):
+        ends = await origin.ends() if switch else {}
+        end = await origin.store.end()
+        caught_up += (await advance(read_models, shadow, means, {STORE: end})).messages
+        if comparable:
+            await _wait_for_live(read_models, shadow, means.live_wait_ms)
+        async with read_models.begin() as connection:
+            state = await generations.lock_state(connection, name)
+            now = await origin.store.end()
+            if now - end > _LOCKED_MAX:
+                continue
+            level = _Level(read_models, shadow, means, connection, state.generation)
+            caught_up += await level.fold_rest((end, now), origin.store, as_live=comparable)
+            outcome = Outcome(caught_up=caught_up, offsets=ends)
+            if comparable:
+                outcome = await level.compare(outcome, leaving_out=switch)
+            elif verify:
+                outcome = replace(outcome, reason=OTHER_FIELDS)
+            if switch and (accept or not (outcome.mismatches or outcome.ahead)):
+                await _put_in_place(connection, level.ours, ends)
+                await generations.switch(
+                    connection, shadow.projection, shadow.generation, shadow.owner
+                )
+                return replace(outcome, switched=True)
+            return keep(read_models, shadow, outcome)
+    raise ProjectionError(
+        f"projection {name}: more was stored in each of {_ROUNDS_MAX} rounds of catching up than can"
+        " be folded while the live rows wait; run the rebuild when fewer events come in"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Level:
+    """A shadow and the live generation while nothing but this transaction changes either."""
+
+    read_models: ReadModels
+    shadow: Shadow
+    means: Means
+    connection: AsyncConnection
+    live_generation: int
+
+    @property
+    def ours(self) -> Target[Any]:
+        return self.read_models.target(self.shadow.projection, self.shadow.generation)
+
+    @property
+    def live(self) -> Target[Any]:
+        return self.read_models.target(self.shadow.projection, self.live_generation)
+
+    async def fold_rest(
+        self, positions: tuple[int, int], store: StoredEvents, *, as_live: bool
+    ) -> int:
+        """Folds what is stored from one position to another into the shadow; returns how much.
+
+        Args:
+            positions: the first one, and the one behind the last.
+            store: where they are.
+            as_live: of each aggregate no more than live has; the shadow's position stays, since
+                something before the end may be left out.
+        """
+        folded = 0
+        async for messages in store.read(STORE, *positions):
+            stands = await read_offsets(
+                self.connection, self.ours.projection.name, self.ours.generation
+            )
+            batch = decode_around(messages, stands, self.means)
+            if as_live:
+                ids = {stream.aggregate_id for stream in batch.streams}
+                has, _ = await self.connection.run_sync(
+                    find_versions, target=self.live, aggregate_ids=ids
+                )
+                streams = [
+                    each
+                    for each in batch.streams
+                    if (each.version or 0) <= has.get(each.aggregate_id, 0)
+                ]
+                batch = Batch(streams=streams, begin=batch.begin, end={})
+            outcome = await apply_batch(
+                self.connection, self.ours, batch, missing=self.means.missing
+            )
+            if not isinstance(outcome, Applied):
+                raise ProjectionError(
+                    f"projection {self.shadow.projection.name}: generation"
+                    f" {self.shadow.generation} is no longer the shadow that"
+                    f" {self.shadow.owner} builds; run the rebuild again"
+                )
+            folded += len(batch.streams)
+        return folded
+
+    async def compare(self, outcome: Outcome, *, leaving_out: bool) -> Outcome:
+        """Compares the live rows with the shadow's.
+
+        Args:
+            outcome: to which is added what was found.
+            leaving_out: rows may differ where live lacks events.
+        """
+        name, ours, live = self.shadow.projection.name, self.ours, self.live
+        behind = await self.connection.scalar(_count(name, ours.generation, live.generation)) or 0
+        ahead = await self.connection.scalar(_count(name, live.generation, ours.generation)) or 0
+        outcome = replace(outcome, behind=behind, ahead=ahead)
+        expected: frozenset[str] = frozenset()
+        if leaving_out and behind:
+            own = self.shadow.projection.keyed_by_aggregate
+            if behind > (_BEHIND_MAX if own else _BEHIND_SHARED_MAX):
+                return replace(
+                    outcome,
+                    reason=f"nothing was compared, because the live rows lack events of {behind}"
+                    " aggregates that the event store has",
+                )
+            expected = await self._touched()
+        found = await compare_on(
+            self.connection,
+            self.shadow.projection,
+            (live.table, ours.table),
+            expected=expected,
+        )
+        told = tell_comparison(outcome, found)
+        if ahead:
+            reason = (
+                f"the live rows have events of {ahead} aggregates that the event store does not have:"
+                " it is another store, or an older copy of it"
+            )
+            told = replace(told, reason="; ".join(filter(None, [told.reason, reason])))
+        return told
+
+    async def _touched(self) -> frozenset[str]:
+        """Returns the keys of the rows that live lacks events of."""
+        projection = self.shadow.projection
+        lacking = _further(projection.name, self.ours.generation, self.live_generation)
+        found = (await self.connection.execute(lacking)).all()
+        if projection.keyed_by_aggregate:
+            return frozenset(each.aggregate_id for each in found)
+        keys: set[str] = set()
+        for each in found:
+            streams = await self.means.missing(each.aggregate_id, each.other, each.version)
+            keys |= keys_of(projection, [fact for one in streams for fact in one.contexts()])
+        return frozenset(keys)
+
+
+async def _wait_for_live(
+    read_models: ReadModels, shadow: Shadow, still_ms: int, clock: Clock | None = None
+) -> None:
+    """Waits until live has of each aggregate what the shadow has, or has stood still so long."""
+    name, ours = shadow.projection.name, shadow.generation
+    now_ms = (clock or SystemClock()).monotonic_ms
+    moved_ms = now_ms()
+    before: list[tuple[Any, ...]] = []
+    while True:
+        began_ms = now_ms()
+        async with read_models.snapshot() as connection:
+            state = await generations.find_state(connection, name)
+            assert state is not None, "it has a shadow"
+            # What is parked does not come by itself.
+            lacking = _further(name, ours, state.generation, parked=False).limit(_WAITED_MAX)
+            found = (await connection.execute(lacking)).all()
+        if not found:
+            return
+        standing = [tuple(each) for each in found]
+        if standing != before:
+            moved_ms, before = now_ms(), standing
+        if now_ms() - moved_ms >= still_ms:
+            return
+        # Where there are many aggregates, looking is work for the database.
+        await asyncio.sleep(max(_LOOK_MS, 10 * (now_ms() - began_ms)) / 1_000)
+
+
+async def _put_in_place(
+    connection: AsyncConnection, target: Target[Any], ends: Mapping[QueueId, int]
+) -> None:
+    """Stores offsets of the topic instead of the position."""
+    columns = projection_offsets.c
+    await connection.execute(
+        delete(projection_offsets).where(
+            columns.name == target.projection.name, columns.generation == target.generation
+        )
+    )
+    await write_offsets(connection, target, ends)
+
+
+def _further(
+    name: str, generation: int, other: int, *, parked: bool = True
+) -> Select[str, int, int]:
+    """Selects the aggregates that a generation has more of than another, and how much each has.
+
+    Args:
+        name: the projection's.
+        generation: the one.
+        other: the other.
+        parked: those that are parked in the other one, too.
+    """
+    own, its = projection_versions.alias("own"), projection_versions.alias("its")
+    has = func.coalesce(its.c.version, 0)
+    same = (its.c.name == name, its.c.generation == other, its.c.aggregate_id == own.c.aggregate_id)
+    found = (
+        select(own.c.aggregate_id, own.c.version, has.label("other"))
+        .select_from(own.outerjoin(its, and_(*same)))
+        .where(own.c.name == name, own.c.generation == generation, own.c.version > has)
+        .order_by(own.c.aggregate_id)
+    )
+    if parked:
+        return found
+    letters = projection_letters.c
+    letter = select(literal(1)).where(
+        letters.name == name,
+        letters.generation == other,
+        letters.aggregate_id == own.c.aggregate_id,
+    )
+    return found.where(~letter.exists())
+
+
+def _count(name: str, generation: int, other: int) -> Select[int]:
+    return select(func.count()).select_from(_further(name, generation, other).subquery())

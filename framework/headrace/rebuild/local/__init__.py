@@ -1,0 +1,5 @@
+"""
+A rebuild in this process: decode, fold in memory, write.
+
+Sits between: the events and a shadow generation. Needs no Spark.
+"""

@@ -1,0 +1,79 @@
+"""
+The events of some keys folded in this process, from the first one to where the live rows stand.
+
+Sits between: `partial_rebuild`, which knows the keys, and the event topic. Must never know a database.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any, Final
+
+from headrace.errors import ProjectionError
+from headrace.projections.batch_transaction import MissingReader
+from headrace.projections.definition.row_subset import narrowed
+from headrace.projections.tables.contents import Target
+from headrace.rebuild.decode import Decoder
+from headrace.rebuild.event_topic import EventTopic
+from headrace.rebuild.local.memory import remember
+from headrace.rebuild.local.partial_rebuild import Refolded
+from headrace.rebuild.local.rows_in_memory import take_filling
+from headrace.serialization import JsonSerializer
+from headrace.transports.base import QueueId
+
+__all__ = ["refold"]
+
+# Messages that are decoded and then folded, as in a rebuild of everything.
+_PIECE_MAX: Final = 100
+
+
+async def refold(
+    topic: EventTopic,
+    target: Target[Any],
+    serializer: JsonSerializer,
+    missing: MissingReader,
+    *,
+    keys: frozenset[str],
+    ends: Mapping[QueueId, int],
+) -> Refolded:
+    """Folds the events of keys up to offsets, exclusive; of other keys it makes nothing.
+
+    Args:
+        topic: where the events are.
+        target: whose folds run.
+        serializer: knows the event types.
+        missing: reads streams that the topic lacks.
+        keys: of the rows.
+        ends: per queue.
+
+    Raises:
+        ProjectionError: the topic does not hold all of it, or an event cannot be folded.
+    """
+    narrow = replace(target, projection=narrowed(target.projection, keys))
+    # Where a row has events of its own aggregate alone, the others need not be decoded.
+    only = keys if narrow.projection.keyed_by_aggregate else None
+    memory, decoder = remember(narrow.projection), Decoder(serializer, narrow.projection.reacts_to)
+    counts: Counter[str] = Counter()
+    await _check_held(topic, target, ends)
+    for queue, end in ends.items():
+        async with aclosing(topic.bodies(queue, 0, end, keys=only)) as portions:
+            async for portion in portions:
+                for piece in portion.pieces(_PIECE_MAX):
+                    decoded = decoder.decode(queue, piece, 0)
+                    counts["filled"] += await take_filling(memory, decoded.told, narrow, missing)
+                    memory.fold()
+                    counts["events"] += sum(decoded.counts)
+    versions, rows = memory.take_changes()
+    return Refolded(rows=rows, versions=versions, counts=counts)
+
+
+async def _check_held(topic: EventTopic, target: Target[Any], ends: Mapping[QueueId, int]) -> None:
+    held = await topic.ranges()
+    for queue, end in ends.items():
+        first, last = held.get(queue, (0, 0))
+        if first > 0 or end > last:
+            raise ProjectionError(
+                f"projection {target.projection.name}: {queue[0]}/{queue[1]} holds offsets {first}"
+                f" to {last}, and rows are folded anew from all that lies before {end}"
+            )

@@ -1,0 +1,197 @@
+"""
+Events as typed DataFrames: one per event type, its fields as columns beside the struct `context`.
+
+    events = read_events(spark, "samples.bank:app", broker="127.0.0.1:9876")
+    events.of(Deposited).groupBy("context.aggregate_id").sum("amount")
+
+Each version of an aggregate comes once and in order of its queue, old versions through their
+upcasters, models' rules kept. Columns are what the model says:
+
+    str, int, float, bool        string, bigint, double, boolean
+    Decimal                      decimal(38,18)
+    date, datetime               date, timestamp
+    anything else                string: as JSON
+
+Sits between: notebooks and jobs, which bring a session, and `executor.event_reader`. Writes nothing.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from pyspark.sql import DataFrame, SparkSession
+
+from headrace.app import load_app
+from headrace.domain.message import DomainEvent
+from headrace.errors import DefinitionError, ProjectionError
+from headrace.events.publisher import event_topic
+from headrace.projections.definition.shape import ColumnKind
+from headrace.spark.executor.decode import DECIMAL_PLACES_MAX, fields_of
+from headrace.spark.executor.doubts import seal_of
+from headrace.spark.executor.event_reader import (
+    EVENT,
+    UNKNOWN,
+    ChosenType,
+    Reading,
+    column_of,
+    context_column,
+    read_typed,
+)
+from headrace.spark.executor.fold import MISSING, TALLY, Batches
+from headrace.spark.executor.plan import FoldPlan, module_folder
+from headrace_mq.errors import MessageQueueError
+from headrace_mq.spark.offsets import plan_slices
+from headrace_mq.spark.reader import fetch_ranges, rarely_collecting
+
+__all__ = ["EventReport", "TypedEvents", "read_events", "typed_columns"]
+
+_CONVERSIONS: Final[Mapping[ColumnKind | None, str]] = {
+    ColumnKind.DECIMAL: f"cast(%s as decimal(38,{DECIMAL_PLACES_MAX}))",
+    ColumnKind.DATE: "date_from_unix_date(%s)",
+    ColumnKind.TIMESTAMP: "timestamp_micros(%s)",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventReport:
+    """What stood in the topic.
+
+    Attributes:
+        events: events in the streams that were read, each once.
+        duplicates: streams that stood there again.
+        gaps: places where a version stood before an earlier one.
+        filled: streams that the topic lacked and the event store had.
+        missing: aggregates with versions that are nowhere; what comes after them is left out.
+        unknown: how many events there are of each name and version that the application lacks.
+    """
+
+    events: int = 0
+    duplicates: int = 0
+    gaps: int = 0
+    filled: int = 0
+    missing: tuple[str, ...] = ()
+    unknown: Mapping[str, int] = field(default_factory=dict)
+
+
+class TypedEvents:
+    """The events of an application, as far as its topic reached when this was made.
+
+    Args:
+        spark: a session of any kind.
+        plan: what to read.
+        incomplete: as for `read_events`.
+    """
+
+    def __init__(
+        self, spark: SparkSession, plan: FoldPlan, *, incomplete: Literal["fail", "report"]
+    ) -> None:
+        self._spark = spark
+        self._plan = plan
+        self._fail = incomplete == "fail"
+
+    def of(self, event_type: type[DomainEvent]) -> DataFrame:
+        """Returns the events of exactly this type, read anew by every action.
+
+        Raises:
+            DefinitionError: the type has a field called `context`.
+        """
+        chosen = ChosenType(
+            name=event_type.message_name,
+            version=event_type.message_version,
+            fields=fields_of(event_type),
+        )
+        columns = typed_columns(event_type)
+        frame = self._read(Reading(types=(chosen,), count_unknown=True))
+        lacking = f"kind in ('{MISSING}', '{UNKNOWN}')"
+        refused = "cast(raise_error(concat('the events are not complete: ', key)) as boolean)"
+        wanted = f"kind = '{EVENT}'"
+        if self._fail:
+            wanted = f"case when {lacking} then {refused} else {wanted} end"
+        return frame.where(wanted).selectExpr(*columns)
+
+    def report(self) -> EventReport:
+        """Reads everything once and tells what was met, whichever type it is of."""
+        told = self._read(Reading(types=(), context=(), count_unknown=True)).where(
+            f"kind in ('{TALLY}', '{MISSING}', '{UNKNOWN}')"
+        )
+        found: dict[str, Counter[str]] = {TALLY: Counter(), MISSING: Counter(), UNKNOWN: Counter()}
+        for kind, key, number in told.select("kind", "key", "number").collect():
+            found[kind][key] += number
+        return EventReport(
+            **found[TALLY],
+            missing=tuple(sorted(found[MISSING])),
+            unknown=dict(found[UNKNOWN]),
+        )
+
+    def _read(self, reading: Reading) -> DataFrame:
+        plan = self._plan
+
+        def read(batches: Batches) -> Batches:
+            with rarely_collecting():
+                yield from read_typed(plan, reading, batches)
+
+        count = len(plan.slices)
+        return self._spark.range(0, count, 1, max(count, 1)).mapInArrow(read, reading.schema)
+
+
+def read_events(
+    spark: SparkSession,
+    app: str,
+    *,
+    broker: str,
+    event_store_url: str | None = None,
+    incomplete: Literal["fail", "report"] = "fail",
+) -> TypedEvents:
+    """Captures where an application's event topic ends, and returns its events up to there.
+
+    Args:
+        spark: a session of any kind.
+        app: the application's import path, such as `samples.bank:app`; executors import it too.
+        broker: `host:port`, as this process and every executor reach it.
+        event_store_url: fills gaps of the event topic, and knows foreign messages; without it all that
+            stands in the topic is believed.
+        incomplete: "fail": an event that the application does not know, or versions that are
+            nowhere, fail the job; "report": they are left out, and `report` tells of them.
+
+    Raises:
+        ProjectionError: the broker is away, or has no such topic.
+    """
+    application = load_app(app)
+    topic = event_topic(application.name)
+    try:
+        slices = plan_slices(fetch_ranges(broker, [topic]), starting={})
+    except (MessageQueueError, ValueError) as error:
+        raise ProjectionError(f"the events of {app}: {error}") from error
+    plan = FoldPlan(
+        app=app,
+        folder=module_folder(app),
+        projection="",
+        broker=broker,
+        event_store=event_store_url,
+        slices=tuple(slices),
+        seal=seal_of(event_store_url, application.serializer),
+    )
+    return TypedEvents(spark, plan, incomplete=incomplete)
+
+
+def typed_columns(event_type: type[DomainEvent]) -> list[str]:
+    """Returns the expressions that make an event's own columns of what `reading` yields.
+
+    Raises:
+        DefinitionError: the type has a field called `context`.
+    """
+    if "context" in event_type.model_fields:
+        raise DefinitionError(
+            f"{event_type.__name__} has a field called context, as the column beside its fields is;"
+            " give one of them another name"
+        )
+    parts = []
+    for name in Reading(types=()).context:
+        column = f"`{context_column(name)}`"
+        parts += [f"'{name}'", f"timestamp_micros({column})" if name == "recorded_at" else column]
+    columns = [f"named_struct({', '.join(parts)}) as context"]
+    for each in fields_of(event_type):
+        text = _CONVERSIONS.get(each.kind, "%s") % f"`{column_of(each)}`"
+        columns.append(f"{text} as `{each.name}`")
+    return columns

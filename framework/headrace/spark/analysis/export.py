@@ -1,0 +1,264 @@
+"""
+Events of the event topic into Parquet: messages as they are, and events as typed tables.
+
+    broker ─▶ messages/*.parquet ─▶ gate, decode ─▶ events/TYPE/*.parquet ─▶ one rename
+
+Runs in this process, without a Spark session; what it writes is for Spark and everything else that
+reads Parquet. Sits between: the command line and notebooks, and `archive`, which keeps the parts.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headrace._runtime.clock import Clock, SystemClock
+from headrace.app import load_app
+from headrace.errors import DefinitionError, ProjectionError
+from headrace.events.publisher import event_topic
+from headrace.projections.definition.shape import ColumnKind
+from headrace.serialization import JsonSerializer
+from headrace.spark.archive import (
+    ArchiveFile,
+    ExportedPart,
+    ends_of,
+    exported_parts,
+    finish_part,
+    parquet_at,
+    queue_file,
+    writing_part,
+)
+from headrace.spark.executor.decode import DECIMAL_PLACES_MAX, StreamDecoder, fields_of
+from headrace.spark.executor.doubts import Doubts, find_in_store, seal_of
+from headrace.spark.executor.event_reader import (
+    EVENT,
+    UNKNOWN,
+    ChosenType,
+    Reading,
+    TypedSlice,
+    column_of,
+    context_column,
+    find_streams,
+)
+from headrace.spark.executor.fold import MISSING, TALLY, VERSION, read_messages
+from headrace.spark.executor.plan import FoldPlan
+from headrace_mq.errors import MessageQueueError
+from headrace_mq.spark.columns import ARROW_SCHEMA
+from headrace_mq.spark.offsets import QueueSlice, plan_slices
+from headrace_mq.spark.reader import fetch_ranges, rarely_collecting, read_record_batches
+
+__all__ = ["export_events"]
+
+# Enough of the aggregates with holes to see what they have in common.
+_NAMED_MAX: Final = 5
+# Events gathered before they are written, as for the data source.
+_BATCH_EVENTS: Final = 32_000
+_FINAL_TYPES: Final[Mapping[ColumnKind | None, pa.DataType]] = {
+    ColumnKind.DECIMAL: pa.decimal128(38, DECIMAL_PLACES_MAX),
+    ColumnKind.DATE: pa.date32(),
+    ColumnKind.TIMESTAMP: pa.timestamp("us", tz="UTC"),
+}
+_VERSIONS: Final = pa.schema([("aggregate_id", pa.string()), ("version", pa.int64())])
+
+
+def export_events(
+    app: str,
+    folder: str | Path,
+    *,
+    broker: str,
+    event_store_url: str | None = None,
+    clock: Clock | None = None,
+) -> ExportedPart:
+    """Writes what an event topic holds beyond earlier exports into a folder, as one part.
+
+    A part is there whole or not at all, and holds each message once, whatever is killed when.
+
+    Args:
+        app: the application's import path, such as `samples.bank:app`.
+        folder: where the parts are; made if it is not there.
+        broker: `host:port`.
+        event_store_url: fills gaps of the event topic, and knows foreign messages, which become no
+            typed events; without it all that stands in the topic is believed.
+        clock: measures.
+
+    Returns:
+        What was written; with number 0 where there was nothing new.
+
+    Raises:
+        ProjectionError: the broker is away, messages were deleted before they were exported, versions
+            are missing, an event does not decode, or another export is writing.
+    """
+    place, clock = Path(folder), clock or SystemClock()
+    began = clock.monotonic_ms()
+    application = load_app(app)
+    topic = event_topic(application.name)
+    with writing_part(place) as written, rarely_collecting():
+        parts = exported_parts(place)
+        if parts and parts[0].topic != topic:
+            raise ProjectionError(f"{place} holds events of {parts[0].topic}, not of {topic}")
+        try:
+            held = fetch_ranges(broker, [topic])
+            begin = ends_of(parts, held)
+            slices = plan_slices(held, starting=begin)
+            messages = sum(_write_messages(broker, piece, written) for piece in slices)
+        except (MessageQueueError, ValueError) as error:
+            raise ProjectionError(f"the events of {app}: {error}") from error
+        start = {queue.queue_id: offset for queue, offset in begin.items()}
+        end = start | {piece.queue.queue_id: piece.end for piece in slices}
+        part = ExportedPart(number=0, app=app, topic=topic, start=start, end=end)
+        if not slices:
+            return part
+        typed = _Typed(application.serializer, event_store_url, written)
+        typed.learn(place, parts)
+        for piece in slices:
+            typed.write(piece)
+        part = ExportedPart(
+            number=len(parts) + 1,
+            app=app,
+            topic=topic,
+            start=start,
+            end=end,
+            messages=messages,
+            events=dict(typed.events),
+            unknown=dict(typed.unknown),
+            duplicates=typed.tally["duplicates"],
+            gaps=typed.tally["gaps"],
+            filled=typed.tally["filled"],
+            bytes=sum(file.stat().st_size for file in written.rglob("*.parquet")),
+            seconds=(clock.monotonic_ms() - began) / 1_000,
+        )
+        finish_part(written, part)
+        return part
+
+
+def _write_messages(broker: str, piece: QueueSlice, part: Path) -> int:
+    count = 0
+    path = queue_file(part, "messages", piece.queue.queue_id)
+    with parquet_at(path, ARROW_SCHEMA) as writer:
+        for batch in read_record_batches(broker, piece):
+            writer.write_batch(batch)
+            count += batch.num_rows
+    return count
+
+
+class _Typed:
+    """The typed events of a part, made from the messages that were written for it."""
+
+    def __init__(self, serializer: JsonSerializer, event_store: str | None, part: Path) -> None:
+        self._part = part
+        self._types = list(serializer.events.types.values())
+        for each in self._types:
+            if "context" in each.model_fields:
+                raise DefinitionError(
+                    f"{each.__name__} has a field called context, as the column beside its fields"
+                    " is; give one of them another name"
+                )
+        self._reading = Reading(
+            types=tuple(
+                ChosenType(
+                    name=each.message_name,
+                    version=each.message_version,
+                    fields=fields_of(each),
+                )
+                for each in self._types
+            ),
+            count_unknown=True,
+        )
+        chosen = zip(self._types, self._reading.types, strict=True)
+        self._decoder = StreamDecoder(serializer, {kind: one.fields for kind, one in chosen})
+        self._doubts = Doubts(
+            FoldPlan(
+                app="", folder="", projection="", broker="", event_store=event_store, slices=(),
+                seal=seal_of(event_store, serializer),
+            ),
+            serializer,
+        )  # fmt: skip
+        self._find = find_streams(find_in_store(event_store, serializer), serializer, self._decoder)
+        self._versions: dict[str, int] = {}
+        self.events: Counter[str] = Counter()
+        self.unknown: Counter[str] = Counter()
+        self.tally: Counter[str] = Counter()
+
+    def learn(self, folder: Path, parts: list[ExportedPart]) -> None:
+        """Takes in the versions at which earlier parts end."""
+        for part in parts:
+            for file in (folder / f"export-{part.number:06}" / "versions").glob("*.parquet"):
+                ids, versions = pq.read_table(file).columns
+                self._versions.update(zip(ids.to_pylist(), versions.to_pylist(), strict=True))
+
+    def write(self, piece: QueueSlice) -> None:
+        """Writes the events of a slice, a file for each type."""
+        queue_id = piece.queue.queue_id
+        path = queue_file(self._part, "messages", queue_id)
+        file = ArchiveFile(path=str(path), queue_id=queue_id, start=piece.start, end=piece.end)
+        plan = FoldPlan(
+            app="", folder="", projection="", broker="", event_store=None, slices=(piece,),
+            archive=(file,),
+        )  # fmt: skip
+        places = {each: place for place, each in enumerate(self._types)}
+        typed = TypedSlice(
+            self._reading, self._decoder, places, queue_id, self._find, versions=self._versions
+        )
+        with ExitStack() as files:
+            writers: dict[int, pq.ParquetWriter] = {}
+
+            def keep(batch: pa.RecordBatch) -> None:
+                if batch["kind"][0].as_py() != EVENT:
+                    self._tell(batch, queue_id)
+                    return
+                place = batch["type"][0].as_py()
+                table = self._table(batch, place)
+                if place not in writers:
+                    # Two versions of a type may both have a class.
+                    kind = self._types[place]
+                    path = queue_file(self._part, f"events/{kind.message_name}", queue_id)
+                    path = path.with_stem(f"{path.stem}-v{kind.message_version}")
+                    writers[place] = files.enter_context(parquet_at(path, table.schema))
+                writers[place].write_table(table)
+                self.events[self._types[place].message_name] += batch.num_rows
+
+            for messages in read_messages(plan, piece, doubts=self._doubts):
+                typed.take(piece.queue.topic, messages)
+                if typed.waiting >= _BATCH_EVENTS:
+                    for batch in typed.flush():
+                        keep(batch)
+            for batch in typed.finish():
+                keep(batch)
+
+    def _tell(self, batch: pa.RecordBatch, queue_id: int) -> None:
+        found: dict[str, list[tuple[str, int]]] = {VERSION: [], TALLY: [], MISSING: [], UNKNOWN: []}
+        columns = (batch[name].to_pylist() for name in ("kind", "key", "number"))
+        for kind, key, number in zip(*columns, strict=True):
+            found[kind].append((key, number))
+        if found[MISSING]:
+            named = "; ".join(sorted(key for key, _ in found[MISSING])[:_NAMED_MAX])
+            raise ProjectionError(
+                f"{len(found[MISSING])} aggregates lack events that neither the topic nor an event"
+                f" store has: {named}; nothing was exported"
+            )
+        self.tally.update(dict(found[TALLY]))
+        self.unknown.update(dict(found[UNKNOWN]))
+        versions = dict(found[VERSION])
+        self._versions.update(versions)
+        with parquet_at(queue_file(self._part, "versions", queue_id), _VERSIONS) as writer:
+            arrays = [list(versions), list(versions.values())]
+            writer.write_table(pa.table(arrays, schema=_VERSIONS))
+
+    def _table(self, batch: pa.RecordBatch, place: int) -> pa.Table:
+        """Returns events as columns of their own types beside the struct `context`."""
+        context: dict[str, Any] = {
+            name: batch[context_column(name)] for name in self._reading.context
+        }
+        context["recorded_at"] = context["recorded_at"].cast(_FINAL_TYPES[ColumnKind.TIMESTAMP])
+        columns: dict[str, Any] = {
+            "context": pa.StructArray.from_arrays(list(context.values()), names=list(context))
+        }
+        for field in self._reading.types[place].fields:
+            column = batch[column_of(field)]
+            final = _FINAL_TYPES.get(field.kind)
+            columns[field.name] = column if final is None else column.cast(final)
+        return pa.table(columns)

@@ -1,0 +1,133 @@
+"""
+Which messages of the topic an executor believes: those that the event store vouches for.
+
+Sits between: what reads the topic on executors, and belief, which is that of every other reader. An
+executor asks the event store only about messages without a seal that holds.
+"""
+
+import asyncio
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import compress
+
+import pyarrow as pa
+
+from headrace.domain.stream import EventStream
+from headrace.events.belief import Belief
+from headrace.events.seals import Seal, aggregate_of
+from headrace.serialization import JsonSerializer, Serializer
+from headrace.spark.executor.gate import FindStreams
+from headrace.spark.executor.plan import FoldPlan, load_application
+from headrace.stores.base import StoredByCommand
+from headrace.transports.base import QueueId
+
+__all__ = ["Doubts", "drop_strangers", "find_in_store", "seal_of"]
+
+
+class Doubts:
+    """Judges what an executor reads.
+
+    Args:
+        plan: has the seal and the event store; without them all is believed.
+        serializer: decodes events.
+        keyed: whether the reader goes by the keys of messages.
+    """
+
+    def __init__(self, plan: FoldPlan, serializer: Serializer, *, keyed: bool = False) -> None:
+        self._belief: Belief | None = None
+        self._keyed = keyed
+        url = plan.event_store
+        if plan.seal is None or url is None:
+            return
+
+        async def find(commands: Collection[tuple[str, str]]) -> StoredByCommand:
+            from headrace.stores.open import open_event_store
+
+            store = await open_event_store(url, serializer)
+            try:
+                return await store.find_stored(commands)
+            finally:
+                await store.aclose()
+
+        self._belief = Belief(seal=plan.seal, find=find, serializer=serializer)
+
+    def strangers(
+        self,
+        queue: QueueId,
+        offsets: Sequence[int],
+        keys: Sequence[str],
+        bodies: Sequence[bytes],
+    ) -> Collection[int]:
+        """Returns the places of messages that are not believed, and logs them.
+
+        Raises:
+            sqlalchemy.exc.SQLAlchemyError, OSError: the event store is away.
+        """
+        belief = self._belief
+        if belief is None:
+            return ()
+        known = keys if self._keyed else None
+        if not belief.doubts(bodies, known):
+            return ()
+        found = asyncio.run(belief.strangers(bodies, known))
+        for place, why in found.items():
+            key = keys[place] or aggregate_of(bodies[place]) or ""
+            belief.tell(queue, offsets[place], key, why)
+        return found.keys()
+
+
+def drop_strangers(plan: FoldPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Leaves out records of streams that are not believed."""
+    doubts = Doubts(plan, load_application(plan.app, plan.folder).serializer, keyed=True)
+    topic = plan.slices[0].queue.topic if plan.slices else ""
+    for batch in batches:
+        keys, queues, offsets, bodies = (
+            batch[name].to_pylist() for name in ("key", "queue", "offset", "data")
+        )
+        kept = [True] * batch.num_rows
+        for queue_id in set(queues):
+            of_queue = [each == queue_id for each in queues]
+            places = list(compress(range(batch.num_rows), of_queue))
+            found = doubts.strangers(
+                (topic, queue_id),
+                *(list(compress(column, of_queue)) for column in (offsets, keys, bodies)),
+            )
+            for place in found:
+                kept[places[place]] = False
+        yield batch if all(kept) else batch.filter(pa.array(kept))
+
+
+def seal_of(url: str | None, serializer: Serializer) -> Seal | None:
+    """Returns the seal of the event store at a URL; None without one.
+
+    Raises:
+        SchemaOutOfDate: there is no such database, or its schema is not this version's.
+        DefinitionError: the URL is not one of SQLite or PostgreSQL.
+    """
+    # Executors load this module, and no database.
+    from headrace.rebuild.shadow import open_truth
+
+    async def read() -> Seal | None:
+        async with open_truth(None if url == "memory://" else url, serializer) as truth:
+            return truth.seal
+
+    # A notebook has a loop of its own under way in its thread.
+    with ThreadPoolExecutor(1) as alone:
+        return alone.submit(lambda: asyncio.run(read())).result()
+
+
+def find_in_store(url: str | None, serializer: JsonSerializer) -> FindStreams | None:
+    """Returns what reads missing streams from the event store; None without one."""
+    if url is None:
+        return None
+
+    async def read(aggregate_id: str, after: int, to: int) -> Sequence[EventStream]:
+        from headrace.stores.open import open_event_store
+
+        store = await open_event_store(url, serializer)
+        try:
+            return await store.read_stream(aggregate_id, after_version=after, to_version=to)
+        finally:
+            await store.aclose()
+
+    return lambda aggregate_id, after, to: asyncio.run(read(aggregate_id, after, to))

@@ -1,0 +1,365 @@
+"""
+The executor's side of typed events: read a slice, gate it, and yield chosen fields as columns.
+
+One row per event, each version of an aggregate once and in order, whatever stood in the topic; and
+records of what else came up, of the kinds of `fold`. `turn` counts a slice's events in the order in
+which a fold meets them.
+
+Sits between: Spark, which wants record batches, and `decode`. Must never know what becomes of
+the rows.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from operator import attrgetter
+from typing import Any, Final
+
+import pyarrow as pa
+
+from headrace.domain.message import DomainEvent
+from headrace.domain.stream import EventStream
+from headrace.errors import ProjectionError, SerializationError, UnknownMessageType
+from headrace.projections.definition.shape import ColumnKind
+from headrace.serialization import JsonSerializer
+from headrace.spark.executor.decode import EventField, LightStream, StreamDecoder, to_plain
+from headrace.spark.executor.doubts import Doubts, find_in_store
+from headrace.spark.executor.fold import (
+    MISSING,
+    QUEUE,
+    TALLY,
+    VERSION,
+    Batches,
+    TopicMessage,
+    read_messages,
+    slices_of,
+)
+from headrace.spark.executor.gate import FindStreams, StreamGate
+from headrace.spark.executor.meter import Meter
+from headrace.spark.executor.plan import FoldPlan, load_application
+from headrace.subscriptions.foreign import stream_or_none
+
+__all__ = [
+    "EVENT",
+    "UNDECODABLE",
+    "UNKNOWN",
+    "ChosenType",
+    "Reading",
+    "TypedSlice",
+    "column_of",
+    "context_column",
+    "find_streams",
+    "read_typed",
+]
+
+# What is said of a message whose events cannot be read.
+UNDECODABLE = "does not decode"
+# Kinds of rows besides those of `fold`: an event, and how many events nobody has a class for.
+EVENT = "event"
+UNKNOWN = "unknown"
+
+# Events gathered before they become Arrow batches, as for the data source.
+_BATCH_EVENTS: Final = 32_000
+
+_ARROW_TYPES: Final[Mapping[ColumnKind | None, pa.DataType]] = {
+    ColumnKind.TEXT: pa.string(),
+    ColumnKind.INTEGER: pa.int64(),
+    ColumnKind.FLOAT: pa.float64(),
+    ColumnKind.BOOLEAN: pa.bool_(),
+    ColumnKind.DECIMAL: pa.string(),
+    ColumnKind.DATE: pa.int32(),
+    ColumnKind.TIMESTAMP: pa.int64(),
+    None: pa.string(),
+}
+_SPARK_TYPES: Final[Mapping[pa.DataType, str]] = {
+    pa.string(): "string",
+    pa.int64(): "bigint",
+    pa.int32(): "int",
+    pa.float64(): "double",
+    pa.bool_(): "boolean",
+}
+# What every row has; `part` is its queue, and `type` the place of its type in the reading.
+_FIXED: Final = (
+    ("kind", pa.string()),
+    ("key", pa.string()),
+    ("part", pa.int32()),
+    ("number", pa.int64()),
+    ("type", pa.int32()),
+    ("moment", pa.int64()),
+    ("turn", pa.int64()),
+)
+_CONTEXT: Final[Mapping[str, pa.DataType]] = {
+    "aggregate_type": pa.string(),
+    "aggregate_id": pa.string(),
+    "version": pa.int64(),
+    "sequence": pa.int64(),
+    "command_id": pa.string(),
+    "correlation_id": pa.string(),
+    "recorded_at": pa.int64(),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChosenType:
+    """An event type by its registered name and version, and which of its fields are wanted."""
+
+    name: str
+    version: int
+    fields: tuple[EventField, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What to read, as it travels to the executors.
+
+    Attributes:
+        types: the event types, each with the fields that are wanted.
+        context: names of the wanted fields of their contexts.
+        count_unknown: events that nobody has a class for are counted; otherwise they are an error.
+    """
+
+    types: tuple[ChosenType, ...]
+    context: tuple[str, ...] = tuple(_CONTEXT)
+    count_unknown: bool = False
+
+    @property
+    def columns(self) -> dict[str, tuple[str, ColumnKind | None]]:
+        """The columns for fields: for each its field and kind; types share what is alike."""
+        return {
+            column_of(field): (field.name, field.kind)
+            for field in chain.from_iterable(each.fields for each in self.types)
+        }
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """The form of every batch."""
+        fields = [
+            *_FIXED,
+            *((context_column(name), _CONTEXT[name]) for name in self.context),
+            *((name, _ARROW_TYPES[kind]) for name, (_, kind) in self.columns.items()),
+        ]
+        return pa.schema(fields)
+
+    @property
+    def schema(self) -> str:
+        """The same in Spark's words."""
+        return ", ".join(f"`{each.name}` {_SPARK_TYPES[each.type]}" for each in self.arrow_schema)
+
+
+def column_of(field: EventField) -> str:
+    """Returns the name of the column that holds a field."""
+    return f"e_{field.name}_{field.kind.value if field.kind else 'json'}"
+
+
+def context_column(name: str) -> str:
+    """Returns the name of the column that holds a field of the context."""
+    return f"c_{name}"
+
+
+def read_typed(plan: FoldPlan, reading: Reading, batches: Batches) -> Batches:
+    """Reads slices; yields their events, versions and tallies.
+
+    Raises:
+        ProjectionError: a message does not decode, or an event is unknown and not to be counted.
+    """
+    application = load_application(plan.app, plan.folder)
+    serializer = application.serializer
+    known = {
+        (each.message_name, each.message_version): each for each in serializer.events.types.values()
+    }
+    chosen = [(known[each.name, each.version], each.fields) for each in reading.types]
+    decoder = StreamDecoder(serializer, dict(chosen), context=reading.context)
+    find = find_streams(find_in_store(plan.event_store, serializer), serializer, decoder)
+    places = {event_type: place for place, (event_type, _) in enumerate(chosen)}
+    doubts = Doubts(plan, serializer)
+    for piece in slices_of(plan, batches):
+        typed = TypedSlice(reading, decoder, places, piece.queue.queue_id, find)
+        meter = Meter(piece)
+        for messages in read_messages(plan, piece, meter, doubts=doubts):
+            typed.take(piece.queue.topic, messages)
+            if typed.waiting >= _BATCH_EVENTS:
+                yield from typed.flush()
+        yield from typed.finish(meter.told())
+
+
+def find_streams(
+    found: FindStreams | None, serializer: JsonSerializer, decoder: StreamDecoder
+) -> FindStreams:
+    """Returns what finds streams as a decoder makes them; without a store it finds none."""
+
+    def find(aggregate_id: str, after: int, to: int) -> Sequence[EventStream]:
+        streams = found(aggregate_id, after, to) if found else ()
+        return [decoder.decode(serializer.encode_stream(each)) for each in streams]  # type: ignore[misc]  # as the gate's streams, see `TypedSlice`
+
+    return find
+
+
+class _Gathered:
+    """The events of one type, as columns, until they fill a batch."""
+
+    __slots__ = ("moments", "sequences", "streams", "turns", "values")
+
+    def __init__(self) -> None:
+        self.streams: list[LightStream] = []
+        self.sequences: list[int] = []
+        self.moments: list[int] = []
+        self.turns: list[int] = []
+        self.values: list[tuple[Any, ...]] = []
+
+
+class TypedSlice:
+    """The events of one slice, gathered by type until they fill a batch.
+
+    Args:
+        reading: what is wanted.
+        decoder: decodes streams and events.
+        places: of each type in the reading.
+        queue_id: of the slice.
+        find: where to look for missing streams.
+        versions: the last version of each aggregate before the slice.
+    """
+
+    def __init__(
+        self,
+        reading: Reading,
+        decoder: StreamDecoder,
+        places: Mapping[type[DomainEvent], int],
+        queue_id: int,
+        find: FindStreams,
+        *,
+        versions: Mapping[str, int] | None = None,
+    ) -> None:
+        self._reading = reading
+        self._schema = reading.arrow_schema
+        self._decoder = decoder
+        self._places = places
+        self._queue_id = queue_id
+        # The gate looks at aggregate, version and the number of events, which light streams have.
+        self._gate: Any = StreamGate(versions or {}, find=find)
+        self._gathered = [_Gathered() for _ in reading.types]
+        self._unknown: dict[str, int] = {}
+        self._current: LightStream | None = None
+        self._moment = self._turn = self.waiting = 0
+
+    def take(self, topic: str, messages: Sequence[TopicMessage]) -> None:
+        """Takes messages in that the broker stored at one moment.
+
+        Raises:
+            ProjectionError: one does not decode; names its place.
+        """
+        if not messages:
+            return
+        self._moment = messages[0].place.moment
+        decode = self._decoder.decode
+        decoded: list[LightStream | None] = []
+
+        def streams() -> Iterator[LightStream]:
+            for message in messages:
+                queue = (topic, message.place.queue)
+                stream = stream_or_none(decode, message.body, queue, message.place.offset)
+                decoded.append(stream)
+                if stream is not None:
+                    yield stream
+
+        try:
+            self._pass(self._gate.admit(streams()))
+        except (SerializationError, UnknownMessageType, ProjectionError) as error:
+            place = len(decoded)
+            if place == len(messages):
+                # All were decoded: it is the one that passed last, or let an earlier one pass.
+                found = (at for at, stream in enumerate(decoded) if stream is self._current)
+                place = next(found, -1)
+            message = messages[place]
+            raise ProjectionError(
+                f"the event message at {topic}/{message.place.queue} offset {message.place.offset}"
+                f" (aggregate {message.key}) {UNDECODABLE}: {error}"
+            ) from error
+
+    def _pass(self, streams: Sequence[LightStream]) -> None:
+        read, knows, places = self._decoder.read, self._decoder.knows, self._places
+        count_unknown, moment, turn = self._reading.count_unknown, self._moment, self._turn
+        for stream in streams:
+            self._current = stream
+            for sequence, event in enumerate(stream.events, start=1):
+                turn += 1
+                if count_unknown and not knows(event):
+                    name = f"{event.name} version {event.version}"
+                    self._unknown[name] = self._unknown.get(name, 0) + 1
+                    continue
+                found = read(event)
+                if found is not None:
+                    event_type, values = found
+                    gathered = self._gathered[places[event_type]]
+                    gathered.streams.append(stream)
+                    gathered.sequences.append(sequence)
+                    gathered.moments.append(moment)
+                    gathered.turns.append(turn)
+                    gathered.values.append(values)
+                    self.waiting += 1
+        self._turn = turn
+
+    def flush(self) -> Batches:
+        """Yields what was gathered, a batch per type."""
+        for place, gathered in enumerate(self._gathered):
+            if gathered.streams:
+                yield self._events_out(place, gathered)
+                self._gathered[place] = _Gathered()
+        self.waiting = 0
+
+    def finish(self, measured: Iterable[tuple[str, int]] = ()) -> Batches:
+        """Yields the rest, what the gate found, and what was measured of the queue."""
+        self._pass(self._gate.finish())
+        yield from self.flush()
+        gate = self._gate
+        told = [(VERSION, key, version) for key, version in gate.versions.items()]
+        told += [
+            (TALLY, name, getattr(gate, name))
+            for name in ("events", "duplicates", "gaps", "filled")
+            if getattr(gate, name)
+        ]
+        told += [(MISSING, str(each), 0) for each in gate.missing]
+        told += [(UNKNOWN, name, count) for name, count in self._unknown.items()]
+        told += [(QUEUE, name, number) for name, number in measured]
+        if told:
+            kinds, keys, numbers = zip(*told, strict=True)
+            yield self._batch(len(told), {"kind": kinds, "key": keys, "number": numbers})
+
+    def _events_out(self, place: int, gathered: _Gathered) -> pa.RecordBatch:
+        streams = gathered.streams
+        columns: dict[str, Sequence[Any] | pa.Scalar] = {
+            "kind": pa.scalar(EVENT, pa.string()),
+            "type": pa.scalar(place, pa.int32()),
+            "moment": gathered.moments,
+            "turn": gathered.turns,
+        }
+        for name in self._reading.context:
+            if name == "sequence":
+                column: Sequence[Any] = gathered.sequences
+            elif name == "recorded_at":
+                column = [to_plain(ColumnKind.TIMESTAMP, each.recorded_at) for each in streams]
+            else:
+                column = list(map(attrgetter(name), streams))
+            columns[context_column(name)] = column
+        fields = self._reading.types[place].fields
+        by_field = zip(*gathered.values, strict=True)
+        for field, column in zip(fields, by_field, strict=bool(fields)):
+            columns[column_of(field)] = column
+        return self._batch(len(streams), columns)
+
+    def _batch(
+        self, length: int, columns: Mapping[str, Sequence[Any] | pa.Scalar]
+    ) -> pa.RecordBatch:
+        filled = {"part": pa.scalar(self._queue_id, pa.int32()), **columns}
+        try:
+            arrays = [_array(filled.get(each.name), each.type, length) for each in self._schema]
+        except (OverflowError, pa.ArrowException) as error:
+            raise ProjectionError(f"a value does not fit its column: {error}") from error
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+def _array(column: Sequence[Any] | pa.Scalar | None, kind: pa.DataType, length: int) -> pa.Array:
+    if column is None:
+        return pa.nulls(length, kind)
+    if isinstance(column, pa.Scalar):
+        return pa.repeat(column, length)
+    return pa.array(column, kind)

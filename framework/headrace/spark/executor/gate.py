@@ -1,0 +1,153 @@
+"""
+Streams of a topic through the version gate: each version once and in order, early ones held back.
+
+Sits between: a queue's streams as they stand in the topic, where one may stand twice or before an
+earlier one, and the folds. Pure: where missing streams come from is a function that is passed in.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from headrace.domain.stream import EventStream
+from headrace.subscriptions.gate import Gap, Verdict, VersionGate
+
+__all__ = ["FindStreams", "Missing", "StreamGate"]
+
+# Given an aggregate, a version to start after and one to go up to, returns the streams between.
+FindStreams = Callable[[str, int, int], Sequence[EventStream]]
+
+# Streams held back over all aggregates before missing ones are looked for: a topic that is in order
+# holds back none, and this many take about 100 MB.
+HELD_STREAMS_MAX: Final = 20_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    """Versions of an aggregate that neither the topic nor the event store has."""
+
+    aggregate_id: str
+    after_version: int
+    to_version: int
+
+    def __str__(self) -> str:
+        return f"{self.aggregate_id} versions {self.after_version + 1} to {self.to_version}"
+
+
+class StreamGate:
+    """Lets streams pass in version order.
+
+    Args:
+        versions: the last version of each aggregate that is folded already.
+        find: where to look for missing streams; None: nowhere.
+        held_max: streams held back before missing ones are looked for.
+
+    Attributes:
+        events: events in the streams that passed.
+        duplicates: streams that had passed before.
+        gaps: places where a version stood before an earlier one.
+        filled: streams that `find` had to bring.
+        missing: what was nowhere to be found.
+    """
+
+    def __init__(
+        self,
+        versions: Mapping[str, int],
+        *,
+        find: FindStreams | None = None,
+        held_max: int = HELD_STREAMS_MAX,
+    ) -> None:
+        self._gate = VersionGate(versions)
+        self._find = find
+        self._held_max = held_max
+        self._held: dict[str, dict[int, EventStream]] = {}
+        self._held_count = 0
+        self.events = 0
+        self.duplicates = 0
+        self.gaps = 0
+        self.filled = 0
+        self.missing: list[Missing] = []
+
+    @property
+    def versions(self) -> dict[str, int]:
+        """The new last version of each aggregate that had a stream pass."""
+        return self._gate.moved
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether streams wait for earlier ones."""
+        return bool(self._held)
+
+    def learn(self, versions: Mapping[str, int]) -> None:
+        """Takes in the last versions of aggregates whose streams did not come through here."""
+        self._gate.learn(versions)
+
+    def admit(self, streams: Iterable[EventStream]) -> list[EventStream]:
+        """Returns what may be folded now, in order; rejections are left out."""
+        passed: list[EventStream] = []
+        for stream in streams:
+            if stream.version is None:
+                continue
+            verdict = self._gate.offer(stream.aggregate_id, stream.version)
+            if verdict is Verdict.PASS:
+                self._pass(stream, passed)
+            elif verdict is Verdict.SEEN:
+                self.duplicates += 1
+            else:
+                self._hold(stream)
+        if self._held_count > self._held_max:
+            passed += self.finish()
+        return passed
+
+    def finish(self) -> list[EventStream]:
+        """Returns what was held back, after looking for what is missing before it."""
+        passed: list[EventStream] = []
+        for aggregate_id in list(self._held):
+            while aggregate_id in self._held:
+                if not self._fill(aggregate_id, passed):
+                    self._held_count -= len(self._held.pop(aggregate_id))
+        return passed
+
+    def _pass(self, stream: EventStream, passed: list[EventStream]) -> None:
+        passed.append(stream)
+        self.events += len(stream.events)
+        if stream.aggregate_id in self._held:
+            self._release(stream.aggregate_id, stream.version or 0, passed)
+
+    def _release(self, aggregate_id: str, version: int, passed: list[EventStream]) -> None:
+        held = self._held[aggregate_id]
+        while (following := held.pop(version + 1, None)) is not None:
+            version += 1
+            self._held_count -= 1
+            self._gate.offer(aggregate_id, version)
+            passed.append(following)
+            self.events += len(following.events)
+        if not held:
+            del self._held[aggregate_id]
+
+    def _hold(self, stream: EventStream) -> None:
+        held = self._held.setdefault(stream.aggregate_id, {})
+        self.gaps += not held
+        version = stream.version or 0
+        if version in held:
+            self.duplicates += 1
+        else:
+            held[version] = stream
+            self._held_count += 1
+
+    def _fill(self, aggregate_id: str, passed: list[EventStream]) -> bool:
+        """Closes the first gap of an aggregate; False if what is missing cannot be found."""
+        gap = self._gate.offer(aggregate_id, min(self._held[aggregate_id]))
+        assert isinstance(gap, Gap)
+        after, to = gap.after_version, gap.to_version
+        found = self._find(aggregate_id, after, to) if self._find else ()
+        if [stream.version for stream in found] != list(range(after + 1, to + 1)):
+            self.missing.append(
+                Missing(aggregate_id=aggregate_id, after_version=after, to_version=to)
+            )
+            return False
+        for stream in found:
+            self._gate.offer(aggregate_id, stream.version or 0)
+            self._pass(stream, passed)
+        self.filled += len(found)
+        return True

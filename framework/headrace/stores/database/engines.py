@@ -1,0 +1,261 @@
+"""
+Databases by URL: SQLite and PostgreSQL, with everything set that durability depends on.
+
+Sits between: the event stores and projections, which run statements, and SQLAlchemy's engines.
+Settings of the database that could lose acknowledged data are never inherited. Knows no table.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sqlalchemy import (
+    URL,
+    AsyncAdaptedQueuePool,
+    Connection,
+    Engine,
+    ExceptionContext,
+    QueuePool,
+    event,
+    make_url,
+)
+from sqlalchemy import create_engine as create_blocking_engine
+from sqlalchemy.exc import ArgumentError
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from headrace.errors import DefinitionError
+from headrace.stores.database.tls import TLS_OPTIONS, tls_arguments
+
+__all__ = [
+    "EngineLimits",
+    "autocommit",
+    "create_engine",
+    "create_sqlite_engine",
+    "database_url",
+    "is_in_memory",
+]
+
+E = TypeVar("E", AsyncEngine, Engine)
+
+_SQLITE = "sqlite+aiosqlite"
+_POSTGRES = "postgresql+asyncpg"
+_DRIVERS = {
+    "sqlite": _SQLITE,
+    _SQLITE: _SQLITE,
+    "postgresql": _POSTGRES,
+    _POSTGRES: _POSTGRES,
+}
+_AUTOCOMMIT = "headrace_autocommit"
+
+# What may follow the `?` of a URL; all else that a driver knows is set here.
+_SQLITE_OPTIONS = frozenset({"cached_statements", "timeout"})
+_POSTGRES_OPTIONS = TLS_OPTIONS | {
+    "host",
+    "krbsrvname",
+    "passfile",
+    "port",
+    "prepared_statement_cache_size",
+    "target_session_attrs",
+}
+
+# Of a new SQLite file: for its owner, and for the group to read, as the broker's files are. Its log and
+# its index get the same from SQLite.
+_FILE_MODE = 0o640
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineLimits:
+    """The bounds of one engine.
+
+    Attributes:
+        connections_max: connections kept open; enough to hide commit latency, few enough for
+            several processes to share one server.
+        checkout_timeout_ms: longest wait for one of them.
+        connect_timeout_ms: longest wait for a new one (PostgreSQL).
+        busy_timeout_ms: longest wait for another process's write transaction (SQLite); the
+            longest of ours, 1,000 streams, takes well under a second.
+        statement_timeout_ms: longest run of one statement, waiting for locks included
+            (PostgreSQL).
+        idle_transaction_ms: longest silence within a transaction before the server ends it, so
+            that a stuck process cannot hold up the others (PostgreSQL).
+    """
+
+    connections_max: int = 5
+    checkout_timeout_ms: int = 30_000
+    connect_timeout_ms: int = 10_000
+    busy_timeout_ms: int = 10_000
+    statement_timeout_ms: int = 30_000
+    idle_transaction_ms: int = 60_000
+
+
+def database_url(url: str) -> URL:
+    """Returns the URL with the driver that Headrace uses.
+
+    Raises:
+        DefinitionError: it is not a URL, or not one of SQLite or PostgreSQL, or has an option that
+            they do not know.
+    """
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError) as error:
+        raise DefinitionError(
+            "this is not a database URL; use sqlite:///FILE or postgresql://USER@HOST/DATABASE"
+        ) from error
+    driver = _DRIVERS.get(parsed.drivername)
+    if driver is None:
+        raise DefinitionError(
+            f"{parsed.drivername}:// is not a database that Headrace knows;"
+            " use sqlite:///FILE or postgresql://USER@HOST/DATABASE"
+        )
+    if driver == _SQLITE and ("uri" in parsed.query or str(parsed.database).startswith("file:")):
+        raise DefinitionError("name the SQLite file as it is: sqlite:///FILE, not file:… and uri=…")
+    known = _SQLITE_OPTIONS if driver == _SQLITE else _POSTGRES_OPTIONS
+    unknown = sorted(parsed.query.keys() - known)
+    if unknown:
+        raise DefinitionError(
+            f"a {parsed.drivername}:// URL has no option {unknown[0]!r}; it may have:"
+            f" {', '.join(sorted(known))}"
+        )
+    return parsed.set(drivername=driver)
+
+
+def is_in_memory(url: URL) -> bool:
+    """Whether the URL names an SQLite database that no file holds."""
+    return url.drivername == _SQLITE and url.database in {None, "", ":memory:"}
+
+
+def create_engine(
+    url: str, limits: EngineLimits | None = None, *, plan_anew: bool = False
+) -> AsyncEngine:
+    """Returns an engine; nothing is opened before its first use.
+
+    SQLite: WAL with synchronous=FULL; every transaction is BEGIN IMMEDIATE, so that none fails
+    half way because another one wrote. A database in memory has one connection, which waits its
+    turn. PostgreSQL: synchronous_commit=on, and time limits on the server.
+
+    Args:
+        url: of the database.
+        limits: of time, and of connections.
+        plan_anew: let PostgreSQL plan a statement at each execution. A plan that is kept may be one
+            for a table that was empty when it was made, so that a look for a few keys reads all
+            rows until the server next counts them; a new one costs about 0.1 ms.
+
+    Raises:
+        DefinitionError: the URL is not one of SQLite or PostgreSQL.
+    """
+    limits = limits or EngineLimits()
+    parsed = database_url(url)
+    if parsed.drivername == _SQLITE:
+        return _create_sqlite(parsed, limits)
+    return _create_postgres(parsed, limits, "force_custom_plan" if plan_anew else "auto")
+
+
+def create_sqlite_engine(url: str, limits: EngineLimits | None = None) -> Engine:
+    """Returns an engine for SQLite that blocks; only for threads of the caller's own.
+
+    Set as `create_engine` sets it. A transaction costs one change of thread in all, where the
+    asyncio driver needs several for each statement.
+
+    Raises:
+        DefinitionError: the URL is not one of SQLite.
+    """
+    limits = limits or EngineLimits()
+    parsed = database_url(url)
+    if parsed.drivername != _SQLITE:
+        raise DefinitionError(f"{parsed.drivername}:// is not SQLite; use sqlite:///FILE")
+    engine = create_blocking_engine(
+        parsed.set(drivername="sqlite"),
+        poolclass=QueuePool,
+        pool_size=_connections_of(parsed, limits),
+        max_overflow=0,
+        pool_timeout=limits.checkout_timeout_ms / 1_000,
+    )
+    _prepare_connections(engine, parsed, limits)
+    return engine
+
+
+def autocommit(engine: E) -> E:
+    """Returns the same engine with every statement a transaction of its own.
+
+    Right for single statements: one round trip, and on SQLite reads do not wait for writers.
+    """
+    if engine.dialect.name == "sqlite":
+        return engine.execution_options(**{_AUTOCOMMIT: True})
+    return engine.execution_options(isolation_level="AUTOCOMMIT")
+
+
+def _create_sqlite(url: URL, limits: EngineLimits) -> AsyncEngine:
+    engine = create_async_engine(
+        url,
+        poolclass=AsyncAdaptedQueuePool,
+        pool_size=_connections_of(url, limits),
+        max_overflow=0,
+        pool_timeout=limits.checkout_timeout_ms / 1_000,
+    )
+    _prepare_connections(engine.sync_engine, url, limits)
+    return engine
+
+
+def _connections_of(url: URL, limits: EngineLimits) -> int:
+    # A second connection to a database in memory would be a second, empty database.
+    return 1 if is_in_memory(url) else limits.connections_max
+
+
+def _prepare_connections(engine: Engine, url: URL, limits: EngineLimits) -> None:
+    def on_connect(connection: Any, _record: object) -> None:
+        # The driver would begin transactions by rules of its own; on_begin does it instead.
+        connection.isolation_level = None
+        cursor = connection.cursor()
+        cursor.execute(f"PRAGMA busy_timeout = {limits.busy_timeout_ms}")
+        cursor.execute("PRAGMA journal_mode = WAL")
+        mode = cursor.fetchone()[0]
+        cursor.execute("PRAGMA synchronous = FULL")
+        cursor.close()
+        if mode != "wal" and not is_in_memory(url):
+            raise DefinitionError(
+                f"SQLite cannot keep a write-ahead log beside {url.database} (journal mode"
+                f" {mode!r}); use a file on a local, writable disk"
+            )
+
+    def on_begin(connection: Connection) -> None:
+        if not connection.get_execution_options().get(_AUTOCOMMIT):
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    def on_error(context: ExceptionContext) -> None:
+        # A call that is cancelled would have its connection thrown away, and the database with it.
+        context.is_disconnect = False
+
+    def before_connect(*_: object) -> None:
+        file = Path(url.database or "")
+        if file.parent.is_dir() and not file.exists():
+            os.close(os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, _FILE_MODE))
+
+    if is_in_memory(url):
+        event.listen(engine, "handle_error", on_error)
+    else:
+        event.listen(engine, "do_connect", before_connect)
+    event.listen(engine, "connect", on_connect)
+    event.listen(engine, "begin", on_begin)
+
+
+def _create_postgres(url: URL, limits: EngineLimits, plans: str) -> AsyncEngine:
+    return create_async_engine(
+        url.difference_update_query(TLS_OPTIONS),
+        pool_size=limits.connections_max,
+        max_overflow=0,
+        pool_timeout=limits.checkout_timeout_ms / 1_000,
+        connect_args={
+            **tls_arguments(url),
+            "timeout": limits.connect_timeout_ms / 1_000,
+            # A little after the server's own limit: it speaks only where the server is gone.
+            "command_timeout": limits.statement_timeout_ms / 1_000 + 5,
+            "server_settings": {
+                "application_name": "headrace",
+                "synchronous_commit": "on",
+                "plan_cache_mode": plans,
+                "statement_timeout": str(limits.statement_timeout_ms),
+                "idle_in_transaction_session_timeout": str(limits.idle_transaction_ms),
+            },
+        },
+    )

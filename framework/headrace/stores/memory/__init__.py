@@ -1,0 +1,5 @@
+"""
+The event store in memory: the reference adapter.
+
+Sits between: the port and this process's memory.
+"""

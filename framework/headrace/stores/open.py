@@ -1,0 +1,93 @@
+"""
+An event store by URL, and the letters beside it.
+
+Sits between: the composition root, which has a setting, and the adapters.
+"""
+
+import sqlite3
+
+from headrace._runtime.log import get_logger
+from headrace.serialization import Serializer
+from headrace.stores.base import CommandLetterStore, EventStore
+from headrace.stores.database.engines import create_engine, database_url
+from headrace.stores.database.schema import prepare
+from headrace.stores.memory.letters import MemoryCommandLetters
+from headrace.stores.memory.store import MemoryEventStore
+
+__all__ = ["open_command_letters", "open_event_store"]
+
+_log = get_logger(__name__)
+
+# Earlier libraries may damage a database when two connections write the log back at once
+# (3.7.0 to 3.51.2); one writer in one process does not.
+_SQLITE_SOUND = (3, 51, 3)
+
+
+async def open_event_store(url: str, serializer: Serializer) -> EventStore:
+    """Opens the event store of a URL, ready to use.
+
+    Args:
+        url: `memory://`, `sqlite:///FILE` or `postgresql://USER@HOST/DATABASE`. A new SQLite file
+            gets its folder and its tables.
+        serializer: makes the stored bodies and reads them.
+
+    Raises:
+        DefinitionError: the URL is none of these.
+        SchemaOutOfDate: the schema is behind; the sentence says the command to run.
+        sqlalchemy.exc.SQLAlchemyError, OSError: the database cannot be reached.
+    """
+    if url == "memory://":
+        return MemoryEventStore()
+    backend = database_url(url).get_backend_name()
+    store = _sqlite(url, serializer) if backend == "sqlite" else _postgres(url, serializer)
+    engine = create_engine(url)
+    try:
+        await prepare(engine)
+    except BaseException:
+        await store.aclose()
+        raise
+    finally:
+        await engine.dispose()
+    return store
+
+
+async def open_command_letters(url: str) -> CommandLetterStore:
+    """Opens the letters of commands in the database of an event store.
+
+    Args:
+        url: as for `open_event_store`.
+
+    Raises:
+        DefinitionError: the URL is none of these.
+        SchemaOutOfDate: the schema is behind; the sentence says the command to run.
+        sqlalchemy.exc.SQLAlchemyError, OSError: the database cannot be reached.
+    """
+    if url == "memory://":
+        return MemoryCommandLetters()
+    from headrace.stores.letters import DatabaseCommandLetters
+
+    engine = create_engine(url)
+    try:
+        await prepare(engine)
+    except BaseException:
+        await engine.dispose()
+        raise
+    return DatabaseCommandLetters(engine)
+
+
+def _sqlite(url: str, serializer: Serializer) -> EventStore:
+    from headrace.stores.sqlite.store import SqliteEventStore
+
+    if sqlite3.sqlite_version_info < _SQLITE_SOUND:
+        _log.warning(
+            "this SQLite library may damage a file that several processes write",
+            library=sqlite3.sqlite_version,
+            sound_from=".".join(map(str, _SQLITE_SOUND)),
+        )
+    return SqliteEventStore(url, serializer)
+
+
+def _postgres(url: str, serializer: Serializer) -> EventStore:
+    from headrace.stores.postgres.store import PostgresEventStore
+
+    return PostgresEventStore(url, serializer)

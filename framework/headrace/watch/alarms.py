@@ -1,0 +1,237 @@
+"""
+Alarms: what is parked for too long or too often, messages foreign or left out, who stands still.
+
+    looked at every `alarm_check_ms` ─▶ begins: a warning in the log ─▶ ends: a line in the log
+                                        while it holds: in `current`, for `GET /health`
+
+Sits between: what an application's projections, event handlers and process managers have parked, and
+whoever watches. Mends nothing.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from types import MappingProxyType
+from typing import Any, Final, Protocol
+
+from sqlalchemy import func, select
+
+from headrace._runtime.clock import Clock, SystemClock
+from headrace._runtime.log import get_logger
+from headrace._runtime.tasks import finish
+from headrace.errors import ProjectionError
+from headrace.processes.progress import ProcessStandings
+from headrace.projections.tables.read_models import ReadModels
+from headrace.settings import Settings
+from headrace.stores.database.tables import (
+    UtcDateTime,
+    process_instances,
+    projection_letters,
+    projections,
+)
+
+__all__ = ["Alarm", "Alarms"]
+
+log = get_logger(__name__)
+
+_COUNT: Final = "letters"
+_AGE: Final = "oldest letter"
+_FOREIGN: Final = "foreign messages"
+_LINEAGE: Final = "lineage"
+_DAMAGE: Final = "messages left out"
+_PAUSED: Final = "paused by an operator"
+_SENTENCES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        _COUNT: "alarm: events wait that could not be handled",
+        _AGE: "alarm: events wait that could not be handled",
+        _FOREIGN: "alarm: somebody else writes to the event topic",
+        _LINEAGE: "alarm: event store, event topic and readers do not belong together",
+        _DAMAGE: "alarm: messages were left out",
+        _PAUSED: "alarm: an operator has paused a consumer group at the broker",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alarm:
+    """Something that somebody should look at.
+
+    Attributes:
+        projection: whose letters; "handlers:NAME" for event handlers, "process:NAME" for process
+            managers, with the parked instances of a process; of foreign messages the topic; "topic:NAME"
+            for messages of a topic that were left out; "group:NAME" for a consumer group.
+        kind: "letters": too many; "oldest letter": one is too old; "foreign messages": they came since
+            this process began, and were passed over; "lineage": readers stand still, because the event
+            store is another one, or an older one; "messages left out": nothing can decode them, or the
+            broker has lost them; "paused by an operator": the group is given no messages.
+        value: how many, or its age in ms.
+        bound: from which value on there is an alarm.
+    """
+
+    projection: str
+    kind: str
+    value: int
+    bound: int
+
+
+class Delivery(Protocol):
+    """What alarms ask of the messages' way: a transport, or what watches over one."""
+
+    def damaged(self) -> Mapping[str, int]:
+        """As `Transport.damaged`."""
+        ...
+
+    async def paused(self) -> Collection[str]:
+        """As `Transport.paused`, of its own groups."""
+        ...
+
+
+class Alarms:
+    """Watches the letters of projections.
+
+    Args:
+        projections: their names; those of event handlers and process managers as `Standings` has
+            them.
+        read_models: where the letters are.
+        settings: the bounds.
+        clock: tells ages.
+        foreign: tells a topic, and how many messages in it were not believed; None: they are not counted.
+        refused: tells a topic, and whether its readers stand still; None: it is not known.
+        transport: tells how many messages of a topic were left out since the start, and which groups
+            are paused; None: it is not asked.
+    """
+
+    def __init__(
+        self,
+        *,
+        projections: Iterable[str],
+        read_models: ReadModels,
+        settings: Settings,
+        clock: Clock | None = None,
+        foreign: Callable[[], tuple[str, int]] | None = None,
+        refused: Callable[[], tuple[str, bool]] | None = None,
+        transport: Delivery | None = None,
+    ) -> None:
+        self._transport = transport
+        self._foreign = foreign
+        self._refused = refused
+        self._names = sorted(projections)
+        self._read_models = read_models
+        self._settings = settings
+        self._clock = clock or SystemClock()
+        self._current: Mapping[tuple[str, str], Alarm] = {}
+        # Those that wait for room, at the last look. A projection without room says so itself.
+        self._full: tuple[str, ...] = ()
+
+    @property
+    def current(self) -> tuple[Alarm, ...]:
+        """The alarms of the last look."""
+        return tuple(self._current.values())
+
+    def check_room(self) -> None:
+        """Returns if no event handlers and no process manager stood still at the last look.
+
+        Raises:
+            ProjectionError: some have parked as many aggregates as they may, and wait.
+        """
+        if self._full:
+            raise ProjectionError(
+                f"{', '.join(self._full)} parked {self._settings.projection_letters_max} aggregates,"
+                " as many as may be, and the next one waits; retry or skip some"
+            )
+
+    async def run(self) -> None:
+        """Looks until cancelled; a look that fails is made up for by the next one."""
+        while True:
+            try:
+                await finish(self.look())
+            except Exception as error:  # noqa: BLE001 - the database may fail in any way; logged
+                log.warning("letters could not be looked at", error=repr(error))
+            await asyncio.sleep(self._settings.alarm_check_ms / 1_000)
+
+    async def look(self) -> None:
+        """Looks once; tells the log what has begun and what has ended."""
+        found: dict[tuple[str, str], Alarm] = {}
+        for name, count, oldest in await self._letters():
+            for kind, value, bound in (
+                (_COUNT, count, self._settings.letters_alarm_count),
+                (_AGE, self._age_ms(oldest), self._settings.letters_alarm_age_ms),
+            ):
+                if value >= bound:
+                    found[name, kind] = Alarm(projection=name, kind=kind, value=value, bound=bound)
+        if self._refused is not None and (standing := self._refused())[1]:
+            found[standing[0], _LINEAGE] = Alarm(
+                projection=standing[0], kind=_LINEAGE, value=1, bound=1
+            )
+        if self._foreign is not None and (told := self._foreign())[1]:
+            name, count = told
+            found[name, _FOREIGN] = Alarm(projection=name, kind=_FOREIGN, value=count, bound=1)
+        damaged = {} if self._transport is None else self._transport.damaged()
+        for topic, messages in damaged.items():
+            name = f"topic:{topic}"
+            found[name, _DAMAGE] = Alarm(projection=name, kind=_DAMAGE, value=messages, bound=1)
+        for name in await self._standing_still():
+            found[name, _PAUSED] = Alarm(projection=name, kind=_PAUSED, value=1, bound=1)
+        for key, alarm in found.items():
+            if key not in self._current:
+                log.warning(
+                    _SENTENCES[alarm.kind],
+                    projection=alarm.projection,
+                    alarm=alarm.kind,
+                    value=alarm.value,
+                    bound=alarm.bound,
+                )
+        for name, kind in self._current.keys() - found.keys():
+            log.info("alarm is over", projection=name, alarm=kind)
+        self._current = found
+
+    async def _standing_still(self) -> list[str]:
+        """Returns the groups that an operator paused; those of the last look where nobody answers."""
+        if self._transport is None:
+            return []
+        try:
+            return [f"group:{group}" for group in await self._transport.paused()]
+        except Exception as error:  # noqa: BLE001 - the queue may be away; letters are looked at all the same
+            log.debug("paused groups could not be asked for", error=repr(error))
+            return [name for name, kind in self._current if kind == _PAUSED]
+
+    async def _letters(self) -> list[tuple[str, int, datetime]]:
+        """Returns whose, how many, and since when the oldest: parked aggregates and instances."""
+        letters, live, instances = projection_letters.c, projections.c, process_instances.c
+        aggregates = (
+            select(letters.name, func.count(), func.min(letters.parked_at, type_=UtcDateTime()))
+            .outerjoin(projections, live.name == letters.name)
+            # Others have no row there, and letters of the generation 0.
+            .where(
+                letters.name.in_(self._names),
+                letters.generation == func.coalesce(live.generation, 0),
+            )
+            .group_by(letters.name)
+        )
+        parked = (
+            select(
+                instances.process,
+                func.count(),
+                func.min(instances.parked_at, type_=UtcDateTime()),
+            )
+            .where(instances.parked_at.is_not(None), ~instances.ended)
+            .group_by(instances.process)
+        )
+        found: dict[str, tuple[int, datetime]] = {}
+        async with self._read_models.snapshot() as connection:
+            rows: list[Any] = [*(await connection.execute(aggregates)).all()]
+            most = self._settings.projection_letters_max
+            self._full = tuple(sorted(name for name, n, _ in rows if ":" in name and n >= most))
+            rows += [
+                (ProcessStandings(name).name, count, oldest)
+                for name, count, oldest in (await connection.execute(parked)).all()
+            ]
+        for name, count, oldest in rows:
+            if name in self._names:
+                more, since = found.get(name, (0, oldest))
+                found[name] = (more + count, min(since, oldest))
+        return [(name, *found[name]) for name in sorted(found)]
+
+    def _age_ms(self, since: datetime) -> int:
+        return (self._clock.now() - since) // timedelta(milliseconds=1)

@@ -1,0 +1,110 @@
+"""
+How the parts of a broker call each other: what is told to whom when messages come and segments go.
+
+Sits between: the broker, which makes the parts, and the parts, which do not know each other.
+"""
+
+import asyncio
+from collections.abc import Collection, Sequence
+from functools import partial
+
+from headrace_mq._net.ledger import Budgets
+from headrace_mq._net.server import FrameServer, ServerLimits
+from headrace_mq._runtime.descriptors import in_use
+from headrace_mq._runtime.log import get_logger
+from headrace_mq.archive.archive import Archive
+from headrace_mq.archive.archived_store import ARCHIVED_LOGS
+from headrace_mq.broker.dispatcher import Dispatcher
+from headrace_mq.broker.fetch.filter_workers.ahead import Ahead
+from headrace_mq.broker.fetch.filter_workers.sifters import Sifters
+from headrace_mq.broker.fetch.long_poll import LongPoll
+from headrace_mq.broker.handlers.fetch import answer_nothing, serve_parked
+from headrace_mq.broker.quotas.throttle import Throttle
+from headrace_mq.broker.state import BrokerState
+from headrace_mq.message import QueueRef
+from headrace_mq.protocol.scheduled import SCHEDULE_QUEUE
+from headrace_mq.protocol.transactions import TRANSACTION_QUEUE
+from headrace_mq.store.message_store import SegmentInfo
+
+__all__ = ["connect", "delete_archived", "spare"]
+
+# The log in which the schedule and the transactions keep their journals.
+_JOURNALS = "transient"
+
+_log = get_logger(__name__)
+
+
+def connect(state: BrokerState, sifters: Sifters | None) -> None:
+    """Joins the parts that call each other; without `sifters` nothing is looked through elsewhere."""
+    settings = state.settings
+    _warn_of_few_descriptors(state)
+    budgets = Budgets(*(getattr(settings, name) for name in Budgets._fields))
+    limits = ServerLimits(
+        budgets=budgets,
+        descriptors_max=state.descriptors.first_kept,
+        frame_bytes_before_hello_max=settings.frame_bytes_before_hello_max,
+        outgoing_bytes_max=settings.outgoing_bytes_max,
+        # Whoever says nothing at all is treated like a member that fell silent.
+        hello_ms=settings.member_expiry_ms,
+        frame_ms=settings.frame_ms_max,
+        vanished_ms=settings.vanished_ms_max,
+        busy_poll_us=settings.busy_poll_us,
+    )
+    state.server = FrameServer(limits, Dispatcher(state), state.clock)
+    state.long_poll = LongPoll(
+        asyncio.get_running_loop(),
+        parked_max=settings.parked_fetches_max,
+        places_max=settings.parked_queues_max,
+        serve=partial(serve_parked, state),
+        expire=answer_nothing,
+    )
+    state.throttle = Throttle(
+        asyncio.get_running_loop(),
+        state.clock,
+        wait_ms_max=settings.throttle_ms_max,
+        held_max=settings.parked_fetches_max,
+    )
+    if sifters is not None:
+        state.ahead = Ahead(state.store, sifters, state.long_poll.wake)
+    state.apply_limits()
+    state.store.on_visible = partial(_visible, state)
+
+
+def _warn_of_few_descriptors(state: BrokerState) -> None:
+    limit, kept = state.descriptors
+    left = limit - kept - in_use()
+    if left < state.settings.connections_max:
+        _log.warning(
+            "the system grants too few open files for all connections: raise the limit of this process"
+            " (LimitNOFILE, ulimit -n), or lower connections_max",
+            open_files_max=limit, kept_for_files=kept, connections=max(0, left),
+            connections_max=state.settings.connections_max,
+        )  # fmt: skip
+
+
+def spare(state: BrokerState, segments: Sequence[SegmentInfo], before: int) -> int:
+    """Lowers the log position before which segments go to what the broker itself still needs."""
+    if state.archive is not None:
+        before = min(before, state.archive.position("transient"))
+    return state.transactions.spare(segments, state.scheduler.spare(segments, before))
+
+
+def delete_archived(state: BrokerState, archive: Archive) -> None:
+    """Deletes segments that the archive has and the window has no room for."""
+    for log in ARCHIVED_LOGS:
+        before = archive.beyond_window(log)
+        if log == _JOURNALS:
+            before = spare(state, state.store.segments(log), before)
+        if deleted := state.store.delete_segments(log, before):
+            _log.info("archived segments deleted", log=log, segments=deleted, before=before)
+
+
+def _visible(state: BrokerState, queues: Collection[QueueRef]) -> None:
+    """Tells everyone who waits for new messages in one of the queues."""
+    if SCHEDULE_QUEUE in queues:
+        state.scheduler.journal_grew()
+    if TRANSACTION_QUEUE in queues:
+        state.transactions.journal_grew()
+    state.long_poll.serve(queues)
+    if state.limited:
+        state.look_at_backlogs()

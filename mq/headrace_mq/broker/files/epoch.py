@@ -1,0 +1,64 @@
+"""
+The number of this start of the broker: greater than that of every start before it, durable.
+
+It stands in every batch, so that what an older start wrote can be told from what a newer one did.
+
+Sits between: `server`, which asks once, and a `metadata_file`.
+"""
+
+from pathlib import Path
+
+import msgspec
+
+from headrace_mq._runtime.files import Files, SystemFiles
+from headrace_mq._runtime.log import get_logger
+from headrace_mq.broker.files.metadata_file import MetadataFile
+from headrace_mq.store.message_store import LOCK_NAME, RETENTIONS
+
+__all__ = ["KeptBroker", "next_epoch"]
+
+_log = get_logger(__name__)
+
+
+class KeptBroker(msgspec.Struct, frozen=True):
+    """The content of `broker.json`."""
+
+    epoch: int
+
+
+def next_epoch(
+    file: MetadataFile[KeptBroker], *, store: Path, now_ms: int, files: Files | None = None
+) -> int:
+    """Takes the next epoch; it is on disk on return.
+
+    Args:
+        file: where the last epoch stands.
+        store: the directory with the messages; what it holds tells a first start.
+        now_ms: the time, for a start that finds messages but no epoch.
+        files: the file system.
+
+    Raises:
+        DataCorrupt: the file is damaged.
+        FormatTooNew: a newer version wrote the file.
+    """
+    files = files or SystemFiles()
+    kept = file.read()
+    if kept is not None:
+        epoch = kept.epoch + 1
+    elif _is_used(files, store):
+        # No broker starts once a second, so seconds since 1970 are above every epoch that counted.
+        epoch = now_ms // 1_000
+        _log.warning("broker.json is missing, the epoch is taken from the clock", epoch=epoch)
+    else:
+        epoch = 1
+    file.write(KeptBroker(epoch))
+    return epoch
+
+
+def _is_used(files: Files, store: Path) -> bool:
+    """Whether an earlier start left anything but an empty store."""
+    if not files.exists(store):
+        return False
+    names = set(files.names(store))
+    logs = names & set(RETENTIONS)
+    return bool(names - logs - {LOCK_NAME}) or any(files.names(store / log) for log in logs)

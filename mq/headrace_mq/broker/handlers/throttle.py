@@ -1,0 +1,171 @@
+"""
+What PRODUCE and FETCH take of quotas, and how they wait for it.
+
+Asked only where somebody set a limit. Batches count as they arrive; a fetch counts when it is known
+what it brings, so it passes as soon as nothing is owed.
+
+Sits between: `handlers.produce` and `handlers.fetch`, and the broker's `throttle`.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+from headrace_mq._net.server import Connection
+from headrace_mq.broker.quotas.quotas import FETCH, PRODUCE, Demand, Room, Whose
+from headrace_mq.broker.quotas.throttle import Held, Lane, Obstacle
+from headrace_mq.broker.refusals import refuse
+from headrace_mq.broker.state import BrokerState
+from headrace_mq.errors import BrokerError, DataCorrupt, ResponseCode, Throttled
+from headrace_mq.protocol.batch import BatchHeader, read_header
+from headrace_mq.protocol.frame import Frame
+from headrace_mq.protocol.limits import CLIENT, TOPIC
+
+__all__ = ["Resume", "charge_fetched", "hold_fetch", "hold_produce", "room_to_fetch"]
+
+# The requests of a connection that keep their order; a fetch has a lane of its own.
+_PRODUCE_LANE = -1
+
+Parts = tuple[bytes | memoryview, ...]
+# Serves a request that has waited; None: it is answered later.
+Resume = Callable[[], "Parts | None"]
+
+
+def hold_produce(
+    state: BrokerState,
+    connection: Connection,
+    frame: Frame,
+    batches: Sequence[memoryview],
+    resume: Resume,
+) -> bool:
+    """Keeps a request that must wait; False: serve it now, it is paid for.
+
+    Raises:
+        Throttled: too many requests wait already, or too many bytes of them.
+    """
+    if state.server.charged_bytes + len(frame.body) > state.settings.requests_bytes_max:
+        raise Throttled(
+            f"requests in work take {state.server.charged_bytes} bytes, which is as much as they may;"
+            " try again soon, or raise requests_bytes_max"
+        )
+    demands = _demands(state, connection, batches)
+    topics = {header.queue.topic for batch in batches if (header := _header(batch))}
+    obstacles: list[Obstacle] = [*demands, *state.backlogs.blocked(topics)]
+    lane = Lane(connection, _PRODUCE_LANE, connection.client_id)
+    size = len(frame.body)
+
+    def go(waited_ms: int) -> None:
+        _waited(state, connection, size, waited_ms)
+        _charge(state, demands)
+        _serve(connection, frame, resume)
+
+    def refused(error: BrokerError, waited_ms: int) -> None:
+        _waited(state, connection, size, waited_ms)
+        refuse(connection, frame, error)
+
+    if state.throttle.hold(lane, Held(obstacles, go, refused)):
+        connection.charge(size)
+        return True
+    _charge(state, demands)
+    return False
+
+
+def hold_fetch(
+    state: BrokerState,
+    connection: Connection,
+    frame: Frame,
+    topics: Iterable[str],
+    resume: Resume,
+) -> bool:
+    """Keeps a fetch while something is owed for what was read before; False: serve it now.
+
+    Raises:
+        Throttled: too many requests wait already.
+    """
+    now_ms = state.clock.monotonic_ms()
+    flows = state.quotas.flows(_parts(state, connection, topics), FETCH, now_ms)
+
+    def go(waited_ms: int) -> None:
+        _waited(state, connection, 0, waited_ms)
+        _serve(connection, frame, resume)
+
+    def refused(error: BrokerError, waited_ms: int) -> None:
+        _waited(state, connection, 0, waited_ms)
+        refuse(connection, frame, error)
+
+    lane = Lane(connection, frame.correlation, connection.client_id)
+    return state.throttle.hold(lane, Held([Demand(flow) for flow in flows], go, refused))
+
+
+def room_to_fetch(state: BrokerState, connection: Connection, topics: Iterable[str]) -> Room:
+    """How much a fetch may bring; more is not wrong, but it is owed then."""
+    parts = _parts(state, connection, topics)
+    return state.quotas.room(parts, state.clock.monotonic_ms())
+
+
+def charge_fetched(
+    state: BrokerState, connection: Connection, topic: str, messages: int, size: int
+) -> None:
+    """Counts what a fetch brings of one topic."""
+    now_ms = state.clock.monotonic_ms()
+    for flow in state.quotas.flows(_parts(state, connection, (topic,)), FETCH, now_ms):
+        flow.charge(now_ms, messages, size)
+
+
+def _demands(
+    state: BrokerState, connection: Connection, batches: Iterable[memoryview]
+) -> list[Demand]:
+    messages: Counter[str] = Counter()
+    sizes: Counter[str] = Counter()
+    for batch in batches:
+        header = _header(batch)
+        if header is None:
+            continue
+        messages[header.queue.topic] += header.count
+        sizes[header.queue.topic] += len(batch)
+    now_ms = state.clock.monotonic_ms()
+    demands = []
+    for whose in _parts(state, connection, messages):
+        flow = state.quotas.flow(whose, PRODUCE, now_ms)
+        if flow is not None and whose.kind == CLIENT:
+            demands.append(Demand(flow, messages.total(), sizes.total()))
+        elif flow is not None:
+            demands.append(Demand(flow, messages[whose.name], sizes[whose.name]))
+    return demands
+
+
+def _header(batch: memoryview) -> BatchHeader | None:
+    try:
+        return read_header(batch)
+    except DataCorrupt:
+        # It is refused by itself when the request is served.
+        return None
+
+
+def _parts(state: BrokerState, connection: Connection, topics: Iterable[str]) -> list[Whose]:
+    """Whose rates count; names that are no topics could be made up without end."""
+    peer = state.peers.get(connection)
+    client = [] if peer is None else [Whose(CLIENT, peer.host)]
+    return client + [Whose(TOPIC, topic) for topic in topics if topic in state.topics]
+
+
+def _charge(state: BrokerState, demands: Iterable[Demand]) -> None:
+    now_ms = state.clock.monotonic_ms()
+    for demand in demands:
+        demand.flow.charge(now_ms, demand.messages, demand.size)
+
+
+def _waited(state: BrokerState, connection: Connection, size: int, waited_ms: int) -> None:
+    connection.discharge(size)
+    peer = state.peers.get(connection)
+    if peer is not None:
+        peer.throttled_ms += waited_ms
+
+
+def _serve(connection: Connection, frame: Frame, resume: Resume) -> None:
+    try:
+        parts = resume()
+    except Exception as error:  # noqa: BLE001 - as in the dispatcher: a failure becomes an answer
+        refuse(connection, frame, error)
+    else:
+        if parts is not None and not frame.is_oneway:
+            connection.answer(ResponseCode.OK, frame.correlation, *parts)

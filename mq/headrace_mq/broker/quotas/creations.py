@@ -1,0 +1,66 @@
+"""
+How many queues and offsets the clients of each address may still make. PURE.
+
+There is room for a certain number of each, for good: what was made stays until somebody deletes it.
+So clients of one address make so many in a minute, and a wild one is noticed before all are used up.
+Addresses are what sockets tell; names that clients give themselves could be changed at will.
+
+Sits between: the handlers, and `token_bucket`. Time is passed in.
+"""
+
+from collections.abc import Mapping
+
+from headrace_mq.broker.quotas.token_bucket import TokenBucket
+from headrace_mq.errors import Throttled
+
+__all__ = ["OFFSETS", "QUEUES", "Creations"]
+
+QUEUES, OFFSETS = "queues", "offsets of groups"
+_MINUTE_MS = 60_000
+_SECONDS = 60
+
+
+class Creations:
+    """What was made lately, by address.
+
+    Args:
+        per_minute: how many of each kind the clients of one address may make; 0: any number.
+    """
+
+    def __init__(self, per_minute: Mapping[str, int]) -> None:
+        self._rates = {kind: -(-count // _SECONDS) for kind, count in per_minute.items() if count}
+        self._buckets: dict[tuple[str, str], TokenBucket] = {}
+
+    def __len__(self) -> int:
+        """Addresses and kinds of which something was made lately."""
+        return len(self._buckets)
+
+    def take(self, kind: str, host: str, now_ms: int, count: int) -> None:
+        """Notes that a client makes so many.
+
+        Raises:
+            Throttled: the clients of its address made too many in the last minute; nothing is noted.
+        """
+        rate = self._rates.get(kind)
+        if rate is None:
+            return
+        bucket = self._buckets.get((kind, host))
+        if bucket is None:
+            bucket = TokenBucket(rate, burst_ms=_MINUTE_MS, now_ms=now_ms)
+            self._buckets[kind, host] = bucket
+        wait_ms = bucket.wait_ms(now_ms, count)
+        if wait_ms:
+            raise Throttled(
+                f"clients of {host} make at most {rate * _SECONDS} {kind} in a minute, and {count}"
+                f" more may follow in {-(-wait_ms // 1_000)} s; try again then, or raise the broker's"
+                f" {_SETTINGS[kind]}"
+            )
+        bucket.charge(now_ms, count)
+
+    def forget_idle(self, now_ms: int) -> None:
+        """Drops what is as good as new."""
+        for key in [key for key, bucket in self._buckets.items() if bucket.is_full(now_ms)]:
+            del self._buckets[key]
+
+
+_SETTINGS = {QUEUES: "address_queues_per_minute", OFFSETS: "address_offsets_per_minute"}

@@ -1,0 +1,313 @@
+"""
+Pending messages to the batches that deliver them: read from the journal, routed, numbered.
+
+What goes to one queue goes as one batch, with a producer's sequence of the schedule's own, so that
+the store itself drops a batch that is delivered again after a crash.
+
+Sits between: `scheduler`, which decides when, and the store and the topics. Must never know the time.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import NamedTuple, Protocol, TypeVar
+
+from headrace_mq._runtime.log import get_logger
+from headrace_mq.broker.schedule.journal import (
+    Delivery,
+    Event,
+    Part,
+    headers_of,
+    read_event,
+)
+from headrace_mq.broker.schedule.wheel import Entry
+from headrace_mq.broker.topics.topics import COMPACT, Topics
+from headrace_mq.errors import BrokerError, DataCorrupt, FormatTooNew, OffsetOutOfRange, StoreFull
+from headrace_mq.message import QueueRef
+from headrace_mq.protocol.batch import (
+    BatchHeader,
+    Columns,
+    decode_columns,
+    encode_batch,
+    read_header,
+)
+from headrace_mq.protocol.bodies import CreateTopic, TopicDescription
+from headrace_mq.protocol.keys import open_queues, queue_for_key
+from headrace_mq.protocol.scheduled import SCHEDULE_QUEUE
+from headrace_mq.store.message_store import Appended
+
+__all__ = [
+    "BYTES_MAX",
+    "DEAD_SCHEDULE_QUEUE",
+    "PRODUCER_ID",
+    "Deliveries",
+    "Journal",
+    "Letter",
+    "NotYet",
+    "Prepared",
+    "SchedulingStore",
+    "open_queues_of",
+]
+
+# Clients draw theirs from 2^64, so nobody has this one.
+PRODUCER_ID = 1
+# Messages whose topic can take nothing; named like a consumer group's.
+DEAD_SCHEDULE_QUEUE = QueueRef("%DLQ%SCHEDULE", 0)
+# Of a delivery, and about of one of its batches: what is held in memory, and written, at a time.
+BYTES_MAX = 4 << 20
+_PART_BYTES_MAX = 1 << 20
+_SEQUENCES = 1 << 32
+
+T = TypeVar("T")
+
+_log = get_logger(__name__)
+
+
+class Journal(Protocol):
+    """What is read of the store."""
+
+    def read(self, queue: QueueRef, offset: int, bytes_max: int) -> Sequence[bytes | memoryview]:
+        """Returns whole batches from the one that holds `offset`."""
+        ...
+
+    def read_now(
+        self, queue: QueueRef, offset: int, bytes_max: int
+    ) -> Sequence[bytes | memoryview] | None:
+        """The same without waiting for the disk; None while it is asked for the first of them."""
+        ...
+
+
+class SchedulingStore(Journal, Protocol):
+    """What is needed of the store by those who keep a journal in it."""
+
+    def append(self, batch: bytearray | memoryview, *, retention: str) -> Appended:
+        """Accepts one batch."""
+        ...
+
+    def durable(self) -> asyncio.Future[None]:
+        """Ends when everything appended so far is durable."""
+        ...
+
+    def range(self, queue: QueueRef) -> tuple[int, int]:
+        """The first offset held and the next one to become visible."""
+        ...
+
+
+class NotYet(Exception):
+    """What was asked for comes from the disk; whoever runs the store is told when it is there."""
+
+
+class Letter(NamedTuple):
+    """A message as its journal record holds it, with the schedule's headers."""
+
+    key: str
+    tag: str
+    headers: dict[str, str]
+    body: bytes
+    born_at_ms: int
+
+
+class Prepared(NamedTuple):
+    """A delivery, and what did not go into it."""
+
+    delivery: Delivery
+    left: list[Entry]
+
+
+class Deliveries:
+    """Makes deliveries and their batches.
+
+    Args:
+        journal: where the messages stand.
+        topics: tells, and where that is allowed makes, the queues they go to.
+        epoch: of the broker; no other start of it uses the same sequences.
+    """
+
+    def __init__(self, journal: Journal, topics: Topics, *, epoch: int) -> None:
+        self._journal = journal
+        self._topics = topics
+        self._epoch = epoch
+        self._next: dict[QueueRef, int] = {}
+        self._turn = 0
+        self._batch: tuple[BatchHeader, Columns] | None = None
+
+    def letter(self, place: int, *, wait: bool = True) -> Letter | None:
+        """Returns the message at a journal offset; None where it cannot be read any more.
+
+        Raises:
+            NotYet: it would have to wait for the disk, and shall not.
+        """
+        try:
+            header, columns = self._batch_at(place, wait=wait)
+        except (DataCorrupt, FormatTooNew, OffsetOutOfRange) as error:
+            _log.error("a scheduled message is lost", offset=place, reason=str(error))
+            return None
+        index = place - header.base_offset
+        return Letter(
+            columns.keys[index] if columns.keys else "",
+            columns.tags[index] if columns.tags else "",
+            columns.headers[index] if columns.headers else {},
+            columns.bodies[index],
+            header.born_first_ms + (columns.born_deltas[index] if columns.born_deltas else 0),
+        )
+
+    def event(self, place: int) -> Event | None:
+        """Returns what the journal record at an offset tells; None where it cannot be read."""
+        try:
+            header, columns = self._batch_at(place, wait=True)
+            return read_event(header, columns, place - header.base_offset)
+        except (DataCorrupt, FormatTooNew, OffsetOutOfRange):
+            return None
+
+    def prepare(self, entries: Sequence[Entry]) -> Prepared:
+        """Chooses queues and sequences for as many entries as one delivery takes.
+
+        It ends before the first that comes from the disk, so that the order stays; the disk is
+        asked for the others at the same time.
+
+        Raises:
+            StoreFull: a topic had to be made and the disk is full; nothing was changed.
+        """
+        parts: dict[QueueRef, list[list[Entry]]] = {}
+        part_bytes: dict[QueueRef, int] = {}
+        lost: list[Entry] = []
+        used = 0
+        for number, entry in enumerate(entries):
+            try:
+                letter = self.letter(entry.place, wait=False)
+            except NotYet:
+                self.ask_for(entries[number + 1 :])
+                return Prepared(self._numbered(parts, lost), list(entries[number:]))
+            if letter is None:
+                lost.append(entry)
+                continue
+            size = _size_of(letter)
+            if used and used + size > BYTES_MAX:
+                return Prepared(self._numbered(parts, lost), list(entries[number:]))
+            queue = self._queue_of(letter)
+            used += size
+            held = part_bytes.get(queue, 0) + size
+            if queue not in parts or held > _PART_BYTES_MAX:
+                parts.setdefault(queue, []).append([])
+                held = size
+            part_bytes[queue] = held
+            parts[queue][-1].append(entry)
+        return Prepared(self._numbered(parts, lost), [])
+
+    def ask_for(self, entries: Sequence[Entry]) -> None:
+        """Has the messages read from the disk that memory does not hold."""
+        for entry in entries:
+            with suppress(NotYet):
+                self.letter(entry.place, wait=False)
+
+    def batch_of(self, delivery: Delivery, part: Part) -> bytearray | None:
+        """Makes a batch of a delivery; the same one each time, None where nothing of it is left."""
+        found = [self.letter(entry.place) for entry in part.entries]
+        return _encoded(
+            QueueRef(part.topic, part.queue_id),
+            [letter for letter in found if letter is not None],
+            epoch=delivery.epoch,
+            first_sequence=part.first_sequence,
+        )
+
+    def dead_batch_of(self, part: Part) -> bytearray | None:
+        """Makes the batch that keeps a part whose queue refuses it, and its queue.
+
+        Raises:
+            StoreFull: the queue had to be made and the disk is full.
+        """
+        queue = QueueRef(part.topic, part.queue_id)
+        if self._next.get(queue) is not None:
+            # The queue never saw these sequences, so it waits for the first of them.
+            self._next[queue] = part.first_sequence
+        self._topics.create(CreateTopic(DEAD_SCHEDULE_QUEUE.topic, 1))
+        found = [self.letter(entry.place) for entry in part.entries]
+        return _encoded(DEAD_SCHEDULE_QUEUE, [letter for letter in found if letter is not None])
+
+    def _batch_at(self, place: int, *, wait: bool) -> tuple[BatchHeader, Columns]:
+        if self._batch is None or not (
+            self._batch[0].base_offset <= place < self._batch[0].next_offset
+        ):
+            read = self._journal.read if wait else self._journal.read_now
+            found = read(SCHEDULE_QUEUE, place, 1)
+            if found is None:
+                raise NotYet
+            if not found:
+                raise DataCorrupt("nothing of the journal can be read from there on")
+            header = read_header(found[0])
+            if not header.base_offset <= place < header.next_offset:
+                raise DataCorrupt("its batch was damaged")
+            self._batch = (header, decode_columns(found[0], header))
+        return self._batch
+
+    def _queue_of(self, letter: Letter) -> QueueRef:
+        topic, _ = headers_of(letter.headers)
+        described = self._topics.find(topic)
+        if described is None:
+            try:
+                self._topics.admit([topic])
+            except StoreFull:
+                raise
+            except BrokerError as error:
+                _log.error("a scheduled message has no topic", topic=topic, reason=str(error))
+            described = self._topics.find(topic)
+        if described is None:
+            self._topics.create(CreateTopic(DEAD_SCHEDULE_QUEUE.topic, 1))
+            return DEAD_SCHEDULE_QUEUE
+        open_ones = open_queues_of(described)
+        if letter.key:
+            return QueueRef(topic, open_ones[queue_for_key(letter.key, len(open_ones))])
+        self._turn += 1
+        return QueueRef(topic, open_ones[self._turn % len(open_ones)])
+
+    def _numbered(self, parts: dict[QueueRef, list[list[Entry]]], lost: list[Entry]) -> Delivery:
+        numbered = []
+        for queue, batches in parts.items():
+            for entries in batches:
+                first = self._next.get(queue, 0)
+                self._next[queue] = (first + len(entries)) % _SEQUENCES
+                numbered.append(Part(*queue, first, entries))
+        return Delivery(self._epoch, numbered, lost)
+
+
+def open_queues_of(topic: TopicDescription) -> Sequence[int]:
+    """The numbers of a topic's queues that messages are divided among; there is at least one."""
+    return open_queues(topic.queues, topic.unwritable, compact=topic.retention == COMPACT)
+
+
+def _size_of(letter: Letter) -> int:
+    texts = sum(len(name) + len(text) for name, text in letter.headers.items())
+    return len(letter.body) + len(letter.key) + len(letter.tag) + texts
+
+
+def _encoded(
+    queue: QueueRef, letters: Sequence[Letter], *, epoch: int = 0, first_sequence: int = -1
+) -> bytearray | None:
+    if not letters:
+        return None
+    numbered = first_sequence >= 0
+    born_first_ms = min(letter.born_at_ms for letter in letters)
+    columns = Columns(
+        _column([letter.key for letter in letters]),
+        _column([letter.tag for letter in letters]),
+        _column([_delivered_headers(letter, queue) for letter in letters]),
+        [letter.body for letter in letters],
+        _column([letter.born_at_ms - born_first_ms for letter in letters]),
+    )
+    return encode_batch(
+        queue,
+        columns,
+        born_first_ms=born_first_ms,
+        producer_id=PRODUCER_ID if numbered else 0,
+        producer_epoch=epoch,
+        first_sequence=max(0, first_sequence),
+    )
+
+
+def _column(values: list[T]) -> list[T]:
+    return values if any(values) else []
+
+
+def _delivered_headers(letter: Letter, queue: QueueRef) -> dict[str, str]:
+    # Among the dead, where it should have gone is worth more than clean headers.
+    return dict(letter.headers) if queue == DEAD_SCHEDULE_QUEUE else headers_of(letter.headers)[1]

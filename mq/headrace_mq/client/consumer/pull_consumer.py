@@ -1,0 +1,231 @@
+"""
+Reads queues that the application chooses itself, at the pace and from the places it chooses.
+
+Sits between: an application that wants no group to divide queues for it, and one broker. With a
+group it begins where the group stands and may commit; without one it leaves no trace.
+"""
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+
+from headrace_mq._net.link import Link, LinkSettings
+from headrace_mq._runtime.async_block import AsyncBlock
+from headrace_mq._runtime.clock import Clock, SystemClock
+from headrace_mq.client.fetch.assigned_queues import Shares, limits_of
+from headrace_mq.client.fetch.damage import Damages
+from headrace_mq.client.fetch.delivery import Delivering
+from headrace_mq.client.fetch.fetcher import Asking, Pulling
+from headrace_mq.client.fetch.queue_priorities import urgency_of
+from headrace_mq.client.fetch.start_offsets import find_starts, offsets_at
+from headrace_mq.client.group.locks import QueueLocks
+from headrace_mq.client.names import client_id_of
+from headrace_mq.errors import Closed
+from headrace_mq.filters.filter import filters_of
+from headrace_mq.message import QueueRef, Record
+from headrace_mq.protocol.bodies import CommitOffsets, CommittedOffset, encode
+from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.settings import ConsumerSettings
+
+__all__ = ["PullConsumer"]
+
+
+class PullConsumer(AsyncBlock):
+    """A reader of chosen queues; use it in an `async with` block, from one task.
+
+    Args:
+        address: the broker's `host:port`.
+        group: begin where this group stands, and commit for it; it must have no members. Empty:
+            begin where the settings say, commit nothing.
+        settings: limits and times.
+        filters: which messages of a topic are wanted, as `Consumer` takes them with its topics.
+        clock: the time.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        group: str = "",
+        settings: ConsumerSettings | None = None,
+        filters: Mapping[str, str] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._group = group
+        self._asking = Asking(group, filters_of(filters or {}))
+        self._settings = settings or ConsumerSettings()
+        self._clock = clock or SystemClock()
+        self._link = Link(
+            address,
+            client_id=client_id_of(self._settings.name),
+            settings=LinkSettings.of(self._settings),
+            on_ready=self._pull_soon,
+        )
+        self._shares = Shares(limits_of(self._settings), urgency_of(self._settings))
+        # Nobody divides these queues, so there is nothing to lock.
+        locks = QueueLocks(self._link, group=group, settings=self._settings, clock=self._clock)
+        self._delivering = Delivering(
+            self._shares, locks, on_room=self._pull_soon, on_stale=self._shares.suspend
+        )
+        self._pulling: Pulling | None = None
+
+    async def start(self) -> None:
+        """Connects. Raises ConnectionLost: no broker answered in time; says what to check."""
+        self._pulling = Pulling(
+            self._link,
+            self._shares,
+            settings=self._settings,
+            clock=self._clock,
+            asking=self._asking,
+            on_records=self._delivering.wake,
+            on_error=self._delivering.fail,
+        )
+        await self._link.start(self._settings.request_timeout_ms)
+        self._delivering.open(self._pulling.want)
+
+    async def aclose(self) -> None:
+        """Stops reading and closes the connection; commits nothing by itself."""
+        self._delivering.close()
+        if self._pulling is not None:
+            self._pulling.stop()
+        await self._link.aclose()
+
+    @property
+    def assignment(self) -> frozenset[QueueRef]:
+        """The queues it reads."""
+        return self._shares.assigned
+
+    @property
+    def damage(self) -> Damages:
+        """What could not be read and was left out; `damage.listen` tells of it at once."""
+        return self._shares.damage
+
+    async def assign(self, queues: Collection[QueueRef]) -> None:
+        """Reads these queues from now on; those it read before go on where they are.
+
+        Raises:
+            TopicNotFound, QueueNotFound: one does not exist; the ones before are read as before.
+            ConnectionLost, RequestTimeout: the broker could not be asked.
+            Closed: it is not open.
+        """
+        self._check_open()
+        new = sorted(set(queues) - self._shares.assigned)
+        starts = {}
+        if new:
+            starts = await find_starts(
+                self._link,
+                new,
+                group=self._group,
+                settings=self._settings,
+                first_seen=frozenset(new),
+                load_offsets=None if self._group else _nothing,
+            )
+        self._shares.part_with(self._shares.assign(frozenset(queues)))
+        for queue, start in starts.items():
+            self._shares.start(queue, start.offset, known=start.known, committed=start.committed)
+        self._pull_soon()
+
+    async def fetch(self, records_max: int = 1_000, *, timeout_ms: int = 1_000) -> list[Record]:
+        """Returns records that were not returned yet, in offset order per queue.
+
+        Args:
+            records_max: at most so many; queues take turns.
+            timeout_ms: how long to wait for the first of them; then the list is empty.
+
+        Raises:
+            DataCorrupt, FormatTooNew: a queue cannot be read on; raised once, and other queues go
+                on; this one when it is sought past the place.
+            Closed: it is not open.
+        """
+        if records_max < 1 or timeout_ms < 0:
+            raise ValueError("fetch at least 1 record, and wait 0 ms or longer")
+        self._check_open()
+        try:
+            async with asyncio.timeout(timeout_ms / 1_000):
+                records = await self._delivering.poll(records_max)
+        except TimeoutError:
+            return []
+        for record in records:
+            self._delivering.ack(record.queue, record.offset)
+        return records
+
+    def position(self, queue: QueueRef) -> int:
+        """The offset of the next record that `fetch` returns of a queue, if it exists by then.
+
+        Raises:
+            ValueError: the queue is not assigned.
+        """
+        share = self._shares.get(queue)
+        if share is None:
+            raise ValueError(
+                f"queue {queue.topic}/{queue.queue_id} is not assigned; assign it first"
+            )
+        return share.window.lowest_unfinished
+
+    def seek(self, queue: QueueRef, offset: int) -> None:
+        """Goes on at an offset, forth or back. Raises ValueError: not assigned, or below 0."""
+        if offset < 0:
+            raise ValueError(f"an offset is 0 or more, not {offset}")
+        self.position(queue)
+        self._shares.seek(queue, offset)
+        self._pull_soon()
+
+    async def seek_to_time(self, queues: Collection[QueueRef], time_ms: int) -> None:
+        """Goes on at the first record stored at a time (milliseconds since 1970 UTC) or later.
+
+        Raises:
+            ValueError: a queue is not assigned.
+            BrokerError, ConnectionLost, RequestTimeout: the broker could not be asked.
+        """
+        for queue in queues:
+            self.position(queue)
+        found = await offsets_at(self._link, queues, time_ms, settings=self._settings)
+        for queue, offset in found.items():
+            self.seek(queue, offset)
+
+    def pause(self, queues: Collection[QueueRef]) -> None:
+        """Neither fetches nor returns records of these queues until they are resumed."""
+        self._shares.pause(queues)
+
+    def resume(self, queues: Collection[QueueRef]) -> None:
+        """Goes on with paused queues where they stand."""
+        self._shares.resume(queues)
+        self._delivering.wake()
+        self._pull_soon()
+
+    async def commit(self) -> None:
+        """Makes the positions of all queues the group's, also where they went back.
+
+        Raises:
+            ValueError: there is no group.
+            InvalidArgument: the group has members; they commit for it.
+            ConnectionLost, RequestTimeout: the outcome is unknown; the next commit repeats it.
+        """
+        if not self._group:
+            raise ValueError("without a group there is nothing to commit to; give the consumer one")
+        offsets = self._shares.to_commit()
+        if not offsets:
+            return
+        request = CommitOffsets(
+            group=self._group,
+            member="",
+            generation=0,
+            offsets=[CommittedOffset(*queue, offset) for queue, offset in offsets.items()],
+        )
+        await self._link.request(
+            RequestCode.COMMIT_OFFSETS,
+            encode(request),
+            timeout_ms=self._settings.request_timeout_ms,
+        )
+        self._shares.committed(offsets)
+
+    def _check_open(self) -> None:
+        if self._pulling is None or not self._delivering.is_open:
+            raise Closed("the consumer is not open")
+
+    def _pull_soon(self) -> None:
+        if self._pulling is not None:
+            self._pulling.pull_soon()
+
+
+async def _nothing(_queues: Sequence[QueueRef]) -> Mapping[QueueRef, int]:
+    return {}

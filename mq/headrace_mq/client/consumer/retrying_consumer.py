@@ -1,0 +1,129 @@
+"""
+A consumer with everything that retrying needs: the retry topic, a producer, and the policy.
+
+Sits between: an application, and `consumer` with `retries.retries`.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from headrace_mq._runtime.async_block import AsyncBlock
+from headrace_mq._runtime.clock import Clock
+from headrace_mq.client.consumer.consumer import Consumer
+from headrace_mq.client.fetch.damage import Damages
+from headrace_mq.client.group.allocation.strategy import Strategy
+from headrace_mq.client.group.contract import retries_told
+from headrace_mq.client.handlers.execution import check_async
+from headrace_mq.client.producer.producer import Producer
+from headrace_mq.client.retries.retries import Retrying
+from headrace_mq.client.retry_headers import restored, retry_topic
+from headrace_mq.message import QueueRef, Record
+from headrace_mq.settings import ConsumerSettings, ProducerSettings, RetrySettings
+
+__all__ = ["RetryingConsumer"]
+
+
+class RetryingConsumer(AsyncBlock):
+    """A consumer whose failed records come again later, and at last go to the dead letters.
+
+    It reads the group's retry topic beside the topics it is given, and has a producer of its own.
+    Retried records are handed to the handler as they stood in their own topic; `origin_of` tells
+    which attempt it is.
+
+    Args:
+        address: the broker's `host:port`.
+        group: the group; all its members have to retry in the same way.
+        topics: one or more, with or without conditions, as with `Consumer`; what is retried comes
+            again in any case.
+        settings: of the consumer.
+        retry: delays, and how often; what an operator said of the group (`headrace group set`) counts
+            instead.
+        strategy: how queues are divided, as with `Consumer`.
+        clock: the time.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        group: str,
+        topics: Sequence[str] | Mapping[str, str],
+        settings: ConsumerSettings | None = None,
+        retry: RetrySettings | None = None,
+        strategy: Strategy | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        if isinstance(topics, str):
+            raise ValueError("a consumer needs the name of its group and a list of topics")  # noqa: TRY004 - as Consumer says it
+        self._retry_topic = retry_topic(group)
+        self._settings = retry or RetrySettings()
+        named = ProducerSettings(name=settings.name) if settings is not None else None
+        self._producer = Producer(address, named, clock=clock)
+        self.consumer = Consumer(
+            address,
+            group=group,
+            topics={
+                **(topics if isinstance(topics, Mapping) else dict.fromkeys(topics, "")),
+                self._retry_topic: "",
+            },
+            settings=settings,
+            strategy=strategy,
+            clock=clock,
+        )
+        self.consumer.contract["the retries"] = retries_told(self._settings)
+        self._policy = Retrying(self._producer, group, self._settings, self.consumer.rules)
+
+    async def start(self) -> None:
+        """Connects, makes the retry topic and joins the group. Raises as `Consumer.start`."""
+        await self._producer.start()
+        try:
+            await self._producer.create_topic(self._retry_topic, self._settings.queues)
+            await self.consumer.start()
+        except BaseException:
+            await self._producer.aclose()
+            raise
+
+    async def aclose(self) -> None:
+        """Lets `run` finish its current records, commits, leaves the group, and closes."""
+        try:
+            await self.consumer.aclose()
+        finally:
+            await self._producer.aclose()
+
+    @property
+    def assignment(self) -> frozenset[QueueRef]:
+        """The queues that are this member's now, those of the retry topic included."""
+        return self.consumer.assignment
+
+    @property
+    def damage(self) -> Damages:
+        """What could not be read and was left out, as `Consumer.damage`."""
+        return self.consumer.damage
+
+    async def run(self, handler: Callable[[Record], Awaitable[None]]) -> None:
+        """Handles records until the consumer is closed, as `Consumer.run` does."""
+        check_async(handler)
+
+        async def handle(record: Record) -> None:
+            await handler(restored(record))
+
+        await self.consumer.run(handle, on_failure=self._policy)
+
+    async def run_batches(
+        self,
+        handler: Callable[[Sequence[Record]], Awaitable[None]],
+        *,
+        records_max: int,
+        wait_ms: int,
+    ) -> None:
+        """Handles several records of a queue at a time, as `Consumer.run_batches` does.
+
+        A batch that fails is retried record by record, each on its own.
+        """
+        check_async(handler)
+
+        async def handle(records: Sequence[Record]) -> None:
+            await handler([restored(record) for record in records])
+
+        await self.consumer.run_batches(
+            handle, records_max=records_max, wait_ms=wait_ms, on_failure=self._policy
+        )

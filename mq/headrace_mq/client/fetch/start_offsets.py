@@ -1,0 +1,167 @@
+"""
+Finds where newly assigned queues begin.
+
+The group's committed offsets decide, or those the application keeps itself (`load_offsets`); a
+queue without one begins where the settings say, except that queues which appeared after the
+consumer looked first always begin at their first offset: all they hold is new.
+
+Sits between: `consumer.consumer` and the broker's GET_OFFSETS, QUEUE_RANGES and OFFSETS_AT.
+"""
+
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+from headrace_mq._net.link import Link
+from headrace_mq.client.retry_headers import RETRY_PREFIX
+from headrace_mq.errors import QueueNotFound
+from headrace_mq.message import QueueRef
+from headrace_mq.protocol.administration import OffsetsAt
+from headrace_mq.protocol.bodies import (
+    GetOffsets,
+    OffsetsAnswer,
+    QueueRanges,
+    QueueRangesAnswer,
+    decode,
+    encode,
+    topics_in_parts,
+)
+from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.settings import ConsumerSettings
+
+__all__ = ["OffsetLoader", "Start", "find_starts", "offsets_at"]
+
+T = TypeVar("T")
+
+# Given queues, returns the offset to begin with for each; queues may be left out.
+OffsetLoader = Callable[[Sequence[QueueRef]], Awaitable[Mapping[QueueRef, int]]]
+
+
+class Start(NamedTuple):
+    """Where a queue begins, whether the group had an offset for it, and what the broker holds."""
+
+    offset: int
+    known: bool
+    committed: int
+
+
+async def find_starts(
+    link: Link,
+    queues: Sequence[QueueRef],
+    *,
+    group: str,
+    settings: ConsumerSettings,
+    first_seen: frozenset[QueueRef],
+    load_offsets: OffsetLoader | None,
+) -> dict[QueueRef, Start]:
+    """Looks up where queues begin.
+
+    Args:
+        link: the connection.
+        queues: queues of existing topics.
+        group: whose committed offsets are asked for.
+        settings: say where a queue without an offset begins.
+        first_seen: the queues that were there when the consumer first looked.
+        load_offsets: the application's own offsets instead of the broker's.
+
+    Raises:
+        BrokerError, ConnectionLost, RequestTimeout: the broker could not be asked.
+        Exception: whatever `load_offsets` raises.
+    """
+    if load_offsets is None:
+        kept: Mapping[QueueRef, int] = await _committed(link, queues, group, settings)
+    else:
+        kept = await load_offsets(queues)
+    starts = {
+        queue: Start(kept[queue], known=True, committed=kept[queue])
+        for queue in queues
+        if kept.get(queue, -1) >= 0
+    }
+    missing = [queue for queue in queues if queue not in starts]
+    if missing:
+        ranges = await _ranges(link, missing, settings)
+        for queue in missing:
+            first, end = _known(ranges, queue)
+            late = queue not in first_seen
+            # What stands in a retry topic was accepted once, whenever the group began.
+            ours = queue.topic.startswith(RETRY_PREFIX)
+            begin = first if late or ours or settings.start == "earliest" else end
+            starts[queue] = Start(begin, known=False, committed=-1)
+        if isinstance(settings.start, int):
+            seen = [
+                queue
+                for queue in missing
+                if queue in first_seen and not queue.topic.startswith(RETRY_PREFIX)
+            ]
+            found = await offsets_at(link, seen, settings.start, settings=settings)
+            for queue, offset in found.items():
+                starts[queue] = Start(offset, known=False, committed=-1)
+    return starts
+
+
+async def offsets_at(
+    link: Link, queues: Collection[QueueRef], time_ms: int, *, settings: ConsumerSettings
+) -> dict[QueueRef, int]:
+    """Looks up the first offsets stored at a time (milliseconds since 1970 UTC) or later.
+
+    A queue whose records are all older has its next offset.
+
+    Raises:
+        BrokerError, ConnectionLost, RequestTimeout: the broker could not be asked.
+    """
+    if not queues:
+        return {}
+    found: dict[QueueRef, int] = {}
+    for topics in topics_in_parts(_topics(queues)):
+        body = encode(OffsetsAt(topics=topics, time_ms=time_ms))
+        answer = await link.request(
+            RequestCode.OFFSETS_AT, body, timeout_ms=settings.request_timeout_ms
+        )
+        found |= _offsets(answer)
+    return {queue: _known(found, queue) for queue in queues}
+
+
+def _known(answer: Mapping[QueueRef, T], queue: QueueRef) -> T:
+    """What the broker said of a queue. Raises QueueNotFound: nothing."""
+    if queue not in answer:
+        count = sum(known.topic == queue.topic for known in answer)
+        raise QueueNotFound(
+            f"topic {queue.topic!r} has no queue {queue.queue_id}; its queues count from 0 to"
+            f" {count - 1}"
+        )
+    return answer[queue]
+
+
+def _topics(queues: Collection[QueueRef]) -> list[str]:
+    return sorted({queue.topic for queue in queues})
+
+
+async def _committed(
+    link: Link, queues: Sequence[QueueRef], group: str, settings: ConsumerSettings
+) -> dict[QueueRef, int]:
+    found: dict[QueueRef, int] = {}
+    for topics in topics_in_parts(_topics(queues)):
+        body = encode(GetOffsets(group=group, topics=topics))
+        answer = await link.request(
+            RequestCode.GET_OFFSETS, body, timeout_ms=settings.request_timeout_ms
+        )
+        found |= _offsets(answer)
+    return found
+
+
+def _offsets(answer: memoryview) -> dict[QueueRef, int]:
+    offsets = decode(OffsetsAnswer, answer).offsets
+    return {QueueRef(item.topic, item.queue_id): item.offset for item in offsets}
+
+
+async def _ranges(
+    link: Link, queues: Sequence[QueueRef], settings: ConsumerSettings
+) -> dict[QueueRef, tuple[int, int]]:
+    found: dict[QueueRef, tuple[int, int]] = {}
+    for topics in topics_in_parts(_topics(queues)):
+        body = encode(QueueRanges(topics=topics))
+        answer = await link.request(
+            RequestCode.QUEUE_RANGES, body, timeout_ms=settings.request_timeout_ms
+        )
+        for item in decode(QueueRangesAnswer, answer).ranges:
+            found[QueueRef(item.topic, item.queue_id)] = (item.first, item.end)
+    return found

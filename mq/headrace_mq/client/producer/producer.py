@@ -1,0 +1,490 @@
+"""
+Sends messages, each acknowledged by the broker, in order per queue.
+
+Sits between: an application and one broker. Owns the connection, the routes of topics and the
+replies; what is on its way stands in its `send_buffer`.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+
+from headrace_mq._net.client_connection import Answer
+from headrace_mq._net.link import Link, LinkSettings
+from headrace_mq._runtime.async_block import AsyncBlock
+from headrace_mq._runtime.clock import Clock, SystemClock
+from headrace_mq._runtime.log import get_logger
+from headrace_mq.client.batch.message_columns import Part
+from headrace_mq.client.names import client_id_of
+from headrace_mq.client.producer.oneway import Oneway
+from headrace_mq.client.producer.route import Selector
+from headrace_mq.client.producer.scheduled import Scheduled, When, envelope
+from headrace_mq.client.producer.send_buffer import Outbox
+from headrace_mq.client.producer.send_results import SendResults
+from headrace_mq.client.producer.settlement import all_placed, report, settled
+from headrace_mq.errors import (
+    Closed,
+    ConnectionLost,
+    MessageQueueError,
+    RequestTimeout,
+    TopicNotFound,
+)
+from headrace_mq.message import Message, QueueRef, SendResult
+from headrace_mq.protocol.batch import Columns, encode_batch
+from headrace_mq.protocol.bodies import (
+    CreateTopic,
+    DescribeTopics,
+    Reply,
+    ReplyPush,
+    TopicDescription,
+    TopicsAnswer,
+    decode,
+    encode,
+)
+from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.protocol.frame import Frame
+from headrace_mq.protocol.scheduled import (
+    SCHEDULE_TOPIC,
+    CancelledScheduled,
+    CancelScheduled,
+)
+from headrace_mq.settings import ProducerSettings
+
+__all__ = ["Producer"]
+
+# A reply that is not delivered within this time is of no use to the caller that waits for it.
+REPLY_TIMEOUT_MS = 10_000
+# How soon a running producer uses queues that were added to a topic (RocketMQ: 30 s); it notices at
+# once that one takes nothing any more.
+ROUTE_REFRESH_MS = 5_000
+
+_log = get_logger(__name__)
+_new = tuple.__new__
+
+
+class Producer(AsyncBlock):
+    """Sends messages to one broker and takes the replies addressed to it.
+
+    Safe to use from many tasks of one event loop; concurrent sends go together in batches.
+
+    Args:
+        address: the broker's `host:port`.
+        settings: limits of batches, buffer and time.
+        clock: tells born times and deadlines.
+        selector: given a message and the topic's queue count, returns a queue number; without it
+            keys are hashed, and messages without a key go round robin.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        settings: ProducerSettings | None = None,
+        *,
+        clock: Clock | None = None,
+        selector: Selector | None = None,
+    ) -> None:
+        self._settings = settings or ProducerSettings()
+        self._clock = clock or SystemClock()
+        self._selector = selector
+        self._client_id = client_id_of(self._settings.name)
+        self._link = Link(
+            address,
+            client_id=self._client_id,
+            settings=LinkSettings.of(self._settings),
+            on_push=self._pushed,
+            on_ready=self._ready,
+        )
+        self._outbox: Outbox | None = None
+        # The same from the end of `start` to the begin of `aclose`.
+        self._open: Outbox | None = None
+        self._oneway: Oneway | None = None
+        self._receive_reply: Callable[[str, bytes], None] | None = None
+        self._resolving: dict[str, asyncio.Task[None]] = {}
+        # Those that it created and that are kept, and the connection over which it said so last.
+        self._created: dict[str, CreateTopic] = {}
+        self._said_over = 0
+        self._refresher: asyncio.Task[None] | None = None
+        self._schedule_is_there = False
+
+    @property
+    def client_id(self) -> str:
+        """The address for replies: the same on every reconnection."""
+        return self._client_id
+
+    async def start(self) -> None:
+        """Connects, waiting for the broker for the send timeout at most.
+
+        Raises:
+            ConnectionLost: no broker answered in time; the sentence says what to check.
+            ValueError: the codec of the settings is not installed.
+        """
+        _check_codec(self._settings.codec)
+        self._outbox = Outbox(
+            self._link,
+            self._settings,
+            self._clock,
+            selector=self._selector,
+            want_route=self._want_route,
+        )
+        self._oneway = Oneway(self._link, self._settings, self._clock)
+        try:
+            await self._link.start(self._settings.send_timeout_ms)
+        except BaseException:
+            self._outbox = None
+            raise
+        self._refresher = asyncio.create_task(self._refresh_routes(), name="producer routes")
+        self._open = self._outbox
+
+    async def aclose(self) -> None:
+        """Sends what was handed over, waiting the send timeout at most, then closes."""
+        outbox, refresher, self._open = self._outbox, self._refresher, None
+        if outbox is None or refresher is None:
+            return
+        try:
+            await outbox.drained()
+        finally:
+            if self._oneway is not None:
+                self._oneway.flush()
+            tasks = [*self._resolving.values(), refresher]
+            for task in tasks:
+                task.cancel()
+            outbox.abandon(Closed("the producer was closed"))
+            await self._link.aclose()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def send(self, message: Message) -> SendResult:
+        """Sends one message and returns where it stands once it is durable.
+
+        The message takes its place in the order of its queue before the first suspension. A
+        cancelled send does not take back a message that left the line for the buffer.
+
+        Raises:
+            ValueError, TypeError: the message cannot be sent; the sentence says what to change.
+            SendTimeout: no acknowledgement in time; the message may be stored or not, unless the
+                sentence says that it is not.
+            TopicNotFound: no such topic, and the broker creates none.
+            BrokerError: the broker refused it; it is not stored.
+            Closed: the producer is not open.
+        """
+        outbox = self._open or self._open_outbox()
+        place = outbox.place(message)
+        batch, number = place if isinstance(place, tuple) else await place
+        waiter = batch.waiter
+        if waiter is None and not batch.settled:
+            waiter = batch.waiter = outbox.loop.create_future()
+        if waiter is not None:
+            # As `settled` does, without a coroutine of its own for each sender.
+            # Asking for the running loop is a system call (of `getpid`), so it is handed down.
+            task = asyncio.current_task(outbox.loop)
+            before = 0 if task is None else task.cancelling()
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                if task is None or task.cancelling() > before:
+                    raise
+                await settled(batch, outbox.loop)
+        base_offset = batch.base_offset
+        if base_offset < 0:
+            return batch.result(number)
+        # `Batch.result` without the call, and a named tuple built as a tuple: half the time.
+        return _new(SendResult, (batch.queue, base_offset + number, batch.duplicate))
+
+    def send_soon(self, message: Message) -> asyncio.Future[SendResult]:
+        """Like `send`, for callers that do not wait now: the future ends as `send` would.
+
+        The message has its place in the order of its queue when this returns. Cancelling the future
+        does not take it back.
+
+        Raises:
+            ValueError, TypeError, Closed: as `send`; nothing was sent.
+            BufferFull: `buffer_bytes_max` wait for their acknowledgement; await some futures first.
+        """
+        outbox = self._open_outbox()
+        outbox.check_room()
+        place = outbox.place(message)
+        result: asyncio.Future[SendResult] = outbox.loop.create_future()
+        if isinstance(place, tuple):
+            batch, number = place
+            batch.report(number, result)
+        else:
+            place.add_done_callback(partial(report, result))
+        return result
+
+    async def send_oneway(self, message: Message) -> bool:
+        """Sends one message without an acknowledgement, for what may get lost.
+
+        False: there is no connection now, or the broker reads too slowly; nothing was sent. After
+        True nobody tells what became of it: it is lost when the connection ends or the broker
+        refuses it, and it may overtake or fall behind what `send` sends.
+
+        Raises:
+            ValueError, TypeError, TopicNotFound, Closed: as `send`.
+            ConnectionLost, RequestTimeout: the topic could not be looked up.
+        """
+        outbox = self._open_outbox()
+        size = outbox.measure(message)
+        route = outbox.route(message.topic)
+        if route is None:
+            found = await self._describe([message.topic], create_missing=True)
+            if message.topic not in found:
+                raise _no_topic(message.topic)
+            outbox = self._open_outbox()
+            outbox.describe_route(found[message.topic])
+            route = outbox.route(message.topic)
+        assert route is not None
+        assert self._oneway is not None
+        return self._oneway.take(QueueRef(message.topic, route.choose(message)), message, size)
+
+    async def send_many(self, messages: Sequence[Message]) -> Sequence[SendResult]:
+        """Sends messages, in order per queue, and returns their places in the same order.
+
+        Nothing is sent when one of them cannot be. Where batches fail, the first failure is raised;
+        the other messages may be stored.
+
+        Raises:
+            ValueError, TypeError, SendTimeout, TopicNotFound, BrokerError, Closed: as `send`.
+        """
+        self._open_outbox()
+        topics = {message.topic for message in messages}
+        if len(topics) != 1:
+            return await self._send_each(messages)
+        (topic,) = topics
+        return await self._send_part(topic, Part.of(messages), messages)
+
+    async def send_columns(
+        self,
+        topic: str,
+        bodies: Sequence[bytes],
+        *,
+        keys: Sequence[str] = (),
+        tags: Sequence[str] = (),
+        headers: Sequence[Mapping[str, str]] = (),
+    ) -> Sequence[SendResult]:
+        """Like `send_many`, for content that stands in columns: no `Message` is made of it.
+
+        `keys`, `tags` and `headers` are empty or have one entry for each body.
+
+        Raises:
+            ValueError, TypeError, SendTimeout, TopicNotFound, BrokerError, Closed: as `send`.
+        """
+        self._open_outbox()
+        return await self._send_part(topic, Part(bodies, keys, tags, headers)) if bodies else []
+
+    async def schedule(
+        self,
+        message: Message,
+        *,
+        at_ms: int | None = None,
+        delay_ms: int | None = None,
+        level: str | None = None,
+    ) -> Scheduled:
+        """Hands over a message that the broker delivers later, once; durable on return.
+
+        Say when with one of the three. Its queue is chosen when it is due.
+
+        Args:
+            message: with at most 62 headers.
+            at_ms: a time, in ms since 1970 UTC, at most 366 days ahead; a time that is past is now.
+            delay_ms: so long after the broker has stored it, by the broker's clock.
+            level: a delay by RocketMQ's names, from "1s" to "2h".
+
+        Raises:
+            ScheduleFull: as many wait as the broker allows.
+            ValueError, TypeError, SendTimeout, BrokerError, Closed: as `send`.
+        """
+        when = When.of(at_ms=at_ms, delay_ms=delay_ms, level=level)
+        sealed, due_at_ms = envelope(message, when), when.due_at_ms(self._clock.now_ms())
+        if not self._schedule_is_there:
+            await self.create_topic(SCHEDULE_TOPIC, 1)
+            self._schedule_is_there = True
+        return Scheduled((await self.send(sealed)).offset, due_at_ms)
+
+    async def cancel(self, scheduled_id: int) -> bool:
+        """Takes a scheduled message back, durably; False: it is delivered or was cancelled.
+
+        Raises:
+            BrokerError: the broker refused; nothing was changed.
+            ConnectionLost, RequestTimeout: the outcome is unknown; asking again is safe.
+        """
+        self._open_outbox()
+        answer = await self._link.request(
+            RequestCode.CANCEL_SCHEDULED,
+            encode(CancelScheduled(scheduled_id)),
+            timeout_ms=self._settings.send_timeout_ms,
+        )
+        return decode(CancelledScheduled, answer).cancelled
+
+    async def create_topic(self, topic: str, queues: int = 0, retention: str = "transient") -> None:
+        """Creates a topic, or confirms that it exists with at least these settings.
+
+        One that is not "transient" is asked for again over each new connection: a broker that lost
+        it with its directory would make one by itself, and that would delete its messages.
+
+        Args:
+            topic: its name.
+            queues: how many queues; 0 for the broker's choice.
+            retention: "forever", "transient" (deleted by age), or "compact" (the last message of
+                each key is kept).
+
+        Raises:
+            TopicExists: it exists with other settings.
+            RequestTimeout: no answer within the send timeout.
+        """
+        self._open_outbox()
+        asked = CreateTopic(topic=topic, queues=queues, retention=retention)
+        await self._link.ask(
+            TopicsAnswer,
+            RequestCode.CREATE_TOPIC,
+            asked,
+            timeout_ms=self._settings.send_timeout_ms,
+        )
+        if retention != "transient":
+            self._created[topic] = asked
+
+    async def reply(self, client_id: str, correlation: str, body: bytes) -> None:
+        """Sends a reply to the producer with that client id; at most once, never stored.
+
+        Raises:
+            ReplyUndeliverable: no such producer is connected.
+            ConnectionLost: the connection ended before the broker confirmed.
+            RequestTimeout: the broker did not answer in time.
+        """
+        self._open_outbox()
+        await self._link.request(
+            RequestCode.REPLY,
+            encode(Reply(client_id=client_id, correlation=correlation, body=body)),
+            timeout_ms=REPLY_TIMEOUT_MS,
+        )
+
+    def reply_soon(self, client_id: str, correlation: str, body: bytes) -> bool:
+        """Like `reply`, without waiting to hear what became of it: nobody is told if it is lost.
+
+        Returns False when the connection cannot take it now; nothing was sent then.
+        """
+        self._open_outbox()
+        request = Reply(client_id=client_id, correlation=correlation, body=body)
+        return self._link.tell(RequestCode.REPLY, encode(request))
+
+    def on_reply(self, receive: Callable[[str, bytes], None]) -> None:
+        """Sets the function that takes (correlation, body) of each reply to this producer."""
+        self._receive_reply = receive
+
+    async def _send_part(
+        self, topic: str, part: Part, messages: Sequence[Message] | None = None
+    ) -> Sequence[SendResult]:
+        outbox = self._open_outbox()
+        outbox.check_part(topic, part)
+        runs = outbox.place_part(topic, part)
+        if runs is None:
+            return await self._send_each(messages or list(part.messages(topic)))
+        for batch in dict.fromkeys(run.batch for run in runs):
+            if not batch.settled:
+                await settled(batch, outbox.loop)
+        for run in sorted(runs, key=lambda run: run.places[0]):
+            run.batch.check(run.first, len(run.places))
+        return SendResults(runs)
+
+    async def _send_each(self, messages: Sequence[Message]) -> list[SendResult]:
+        outbox = self._open_outbox()
+        for message in messages:
+            outbox.measure(message)
+        placed = [outbox.place(message) for message in messages]
+        places = await all_placed(placed)
+        for batch in dict.fromkeys(batch for batch, _ in places):
+            if not batch.settled:
+                await settled(batch, outbox.loop)
+        return [batch.result(number) for batch, number in places]
+
+    def _open_outbox(self) -> Outbox:
+        if self._open is None:
+            raise Closed("the producer is not open: start it first, and do not use it once closed")
+        return self._open
+
+    def _ready(self) -> None:
+        if self._said_over != self._link.connections:
+            self._said_over = self._link.connections
+            for asked in self._created.values():
+                # Ahead of all messages: the broker serves what comes over a connection in turn.
+                with suppress(ConnectionLost):
+                    self._link.submit(RequestCode.CREATE_TOPIC, encode(asked), receive=_note)
+        if self._outbox is not None:
+            self._outbox.resume()
+
+    def _pushed(self, frame: Frame) -> None:
+        if frame.code != RequestCode.PUSHED_REPLY:
+            return
+        push = decode(ReplyPush, frame.body)
+        if self._receive_reply is not None:
+            self._receive_reply(push.correlation, push.body)
+
+    def _want_route(self, topic: str) -> None:
+        if topic not in self._resolving:
+            self._resolving[topic] = asyncio.create_task(
+                self._resolve(topic), name=f"route of {topic}"
+            )
+
+    async def _resolve(self, topic: str) -> None:
+        assert self._outbox is not None
+        error: MessageQueueError = _no_topic(topic)
+        found: TopicDescription | None = None
+        try:
+            found = (await self._describe([topic], create_missing=True)).get(topic)
+        except RequestTimeout:
+            # Each message has its own deadline; those that came later want the route still.
+            del self._resolving[topic]
+            self._outbox.admit()
+            return
+        except MessageQueueError as failure:
+            error = failure
+        del self._resolving[topic]
+        if found is not None:
+            self._outbox.describe_route(found)
+        else:
+            self._outbox.refuse_route(topic, error)
+
+    async def _refresh_routes(self) -> None:
+        assert self._outbox is not None
+        while True:
+            await asyncio.sleep(ROUTE_REFRESH_MS / 1_000)
+            known = self._outbox.topics
+            if not known:
+                continue
+            try:
+                for found in (await self._describe(known, create_missing=False)).values():
+                    self._outbox.describe_route(found)
+            except MessageQueueError as error:
+                _log.warning("routes not refreshed", reason=str(error))
+
+    async def _describe(
+        self, topics: list[str], *, create_missing: bool
+    ) -> dict[str, TopicDescription]:
+        answer = await self._link.ask(
+            TopicsAnswer,
+            RequestCode.DESCRIBE_TOPICS,
+            DescribeTopics(topics=topics, create_missing=create_missing),
+            timeout_ms=self._settings.send_timeout_ms,
+        )
+        return {found.topic: found for found in answer.topics}
+
+
+def _no_topic(topic: str) -> TopicNotFound:
+    return TopicNotFound(
+        f"topic {topic!r} does not exist and the broker does not create topics by itself;"
+        " create it first"
+    )
+
+
+def _note(answer: Answer) -> None:
+    if isinstance(answer, MessageQueueError) and not isinstance(answer, ConnectionLost):
+        _log.warning("a topic that was created is not as it was", reason=str(answer))
+
+
+def _check_codec(codec: str) -> None:
+    try:
+        encode_batch(QueueRef("t", 0), Columns([], [], [], [b""], []), born_first_ms=0, codec=codec)
+    except ImportError as error:
+        raise ValueError(
+            f"codec {codec!r} needs a package that is not installed: pip install"
+            " 'headrace[compression]'"
+        ) from error

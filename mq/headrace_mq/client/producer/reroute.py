@@ -1,0 +1,126 @@
+"""
+Lanes that send nothing new, because their keys' queues are about to change.
+
+A queue that is frozen for writing, or gone, is met by what is sent to it, or seen in what the broker
+says of the topic. Then the lane of that queue is shut, and where keys change their queues all lanes of
+the topic are. What is on its way is answered first; new messages wait behind what waits. When all shut
+lanes of the topic are quiet the route changes, and what they hold is given to the lanes of the new
+queues before any later message has its place there. So nothing of a key goes to its new queue before
+all that this producer sent to the old one is settled.
+
+Sits between: `send_buffer`, which sends and places, and its lanes. Never waits and sends nothing itself.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from headrace_mq.client.batch.batch import Batch
+from headrace_mq.client.producer.batch_split import spread
+from headrace_mq.client.producer.queue_sender import Lane
+from headrace_mq.client.producer.route import Route
+from headrace_mq.errors import BrokerError, MessageQueueError
+
+__all__ = ["Facts", "ShutLanes"]
+
+
+class Facts(NamedTuple):
+    """What the broker says of a topic: its number of queues, those that take nothing, its kind."""
+
+    queues: int
+    closed: frozenset[int]
+    compact: bool
+
+
+class ShutLanes:
+    """The shut lanes of one producer.
+
+    Args:
+        lanes: all of its lanes, by topic and queue number.
+        finish: called with a batch that is given up, and why.
+
+    Attributes:
+        lanes: those that are shut, as an ordered set.
+    """
+
+    def __init__(
+        self,
+        lanes: Mapping[tuple[str, int], Lane],
+        *,
+        finish: Callable[[Batch, MessageQueueError], None],
+    ) -> None:
+        self._all = lanes
+        self._finish = finish
+        self.lanes: dict[Lane, None] = {}
+        # What the broker said of topics whose shut lanes have something on its way.
+        self._later: dict[str, Facts] = {}
+
+    def refuse(self, route: Route | None, lane: Lane, batch: Batch, error: BrokerError) -> bool:
+        """Shuts the lane of a refused batch; False where its messages may go nowhere else."""
+        if route is None or not route.may_move:
+            return False
+        lane.refuse(batch, error)
+        self.lanes[lane] = None
+        return True
+
+    def may_change(self, route: Route, facts: Facts) -> bool:
+        """Shuts the lanes of a topic whose keys change their queues; whether its route may change now.
+
+        Where it may not, the facts are remembered: `ready` returns them in time.
+        """
+        if route.may_move and facts != (route.queues, route.closed, route.compact):
+            for number in range(max(route.queues, facts.queues)):
+                lane = self._all.get((route.topic, number))
+                if lane is not None and not lane.is_empty:
+                    lane.shut = True
+                    self.lanes[lane] = None
+        if all(lane.is_quiet for lane in self._of(route.topic)):
+            self._later.pop(route.topic, None)
+            return True
+        self._later[route.topic] = facts
+        return False
+
+    def move(self, route: Route) -> tuple[list[Batch], int]:
+        """Takes out what the shut lanes of a topic hold, once its route has changed.
+
+        What was refused fails where no queue takes messages.
+
+        Returns:
+            Batches for other lanes, in their order, and how many bytes they are larger than before.
+        """
+        moved, grown = list[Batch](), 0
+        for batch, refusal in self._vacate(route.topic):
+            if refusal is not None and not route.is_open:
+                self._finish(batch, refusal)
+                continue
+            before = batch.size
+            parts = spread(batch, route)
+            grown += sum(part.size for part in parts) - before
+            moved += parts
+        return moved, grown
+
+    def fail(self, topic: str, error: MessageQueueError) -> None:
+        """Gives up what the quiet ones of a topic hold."""
+        for batch, _ in self._vacate(topic):
+            self._finish(batch, error)
+
+    def ready(self) -> list[tuple[str, Facts | None]]:
+        """The topics whose shut lanes are quiet, each with what the broker said of it, if it did."""
+        topics = dict.fromkeys(lane.queue.topic for lane in self.lanes)
+        return [
+            (topic, self._later.pop(topic, None))
+            for topic in topics
+            if all(lane.is_quiet for lane in self._of(topic))
+        ]
+
+    def _vacate(self, topic: str) -> list[tuple[Batch, BrokerError | None]]:
+        """Opens the quiet ones: what they held, with why the broker refused it if it did."""
+        found: list[tuple[Batch, BrokerError | None]] = []
+        for lane in [lane for lane in self._of(topic) if lane.is_quiet]:
+            refused, error = len(lane.refused), lane.refusal
+            left = lane.vacate()
+            found += [(batch, error if n < refused else None) for n, batch in enumerate(left)]
+            del self.lanes[lane]
+        return found
+
+    def _of(self, topic: str) -> list[Lane]:
+        return [lane for lane in self.lanes if lane.queue.topic == topic]

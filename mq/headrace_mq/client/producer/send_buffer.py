@@ -1,0 +1,500 @@
+"""
+What a producer holds until the broker has it: lanes, and messages that wait for room.
+
+A message takes its place in the order of its queue when it is handed over. Where its topic's route
+is not known yet, or the buffer is full, it waits in one first-in, first-out line in front of the
+lanes. One request carries the next batches of every lane that is free to send.
+
+Sits between: `producer`, whose callers wait for a place and then for their batch, and the link.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection
+from functools import partial
+
+from headrace_mq._net.client_connection import Answer
+from headrace_mq._net.link import Link
+from headrace_mq._runtime.clock import Clock
+from headrace_mq._runtime.log import get_logger
+from headrace_mq.client.batch.batch import Batch, Place
+from headrace_mq.client.batch.message_columns import MESSAGE_OVERHEAD_BYTES, Part
+from headrace_mq.client.batch.message_size import FRAME_OVERHEAD_BYTES, measure, message_bytes_max
+from headrace_mq.client.producer.known_keys import KnownKeys
+from headrace_mq.client.producer.outcomes import outcomes, too_late
+from headrace_mq.client.producer.queue_sender import FOLLOW_BYTES, Lane, new_producer_id
+from headrace_mq.client.producer.reroute import Facts, ShutLanes
+from headrace_mq.client.producer.route import Route, Selector
+from headrace_mq.client.producer.send_results import Run
+from headrace_mq.client.producer.wait_line import InLine, Line
+from headrace_mq.errors import (
+    BrokerError,
+    BufferFull,
+    ConnectionLost,
+    MessageQueueError,
+    QueueFrozen,
+    QueueNotFound,
+    SendTimeout,
+    SequenceGap,
+    TopicNotFound,
+)
+from headrace_mq.message import Message, QueueRef
+from headrace_mq.protocol.batch import BATCH_RECORDS_MAX
+from headrace_mq.protocol.bodies import Produced, TopicDescription
+from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.settings import ProducerSettings
+
+__all__ = ["Outbox"]
+
+# Deadlines are looked at this often: a twentieth of the timeout, within these bounds.
+SWEEP_MS_MIN, SWEEP_MS_MAX = 5, 250
+# A lane with so much to send departs at once instead of at the end of the tick: the broker works on
+# it while the other senders of the tick prepare theirs. Smaller batches cost it more than that saves.
+# While the broker has requests to work on already, a lane gathers until it may follow.
+DEPART_BYTES = 16 << 10
+# After so many requests of a single message somebody sends one by one: the next one leaves at once.
+ALONE_REQUESTS = 4
+# A broker works on this many for some milliseconds, and on no request of others meanwhile.
+BATCHES_PER_REQUEST = 1_024
+
+_NO_LANES: dict[str, Lane] = {}
+_log = get_logger(__name__)
+
+
+class Outbox:
+    """The unacknowledged messages of one producer.
+
+    Args:
+        link: the connection to the broker.
+        settings: limits of batches, buffer and time.
+        clock: tells born times and deadlines.
+        selector: chooses queues instead of the routing rule.
+        want_route: called with a topic whose route is not known.
+
+    Attributes:
+        loop: the event loop all of it runs on.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        settings: ProducerSettings,
+        clock: Clock,
+        *,
+        selector: Selector | None,
+        want_route: Callable[[str], None],
+    ) -> None:
+        self._link = link
+        self._settings = settings
+        self._clock = clock
+        self._selector = selector
+        self._want_route = want_route
+        self.loop = asyncio.get_running_loop()
+        self._producer_id = new_producer_id()
+        self._routes: dict[str, Route] = {}
+        self._known = KnownKeys()
+        self._lanes: dict[tuple[str, int], Lane] = {}
+        self._shut = ShutLanes(self._lanes, finish=self._finish)
+        self._free: dict[Lane, None] = {}  # With a batch to send, oldest first: an ordered set.
+        self._line = Line()
+        self._buffered = 0
+        self._buffer_bytes_max = settings.buffer_bytes_max
+        self._message_bytes_max = message_bytes_max(link.frame_bytes_max)
+        # Whether batches leave at the end of this tick, and when that became known: then all that comes
+        # in this tick is born. To ask the clock for each message takes 7 % of what sending it does.
+        self._departing, self._tick_ms = False, 0
+        # Messages sent, requests on their way, from which size a batch leaves within the tick, and
+        # how many requests in a row held one message and had nothing beside them.
+        self._sent, self._unanswered, self._depart_bytes, self._alone = 0, 0, DEPART_BYTES, 0
+        self._connection = link.connections
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._sweep_ms = min(max(settings.send_timeout_ms // 20, SWEEP_MS_MIN), SWEEP_MS_MAX)
+        self._empty = asyncio.Event()
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics whose routes are known."""
+        return list(self._routes)
+
+    def place(self, message: Message) -> Place | asyncio.Future[Place]:
+        """Gives a message its place, or a place in the line that becomes one.
+
+        Raises:
+            ValueError, TypeError: it cannot be sent; the sentence says what to change.
+        """
+        body, key = message.body, message.key
+        if (
+            type(key) is str
+            and (lane := self._known.lanes.get(message.topic, _NO_LANES).get(key)) is not None
+            and type(body) is bytes
+            and message.tag == ""
+            and not message.headers
+            and not self._line.waiting
+        ):
+            # What `measure` says of most messages, at a fifth of its price.
+            size = len(body) + len(key) + MESSAGE_OVERHEAD_BYTES
+            buffered = self._buffered + size
+            if size <= self._message_bytes_max and buffered <= self._buffer_bytes_max:
+                born_ms = self._tick_ms if self._departing else self._clock.now_ms()
+                waiting = lane.waiting
+                batch = waiting[-1] if waiting else None
+                if (
+                    batch is None
+                    or (number := batch.count) >= lane.messages_max
+                    or (grown := batch.size + size) > lane.bytes_max
+                ):
+                    return self._add(lane, message, size, born_ms)
+                # `_add` without three calls, which every message would pay for; the batch stays bare.
+                self._buffered = buffered
+                batch.fresh.append(message)
+                batch.born_ms.append(born_ms)
+                batch.size, batch.count = grown, number + 1
+                if grown >= self._depart_bytes:
+                    self._grown(lane, batch, number)
+                return batch, number
+        route = self._routes.get(message.topic)
+        size = measure(message, self._message_bytes_max, routed=route is not None)
+        if route is None or self._line.waiting or not self._has_room(size):
+            return self._line_up(message, size)
+        return self._put(route, message, size, self._clock.now_ms())
+
+    def _line_up(self, message: Message, size: int) -> asyncio.Future[Place]:
+        self._sweep_later()
+        future: asyncio.Future[Place] = self.loop.create_future()
+        self._line.join(InLine(message, size, self._clock.now_ms(), self._deadline_ms(), future))
+        self.admit()
+        return future
+
+    def check_room(self) -> None:
+        """Raises BufferFull where the next message would have to wait for room."""
+        if self._buffered + self._line.size >= self._buffer_bytes_max:
+            raise BufferFull(
+                f"{self._buffered + self._line.size} bytes wait for their acknowledgement, as many"
+                " as may; await some of them first, or raise buffer_bytes_max"
+            )
+
+    def place_part(self, topic: str, part: Part) -> list[Run] | None:
+        """Gives many messages of one topic their places; None where some would have to wait.
+
+        Args:
+            topic: theirs.
+            part: checked by `check_part`; there is at least one message.
+        """
+        route = self._routes.get(topic)
+        if route is None or self._line.waiting or not self._has_room(part.size):
+            return None
+        divided = route.divide(part)
+        now_ms, deadline_ms = self._clock.now_ms(), self._deadline_ms()
+        self._sweep_later()
+        runs, large = list[Run](), False
+        for number, places in divided:
+            lane = self._lane(topic, number)
+            mine = part if len(places) == len(part) else part.pick(places)
+            at = 0
+            for batch, first, count in lane.extend(mine, now_ms):
+                if first == 0:
+                    batch.deadline_ms = deadline_ms
+                runs.append(Run(batch, first, places[at : at + count]))
+                at += count
+            self._buffered += mine.size
+            if lane.has_work:
+                self._free[lane] = None
+                large = large or lane.waits_bytes >= self._depart_bytes
+        if large:
+            self._depart()
+        elif self._free:
+            self._depart_soon()
+        return runs
+
+    def check_part(self, topic: str, part: Part) -> None:
+        """Checks many messages; raises what `measure` raises for the first that cannot be sent."""
+        if topic not in self._routes or not part.surely_fits(self._message_bytes_max):
+            for message in part.messages(topic):
+                self.measure(message)
+
+    def measure(self, message: Message) -> int:
+        """Checks a message and returns the most bytes it can take on the wire.
+
+        Raises:
+            ValueError, TypeError: it cannot be sent; the sentence says what to change.
+        """
+        return measure(message, self._message_bytes_max)
+
+    def open_route(
+        self, topic: str, queues: int, closed: Collection[int] = (), *, compact: bool = False
+    ) -> None:
+        """Takes over what the broker says of a topic's queues, as soon as its order allows."""
+        route = self._routes.get(topic) or Route(topic, queues, self._selector)
+        if not self._shut.may_change(route, Facts(queues, frozenset(closed), compact)):
+            return
+        self._routes[topic] = route
+        if route.update(queues, closed, compact=compact):
+            self._known.forget(topic)
+        moved, grown = self._shut.move(route)
+        self._buffered += grown
+        for batch in moved:
+            lane = self._lane(*batch.queue)
+            lane.adopt(batch)
+            self._free[lane] = None
+        self._depart_soon()
+        self.admit()
+
+    def describe_route(self, found: TopicDescription) -> None:
+        """The same, as the broker puts it."""
+        compact = found.retention == "compact"
+        self.open_route(found.topic, found.queues, found.unwritable, compact=compact)
+
+    def route(self, topic: str) -> Route | None:
+        """The way into a topic, where it is known."""
+        return self._routes.get(topic)
+
+    def refuse_route(self, topic: str, error: MessageQueueError) -> None:
+        """Fails the messages that wait for a topic's route."""
+        self._line.refuse(topic, error)
+        if isinstance(error, TopicNotFound):
+            self._shut.fail(topic, error)
+            self._routes.pop(topic, None)
+            self._known.forget(topic)
+        self.admit()
+
+    def resume(self) -> None:
+        """Sends what is ready: the link can be written to again."""
+        self._message_bytes_max = message_bytes_max(self._link.frame_bytes_max)
+        if self._connection != self._link.connections:
+            self._connection = self._link.connections
+            for lane in self._lanes.values():
+                lane.confirmed = False
+        if self._free:
+            self._depart_soon()
+
+    async def drained(self) -> None:
+        """Waits until nothing is left to acknowledge; the send timeout bounds it."""
+        while self._line.waiting or self._buffered:
+            self._empty.clear()
+            await self._empty.wait()
+
+    def abandon(self, error: MessageQueueError) -> None:
+        """Gives up everything that is left."""
+        for lane in self._lanes.values():
+            for batch in lane.abandoned():
+                self._finish(batch, error)
+        self._line.abandon(error)
+        self._free.clear()
+        self._shut.lanes.clear()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            self._sweeper = None
+        self._empty.set()
+
+    def _has_room(self, size: int) -> bool:
+        # A message that is larger than the whole buffer passes when nothing else is there.
+        return not self._buffered or self._buffered + size <= self._buffer_bytes_max
+
+    def _put(
+        self, route: Route, message: Message, size: int, born_ms: int, deadline_ms: int = 0
+    ) -> Place:
+        number = route.choose(message)
+        lane = self._lane(route.topic, number)
+        if message.key and self._selector is None:
+            self._known.learn(route.topic, message.key, lane, self._sent)
+        return self._add(lane, message, size, born_ms, deadline_ms)
+
+    def _add(
+        self, lane: Lane, message: Message, size: int, born_ms: int, deadline_ms: int = 0
+    ) -> Place:
+        batch, number = place = lane.add(message, size, born_ms)
+        self._buffered += size
+        self._grown(lane, batch, number, deadline_ms)
+        return place
+
+    def _grown(self, lane: Lane, batch: Batch, number: int, deadline_ms: int = 0) -> None:
+        """Notes the first message of a batch, and departs with a large one."""
+        if number == 0:
+            self._sweep_later()
+            batch.deadline_ms = deadline_ms or self._deadline_ms()
+        if batch.size >= self._depart_bytes and lane.has_work:
+            self._free[lane] = None
+            self._depart()
+        elif number == 0 and not lane.flight:
+            # Those that follow find it here, or their lane gets free when an answer comes.
+            self._free[lane] = None
+            if self._alone >= ALONE_REQUESTS and not self._unanswered:
+                self._depart()
+            else:
+                self._depart_soon()
+
+    def _lane(self, topic: str, number: int) -> Lane:
+        lane = self._lanes.get((topic, number))
+        if lane is None:
+            queue = QueueRef(topic, number)
+            lane = self._lanes[queue] = Lane(
+                queue,
+                self._producer_id,
+                messages_max=min(self._settings.batch_messages_max, BATCH_RECORDS_MAX),
+                bytes_max=min(self._settings.batch_bytes_max, self._message_bytes_max),
+                codec=self._settings.codec,
+            )
+        return lane
+
+    def _sweep_later(self) -> None:
+        if self._sweeper is None:
+            self._sweeper = self.loop.call_later(self._sweep_ms / 1_000, self._sweep)
+
+    def _deadline_ms(self) -> int:
+        return self._clock.monotonic_ms() + self._settings.send_timeout_ms
+
+    def admit(self) -> None:
+        """Gives places to the first in line for whom there is a route and room."""
+        while (head := self._line.head()) is not None:
+            self._alone = 0  # Those in line go together.
+            route = self._routes.get(head.message.topic)
+            if route is None:
+                self._want_route(head.message.topic)
+                return
+            if not self._has_room(head.size):
+                return
+            self._line.leave()
+            try:
+                place = self._put(route, *head[:4])
+            except Exception as error:  # noqa: BLE001 - a selector's defect is its sender's to see
+                head.place.set_exception(error)
+            else:
+                head.place.set_result(place)
+
+    def _depart_soon(self) -> None:
+        if not self._departing:
+            self._departing, self._tick_ms = True, self._clock.now_ms()
+            self.loop.call_soon(self._depart_at_end)
+
+    def _depart_at_end(self) -> None:
+        self._departing = False
+        self._depart()
+
+    def _depart(self) -> None:
+        limit = self._link.frame_bytes_max
+        load, parts = list[tuple[Lane, Batch]](), list[bytearray]()
+        size = FRAME_OVERHEAD_BYTES
+        while self._free and self._link.is_ready:
+            lane = next(iter(self._free))
+            if not lane.has_work:
+                del self._free[lane]
+                continue
+            batch, encoded = lane.depart()
+            self._sent += batch.count
+            if parts and (size + len(encoded) > limit or len(parts) >= BATCHES_PER_REQUEST):
+                self._send(load, parts)
+                load, parts, size = [], [], FRAME_OVERHEAD_BYTES
+            load.append((lane, batch))
+            parts.append(encoded)
+            size += len(encoded)
+        if parts:
+            self._send(load, parts)
+
+    def _send(self, load: list[tuple[Lane, Batch]], parts: list[bytearray]) -> None:
+        alone = not self._unanswered and len(load) == 1 and load[0][1].count == 1
+        self._alone = self._alone + 1 if alone else 0
+        self._unanswered += 1
+        self._depart_bytes = FOLLOW_BYTES
+        receive = partial(self._answered, load)
+        try:
+            # Not at the end of the tick: a socket that is full must be noticed before the next one.
+            self._link.submit(RequestCode.PRODUCE, *parts, receive=receive, at_once=True)
+        except ConnectionLost as error:
+            self._answered(load, error)
+
+    def _answered(self, load: list[tuple[Lane, Batch]], answer: Answer) -> None:
+        self._unanswered -= 1
+        if not self._unanswered:
+            self._depart_bytes = DEPART_BYTES
+        for (lane, batch), outcome in zip(load, outcomes(answer, len(load)), strict=True):
+            # A batch that was given up meanwhile has told its senders so.
+            if batch.settled:
+                continue
+            if isinstance(outcome, Produced):
+                lane.arrived(batch)
+                self._buffered -= batch.size
+                batch.stored(outcome.base_offset, duplicate=outcome.duplicate)
+            elif isinstance(outcome, ConnectionLost):
+                lane.returned(batch)
+            elif isinstance(outcome, SequenceGap) and lane.gapped(batch):
+                pass
+            elif isinstance(outcome, BrokerError) and outcome.retriable:
+                self._resend_later(lane, batch, outcome)
+            elif isinstance(outcome, QueueFrozen | QueueNotFound) and self._shut.refuse(
+                self._routes.get(batch.queue.topic), lane, batch, outcome
+            ):
+                pass
+            else:
+                # Behind one that was given up as late, this one is late as well.
+                late = isinstance(outcome, SequenceGap) and lane.late
+                lane.lost(batch)
+                self._finish(batch, self._late(batch) if late else outcome)
+                if isinstance(outcome, TopicNotFound | QueueNotFound):
+                    self._routes.pop(batch.queue.topic, None)
+                    self._known.forget(batch.queue.topic)
+            if lane.has_work:
+                self._free[lane] = None
+        if self._shut.lanes:
+            self._look_at_shut()
+        # Before the senders that were just answered: what they send next goes together meanwhile.
+        self._depart()
+        self.admit()
+        self._note_empty()
+
+    def _look_at_shut(self) -> None:
+        for topic, facts in self._shut.ready():
+            if facts is None:
+                self._want_route(topic)
+            else:
+                self.open_route(topic, facts.queues, facts.closed, compact=facts.compact)
+
+    def _resend_later(self, lane: Lane, batch: Batch, error: BrokerError) -> None:
+        batch.refusals.append(str(error))
+        lane.returned(batch)
+        if lane.paused:
+            return
+        lane.paused = True
+        first_ms, longest_ms = self._settings.reconnect_ms_min, self._settings.reconnect_ms_max
+        pause_ms = min(first_ms << min(batch.attempts - 1, 16), longest_ms)
+        _log.warning(
+            "batch refused, will be sent again",
+            topic=lane.queue.topic, queue_id=lane.queue.queue_id, reason=str(error),
+            pause_ms=pause_ms,
+        )  # fmt: skip
+        self.loop.call_later(pause_ms / 1_000, self._resend, lane)
+
+    def _resend(self, lane: Lane) -> None:
+        lane.paused = False
+        self._free[lane] = None
+        self._depart_soon()
+
+    def _finish(self, batch: Batch, error: MessageQueueError) -> None:
+        self._buffered -= batch.size
+        batch.failed(error)
+
+    def _sweep(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        for lane in self._lanes.values():
+            for batch in lane.expired(now_ms):
+                self._finish(batch, self._late(batch))
+            lane.rest()
+            if lane.has_work:
+                self._free[lane] = None
+            else:
+                self._free.pop(lane, None)
+        for one in self._line.expired(now_ms):
+            one.place.set_exception(self._late(None))
+        if self._shut.lanes:
+            self._look_at_shut()
+        self.admit()
+        self.resume()
+        self._note_empty()
+        self._sweeper = None
+        if self._line.waiting or self._buffered:
+            self._sweep_later()
+
+    def _note_empty(self) -> None:
+        if not self._line.waiting and not self._buffered:
+            self._empty.set()
+
+    def _late(self, batch: Batch | None) -> SendTimeout:
+        return too_late(self._link.address, self._settings.send_timeout_ms, batch)

@@ -1,0 +1,69 @@
+"""
+Where the messages of one `send_many` stand, told when somebody asks.
+
+Sits between: `producer` and its caller. Most callers only wait for the acknowledgement; they do
+not pay for a result of each message.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, overload
+
+from headrace_mq.client.batch.batch import Batch
+from headrace_mq.message import SendResult
+
+__all__ = ["Run", "SendResults"]
+
+
+class Run(NamedTuple):
+    """Messages of one call that stand side by side in a batch.
+
+    `places` are theirs in the call; the first of them has number `first` in the batch.
+    """
+
+    batch: Batch
+    first: int
+    places: Sequence[int]
+
+
+class SendResults(Sequence[SendResult]):
+    """The results of one call, in the order of its messages; compares like a list.
+
+    Args:
+        runs: acknowledged, and together all messages of the call.
+    """
+
+    __slots__ = ("_count", "_found", "_runs")
+
+    def __init__(self, runs: Iterable[Run]) -> None:
+        self._runs = tuple(runs)
+        self._count = sum(len(run.places) for run in self._runs)
+        self._found: list[SendResult] | None = None
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> SendResult: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[SendResult]: ...
+    def __getitem__(self, index: int | slice) -> SendResult | list[SendResult]:
+        return self._all()[index]
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, SendResults):
+            return self._all() == other._all()
+        return self._all() == other if isinstance(other, list) else NotImplemented
+
+    # Like a list: a sequence that compares by its content has none.
+    __hash__ = None  # type: ignore[assignment]  # the way Python spells "not hashable"
+
+    def __repr__(self) -> str:
+        return repr(self._all())
+
+    def _all(self) -> list[SendResult]:
+        if self._found is None:
+            results = [(place, run.batch.result(run.first + number))
+                       for run in self._runs for number, place in enumerate(run.places)]  # fmt: skip
+            results.sort(key=lambda found: found[0])
+            self._found = [result for _, result in results]
+        return self._found

@@ -1,0 +1,98 @@
+"""
+The steps of a message's life that come after it was stored, as the messages of the trace topic.
+
+A message tells itself when it was produced and stored; steps tell what consumers did with it. Each is
+a message with the traced message's id as its key, so that the broker's key index finds it. Pure.
+
+Sits between: `tracer`, which writes them, and the administration, which reads them.
+"""
+
+from typing import Literal, NamedTuple
+from zlib import crc32
+
+import msgspec
+
+from headrace_mq.client.retry_headers import DEAD_LETTER_PREFIX, RETRY_PREFIX, origin_of
+from headrace_mq.message import Record
+from headrace_mq.message_id import message_id
+
+__all__ = [
+    "TRACE_TOPIC",
+    "Kind",
+    "Step",
+    "Traced",
+    "decode_step",
+    "encode_step",
+    "is_traced",
+    "settled_kind",
+    "traced",
+]
+
+TRACE_TOPIC = "%TRACE%"
+
+Kind = Literal["delivered", "begun", "acknowledged", "failed", "retried", "dead letter"]
+
+# Shares are told apart to a ten-thousandth.
+_PARTS = 10_000
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What happened to a message.
+
+    Attributes:
+        kind: "delivered" to the application, "begun" by a handler, "acknowledged", "failed" and
+            handled again in place, "retried" later through the retry topic, or put among the dead
+            letters.
+        at_ms: when, in ms since 1970 UTC, by the consumer's clock.
+        group: of the consumer.
+        client_id: of the consumer.
+        attempt: to handle the message, from 1; goes on counting where it is retried.
+        detail: where it went, and what it failed with.
+    """
+
+    kind: Kind
+    at_ms: int
+    group: str
+    client_id: str
+    attempt: int = 1
+    detail: str = ""
+
+
+class Traced(NamedTuple):
+    """A record's id in its own topic, and how often it was handled in vain before it came here."""
+
+    message_id: str
+    failed: int
+
+
+def traced(record: Record) -> Traced:
+    """Returns what a record is traced as; a retried one under the id that it had at first."""
+    origin = origin_of(record)
+    if origin is None:
+        return Traced(str(message_id(record)), 0)
+    return Traced(f"{origin.topic}:{origin.queue_id}:{origin.offset}", origin.attempt)
+
+
+def is_traced(message_id: str, share: float) -> bool:
+    """Whether a message is among the share that is traced: the same answer for every consumer."""
+    return crc32(message_id.encode()) % _PARTS < share * _PARTS
+
+
+def settled_kind(where: str) -> Kind:
+    """What it means for a failed record to be settled in a place."""
+    if where.startswith(DEAD_LETTER_PREFIX):
+        return "dead letter"
+    return "retried" if where.startswith(RETRY_PREFIX) else "acknowledged"
+
+
+def encode_step(step: Step) -> bytes:
+    """The body of a message of the trace topic."""
+    return msgspec.json.encode(step)
+
+
+def decode_step(body: bytes) -> Step | None:
+    """Reads one; None for a body that is no step this version knows."""
+    try:
+        return msgspec.json.decode(body, type=Step)
+    except msgspec.DecodeError:
+        return None

@@ -1,0 +1,181 @@
+"""
+Collects the steps of one consumer's messages and sends them, without holding up who tells them.
+
+A step that cannot be sent is lost, and counted: tracing must not stop what is traced.
+
+Sits between: `traced_delivery`, which tells what happens, and a producer of its own.
+"""
+
+import asyncio
+from collections import deque
+from contextlib import suppress
+
+from headrace_mq._runtime.clock import Clock
+from headrace_mq._runtime.log import get_logger
+from headrace_mq.client.handlers.failures import Again, Failure, Verdict
+from headrace_mq.client.producer.producer import Producer
+from headrace_mq.client.trace.trace_events import (
+    TRACE_TOPIC,
+    Kind,
+    Step,
+    Traced,
+    encode_step,
+    is_traced,
+    settled_kind,
+    traced,
+)
+from headrace_mq.errors import MessageQueueError
+from headrace_mq.message import QueueRef, Record
+from headrace_mq.settings import ConsumerSettings
+
+__all__ = ["Tracer", "tracer_of"]
+
+# Steps that wait to be sent: some seconds of a busy consumer, about 20 MB.
+STEPS_MAX = 100_000
+# Records whose end is still to be told: as many as a consumer may hold by any sensible setting.
+UNDER_WAY_MAX = 100_000
+# Steps that go together, and how long the first of them waits for others.
+SENT_TOGETHER_MAX = 1_000
+INTERVAL_MS = 200
+
+_log = get_logger(__name__)
+
+
+class Tracer:
+    """Tells what one consumer did with the messages it got.
+
+    Args:
+        producer: sends; the tracer starts and closes it.
+        group: of the consumer.
+        client_id: of the consumer.
+        share: of all messages, 0 to 1; which they are is the same for every consumer.
+        clock: the time.
+    """
+
+    def __init__(
+        self, producer: Producer, *, group: str, client_id: str, share: float, clock: Clock
+    ) -> None:
+        self._producer = producer
+        self._group = group
+        self._client_id = client_id
+        self._share = share
+        self._clock = clock
+        # What was delivered and not acknowledged, with the number of its attempts here.
+        self._under_way: dict[tuple[QueueRef, int], tuple[Traced, int]] = {}
+        self._waiting: deque[tuple[str, Step]] = deque()
+        self._news = asyncio.Event()
+        self._sending: asyncio.Task[None] | None = None
+        self._departing: asyncio.Task[None] | None = None
+        self.lost = 0
+
+    async def start(self) -> None:
+        """Connects. Raises as `Producer.start`."""
+        await self._producer.start()
+        await self._producer.create_topic(TRACE_TOPIC)
+        self._sending = asyncio.create_task(self._keep_sending(), name="message trace")
+
+    async def aclose(self) -> None:
+        """Sends what waits, and closes."""
+        if self._sending is not None:
+            self._sending.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._sending
+            if self._departing is not None:
+                await self._departing
+            await self._send_all()
+        await self._producer.aclose()
+
+    def delivered(self, record: Record) -> None:
+        """A record was given to the application."""
+        name = traced(record)
+        if is_traced(name.message_id, self._share):
+            if len(self._under_way) >= UNDER_WAY_MAX:
+                del self._under_way[next(iter(self._under_way))]
+            self._under_way[record.queue, record.offset] = (name, 0)
+            self._tell("delivered", name, attempt=1)
+
+    def begun(self, record: Record) -> None:
+        """An attempt to handle it begins."""
+        found = self._under_way.get((record.queue, record.offset))
+        if found is not None:
+            name, attempts = found
+            self._under_way[record.queue, record.offset] = (name, attempts + 1)
+            self._tell("begun", name, attempt=attempts + 1)
+
+    def acknowledged(self, queue: QueueRef, offset: int) -> None:
+        """It is done."""
+        found = self._under_way.pop((queue, offset), None)
+        if found is not None:
+            self._tell("acknowledged", found[0], attempt=max(1, found[1]))
+
+    def decided(self, failure: Failure, verdict: Verdict) -> None:
+        """An attempt failed, and it was decided what becomes of the record."""
+        place = (failure.record.queue, failure.record.offset)
+        found = self._under_way.get(place)
+        if found is None:
+            return
+        reason = f"{type(failure.error).__name__}: {failure.error}"
+        name, attempts = found
+        if isinstance(verdict, Again):
+            detail = f"again in {verdict.pause_ms} ms: {reason}"
+            self._tell("failed", name, attempt=attempts, detail=detail)
+        else:
+            # What follows is no acknowledgement in the eyes of whoever reads the trace.
+            del self._under_way[place]
+            kind = settled_kind(verdict.where)
+            self._tell(kind, name, attempt=attempts, detail=f"{verdict.where}: {reason}")
+
+    def _tell(self, kind: Kind, name: Traced, *, attempt: int, detail: str = "") -> None:
+        if len(self._waiting) >= STEPS_MAX:
+            self.lost += 1
+            return
+        step = Step(
+            kind=kind,
+            at_ms=self._clock.now_ms(),
+            group=self._group,
+            client_id=self._client_id,
+            attempt=name.failed + attempt,
+            detail=detail,
+        )
+        self._waiting.append((name.message_id, step))
+        self._news.set()
+
+    async def _keep_sending(self) -> None:
+        while True:
+            await self._news.wait()
+            await asyncio.sleep(INTERVAL_MS / 1_000)
+            self._news.clear()
+            # What is on its way is neither lost nor sent twice by an end in the middle of it.
+            self._departing = asyncio.create_task(self._send_all(), name="message trace steps")
+            await asyncio.shield(self._departing)
+
+    async def _send_all(self) -> None:
+        while self._waiting:
+            count = min(len(self._waiting), SENT_TOGETHER_MAX)
+            together = [self._waiting.popleft() for _ in range(count)]
+            try:
+                await self._producer.send_columns(
+                    TRACE_TOPIC,
+                    [encode_step(step) for _, step in together],
+                    keys=[message_id for message_id, _ in together],
+                )
+            except MessageQueueError as error:
+                self.lost += count
+                _log.warning(
+                    "steps of the message trace are lost", lost=self.lost, error=str(error)
+                )
+
+
+def tracer_of(
+    address: str, settings: ConsumerSettings, *, group: str, client_id: str, clock: Clock
+) -> Tracer | None:
+    """The tracer of a consumer; None where its settings ask for no trace."""
+    if not settings.trace_share:
+        return None
+    return Tracer(
+        Producer(address, clock=clock),
+        group=group,
+        client_id=client_id,
+        share=settings.trace_share,
+        clock=clock,
+    )

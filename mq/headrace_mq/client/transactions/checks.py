@@ -1,0 +1,123 @@
+"""
+Answers for transactions of a group that stayed undecided, by asking the application.
+
+Sits between: the broker, which asks, the application's checker, and `decision_batcher`, which tell the broker.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+from enum import Enum
+from typing import NamedTuple
+
+from headrace_mq._net.link import Link
+from headrace_mq._runtime.log import get_logger
+from headrace_mq.client.transactions.decision_batcher import Endings
+from headrace_mq.errors import Closed, MessageQueueError
+from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.protocol.transactions import Check, ChecksAnswer, TakeChecks
+from headrace_mq.settings import TransactionSettings
+
+__all__ = ["Checker", "Checking", "Decision", "Undecided"]
+
+# Beyond the time that the broker may take, before a request for checks is made anew.
+ANSWER_MS = 10_000
+# Pause after a refusal, which may be for ever.
+PAUSE_MS = 1_000
+
+_log = get_logger(__name__)
+
+
+class Decision(Enum):
+    """What becomes of a transaction; UNKNOWN leaves it to be asked for again."""
+
+    COMMIT = "commit"
+    ROLLBACK = "rollback"
+    UNKNOWN = "unknown"
+
+
+class Undecided(NamedTuple):
+    """What a checker is asked.
+
+    Attributes:
+        id: of the transaction.
+        attempt: how often it was asked for, from 1.
+        begun_at_ms: when the broker stored it, in ms since 1970 UTC.
+    """
+
+    id: str
+    attempt: int
+    begun_at_ms: int
+
+
+Checker = Callable[[Undecided], Awaitable[Decision]]
+
+
+class Checking:
+    """Asks for checks until it is cancelled.
+
+    Args:
+        link: to the broker.
+        endings: take the decisions.
+        group: for whose transactions it answers.
+        checker: the application's.
+        running: the transactions that this process is at work on; they answer for themselves.
+        settings: how many checks at a time, and how long each may take.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        endings: Endings,
+        *,
+        group: str,
+        checker: Checker,
+        running: Collection[str],
+        settings: TransactionSettings,
+    ) -> None:
+        self._link = link
+        self._endings = endings
+        self._group = group
+        self._checker = checker
+        self._running = running
+        self._settings = settings
+
+    async def run(self) -> None:
+        """Asks, answers, and asks again."""
+        wait_ms = self._settings.check_wait_ms
+        request = TakeChecks(self._group, self._link.client_id, wait_ms)
+        while True:
+            try:
+                answer = await self._link.ask(
+                    ChecksAnswer, RequestCode.TAKE_CHECKS, request, timeout_ms=wait_ms + ANSWER_MS
+                )
+            except Closed:
+                return
+            except MessageQueueError as error:
+                _log.warning("no checks come", group=self._group, reason=str(error))
+                await asyncio.sleep(PAUSE_MS / 1_000)
+                continue
+            await self._answer_all(answer.checks)
+
+    async def _answer_all(self, checks: list[Check]) -> None:
+        places = asyncio.Semaphore(self._settings.checkers_max)
+
+        async def answer(check: Check) -> None:
+            async with places:
+                await self._answer(check)
+
+        await asyncio.gather(*(answer(check) for check in checks))
+
+    async def _answer(self, check: Check) -> None:
+        if check.transaction_id in self._running:
+            return
+        asked = Undecided(check.transaction_id, check.attempt, check.begun_at_ms)
+        try:
+            async with asyncio.timeout(self._settings.checker_timeout_ms / 1_000):
+                decision = await self._checker(asked)
+            if decision is not Decision.UNKNOWN:
+                commit = decision is Decision.COMMIT
+                await self._endings.end(check.number, check.index, commit=commit)
+        except MessageQueueError as error:
+            _log.warning("a check is not answered", transaction=asked.id, reason=str(error))
+        except Exception:  # noqa: BLE001 - the application's; the broker asks again
+            _log.exception("a checker failed; it will be asked again", transaction=asked.id)

@@ -1,0 +1,64 @@
+"""
+A column of tags, searched for those that are wanted without decoding it.
+
+In a column of short ASCII texts the only bytes from 128 on are those that begin a text, one for each:
+as many as there are messages, or there is something else among them. So many of them as stand before
+a wanted tag, so many messages do: to count them takes a quarter of the time of making a hundred
+texts and comparing each.
+
+Sits between: `sieve`, which has the column, and `filters`. Pure. What it does not know it leaves to
+the decoder: longer texts and others than ASCII, and a column that is not there.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+
+from headrace_mq.filters.filter import Filter
+from headrace_mq.protocol.filter.places import Chosen, array_head
+
+__all__ = ["Tags"]
+
+# The longest text whose length stands in its first byte.
+_TEXT, _TEXT_BYTES_MAX = 0xA0, 31
+_BEGINNINGS = bytes(range(_TEXT, _TEXT + _TEXT_BYTES_MAX + 1))
+
+
+class Tags:
+    """The tags of a filter that asks for nothing else.
+
+    Args:
+        wanted: the filter; its tags decide.
+    """
+
+    __slots__ = ("_cut", "_only")
+
+    def __init__(self, wanted: Filter) -> None:
+        assert wanted.tags is not None, "without tags there is nothing to look for"
+        tags = list(wanted.tags)
+        self._only = tags[0] if len(tags) == 1 else None
+        # None where one could be written in another way.
+        self._cut: Callable[[bytes], Sequence[bytes]] | None = None
+        if all(tag.isascii() and len(tag) <= _TEXT_BYTES_MAX for tag in tags):
+            found = [bytes([_TEXT + len(tag)]) + tag.encode() for tag in tags]
+            # One is cut out in half the time.
+            one, several = found[0], re.compile(b"|".join(map(re.escape, found))).split
+            self._cut = several if len(found) > 1 else lambda column: column.split(one)
+
+    def chosen(self, column: bytes, count: int) -> Chosen | None:
+        """Returns who of `count` messages has one of the tags, None where they must be decoded."""
+        head = array_head(count)
+        if self._cut is None or not column.startswith(head):
+            return None
+        places, place = [], 0
+        for between in self._cut(column[len(head) :]):
+            texts = between.translate(None, _BEGINNINGS)
+            if not texts.isascii():
+                return None
+            # Those that begin here, then the one that was cut away.
+            place += len(between) - len(texts)
+            places.append(place)
+            place += 1
+        # Behind the last one stand all others.
+        if places.pop() != count:
+            return None
+        return Chosen(places, None, None if self._only is None else [self._only] * len(places))

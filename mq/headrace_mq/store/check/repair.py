@@ -1,0 +1,222 @@
+"""
+Makes a damaged store usable again: moves away what cannot be used, makes again what can be made.
+
+Nothing is ever deleted: a file that is moved away keeps its bytes under `NAME.damaged`. A segment
+with damaged batches stays in its place, because a broker leaves those out by itself.
+
+Sits between: the command line and `inspection`, whose report says what to do.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from headrace_mq._runtime.files import Files, SystemFiles
+from headrace_mq.errors import DataCorrupt, FormatTooNew
+from headrace_mq.protocol.batch import BatchHeader
+from headrace_mq.store.check.inspection import (
+    CHECKPOINT,
+    INDEX_SUFFIXES,
+    Finding,
+    MetadataKind,
+    ReadOnlyFiles,
+    Report,
+    held,
+    inspect,
+)
+from headrace_mq.store.log.clean_end import COPY_NAME
+from headrace_mq.store.segment.checkpoint import read_checkpoint, write_checkpoint
+from headrace_mq.store.segment.log_walk import LogWalk
+from headrace_mq.store.segment.segment import SEGMENT_SUFFIX, Segment
+
+__all__ = ["Exported", "Repair", "Step", "export", "repair"]
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """One change to a directory.
+
+    Attributes:
+        file: what is moved away, or written.
+        becomes: its new name; empty for a file that is written.
+        reason: why, and what it means for the next start.
+    """
+
+    file: str
+    becomes: str
+    reason: str
+
+
+class Repair(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found, what is to be done about it, and whether that was done."""
+
+    report: Report
+    steps: list[Step]
+    applied: bool
+
+
+class Exported(msgspec.Struct, frozen=True, kw_only=True):
+    """What an export copied."""
+
+    segments: list[str]
+    batches: int
+    records: int
+
+
+def repair(
+    directory: Path,
+    *,
+    metadata: Mapping[str, MetadataKind],
+    apply: bool,
+    files: Files | None = None,
+) -> Repair:
+    """Says what would make a store usable again, and does it with `apply`; durable on return.
+
+    A crash in between leaves a part of the steps done; the same call again does the rest.
+
+    Raises:
+        MessageQueueError: a broker runs there, or a file cannot be used.
+    """
+    files = files or (SystemFiles() if apply else ReadOnlyFiles())
+    with held(files, directory):
+        report = inspect(files, directory, metadata)
+        plan = _Plan(files, directory, metadata, report)
+        steps = plan.steps()
+        if apply:
+            for step in steps:
+                plan.do(step)
+    return Repair(report=report, steps=steps, applied=apply)
+
+
+def export(directory: Path, target: BinaryIO, *, files: Files | None = None) -> Exported:
+    """Copies every sound batch of every damaged segment to `target`, as they are on the wire.
+
+    Raises:
+        MessageQueueError: a broker runs there, or a file cannot be used.
+    """
+    files = files or ReadOnlyFiles()
+    with held(files, directory):
+        report = inspect(files, directory, {})
+        damaged = sorted(
+            {
+                one.file
+                for one in report.findings
+                if one.is_damage and one.file.endswith(SEGMENT_SUFFIX)
+            }
+        )
+        batches = records = 0
+        for file in damaged:
+            for header, batch in _sound(files, directory / file):
+                target.write(batch)
+                batches, records = batches + 1, records + header.count
+    return Exported(segments=damaged, batches=batches, records=records)
+
+
+def _sound(files: Files, path: Path) -> Iterator[tuple[BatchHeader, bytes]]:
+    try:
+        segment = Segment.open(files, path, log=path.parent.name, file_bytes=path.stat().st_size)
+    except (DataCorrupt, FormatTooNew):
+        # Of another log or version: its batches would stand under wrong names.
+        return
+    try:
+        walk = LogWalk(segment, segment.held_end)
+        for entry in walk.entries():
+            if isinstance(entry, BatchHeader):
+                yield entry, walk.batch(entry)
+    finally:
+        segment.close()
+
+
+class _Plan:
+    """The steps that a report asks for, and how each is done."""
+
+    def __init__(
+        self,
+        files: Files,
+        directory: Path,
+        metadata: Mapping[str, MetadataKind],
+        report: Report,
+    ) -> None:
+        self._files = files
+        self._directory = directory
+        self._metadata = metadata
+        self._report = report
+        self._contents: dict[str, bytes] = {}
+
+    def steps(self) -> list[Step]:
+        """Lists them in order; a file that is written was moved away before."""
+        steps: dict[str, Step] = {}
+        for finding in self._report.findings:
+            if finding.remedy and finding.file not in steps:
+                steps[finding.file] = self._move(finding)
+            for file in self._indexes(finding):
+                steps.setdefault(
+                    file, self._aside(file, "its segment is damaged; a start makes it again")
+                )
+        return [*steps.values(), *self._writes(steps)]
+
+    def do(self, step: Step) -> None:
+        """Does one step; durable on return."""
+        path = self._directory / step.file
+        if step.becomes:
+            self._files.rename(path, self._directory / step.becomes)
+            self._files.sync_directory(path.parent)
+        else:
+            write_checkpoint(self._files, path, self._contents[step.file])
+
+    def _move(self, finding: Finding) -> Step:
+        known = self._metadata.get(finding.file)
+        if known is not None:
+            return self._aside(finding.file, known.loss)
+        if finding.file in {CHECKPOINT, COPY_NAME}:
+            reason = "a start then takes the other copy, or else the logs as they are"
+            return self._aside(finding.file, reason)
+        return self._aside(finding.file, "a broker does not start with it; its messages are lost")
+
+    def _aside(self, file: str, reason: str) -> Step:
+        becomes, number = f"{file}.damaged", 2
+        while (self._directory / becomes).exists():
+            becomes, number = f"{file}.damaged-{number}", number + 1
+        return Step(file=file, becomes=becomes, reason=reason)
+
+    def _indexes(self, finding: Finding) -> list[str]:
+        if not finding.is_damage or not finding.file.endswith(SEGMENT_SUFFIX):
+            return []
+        stem = finding.file.removesuffix(SEGMENT_SUFFIX)
+        beside = [stem + suffix for suffix in INDEX_SUFFIXES]
+        return [file for file in beside if (self._directory / file).exists()]
+
+    def _writes(self, moved: Mapping[str, Step]) -> list[Step]:
+        steps = []
+        for file, known in self._metadata.items():
+            if file in moved and known.rebuilt is not None:
+                self._contents[file] = known.rebuilt(self._report.queues)
+                steps.append(Step(file=file, becomes="", reason="made again from the log"))
+        lost_segments = [file for file in moved if file.endswith(SEGMENT_SUFFIX)]
+        shorten = any(one.remedy == "shorten" for one in self._report.findings)
+        content = self._shortened() if shorten or lost_segments else None
+        if content is not None:
+            reason = "the logs' ends as they are now; no offset is given twice"
+            for file in (CHECKPOINT, COPY_NAME):
+                self._contents[file] = content
+                steps.append(Step(file=file, becomes="", reason=reason))
+        return steps
+
+    def _shortened(self) -> bytes | None:
+        """The checkpoint with logs that reach no further than their files; offsets stay."""
+        payload = self._checkpoint()
+        if payload is None:
+            return None
+        logs, *others = msgspec.msgpack.decode(payload)
+        ends = {log: min(end, self._report.ends.get(log, end)) for log, end in logs.items()}
+        return msgspec.msgpack.encode([ends, *others])
+
+    def _checkpoint(self) -> bytes | None:
+        damaged = {one.file for one in self._report.findings if one.kind in {"damaged", "newer"}}
+        for file in (CHECKPOINT, COPY_NAME):
+            if file not in damaged:
+                payload = read_checkpoint(self._files, self._directory / file)
+                if payload is not None:
+                    return payload
+        return None

@@ -1,0 +1,268 @@
+"""
+Keeps the last record of each key of a log: one segment after the other, beside everything else.
+
+    is due? ─▶ note the keys of dirty segments ─▶ rewrite each segment from the oldest on
+    (loop)     (thread)                           (thread: file in place) ─▶ (loop: readers see it)
+
+Sits between: the broker's timer, and the log, its queues and its readers. All of it runs on the event
+loop, except what `rewrite` does; a segment is exchanged for readers in one step on the loop, and until
+then they hold the old file.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from headrace_mq._runtime.clock import Clock
+from headrace_mq._runtime.files import Files
+from headrace_mq._runtime.log import get_logger
+from headrace_mq.message import QueueRef
+from headrace_mq.settings import StoreSettings
+from headrace_mq.store.compaction.latest_keys import LatestKeys
+from headrace_mq.store.compaction.plan import CompactionRules, Plan, expired, planned
+from headrace_mq.store.compaction.rewrite import (
+    Needed,
+    Pace,
+    Rewriter,
+    Rewritten,
+    Source,
+    Stopped,
+    Unfit,
+)
+from headrace_mq.store.log.commit_log import CommitLog, SegmentInfo
+from headrace_mq.store.log.queues import Queues
+from headrace_mq.store.segment.segment import Segment, SyncFailed
+
+__all__ = ["PARTS_MAX", "Compaction", "CompactionFigures"]
+
+_log = get_logger(__name__)
+
+# Of the keys, if those of one segment do not fit into memory: each part reads all of the log.
+PARTS_MAX = 256
+
+T = TypeVar("T")
+
+
+class CompactionFigures(NamedTuple):
+    """What compactions did since the start, and what waits for them.
+
+    Attributes:
+        dirty_bytes, clean_bytes: sealed and not looked at yet, and the rest that is sealed.
+        runs: how many there were; `last_run_ms`: when the last one ended, in ms since 1970, or 0.
+        kept, removed: records that the last one looked at.
+        freed_bytes: what all of them gave back.
+        trouble: why the last one could not do all it should, or empty.
+    """
+
+    dirty_bytes: int = 0
+    clean_bytes: int = 0
+    runs: int = 0
+    last_run_ms: int = 0
+    kept: int = 0
+    removed: int = 0
+    freed_bytes: int = 0
+    trouble: str = ""
+
+
+class Compaction:
+    """Compacts one log; used on the event loop only.
+
+    Args:
+        files: the file system.
+        directory: of the log.
+        log: what is compacted.
+        queues: which have their messages there.
+        settings: when, how fast, and with how much memory.
+        clock: the time.
+        exchange: lets readers and index writers finish with a segment's files, forget what they
+            hold of its positions, and closes the files of those that are gone.
+
+    Attributes:
+        steady_ms: tells the time by which tombstones go; the broker gives it a clock without jumps.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        directory: Path,
+        log: CommitLog,
+        queues: Queues,
+        settings: StoreSettings,
+        *,
+        clock: Clock,
+        exchange: Callable[[Segment, Callable[[], Sequence[Segment]]], None],
+    ) -> None:  # fmt: skip
+        self._files = files
+        self._directory = directory
+        self._log = log
+        self._queues = queues
+        self._settings = settings
+        self._rules = CompactionRules(
+            dirty_percent=settings.compact_dirty_percent,
+            lag_ms=settings.compact_lag_ms,
+            tombstone_ms=settings.tombstone_ms,
+            segment_bytes=settings.compact_segment_bytes,
+        )
+        self._clock = clock
+        self.steady_ms: Callable[[], int] = clock.now_ms
+        self._exchange = exchange
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="headrace-compact")
+        self._pace = Pace(0, clock)
+        self._run: asyncio.Task[None] | None = None
+        self._closed = False
+        self._figures = CompactionFigures()
+
+    @property
+    def figures(self) -> CompactionFigures:
+        """What was done, and what waits."""
+        plan = self._plan()
+        return self._figures._replace(dirty_bytes=plan.dirty_bytes, clean_bytes=plan.clean_bytes)
+
+    async def run(self, floors: Mapping[QueueRef, int], *, force: bool = False) -> bool:
+        """Compacts the log if that is due, or with `force` if anything is dirty; whether it did.
+
+        What hinders it stands in `figures.trouble`: then nothing is lost, and the next call goes on.
+
+        Args:
+            floors: offsets below which a queue's messages belong to a deleted one of its name.
+            force: do not ask whether it is worth its while.
+        """
+        plan = self._plan()
+        due = plan.is_due or (force and plan.groups)
+        is_running = self._run is not None and not self._run.done()
+        if self._closed or is_running or not due:
+            return False
+        self._run = asyncio.create_task(self._compact(plan, floors), name="compact")
+        # Whoever gives up waiting does not interrupt it: only `aclose` does.
+        await asyncio.shield(self._run)
+        return True
+
+    async def aclose(self) -> None:
+        """Interrupts what goes on, between two segments or within one; returns when it has ended."""
+        self._closed = True
+        self._pace.stop.set()
+        if self._run is not None:
+            await asyncio.wait([self._run])
+        self._thread.shutdown()
+
+    def _plan(self) -> Plan:
+        return planned(self._log.infos(), self._rules, self._clock.now_ms(), self.steady_ms())
+
+    async def _compact(self, plan: Plan, floors: Mapping[QueueRef, int]) -> None:
+        if self._closed:
+            return
+        self._pace = Pace(self._settings.compact_bytes_per_s, self._clock)
+        rewriter = Rewriter(self._files, self._directory, self._pace)
+        self._figures = self._figures._replace(kept=0, removed=0, trouble="")
+        try:
+            await self._rewrite_all(rewriter, plan, floors)
+        except Stopped:
+            return
+        except (Unfit, OSError, SyncFailed) as error:
+            # What was rewritten before it counts; where it is unknown which of two files a start
+            # would find, both hold the same truth, and readers keep the old one.
+            self._figures = self._figures._replace(trouble=str(error))
+            self._closed = self._closed or isinstance(error, SyncFailed)
+            _log.warning("a compaction ended early", log=self._log.name, why=str(error))
+        figures = self._figures
+        self._figures = figures._replace(runs=figures.runs + 1, last_run_ms=self._clock.now_ms())
+        _log.info(
+            "the log was compacted",
+            log=self._log.name, kept=figures.kept, removed=figures.removed,
+            freed_bytes=figures.freed_bytes,
+        )  # fmt: skip
+
+    async def _rewrite_all(
+        self, rewriter: Rewriter, plan: Plan, floors: Mapping[QueueRef, int]
+    ) -> None:
+        dirty = [_source(info) for (info,) in plan.groups[len(plan.groups) - plan.dirty :]]
+        keys, read = await self._collect(rewriter, dirty)
+        parts = 1
+        while dirty and not read:
+            # The keys of one segment do not fit: all of it is done for a part of them after another.
+            parts *= 2
+            if parts > PARTS_MAX:
+                raise Unfit(
+                    "the keys of one segment do not fit into memory, not even in parts; raise"
+                    " compact_memory_bytes"
+                )
+            keys, read = await self._collect(rewriter, dirty[:1], parts=parts)
+        groups = plan.groups[: len(plan.groups) - len(dirty) + read]
+        for part in range(parts):
+            if part:
+                keys, read = await self._collect(rewriter, dirty[:1], part=part, parts=parts)
+                if not read:
+                    raise Unfit(
+                        "a part of the keys does not fit into memory; raise compact_memory_bytes"
+                    )
+            for group in groups:
+                await self._rewrite(rewriter, group, keys, floors, is_last=part == parts - 1)
+            groups = [[info] for info in self._current(groups)]
+
+    async def _collect(
+        self, rewriter: Rewriter, dirty: Sequence[Source], *, part: int = 0, parts: int = 1
+    ) -> tuple[LatestKeys, int]:
+        """Notes keys of segments; returns them, and how many segments were read as a whole."""
+        keys = LatestKeys(self._settings.compact_memory_bytes, part=part, parts=parts)
+        read = await self._in_thread(lambda: rewriter.collect(dirty, keys))
+        return keys, read
+
+    async def _rewrite(
+        self,
+        rewriter: Rewriter,
+        group: Sequence[SegmentInfo],
+        keys: LatestKeys,
+        floors: Mapping[QueueRef, int],
+        *,
+        is_last: bool,
+    ) -> None:
+        now_ms, steady_ms = self._clock.now_ms(), self.steady_ms()
+        sources = [_source(info) for info in group]
+        cleaned = [info.compacted.cleaned_ms if info.compacted else 0 for info in group]
+        needed = Needed(
+            floors=floors,
+            remembered=self._queues.remembered(),
+            # Not before all that they delete is gone from what stands in front of them.
+            drop_tombstones=is_last
+            and all(expired(info, self._rules, steady_ms) for info in group),
+            cleaned_ms=max(cleaned) if all(cleaned) else (steady_ms if is_last else 0),
+            epoch=self._log.epoch,
+            now_ms=now_ms,
+        )
+        if len(group) == 1 and all(cleaned):
+            worth_it = await self._in_thread(lambda: rewriter.is_worth_it(sources[0], keys, needed))
+            if not worth_it:
+                return
+        rewritten = await self._in_thread(lambda: rewriter.rewrite(sources, keys, needed))
+        self._put_in_place(rewritten, sum(info.bytes for info in group))
+        await self._in_thread(lambda: rewriter.remove_others(sources))
+
+    def _put_in_place(self, rewritten: Rewritten, bytes_before: int) -> None:
+        segment = rewritten.segment
+
+        def replace() -> Sequence[Segment]:
+            gone = self._log.replace(segment, rewritten.written)
+            self._queues.replace(self._log.name, segment, rewritten.rows)
+            return gone
+
+        self._exchange(segment, replace)
+        figures = self._figures
+        self._figures = figures._replace(
+            kept=figures.kept + rewritten.kept,
+            removed=figures.removed + rewritten.removed,
+            freed_bytes=figures.freed_bytes + bytes_before - segment.file_bytes,
+        )
+
+    def _current(self, groups: Sequence[Sequence[SegmentInfo]]) -> list[SegmentInfo]:
+        """The segments that stand now where groups stood."""
+        bases = {group[0].base for group in groups}
+        return [info for info in self._log.infos() if info.base in bases]
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+
+def _source(info: SegmentInfo) -> Source:
+    return Source(info.base, info.end, info.compacted, info.next_offsets)

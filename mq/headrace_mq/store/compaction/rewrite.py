@@ -1,0 +1,403 @@
+"""
+Rewrites sealed segments without what is superseded: reads them, writes one beside, puts it in place.
+
+    read every batch ─▶ all records stay: as it is     ─▶ NAME.log.new ─▶ sync ─▶ rename to NAME.log
+                        some stay: sparse                  and its index            │ sync directory
+                        none: left out, or its head alone                           ▼ the others go
+
+Everything here runs in a thread and opens files of its own; `FORMAT.md` argues why a crash at any step
+leaves the old segments or the new one. Sits between: `compaction`, which says what to rewrite, and the
+files. Never touches what readers hold.
+"""
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from headrace_mq._runtime.clock import Clock
+from headrace_mq._runtime.files import Files, write_all
+from headrace_mq._runtime.log import get_logger
+from headrace_mq.errors import MessageQueueError, UndecodableBatch
+from headrace_mq.message import QueueRef
+from headrace_mq.protocol.batch import BatchHeader, Columns, decode_placed, read_header
+from headrace_mq.protocol.sparse import moved, removed_before, thinned
+from headrace_mq.store.compaction.latest_keys import LatestKeys, is_tombstone
+from headrace_mq.store.index.page import Entry
+from headrace_mq.store.index.queue_index import QueueIndex, Row
+from headrace_mq.store.index.segment_index import INDEX_SUFFIX, Frozen, Part, SegmentIndex
+from headrace_mq.store.index.sequences import BATCHES_REMEMBERED, Key, Sent, sent_by
+from headrace_mq.store.keys.key_file import KEYS_SUFFIX
+from headrace_mq.store.segment.log_walk import Gap, LogWalk
+from headrace_mq.store.segment.segment import (
+    SEGMENT_HEADER_BYTES,
+    SEGMENT_SUFFIX,
+    UNFINISHED_SUFFIX,
+    Compacted,
+    Segment,
+    SegmentPlan,
+    SyncFailed,
+    compacted_header,
+    segment_name,
+)
+
+__all__ = ["Needed", "Pace", "Rewriter", "Rewritten", "Source", "Stopped", "Unfit"]
+
+_log = get_logger(__name__)
+
+# Gathered before it is written: few calls, little memory.
+_WRITE_BYTES = 1 << 20
+_NEVER = 1 << 63
+
+
+class Stopped(Exception):
+    """The store is being closed; nothing was changed."""
+
+
+class Unfit(Exception):
+    """A segment that cannot be rewritten, with the sentence that says why; nothing was changed."""
+
+
+class Source(NamedTuple):
+    """A sealed segment: where it stands, and what its queues' next offsets are behind it."""
+
+    base: int
+    covers: int
+    compacted: Compacted | None
+    next_offsets: Mapping[QueueRef, int]
+
+
+class Needed(NamedTuple):
+    """What a rewriting must know of everything else.
+
+    Attributes:
+        floors: offsets below which messages belong to queues that were deleted.
+        remembered: for a producer in a queue, the lowest offset whose batch must still be known.
+        drop_tombstones: whether records that delete their key have been there long enough.
+        cleaned_ms: when what is rewritten became clean; 0 where it does not become clean by this.
+        epoch: of the broker.
+        now_ms: the time.
+    """
+
+    floors: Mapping[QueueRef, int]
+    remembered: Mapping[Key, int]
+    drop_tombstones: bool
+    cleaned_ms: int
+    epoch: int
+    now_ms: int
+
+
+class Rewritten(NamedTuple):
+    """A segment that stands in the place of others, open, with its index; and what that changed."""
+
+    segment: Segment
+    written: SegmentIndex
+    rows: dict[QueueRef, list[Row]]
+    kept: int
+    removed: int
+    bytes_before: int
+    bytes_after: int
+
+
+class Pace:
+    """Keeps a thread from reading and writing faster than it may.
+
+    Args:
+        bytes_per_s: 0: as fast as it can.
+        clock: the time.
+    """
+
+    def __init__(self, bytes_per_s: int, clock: Clock) -> None:
+        self._bytes_per_s = bytes_per_s
+        self._clock = clock
+        self._started_ms = clock.monotonic_ms()
+        self._bytes = 0
+        self.stop = threading.Event()
+
+    def spend(self, size: int) -> None:
+        """Counts bytes, and waits while they came too fast. Raises Stopped."""
+        self._bytes += size
+        if self._bytes_per_s:
+            due_ms = self._started_ms + self._bytes * 1_000 // self._bytes_per_s
+            ahead_ms = due_ms - self._clock.monotonic_ms()
+            if ahead_ms > 0:
+                self.stop.wait(ahead_ms / 1_000)
+        if self.stop.is_set():
+            raise Stopped
+
+
+class Rewriter:
+    """Reads and rewrites segments of one log, in a thread.
+
+    Args:
+        files: the file system.
+        directory: of the log.
+        pace: how fast.
+    """
+
+    def __init__(self, files: Files, directory: Path, pace: Pace) -> None:
+        self._files = files
+        self._directory = directory
+        self._pace = pace
+
+    def collect(self, sources: Sequence[Source], keys: LatestKeys) -> int:
+        """Notes the keys of segments in order, until memory is full; returns how many were read.
+
+        Raises:
+            Stopped: by the pace.
+            Unfit: one of them is damaged.
+            OSError: one of them cannot be read.
+        """
+        for number, source in enumerate(sources):
+            with self._opened(source) as walk:
+                for header in _batches(walk, source):
+                    self._pace.spend(header.length)
+                    offsets, columns = _decoded(walk.batch(header), header)
+                    keys.note(header.queue, columns.keys, offsets)
+                    if keys.is_full:
+                        return number
+        return len(sources)
+
+    def is_worth_it(self, source: Source, keys: LatestKeys, needed: Needed) -> bool:
+        """Whether a record of a clean segment would go. Raises as `collect`."""
+        with self._opened(source) as walk:
+            for header in _batches(walk, source):
+                self._pace.spend(header.length)
+                offsets, columns = _decoded(walk.batch(header), header)
+                kept = keys.kept(
+                    header.queue, offsets, columns,
+                    floor=needed.floors.get(header.queue, 0),
+                    drop_tombstones=needed.drop_tombstones,
+                )  # fmt: skip
+                if len(kept) < len(offsets):
+                    return True
+        return False
+
+    def rewrite(self, group: Sequence[Source], keys: LatestKeys, needed: Needed) -> Rewritten:
+        """Puts one segment in the place of neighbours; durable on return.
+
+        The files of all but the first stay until `remove_others`.
+
+        Raises:
+            Stopped: by the pace; nothing was changed.
+            Unfit: one of them is damaged; nothing was changed.
+            OSError: the disk is full, or the like; nothing was changed.
+            SyncFailed: it is unknown whether the old or the new one will be found by the next start.
+        """
+        path = self._directory / segment_name(group[0].base)
+        unfinished = path.with_suffix(UNFINISHED_SUFFIX)
+        fd = self._files.open(unfinished, create=True)
+        draft = _Draft(self._files, fd, group, keys, needed)
+        try:
+            try:
+                for source in group:
+                    self._copy(source, draft)
+                draft.finish(self._directory.name)
+                # Should it fail: nobody knows this file, and the next attempt writes another one.
+                self._files.sync(fd)
+            finally:
+                self._files.close(fd)
+            rewritten = self._with_index(unfinished, draft)
+        except BaseException:
+            self._remove(unfinished, unfinished.with_name(unfinished.name + INDEX_SUFFIX))
+            raise
+        self._publish(rewritten, path)
+        return rewritten
+
+    def _copy(self, source: Source, draft: "_Draft") -> None:
+        with self._opened(source) as walk:
+            for header in _batches(walk, source):
+                self._pace.spend(header.length)
+                draft.take(walk.batch(header), header)
+
+    def _with_index(self, unfinished: Path, draft: "_Draft") -> Rewritten:
+        log = self._directory.name
+        segment = Segment.open(self._files, unfinished, log=log, file_bytes=0)
+        index = SegmentIndex(self._files, segment, log)
+        try:
+            parts = [Part(ref, held, held.end, held.freeze()) for ref, held in draft.queues.items()]
+            block, rows = index.write(
+                Frozen(segment.base, segment.base, segment.limit, parts, draft.senders, [])
+            )
+        except BaseException:
+            index.close()
+            segment.close()
+            raise
+        index.accept(block)
+        index.note_ends((part.ref, part.end) for part in parts)
+        return Rewritten(
+            segment, index,
+            {part.ref: of for part, of in zip(parts, rows, strict=True)},
+            draft.kept, draft.removed, draft.bytes_before, draft.end - segment.base,
+        )  # fmt: skip
+
+    def _publish(self, rewritten: Rewritten, path: Path) -> None:
+        segment, index = rewritten.segment, rewritten.written
+        try:
+            self._files.rename(segment.path, path)
+            self._files.sync_directory(self._directory)
+        except OSError as error:
+            index.close()
+            segment.close()
+            raise SyncFailed(f"{path}: {error}") from error
+        # From here on a start finds the new one, and removes what is left of the others.
+        with suppress(OSError):
+            self._files.rename(index.path, path.with_suffix(INDEX_SUFFIX))
+        segment.path, index.path = path, path.with_suffix(INDEX_SUFFIX)
+        self._remove(path.with_suffix(KEYS_SUFFIX))
+
+    def remove_others(self, group: Sequence[Source]) -> None:
+        """Removes the files of segments that another one stands for, once nobody can write to them."""
+        for source in group[1:]:
+            old = self._directory / segment_name(source.base)
+            self._remove(*(old.with_suffix(s) for s in (INDEX_SUFFIX, KEYS_SUFFIX, SEGMENT_SUFFIX)))
+
+    def _remove(self, *paths: Path) -> None:
+        for path in paths:
+            # The next start removes what is left.
+            with suppress(OSError):
+                if self._files.exists(path):
+                    self._files.remove(path)
+
+    @contextmanager
+    def _opened(self, source: Source) -> Iterator[LogWalk]:
+        path = self._directory / segment_name(source.base)
+        try:
+            segment = Segment.open(
+                self._files, path, log=self._directory.name,
+                file_bytes=SEGMENT_HEADER_BYTES + source.covers - source.base,
+            )  # fmt: skip
+        except MessageQueueError as error:
+            raise Unfit(str(error)) from error
+        try:
+            if segment.header_damage is not None:
+                raise Unfit(segment.header_damage)
+            yield LogWalk(segment, segment.data_end(source.covers))
+        finally:
+            segment.close()
+
+
+class _Draft:
+    """A segment in the making: what stays of the batches it is given, back to back."""
+
+    def __init__(
+        self,
+        files: Files,
+        fd: int,
+        group: Sequence[Source],
+        keys: LatestKeys,
+        needed: Needed,
+    ) -> None:
+        self._files = files
+        self._fd = fd
+        self._group = group
+        self._keys = keys
+        self._needed = needed
+        self._base, self._covers = group[0].base, group[-1].covers
+        self._ends: dict[QueueRef, int] = {}
+        for source in group:
+            self._ends.update(source.next_offsets)
+        self._gaps: dict[QueueRef, int] = {}
+        self._parts: list[bytes] = []
+        self._written = self.end = self._base
+        self._tombstones = 0
+        self.queues: dict[QueueRef, QueueIndex] = {}
+        self.senders: dict[Key, tuple[Sent, ...]] = {}
+        self.kept = self.removed = self.bytes_before = 0
+
+    def take(self, batch: bytes, header: BatchHeader) -> None:
+        """Takes the next batch of the group, or what stays of it."""
+        queue, needed = header.queue, self._needed
+        self.bytes_before += header.length
+        offsets, columns = _decoded(batch, header)
+        kept = self._keys.kept(
+            queue, offsets, columns,
+            floor=needed.floors.get(queue, 0), drop_tombstones=needed.drop_tombstones,
+        )  # fmt: skip
+        self.kept += len(kept)
+        self.removed += len(offsets) - len(kept)
+        gap = self._gaps.pop(queue, 0) + removed_before(batch)
+        if not kept and not self._is_needed(header):
+            self._gaps[queue] = gap + header.count
+            return
+        if columns.keys:
+            self._tombstones += sum(
+                is_tombstone(columns.keys[at], columns.bodies[at]) for at in kept
+            )
+        left: bytes | bytearray = batch
+        if len(kept) < len(offsets):
+            left = thinned(batch, header, offsets, columns, kept)
+            header = read_header(left)
+        self._add(moved(left, header, position=self.end, gap=gap), header)
+
+    def finish(self, log: str) -> None:
+        """Writes what is gathered, and the first page. Raises OSError."""
+        self._write()
+        needed, sources = self._needed, self._group
+        rounds = max(source.compacted.rounds if source.compacted else 0 for source in sources) + 1
+        plan = SegmentPlan(
+            directory=Path(), log=log, base=self._base,
+            file_bytes=SEGMENT_HEADER_BYTES + self.end - self._base,
+            epoch=needed.epoch, now_ms=needed.now_ms,
+        )  # fmt: skip
+        page = compacted_header(
+            plan,
+            Compacted(self.end, self._covers, needed.cleaned_ms, self._tombstones, rounds),
+        )
+        write_all(self._files, self._fd, 0, [page])
+
+    def _is_needed(self, header: BatchHeader) -> bool:
+        """Whether a batch tells something even without records.
+
+        The last one of a queue tells where the queue ends, and a recent one of a producer what that
+        one has sent: with it a retry is still recognised.
+        """
+        if header.next_offset >= self._ends.get(header.queue, 0):
+            return True
+        if not header.producer_id:
+            return False
+        key = sent_by(header.producer_id, header.producer_epoch, header.queue)
+        return header.base_offset >= self._needed.remembered.get(key, _NEVER)
+
+    def _add(self, batch: bytearray, header: BatchHeader) -> None:
+        queue, length = header.queue, len(batch)
+        if self.end + length > self._covers:
+            raise Unfit(f"what stays of segment {segment_name(self._base)} does not fit into it")
+        if queue not in self.queues:
+            self.queues[queue] = QueueIndex(queue)
+        self.queues[queue].add(
+            Entry(self.end, length, header.base_offset, header.count, header.appended_at_ms)
+        )
+        if header.producer_id:
+            key = sent_by(header.producer_id, header.producer_epoch, queue)
+            sent = Sent(header.first_sequence, header.count, header.base_offset)
+            self.senders[key] = (*self.senders.pop(key, ())[1 - BATCHES_REMEMBERED :], sent)
+        self._parts.append(bytes(batch))
+        self.end += length
+        if self.end - self._written >= _WRITE_BYTES:
+            self._write()
+
+    def _write(self) -> None:
+        at = SEGMENT_HEADER_BYTES + self._written - self._base
+        write_all(self._files, self._fd, at, self._parts)
+        self._parts, self._written = [], self.end
+
+
+def _decoded(batch: bytes, header: BatchHeader) -> tuple[Sequence[int], Columns]:
+    """The records of a batch; one that no reader can decode stays, as records without a key do."""
+    try:
+        return decode_placed(batch, header)
+    except UndecodableBatch:
+        return range(header.base_offset, header.next_offset), Columns([], [], [], [], [])
+
+
+def _batches(walk: LogWalk, source: Source) -> Iterator[BatchHeader]:
+    for entry in walk.entries():
+        if isinstance(entry, Gap):
+            raise Unfit(
+                f"segment {segment_name(source.base)} is damaged at log position {entry.start}; what"
+                " it and later ones hold stays as it is"
+            )
+        if isinstance(entry, BatchHeader):
+            yield entry

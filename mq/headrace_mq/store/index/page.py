@@ -1,0 +1,189 @@
+"""
+Up to 512 batches of one queue, in offset order: the unit in which an index is read and searched.
+
+      0     4          8            16               24         32
+    ┌─────┬──────────┬────────────┬────────────────┬──────────┬─────────────────────────────────┐
+    │ CRC │ entries  │ first base │ first position │ first ms │ 5 columns of u32 per entry …    │
+    └─────┴──────────┴────────────┴────────────────┴──────────┴─────────────────────────────────┘
+
+The columns, one after the other, are: base offset, log position and append time (signed), each
+less the first one; length; records. So a page is written and read without touching an entry.
+
+Sits between: `queue_index`, which searches pages, and `segment_index`, which keeps their bytes.
+Pure: no clock, no I/O.
+"""
+
+import struct
+import sys
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import takewhile
+from typing import NamedTuple
+
+import google_crc32c
+
+from headrace_mq.errors import DataCorrupt
+from headrace_mq.store.segment.segment import Place
+
+__all__ = ["ENTRIES_MAX", "PAGE_HEADER_BYTES", "Entry", "Page", "little_endian", "page_bytes"]
+
+# One read and one checksum of 10 KiB finds a batch: about as much as a disk reads at once anyway.
+ENTRIES_MAX = 512
+
+_HEADER = struct.Struct("<IIqqq")
+PAGE_HEADER_BYTES = _HEADER.size
+_CRC_BYTES = 4
+_ENTRY_BYTES = 20
+_U32, _I31 = 1 << 32, 1 << 31
+
+
+class Entry(NamedTuple):
+    """One batch as an index knows it."""
+
+    position: int
+    length: int
+    base: int
+    records: int
+    at_ms: int
+
+    @property
+    def place(self) -> Place:
+        """Where it stands in its log."""
+        return Place(self.position, self.length)
+
+
+def page_bytes(entries: int) -> int:
+    """Returns the size of a page of so many entries."""
+    return PAGE_HEADER_BYTES + entries * _ENTRY_BYTES
+
+
+class Page:
+    """Batches of one queue; filled from its end, then never changed.
+
+    Attributes:
+        first: base offset of the first batch.
+        position: log position of the first batch.
+        min_ms: the earliest append time.
+        max_ms: the latest append time; not always the last one, as clocks jump.
+    """
+
+    __slots__ = (
+        "_bases", "_lengths", "_positions", "_records", "_times",
+        "first", "first_ms", "max_ms", "min_ms", "position",
+    )  # fmt: skip
+
+    def __init__(self, first: int, position: int, first_ms: int) -> None:
+        self.first = first
+        self.position = position
+        self.first_ms = self.min_ms = self.max_ms = first_ms
+        self._bases = array("I")
+        self._positions = array("I")
+        self._times = array("i")
+        self._lengths = array("I")
+        self._records = array("I")
+
+    def __len__(self) -> int:
+        return len(self._bases)
+
+    @property
+    def end(self) -> int:
+        """The offset after the last batch."""
+        return self.first + self._bases[-1] + self._records[-1]
+
+    def add(self, entry: Entry) -> bool:
+        """Takes a batch behind the last one; False if it does not fit into this page."""
+        return self.extend([entry]) == 1
+
+    def extend(self, entries: Sequence[Entry]) -> int:
+        """Takes batches behind the last one, as many as fit; returns how many did."""
+        taken = entries[: ENTRIES_MAX - len(self._bases)]
+        if not taken:
+            return 0
+        # By column: five calls for all of them, not for each.
+        positions, lengths, bases, records, times = zip(*taken, strict=True)
+        earliest, latest = min(times), max(times)
+        if (
+            bases[-1] - self.first >= _U32
+            or positions[-1] - self.position >= _U32
+            or earliest - self.first_ms < -_I31
+            or latest - self.first_ms >= _I31
+        ):
+            return sum(takewhile(bool, map(self.add, taken))) if len(taken) > 1 else 0
+        self._bases.extend([base - self.first for base in bases])
+        self._positions.extend([position - self.position for position in positions])
+        self._times.extend([at_ms - self.first_ms for at_ms in times])
+        self._lengths.extend(lengths)
+        self._records.extend(records)
+        self.min_ms = min(self.min_ms, earliest)
+        self.max_ms = max(self.max_ms, latest)
+        return len(taken)
+
+    def entry(self, at: int) -> Entry:
+        """Returns the entry of a number within the page."""
+        return Entry(
+            self.position + self._positions[at],
+            self._lengths[at],
+            self.first + self._bases[at],
+            self._records[at],
+            self.first_ms + self._times[at],
+        )
+
+    def entries(self, offset: int) -> Iterator[Entry]:
+        """Yields the batch that holds `offset`, or the next one after a gap, and all behind it."""
+        at = max(0, bisect_right(self._bases, offset - self.first) - 1)
+        if self.first + self._bases[at] + self._records[at] <= offset:
+            at += 1
+        for number in range(at, len(self._bases)):
+            yield self.entry(number)
+
+    def since(self, time_ms: int) -> int | None:
+        """Returns the first offset whose append time is not before a time, or None."""
+        if self.max_ms < time_ms:
+            return None
+        delta = time_ms - self.first_ms
+        at = next(number for number, ms in enumerate(self._times) if ms >= delta)
+        return self.first + self._bases[at]
+
+    def encode(self) -> bytes:
+        """Builds the page's bytes."""
+        columns = (self._bases, self._positions, self._times, self._lengths, self._records)
+        plain = _HEADER.pack(0, len(self), self.first, self.position, self.first_ms) + b"".join(
+            little_endian(column).tobytes() for column in columns
+        )
+        crc = google_crc32c.value(plain[_CRC_BYTES:])
+        return int(crc).to_bytes(_CRC_BYTES, "little") + plain[_CRC_BYTES:]
+
+    @classmethod
+    def decode(cls, data: bytes) -> "Page":
+        """Reads and checks a page that may be followed by other bytes.
+
+        Raises:
+            DataCorrupt: these are not the bytes of a whole page.
+        """
+        if len(data) < PAGE_HEADER_BYTES:
+            raise DataCorrupt("a page of an index is cut off")
+        crc, entries, first, position, first_ms = _HEADER.unpack_from(data)
+        size = page_bytes(entries)
+        if not 1 <= entries <= ENTRIES_MAX or len(data) < size:
+            raise DataCorrupt("a page of an index is cut off")
+        if crc != google_crc32c.value(data[_CRC_BYTES:size]):
+            raise DataCorrupt("a page of an index fails its checksum")
+        page = cls(first, position, first_ms)
+        at = PAGE_HEADER_BYTES
+        for column in (page._bases, page._positions, page._times, page._lengths, page._records):
+            column.frombytes(data[at : at + 4 * entries])
+            little_endian(column, copy=False)
+            at += 4 * entries
+        page.max_ms = first_ms + max(page._times)
+        page.min_ms = first_ms + min(page._times)
+        return page
+
+
+def little_endian(column: "array[int]", *, copy: bool = True) -> "array[int]":
+    """Returns a column in the order of bytes that files have; without `copy`, it is changed."""
+    if sys.byteorder == "little":
+        return column
+    swapped = column[:] if copy else column
+    swapped.byteswap()
+    return swapped

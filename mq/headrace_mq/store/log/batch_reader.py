@@ -1,0 +1,253 @@
+"""
+Whole, sound batches from memory or from the segments, without holding up whoever may not wait.
+
+    tail cache ──▶ what memory holds of the file ──▶ the disk, in a thread: "not now"
+        hit                   hit                       and a call when it has come
+
+Sits between: `message_store`, which knows offsets, and the segments. Every batch is checked here
+before it is served; what is done about a damaged one, and what a queue is, its owner knows.
+"""
+
+import asyncio
+import errno
+from collections import OrderedDict
+from collections.abc import Callable, Collection
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from typing import NamedTuple
+
+from headrace_mq._runtime.log import get_logger
+from headrace_mq.errors import DataCorrupt, FormatTooNew
+from headrace_mq.message import QueueRef
+from headrace_mq.protocol.batch import sound_batch
+from headrace_mq.store.index.page import Entry
+from headrace_mq.store.log.commit_log import CommitLog, Run
+from headrace_mq.store.log.recovery import check_batch
+from headrace_mq.store.log.tail_cache import TailCache
+
+__all__ = ["Batch", "BatchReader", "ReadFigures"]
+
+_log = get_logger(__name__)
+
+# Disks answer a few requests side by side; more threads would only take turns at the interpreter.
+THREADS_MAX = 2
+# What was read from the disk and not been asked for again, and what is being read: eight answers
+# of 4 MiB. Whoever comes when it is full is told again when something has been read.
+HELD_BYTES_MAX = 32 << 20
+
+_UNABLE = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
+
+Batch = bytes | memoryview
+# A log's name and the position of a run's first batch.
+_Key = tuple[str, int]
+
+
+class ReadFigures(NamedTuple):
+    """Where batches came from since the start, and what is held for readers now.
+
+    `tail_hits` counts batches from the tail cache, `tail_misses` all others. `disk_reads` counts
+    the runs of batches that neither it nor the page cache held, and that a thread read.
+    """
+
+    tail_hits: int
+    tail_misses: int
+    tail_bytes: int
+    disk_reads: int
+    disk_bytes_held: int
+
+
+class BatchReader:
+    """Reads batches that an index names; used on the event loop only.
+
+    Args:
+        tail: the most recent batches.
+        arrived: called on the loop with queues of which something has come from the disk.
+    """
+
+    def __init__(self, tail: TailCache, arrived: Callable[[Collection[QueueRef]], None]) -> None:
+        self._tail = tail
+        self._arrived = arrived
+        self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="headrace-read")
+        self._jobs: dict[_Key, Future[bytes | bytearray]] = {}
+        self._loading_bytes = 0
+        self._held: OrderedDict[_Key, bytes | bytearray] = OrderedDict()
+        self._held_bytes = 0
+        self._put_off: set[QueueRef] = set()
+        self._can_tell = True
+        self._hits = self._misses = self._disk_reads = 0
+
+    @property
+    def figures(self) -> ReadFigures:
+        """What was read until now."""
+        return ReadFigures(
+            self._hits, self._misses, self._tail.held_bytes, self._disk_reads, self._held_bytes
+        )
+
+    def fetch(self, queue: QueueRef, log: CommitLog, entries: list[Entry]) -> list[Batch | str]:
+        """Returns batches, or for a batch that is not sound what is wrong with it.
+
+        Waits for the disk where it has to.
+        """
+        found, _ = self._fetch(queue, log, entries, wait=True)
+        return found
+
+    def fetch_now(
+        self, queue: QueueRef, log: CommitLog, entries: list[Entry]
+    ) -> list[Batch | str] | None:
+        """The same without waiting: the first of them, as far as memory holds them.
+
+        None where it does not hold the first one: then it is being read, and `arrived` will be
+        called with the queue. Where the machine cannot tell what memory holds, it does wait.
+        """
+        found, cold = self._fetch(queue, log, entries, wait=not self._can_tell)
+        if found or cold is None:
+            return found
+        self._load(queue, log, cold)
+        return None
+
+    def _fetch(
+        self, queue: QueueRef, log: CommitLog, entries: list[Entry], *, wait: bool
+    ) -> tuple[list[Batch | str], Run | None]:
+        cached = self._tail.find(log.name, entries)
+        missing = [number for number, batch in enumerate(cached) if batch is None]
+        self._hits += len(entries) - len(missing)
+        if not missing:
+            return list(cached), None  # type: ignore[arg-type]  # none of them is None
+        self._misses += len(missing)
+        fetched: list[Batch | str] = [b"" if batch is None else batch for batch in cached]
+        topic = queue.topic.encode()
+        at = 0
+        for run in log.runs([entries[number] for number in missing]):
+            data = self._read(log, run, wait=wait)
+            if data is None:
+                return fetched[: missing[at]], run
+            view = memoryview(data)
+            for number in missing[at : at + len(run.places)]:
+                entry = entries[number]
+                if (
+                    entry.position > run.position
+                    and entry.position + entry.length > run.position + len(data)
+                ):
+                    # The disk was asked before these were appended: they are next.
+                    return fetched[:number], None
+                fetched[number] = _checked(view, run.position, queue, topic, entry)
+            at += len(run.places)
+        return fetched, None
+
+    def _read(self, log: CommitLog, run: Run, *, wait: bool) -> bytes | bytearray | None:
+        """Returns what stands in a run, or in its beginning; None where that would mean to wait."""
+        held = self._held.pop((log.name, run.position), None)
+        if held is not None:
+            self._held_bytes -= len(held)
+            return held
+        if not wait and self._can_tell:
+            try:
+                return run.segment.read_cached(run.position, run.length)
+            except OSError as error:
+                if error.errno in _UNABLE:
+                    self._can_tell = False
+                    _log.warning(
+                        "what is in memory cannot be told here, so old messages are read while"
+                        " everything else waits",
+                        error=str(error),
+                    )
+        return _read_from_disk(run)
+
+    def _load(self, queue: QueueRef, log: CommitLog, run: Run) -> None:
+        """Reads a run in a thread, unless that is under way or too much is."""
+        key = (log.name, run.position)
+        if key in self._jobs:
+            return
+        self._make_room(run.length)
+        if self._jobs and self._loading_bytes + self._held_bytes + run.length > HELD_BYTES_MAX:
+            self._put_off.add(queue)
+            return
+        self._disk_reads += 1
+        self._loading_bytes += run.length
+        job = self._jobs[key] = self._threads.submit(_read_from_disk, run)
+        asyncio.wrap_future(job).add_done_callback(
+            lambda done: self._loaded(queue, key, (job, run.length), done)
+        )
+
+    def _make_room(self, length: int) -> None:
+        room = HELD_BYTES_MAX - self._loading_bytes - length
+        while self._held and self._held_bytes > room:
+            # Whoever waited for the oldest has not asked again.
+            self._held_bytes -= len(self._held.popitem(last=False)[1])
+
+    def _loaded(
+        self,
+        queue: QueueRef,
+        key: _Key,
+        job: tuple[Future[bytes | bytearray], int],
+        done: "asyncio.Future[bytes | bytearray]",
+    ) -> None:
+        is_wanted = self._jobs.get(key) is job[0]
+        if is_wanted:
+            del self._jobs[key]
+        self._loading_bytes -= job[1]
+        if done.cancelled():
+            return
+        if is_wanted:
+            data = done.result()
+            self._held[key] = data
+            self._held_bytes += len(data)
+        waiting, self._put_off = {queue, *self._put_off}, set()
+        self._arrived(waiting)
+
+    def forget(self, log: str) -> None:
+        """Drops what was read of a log, because positions in it mean something else now.
+
+        Also what is being read: whoever waits for it is told all the same, and asks again.
+        """
+        for key in [key for key in self._held if key[0] == log]:
+            self._held_bytes -= len(self._held.pop(key))
+        for key in [key for key in self._jobs if key[0] == log]:
+            del self._jobs[key]
+
+    def wait(self) -> None:
+        """Returns when no thread reads any more, so that files can be closed."""
+        for job in self._jobs.values():
+            job.exception()
+
+    def stop(self) -> None:
+        """Ends the threads after what they are reading."""
+        self._threads.shutdown(cancel_futures=True)
+
+
+def _read_from_disk(run: Run) -> bytes | bytearray:
+    """Returns a run, with zeros for batches that cannot be read."""
+    try:
+        return run.segment.read(run.position, run.length)
+    except OSError as error:
+        _log.error(
+            "a segment cannot be read",
+            path=str(run.segment.path),
+            position=run.position,
+            error=str(error),
+        )
+    data = bytearray(run.length)
+    # One bad sector must not cost the batches beside it.
+    for place in run.places:
+        with suppress(OSError):
+            batch = run.segment.read(place.position, place.length)
+            at = place.position - run.position
+            data[at : at + len(batch)] = batch
+    return data
+
+
+def _checked(
+    run: memoryview, start: int, queue: QueueRef, topic: bytes, entry: Entry
+) -> Batch | str:
+    """Returns an entry's batch out of a run that begins at `start`, or what is wrong with it."""
+    position, length, base, _, _ = entry
+    at = position - start
+    batch = run[at : at + length]
+    if sound_batch(batch) == (length, base, position, queue.queue_id, topic):
+        return batch
+    # It says what is wrong, and knows what later versions may have added.
+    try:
+        check_batch(batch, queue, entry)
+    except (DataCorrupt, FormatTooNew) as error:
+        return str(error)
+    return batch

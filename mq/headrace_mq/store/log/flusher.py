@@ -1,0 +1,395 @@
+"""
+When staged batches become durable, and who waits for it: group commit.
+
+    stage ──▶ group being collected ──▶ cycle: write, sync ──▶ committed   (visible, acknowledged)
+                       ▲                      │
+                       └── collects on ◀──────┴──▶ withdrawn   (disk full, or a sync failed)
+
+One cycle runs at a time: on the event loop while a sync is quick, in one thread when it is not.
+Measured: a thread that has to be woken up twice, and that shares the interpreter with the loop, takes
+more than the loop could do meanwhile; what comes during a sync on the loop waits in the sockets, and
+goes together in the next group. Sits between: `message_store` and the logs. Knows bytes and
+positions; what a batch means stays with its owner.
+"""
+
+import asyncio
+import errno
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Literal
+
+from headrace_mq._runtime.log import get_logger
+from headrace_mq.errors import MessageQueueError, StoreFull, StoreReadOnly
+from headrace_mq.store.log.commit_log import CommitLog
+from headrace_mq.store.log.write_group import Group, Staged
+from headrace_mq.store.segment.segment import MARK_BYTES, NO_DESCRIPTORS, Segment, encode_mark
+
+__all__ = ["READERS_FIRST_BATCHES_MAX", "STAGED_BYTES_MAX", "Durable", "Flusher"]
+
+_log = get_logger(__name__)
+
+# Bytes accepted and not yet written, over all logs: several seconds of a slow disk. More would
+# only grow the queue in front of a disk that does not keep up.
+STAGED_BYTES_MAX = 256 << 20
+# A sync on the loop stops everything else for its length. Where several producers send, the loop did
+# more than a thread with syncs of 0.3 and 1.3 ms, and as much with 3.3 ms. Going back needs a clear
+# margin.
+SYNC_INLINE_US_MAX = 2_000
+SYNC_INLINE_AGAIN_US = 1_500
+# Readers are told of so few batches before those who sent them: the message arrives up to a third
+# sooner, its acknowledgement later by what it takes to serve a reader. Of more batches the senders
+# hear first, and work while these are committed.
+READERS_FIRST_BATCHES_MAX = 2
+# Weight of the newest sync in the moving average: about the last eight count.
+_NEWEST = 1 / 8
+
+_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+class Durable(asyncio.Future[None]):
+    """One future for all who wait for a cycle: one waiter's cancellation is not the others'."""
+
+    def __init__(self, *, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop=loop)
+        self._first: list[Callable[[asyncio.Future[None]], None]] = []
+
+    def cancel(self, msg: object = None) -> bool:  # noqa: ARG002 - asyncio's signature
+        """Refuses."""
+        return False
+
+    def tell_first(self, receive: Callable[[asyncio.Future[None]], None]) -> None:
+        """Calls `receive` when it ends: at once, not in a later turn of the loop as for waiters."""
+        if self.done():
+            receive(self)
+        else:
+            self._first.append(receive)
+
+    def settle(self, failure: Exception | None) -> None:
+        """Ends it, well or with the failure."""
+        if failure is None:
+            self.set_result(None)
+        else:
+            self.set_exception(failure)
+            # Nobody may be waiting: then the log line is all there is to say.
+            self.exception()
+        for receive in self._first:
+            try:
+                receive(self)
+            except Exception:  # noqa: BLE001 - a receiver's defect must not keep the store from its work
+                _log.exception("a receiver of what became durable failed")
+        self._first.clear()
+
+
+class Flusher:
+    """Collects batches into groups and makes them durable; used on the event loop only.
+
+    Args:
+        flush: "always" syncs every group before it is committed; "interval" commits what is
+            written and syncs on a timer.
+        interval_ms: the timer's pause.
+        committed: called with the groups that readers may see now.
+        withdrawn: called with groups that will never be written, latest first.
+
+    Attributes:
+        read_only: why nothing is accepted any more, or None.
+        staged_bytes: accepted and not yet committed.
+    """
+
+    def __init__(
+        self,
+        *,
+        flush: Literal["always", "interval"],
+        interval_ms: int,
+        committed: Callable[[Sequence[Group]], None],
+        withdrawn: Callable[[Sequence[Group]], None],
+    ) -> None:
+        self._always = flush == "always"
+        self._interval_ms = interval_ms
+        self._committed = committed
+        self._withdrawn = withdrawn
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._groups: list[Group] = []
+        self._open_groups: dict[str, Group] = {}
+        self._running: list[Group] = []
+        self._running_done: Durable | None = None
+        self._collecting_done: Durable | None = None
+        self._scheduled = False
+        self._inline = True
+        self._sync_us = 0.0
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="headrace-sync")
+        self._timer: asyncio.TimerHandle | None = None
+        self._timed_sync: asyncio.Future[None] | None = None
+        self._unsynced: dict[str, CommitLog] = {}
+        self._refusing = False
+        self.read_only: str | None = None
+        self.staged_bytes = 0
+
+    def group_for(self, log: CommitLog, length: int, now_ms: int) -> Group:
+        """Returns the group whose `end` is the position of the log's next batch."""
+        group = self._open_groups.get(log.name)
+        if group is not None and group.end + length <= group.limit:
+            return group
+        plan = None
+        if log.tail + MARK_BYTES + length > log.tail_limit:
+            plan = log.plan_segment(length, now_ms)
+        group = Group(log, log.tail_limit, plan)
+        self._groups.append(group)
+        self._open_groups[log.name] = group
+        return group
+
+    def stage(self, group: Group, staged: Staged, batch: bytes) -> None:
+        """Adds a batch to the group that `group_for` returned for it."""
+        group.add(staged, batch)
+        group.log.tail = group.end
+        self.staged_bytes += len(batch)
+        if not self._scheduled and not self._running:
+            self._schedule()
+
+    def durable(self) -> Durable:
+        """A future that ends when all that is staged now is durable; shared, never cancelled."""
+        if self._groups:
+            if self._collecting_done is None:
+                self._collecting_done = self._new_future()
+            return self._collecting_done
+        if self._running:
+            if self._running_done is None:
+                self._running_done = self._new_future()
+            return self._running_done
+        done = self._new_future()
+        done.settle(None if self.read_only is None else StoreReadOnly(self.read_only))
+        return done
+
+    async def aclose(self) -> None:
+        """Writes and syncs everything that is staged, then ends the thread."""
+        while self._groups or self._running:
+            await asyncio.wait([self.durable()])
+        while self._timed_sync is not None or (self._unsynced and self.read_only is None):
+            self._start_timed_sync()
+            if self._timed_sync is not None:
+                await asyncio.wait([self._timed_sync])
+        self._thread.shutdown()
+
+    def _schedule(self) -> None:
+        self._running_loop().call_soon(self._run_cycle)
+        self._scheduled = True
+
+    def _run_cycle(self) -> None:
+        self._scheduled = False
+        if self._running or not self._groups:
+            return
+        inline = self._goes_inline()
+        groups, self._groups = self._groups, []
+        self._running = groups
+        self._open_groups.clear()
+        self._running_done, self._collecting_done = self._collecting_done, None
+        for group in groups:
+            group.synced = group.start if self._always or group.plan else group.log.synced
+        if inline:
+            self._end_cycle(_write_groups(groups, sync=self._always))
+        else:
+            cycle = self._running_loop().run_in_executor(
+                self._thread, lambda: _write_groups(groups, sync=self._always)
+            )
+            cycle.add_done_callback(lambda written: self._end_cycle(written.result()))
+
+    def _goes_inline(self) -> bool:
+        """Whether what is collected is written on the loop."""
+        return self._inline and not any(group.plan for group in self._groups)
+
+    def _end_cycle(self, sync_us: list[int]) -> None:
+        groups, self._running = self._running, []
+        done, self._running_done = self._running_done, None
+        for microseconds in sync_us:
+            self._note_sync(microseconds)
+        for group in groups:
+            self._close(group)
+        failure = _worst_of(groups)
+        if failure is not None:
+            self._fail(groups, failure)
+        elif self._refusing:
+            self._refusing = False
+            _log.info("there is room again, messages are accepted")
+        if self._groups and not self._goes_inline():
+            # Before all else, so that the disk does not wait for the loop.
+            self._run_cycle()
+        batches = sum(len(group.staged) for group in groups)
+        if done is not None and batches > READERS_FIRST_BATCHES_MAX:
+            done.settle(failure)
+            done = None
+        try:
+            committed = [group for group in groups if group.failure is None]
+            if committed:
+                self._committed(committed)
+        finally:
+            if done is not None:
+                done.settle(failure)
+            if self._groups and not self._running:
+                self._schedule()
+
+    def _close(self, group: Group) -> None:
+        if group.segment is not None:
+            group.log.adopt(group.segment)
+        if group.failure is None and self.read_only is not None:
+            group.failure = StoreReadOnly(self.read_only)
+        if group.failure is None:
+            self._commit(group)
+
+    def _commit(self, group: Group) -> None:
+        self.staged_bytes -= group.end - group.start - MARK_BYTES
+        group.log.end = group.end
+        if self._always:
+            group.log.synced = group.end
+            return
+        group.log.synced = max(group.log.synced, group.synced)
+        self._unsynced[group.log.name] = group.log
+        if self._timer is None and self._timed_sync is None:
+            self._timer = self._running_loop().call_later(
+                self._interval_ms / 1_000, self._start_timed_sync
+            )
+
+    def _fail(self, ran: list[Group], failure: MessageQueueError) -> None:
+        if isinstance(failure, StoreReadOnly):
+            if self.read_only is None:
+                self.read_only = str(failure)
+                _log.critical("the store is read-only from now on", reason=self.read_only)
+        elif not self._refusing:
+            # Once per full disk: producers try again and again, and logs need room too.
+            self._refusing = True
+            _log.error("messages are refused until there is room", reason=str(failure))
+        broken = {group.log.name for group in ran if group.failure is not None}
+        if self.read_only is not None:
+            broken |= self._open_groups.keys()
+        lost = [group for group in ran if group.failure is not None]
+        lost += [group for group in self._groups if group.log.name in broken]
+        self._groups = [group for group in self._groups if group.log.name not in broken]
+        for group in lost:
+            self._open_groups.pop(group.log.name, None)
+            self.staged_bytes -= group.end - group.start - MARK_BYTES
+            group.log.forget_staged()
+        waiting, self._collecting_done = self._collecting_done, None
+        if waiting is not None:
+            waiting.settle(failure)
+        self._withdrawn(lost[::-1])
+
+    def _note_sync(self, microseconds: int) -> None:
+        self._sync_us += (microseconds - self._sync_us) * _NEWEST
+        if self._sync_us > SYNC_INLINE_US_MAX:
+            self._inline = False
+        elif self._sync_us < SYNC_INLINE_AGAIN_US:
+            self._inline = True
+
+    def _start_timed_sync(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._timed_sync is not None or self.read_only is not None:
+            return
+        logs, self._unsynced = self._unsynced, {}
+        targets = [(log, log.active, log.end) for log in logs.values() if log.active is not None]
+        self._timed_sync = self._running_loop().run_in_executor(
+            self._thread, lambda: _sync_segments([segment for _, segment, _ in targets])
+        )
+        self._timed_sync.add_done_callback(lambda synced: self._end_timed_sync(synced, targets))
+
+    def _end_timed_sync(
+        self, synced: asyncio.Future[None], targets: list[tuple[CommitLog, Segment, int]]
+    ) -> None:
+        self._timed_sync = None
+        error = synced.exception()
+        if error is not None:
+            self._fail([], StoreReadOnly(_read_only_reason(error)))
+            return
+        for log, _, end in targets:
+            log.synced = max(log.synced, end)
+        if self._unsynced and self._timer is None:
+            self._timer = self._running_loop().call_later(
+                self._interval_ms / 1_000, self._start_timed_sync
+            )
+
+    def _new_future(self) -> Durable:
+        return Durable(loop=self._running_loop())
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        # Asking for it is a system call (of `getpid`): once is enough.
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        return self._loop
+
+
+def _worst_of(groups: list[Group]) -> MessageQueueError | None:
+    """What those who wait for groups are told: of a disk that failed before one that is full."""
+    failures = [group.failure for group in groups if group.failure is not None]
+    return max(failures, key=lambda one: isinstance(one, StoreReadOnly), default=None)
+
+
+def _read_only_reason(error: BaseException) -> str:
+    return (
+        f"the disk failed ({error}): what it holds is unknown, so nothing is accepted any more;"
+        " check the disk and restart the broker, which then recovers what was acknowledged"
+    )
+
+
+def _sync_segments(segments: list[Segment]) -> None:
+    for segment in segments:
+        segment.sync()
+
+
+def _write_groups(groups: list[Group], *, sync: bool) -> list[int]:
+    """Writes groups in order, each one whole or not at all; runs on the loop or in the thread.
+
+    Sets `failure` of every group that was not written, and `segment` where one was made. Returns
+    how long each sync took, in microseconds.
+    """
+    failures: dict[str, MessageQueueError] = {}
+    segments: dict[str, Segment | None] = {}
+    sync_us: list[int] = []
+    for group in groups:
+        name = group.log.name
+        group.failure = failures.get(name)
+        if group.failure is not None:
+            continue
+        try:
+            segment = _segment_for(group, segments.get(name, group.log.active))
+            segments[name] = segment
+            _write(group, segment)
+            if sync:
+                sync_us.append(segment.sync())
+        except StoreFull as full:
+            group.failure = failures[name] = full
+        except Exception as error:  # noqa: BLE001 - whatever broke, who waits must be told
+            group.failure = StoreReadOnly(_read_only_reason(error))
+            # The other logs share the disk: none of them may acknowledge anything either.
+            failures = dict.fromkeys([other.log.name for other in groups], group.failure)
+    return sync_us
+
+
+def _segment_for(group: Group, active: Segment | None) -> Segment:
+    if group.plan is None:
+        assert active is not None
+        return active
+    if active is not None:
+        # Recovery relies on it: every segment but the last is durable as a whole.
+        active.sync()
+    try:
+        group.segment = group.log.make_segment(group.plan)
+    except OSError as error:
+        remedy = "make room on the disk, or set smaller segments"
+        if error.errno in NO_DESCRIPTORS:
+            remedy = "close connections, or raise the limit on open files (LimitNOFILE, ulimit -n)"
+        raise StoreFull(
+            f"no new segment of {group.plan.file_bytes:,} bytes can be made: {error}; {remedy}"
+        ) from error
+    return group.segment
+
+
+def _write(group: Group, segment: Segment) -> None:
+    group.close_block()
+    mark = encode_mark((group.start, group.synced))
+    try:
+        segment.write(group.start, [mark, *group.blocks])
+    except OSError as error:
+        if error.errno not in _NO_SPACE:
+            raise
+        # A shorter group may stand here next; nothing of this one may stick out behind it.
+        segment.cut(group.start)
+        raise StoreFull(f"the disk is full: {error}; make room on it") from error

@@ -1,0 +1,91 @@
+"""
+When the blocks of the indexes are written: behind, in a thread of their own, one at a time.
+
+Sits between: `message_store`, which says when something was committed, and the logs' indexes, of
+offsets and of keys. Produce never waits for it: a block that cannot be written stays in memory.
+"""
+
+import asyncio
+from collections.abc import Collection
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any, Protocol
+
+from headrace_mq._runtime.log import get_logger
+from headrace_mq.store.log.commit_log import CommitLog
+
+__all__ = ["IndexWriter"]
+
+_log = get_logger(__name__)
+
+
+class _Blocks(Protocol):
+    """What both indexes of a log have: blocks that are due; only they know of what."""
+
+    def due(self, synced: int) -> Any | None: ...
+
+    def put_off(self) -> None: ...
+
+    def write(self, draft: Any) -> Any: ...
+
+    def publish(self, written: Any) -> None: ...
+
+    def write_due(self, synced: int) -> None: ...
+
+
+class IndexWriter:
+    """Writes what is due; used on the event loop only.
+
+    Args:
+        logs: whose indexes.
+    """
+
+    def __init__(self, logs: Collection[CommitLog]) -> None:
+        self._indexes: list[tuple[CommitLog, _Blocks]] = []
+        for log in logs:
+            self._indexes += ((log, log.index), (log, log.keys))
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="headrace-index")
+        self._job: Future[Any] | None = None
+        self._running: asyncio.Future[Any] | None = None
+
+    def step(self) -> None:
+        """Starts writing the next block that is due, if none is being written."""
+        if self._running is not None:
+            return
+        for log, index in self._indexes:
+            draft = index.due(log.synced)
+            if draft is not None:
+                self._job = self._thread.submit(index.write, draft)
+                self._running = asyncio.wrap_future(self._job)
+                self._running.add_done_callback(partial(self._end, log, index))
+                return
+
+    def _end(self, log: CommitLog, index: _Blocks, done: "asyncio.Future[Any]") -> None:
+        self._running = None
+        error = done.exception()
+        if error is not None:
+            index.put_off()
+            _log.warning("an index cannot be written", log=log.name, error=str(error))
+        else:
+            index.publish(done.result())
+        self.step()
+
+    def wait(self) -> None:
+        """Returns when the thread is not writing; it takes milliseconds."""
+        if self._job is not None:
+            self._job.exception()
+
+    async def settled(self) -> None:
+        """Returns when no block is being written."""
+        while self._running is not None:
+            await asyncio.wait([self._running])
+
+    async def aclose(self) -> None:
+        """Writes everything that is due."""
+        await self.settled()
+        for log, index in self._indexes:
+            index.write_due(log.synced)
+
+    def stop(self) -> None:
+        """Ends the thread after what it is writing, so that files can be closed."""
+        self._thread.shutdown()

@@ -1,0 +1,240 @@
+"""
+Every queue of the store by name: where its messages stand, and what producers sent to it.
+
+One owner for what an append changes beside bytes, so that taking an append back is one call. Sits
+between: `message_store` and `recovery` above, the index and the sequences below. Pure: no clock,
+no I/O.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from headrace_mq.errors import InvalidArgument
+from headrace_mq.message import QueueRef
+from headrace_mq.protocol.batch import BATCH_RECORDS_MAX, BatchHeader
+from headrace_mq.store.index.log_index import rows_of
+from headrace_mq.store.index.page import Entry
+from headrace_mq.store.index.queue_index import QueueIndex, Row
+from headrace_mq.store.index.segment_index import Directory
+from headrace_mq.store.index.sequences import PRODUCERS_MAX, Key, Sent, Sequences, Undo, sent_by
+from headrace_mq.store.log.commit_log import CommitLog
+from headrace_mq.store.log.write_group import Group, Staged
+from headrace_mq.store.segment.segment import Segment
+
+__all__ = ["Queue", "Queues"]
+
+_new = tuple.__new__
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """One queue: the log its messages stand in, and where."""
+
+    log: CommitLog
+    index: QueueIndex
+
+
+class Queues:
+    """All queues, and the memory of what producers sent.
+
+    Args:
+        logs: by retention.
+        producers_max: pairs of producer and queue that are remembered.
+    """
+
+    def __init__(
+        self, logs: Mapping[str, CommitLog], *, producers_max: int = PRODUCERS_MAX
+    ) -> None:
+        self._logs = logs
+        self._queues: dict[QueueRef, Queue] = {}
+        self._sequences = Sequences(producers_max)
+        self._missed_ends: dict[QueueRef, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._queues)
+
+    def __iter__(self) -> Iterator[tuple[QueueRef, Queue]]:
+        return iter(self._queues.items())
+
+    def get(self, ref: QueueRef) -> Queue | None:
+        """Returns a queue that has messages, visible or staged."""
+        return self._queues.get(ref)
+
+    def for_append(self, ref: QueueRef, retention: str) -> Queue:
+        """Returns the queue, or a new one that is not entered before something is staged.
+
+        Raises:
+            InvalidArgument: its messages stand in the other log.
+            ValueError: no such retention.
+        """
+        log = self._logs.get(retention)
+        if log is None:
+            raise ValueError(f"retention {retention!r} is unknown; use {' or '.join(self._logs)}")
+        queue = self._queues.get(ref)
+        if queue is None:
+            return Queue(log, QueueIndex(ref, log.index))
+        if queue.log is not log:
+            raise InvalidArgument(
+                f"{ref.topic}[{ref.queue_id}] has messages kept {queue.log.name!r}; its retention"
+                f" cannot become {retention!r}"
+            )
+        return queue
+
+    def duplicate_of(self, header: BatchHeader) -> int | None:
+        """Returns None for a new batch, or the base offset of the one it repeats, -1 if forgotten.
+
+        Raises:
+            SequenceGap: batches of this producer are missing.
+        """
+        if not header.producer_id:
+            return None
+        return self._sequences.duplicate_of(
+            sent_by(header.producer_id, header.producer_epoch, header.queue),
+            header.first_sequence,
+            header.count,
+        )
+
+    def stage(self, queue: Queue, header: BatchHeader) -> Undo | None:
+        """Gives the batch the queue's next offsets; `withdraw` takes them back."""
+        base = queue.index.tail
+        queue.index.tail = base + header.count
+        if not base:
+            self._queues.setdefault(header.queue, queue)
+        return self._remember(header, base)
+
+    def commit(self, group: Group) -> Collection[QueueRef]:
+        """Makes a group's batches visible; returns their queues in the order of the log."""
+        touched: dict[QueueRef, QueueIndex] = {}
+        note_sent = group.log.index.note_sent
+        for ref, entry, undo in group.staged:
+            index = touched.get(ref)
+            if index is None:
+                index = touched[ref] = self._queues[ref].index
+            index.add(entry)
+            if undo is not None:
+                note_sent(undo.key, undo.sent)
+        group.log.index.note(touched)
+        self._sequences.forget_surplus()
+        return touched.keys()
+
+    def withdraw(self, groups: Sequence[Group]) -> None:
+        """Takes back everything that groups staged; the latest group comes first."""
+        withdrawn: list[Staged] = [staged for group in groups for staged in reversed(group.staged)]
+        for staged in withdrawn:
+            if staged.undo is not None:
+                self._sequences.undo(staged.undo)
+            index = self._queues[staged.queue].index
+            index.tail = index.end
+        for ref in {staged.queue for staged in withdrawn}:
+            if self._queues[ref].index.end == 0:
+                del self._queues[ref]
+
+    def skip_to(self, ref: QueueRef, retention: str, end: int) -> None:
+        """Makes sure that offsets below `end` are never given again."""
+        self._known(ref, retention).index.skip_to(end)
+
+    def forget_surplus(self) -> None:
+        """Drops the producers that have been silent longest, down to the limit."""
+        self._sequences.forget_surplus()
+
+    # What `recovery` tells while it walks the logs.
+
+    def accept(self, log: str, header: BatchHeader) -> str | None:
+        """Enters a whole batch that the log holds; returns what it contradicts, if anything."""
+        queue = self._known(header.queue, log)
+        if queue.log.name != log:
+            return f"its queue stands in the log {queue.log.name!r}"
+        if header.base_offset < queue.index.end:
+            return f"its offsets are below {queue.index.end}, the end of its queue"
+        queue.index.add(
+            Entry(
+                header.position, header.length, header.base_offset, header.count,
+                header.appended_at_ms,
+            )
+        )  # fmt: skip
+        self._missed_ends.pop(header.queue, None)
+        self._note(queue, header)
+        return None
+
+    def miss(self, log: str, header: BatchHeader) -> bool:
+        """Leaves a gap for a damaged batch, if its header fits what came before it.
+
+        Its count and its sequence are among the bytes that fail their checksum: the next whole
+        batch of the queue decides where offsets go on, and only where none comes the count does.
+        """
+        queue = self._queues.get(header.queue)
+        if (
+            queue is None
+            or queue.log.name != log
+            or self._missed_ends.get(header.queue, queue.index.end) != header.base_offset
+            or header.count > BATCH_RECORDS_MAX
+        ):
+            return False
+        self._missed_ends[header.queue] = header.next_offset
+        # A wrong sequence would take new messages for repeated ones, and acknowledge them unkept.
+        self._sequences.forget(sent_by(header.producer_id, header.producer_epoch, header.queue))
+        return True
+
+    def skip_missed(self) -> None:
+        """Leaves a gap for damaged batches that no whole one of their queue follows."""
+        for ref, end in self._missed_ends.items():
+            queue = self._queues[ref]
+            queue.index.skip_to(end)
+            queue.log.index.note({ref: queue.index})
+        self._missed_ends.clear()
+
+    def adopt(self, log: str, segment: int, directory: Directory) -> str | None:
+        """Enters a block of an index; returns what it contradicts, and then enters nothing."""
+        for ref, _, rows in rows_of(directory):
+            known = self._queues.get(ref)
+            if known is None:
+                continue
+            if known.log.name != log:
+                return f"{ref.topic}[{ref.queue_id}] stands in the log {known.log.name!r}"
+            if rows and rows[0].first < known.index.end:
+                return f"offsets of {ref.topic}[{ref.queue_id}] are below its end"
+        refs = []
+        for ref, end, rows in rows_of(directory):
+            refs.append(ref)
+            self._known(ref, log).index.adopt(segment, rows, end)
+        for producer_id, producer_epoch, number, sent in directory.senders:
+            self._sequences.restore(sent_by(producer_id, producer_epoch, refs[number]), sent)
+        self._sequences.forget_surplus()
+        return None
+
+    def delete_below(self, log: str, position: int) -> None:
+        """Forgets all batches of a log's segments below a segment's position; ends stay."""
+        for queue in self._queues.values():
+            if queue.log.name == log:
+                queue.index.delete_below(position)
+
+    def replace(self, log: str, segment: Segment, rows: Mapping[QueueRef, list[Row]]) -> None:
+        """Takes the rows of a compacted segment for all that was held of its positions."""
+        for ref, queue in self._queues.items():
+            if queue.log.name == log:
+                queue.index.replace(segment.base, segment.limit, rows.get(ref, []))
+
+    def remembered(self) -> dict[Key, int]:
+        """For every producer in a queue, the lowest offset of the batches that are remembered."""
+        return self._sequences.lowest()
+
+    def _known(self, ref: QueueRef, log: str) -> Queue:
+        queue = self._queues.get(ref)
+        if queue is None:
+            owner = self._logs[log]
+            queue = self._queues[ref] = Queue(owner, QueueIndex(ref, owner.index))
+        return queue
+
+    def _note(self, queue: Queue, header: BatchHeader) -> None:
+        undo = self._remember(header, header.base_offset)
+        queue.log.index.note({header.queue: queue.index})
+        if undo is not None:
+            queue.log.index.note_sent(undo.key, undo.sent)
+
+    def _remember(self, header: BatchHeader, base: int) -> Undo | None:
+        if not header.producer_id:
+            return None
+        return self._sequences.record(
+            sent_by(header.producer_id, header.producer_epoch, header.queue),
+            _new(Sent, (header.first_sequence, header.count, base)),
+        )

@@ -1,0 +1,102 @@
+"""
+Batches of one log that are written with one call and synced together.
+
+    mark │ block: many small batches │ block: a large batch │ block …
+         └───────────── pieces of whole batches ─────────────
+
+Sits between: `message_store`, which adds batches, and `flusher`, which writes them. Must never know
+what a batch means, or when it becomes durable. Pure: no clock, no I/O.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from headrace_mq.errors import MessageQueueError
+from headrace_mq.message import QueueRef
+from headrace_mq.store.index.page import Entry
+from headrace_mq.store.index.sequences import Undo
+from headrace_mq.store.log.commit_log import CommitLog
+from headrace_mq.store.segment.segment import MARK_BYTES, Segment, SegmentPlan
+
+__all__ = ["BLOCK_BYTES", "LONE_BYTES", "Fresh", "Group", "Staged", "fresh_of"]
+
+# A batch this large is a piece of its own: making it part of one, and a copy of it for each reader,
+# would cost more than the piece does.
+LONE_BYTES = 4 << 10
+# Smaller ones are put together to pieces of about this size: below what malloc asks the system for.
+BLOCK_BYTES = 64 << 10
+
+
+class Staged(NamedTuple):
+    """What is known of a batch that waits to be written; `undo` takes its sequence back."""
+
+    queue: QueueRef
+    entry: Entry
+    undo: Undo | None
+
+
+class Fresh(NamedTuple):
+    """A batch that has just become visible, at hand for those who wait for it."""
+
+    queue: QueueRef
+    offset: int
+    batch: bytes
+
+
+class Group:
+    """Batches of one log that are written with one call and synced together.
+
+    Attributes:
+        end: log position behind the last batch.
+        blocks: what stands behind the mark, in pieces of whole batches: each of them is one thing to
+            write, to remember and to forget. Complete after `close_block`.
+    """
+
+    __slots__ = (
+        "_loose", "_loose_bytes", "blocks", "end", "failure", "limit", "log", "plan", "segment",
+        "staged", "start", "synced",
+    )  # fmt: skip
+
+    def __init__(self, log: CommitLog, limit: int, plan: SegmentPlan | None) -> None:
+        self.log = log
+        self.start = log.tail
+        self.end = log.tail + MARK_BYTES
+        self.limit = limit
+        self.plan = plan
+        self.staged: list[Staged] = []
+        self.blocks: list[bytes] = []
+        # Batches behind the last block.
+        self._loose: list[bytes] = []
+        self._loose_bytes = 0
+        self.synced = 0
+        self.segment: Segment | None = None
+        self.failure: MessageQueueError | None = None
+
+    def add(self, staged: Staged, batch: bytes) -> None:
+        """Takes a batch in, at `end`."""
+        length = len(batch)
+        self.staged.append(staged)
+        self.end += length
+        if length >= LONE_BYTES:
+            self.close_block()
+            self.blocks.append(batch)
+            return
+        self._loose.append(batch)
+        self._loose_bytes += length
+        if self._loose_bytes >= BLOCK_BYTES:
+            self.close_block()
+
+    def close_block(self) -> None:
+        """Makes a block of the batches that are in none yet."""
+        if self._loose:
+            self.blocks.append(b"".join(self._loose))
+            self._loose.clear()
+            self._loose_bytes = 0
+
+
+def fresh_of(groups: Sequence[Group]) -> Fresh | None:
+    """The one batch of groups that were written, None where they hold more."""
+    if len(groups) != 1 or len(groups[0].staged) != 1:
+        return None
+    ((queue, entry, _),) = groups[0].staged
+    return Fresh(queue, entry.base, groups[0].blocks[0])

@@ -1,0 +1,5 @@
+"""
+What may be deleted, and how much time has really passed. PURE.
+
+Sits between: the broker's timer and the logs.
+"""

@@ -1,0 +1,54 @@
+"""Messages in words; what is printed by the commands themselves is tested with them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.cli.messages.records import (
+    content,
+    described,
+    id_of,
+    sender_of,
+    shortened,
+    text_of,
+    words,
+)
+from headrace_mq.client.fetch.damage import Damaged, marker_of
+from headrace_mq.message import QueueRef, Record
+
+
+def record(body: bytes, key: str = "k", tag: str = "") -> Record:
+    return Record(
+        queue=QueueRef("t", 1), offset=7, key=key, tag=tag, headers={"a": "b"}, body=body,
+        born_at_ms=1, stored_at_ms=2, producer_id=9,
+    )  # fmt: skip
+
+
+@given(st.binary(max_size=400))
+def test_no_body_moves_the_cursor(body: bytes) -> None:
+    assert all(one.isprintable() or one in "\n\t" for one in text_of(body))
+    line = shortened(body)
+    assert line.isprintable()
+    assert len(line) <= 60
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [(b"plain\n", "plain"), ("ä".encode() * 100, "ä" * 59 + "…"), (b"\xff\x00", "ff 00")],
+)
+def test_a_row_shows_the_beginning_of_a_body(body: bytes, text: str) -> None:
+    assert content(record(body)) == text
+
+
+def test_programs_get_every_field() -> None:
+    told = described(record(b"\xff"))
+    assert (told["id"], told["body"], told["body_base64"]) == ("t:1:7", None, "/w==")
+    assert (told["headers"], told["key"], told["offset"]) == ({"a": "b"}, "k", 7)
+    assert id_of(record(b"")) == "t:1:7"
+    assert sender_of(record(b""), {}) == {"producer_id": 9, "sender": None}
+
+
+def test_a_word_is_one_line_and_damage_says_what_it_is() -> None:
+    assert words(record(b"", key="a\nb", tag="ü")) == ("'a\\nb'", "ü")
+    marker = marker_of(Damaged(QueueRef("t", 1), 7, 8, "no codec 99"), at_ms=1)
+    assert "no codec 99" in content(marker)

@@ -1,0 +1,56 @@
+"""What a comparison found is told for a person, and as a line of JSON."""
+
+import json
+from typing import Any
+
+import pytest
+
+from headrace.cli.projections.differences import show, show_comparison
+from headrace.rebuild.report import RebuildReport
+
+
+def report(**found: Any) -> RebuildReport:
+    given = {"projection": "loans", "generation": 2, "table": "loans__2", "start": "zero", **found}
+    return RebuildReport(**given)
+
+
+def test_what_differs_is_told_by_column_and_by_key(capsys: pytest.CaptureFixture[str]) -> None:
+    found = report(
+        source="store", compared=3, events=9, mismatches=2, behind=4, ahead=5,
+        columns={"times": 1, "no live row": 1},
+        differences=(("b-1", {"times": 1}, {"times": 2}), ("b-2", None, {"times": 3})),
+    )  # fmt: skip
+    show_comparison(found, json=False)
+    first, behind, ahead, *rest = capsys.readouterr().out.splitlines()
+    assert first == (
+        "projection loans: 3 rows compared with 9 events of the store folded anew: 2 differ"
+    )
+    assert "lack events of 4 aggregates" in behind
+    assert "have events of 5 aggregates" in ahead
+    assert rest == [
+        "  1 have no live row",
+        "  1 differ in times",
+        "  b-1: live {'times': 1}, rebuilt {'times': 2}",
+        "  b-2: live None, rebuilt {'times': 3}",
+    ]
+
+
+def test_what_was_not_compared_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    show_comparison(report(reason="it is behind"), json=False)
+    assert capsys.readouterr().out == "projection loans: not compared: it is behind\n"
+
+
+def test_a_rebuild_ends_with_what_is_live(capsys: pytest.CaptureFixture[str]) -> None:
+    show(report(switched=True, reason="nothing was compared"), json=False)
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        "table loans__2 is live",
+        "nothing was compared",
+    ]
+    show(report(reason="1 of 2 rows differ"), json=False)
+    assert capsys.readouterr().out.splitlines()[-1] == "not switched: 1 of 2 rows differ"
+
+
+@pytest.mark.parametrize("tell", [show, show_comparison])
+def test_json_is_the_report(tell: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    tell(report(behind=3), json=True)
+    assert json.loads(capsys.readouterr().out)["behind"] == 3

@@ -1,0 +1,145 @@
+"""`headrace projection switch` and `rollback`: the way on after a difference, and the way back."""
+
+import asyncio
+import sqlite3
+import sys
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from headrace import Aggregate, App, DomainEvent, EventContext, Projection, applies
+from headrace.domain.stream import EventStream
+from headrace.errors import ProjectionError
+from headrace.stores.open import open_event_store
+
+
+class Sown(DomainEvent):
+    seeds: int
+
+
+class Bed(Aggregate):
+    @applies
+    def _sown(self, event: Sown) -> None:
+        pass
+
+
+class Plants(BaseModel):
+    bed_id: str
+    plants: int
+
+
+def garden(each: int) -> App:
+    """Beds in which each seed becomes so many plants."""
+    app = App("garden")
+    beds = Projection("beds", row=Plants, key="bed_id")
+
+    @beds.fold
+    def sown(row: Plants | None, event: Sown, context: EventContext) -> Plants:
+        before = row.plants if row else 0
+        return Plants(bed_id=context.aggregate_id, plants=before + each * event.seeds)
+
+    app.add(Bed, beds)
+    return app
+
+
+def sowing(version: int) -> EventStream:
+    return EventStream(
+        aggregate_type="Bed",
+        aggregate_id="b",
+        version=version,
+        command_id=f"c-{version}",
+        correlation_id=f"c-{version}",
+        recorded_at=datetime(2026, 1, 31, tzinfo=UTC),
+        events=(Sown(seeds=version),),
+    )
+
+
+@pytest.fixture
+def projection(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Runs a command about projections of the garden, whose folds are of now."""
+    module = ModuleType("unit_garden")
+    module.app = garden(1)  # type: ignore[attr-defined]  # a module made here
+    monkeypatch.setitem(sys.modules, "unit_garden", module)
+    urls = {name: f"sqlite:///{tmp_path / f'{name}.db'}" for name in ("event-store", "read-models")}
+
+    async def append(*versions: int) -> None:
+        store = await open_event_store(urls["event-store"], garden(1).serializer)
+        await store.append(list(map(sowing, versions)))
+        await store.aclose()
+
+    def run_it(command: str, *options: str) -> Any:
+        given = [f"--read-models={urls['read-models']}"]
+        if command != "rollback":
+            given.append(f"--event-store={urls['event-store']}")
+        return run("projection", command, "beds", *options, *given, "--app", "unit_garden:app")
+
+    run_it.append = lambda *versions: asyncio.run(append(*versions))  # type: ignore[attr-defined]  # as one
+    run_it.fold = lambda each: setattr(module, "app", garden(each))  # type: ignore[attr-defined]  # as one
+    run_it.append(1, 2)  # type: ignore[attr-defined]  # as above
+    return run_it
+
+
+@pytest.fixture
+def plants(tmp_path: Path) -> Any:
+    def read() -> int:
+        with closing(sqlite3.connect(tmp_path / "read-models.db")) as database:
+            ((found,),) = database.execute("SELECT plants FROM beds").fetchall()
+            return int(found)
+
+    return read
+
+
+STORE = ("--from", "store", "--no-broker")
+
+
+def test_a_changed_fold_is_told_kept_and_put_in_place_by_a_second_command(
+    projection: Any, plants: Any
+) -> None:
+    assert projection("rebuild", *STORE).status == 0
+    assert plants() == 3
+    projection.fold(2)
+    done = projection("rebuild", *STORE)
+    assert (done.status, plants()) == (1, 3)
+    for said in (
+        "compared 1 rows with the live table: 1 differ",
+        "  1 differ in plants",
+        "  b: live {'bed_id': 'b', 'plants': 3}, rebuilt {'bed_id': 'b', 'plants': 6}",
+        "not switched: 1 of 1 rows differ from the live ones",
+        "beds__3",
+        "`headrace projection switch beds`",
+    ):
+        assert said in done.output
+    projection.append(3)
+    done = projection("switch", "--no-broker")
+    assert (done.status, plants()) == (0, 12)
+    assert "1 messages caught up; table beds__3 with 1 rows is live" in done.output
+    done = projection("rollback")
+    assert (done.status, plants()) == (0, 3)
+    assert "projection beds is back at generation 2" in done.output
+    with pytest.raises(ProjectionError, match="no rebuilt table that was kept"):
+        projection("switch", "--no-broker")
+
+
+def test_differences_that_are_accepted_are_told_and_go_live_at_once(
+    projection: Any, plants: Any
+) -> None:
+    assert projection("rebuild", *STORE).status == 0
+    projection.fold(2)
+    done = projection("rebuild", *STORE, "--accept-differences")
+    assert (done.status, plants()) == (0, 6)
+    assert "  1 differ in plants" in done.output
+    assert "table beds__3 is live" in done.output
+
+
+def test_one_that_was_not_to_be_switched_to_says_how_it_is(projection: Any, plants: Any) -> None:
+    done = projection("rebuild", *STORE, "--no-switch", "--no-verify")
+    assert done.status == 0
+    assert "not switched: as asked" in done.output
+    assert "`headrace projection switch beds`" in done.output
+    assert projection("switch", "--no-broker").status == 0
+    assert plants() == 3

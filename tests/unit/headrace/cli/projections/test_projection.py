@@ -1,0 +1,308 @@
+"""`headrace projection rebuild` of several projections: each tells what becomes of it."""
+
+import asyncio
+import json
+import sqlite3
+import sys
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from headrace import Aggregate, App, DomainEvent, EventContext, Projection, applies
+from headrace.cli.projections.differences import show
+from headrace.domain.stream import EventStream
+from headrace.errors import ProjectionError
+from headrace.rebuild.report import RebuildReport
+from headrace.stores.open import open_event_store
+from headrace_mq.client.producer.producer import Producer
+from headrace_mq.message import Message
+
+
+class Lent(DomainEvent):
+    title: str
+
+
+class Book(Aggregate):
+    @applies
+    def _lent(self, event: Lent) -> None:
+        pass
+
+
+class Loans(BaseModel):
+    book_id: str
+    times: int
+
+
+def lent(row: Loans | None, event: Lent, context: EventContext) -> Loans:
+    return Loans(book_id=context.aggregate_id, times=(row.times if row else 0) + 1)
+
+
+def broken(row: Loans | None, event: Lent, context: EventContext) -> Loans:
+    raise RuntimeError("this cannot be folded")
+
+
+def library() -> App:
+    """Three projections, the one in the middle with a fold that fails."""
+    app = App("library")
+    app.add(Book)
+    for name, fold in (("loans", lent), ("broken", broken), ("lendings", lent)):
+        projection = Projection(name, row=Loans, key="book_id")
+        projection.fold(fold)
+        app.add(projection)
+    return app
+
+
+def lending(version: int) -> EventStream:
+    return EventStream(
+        aggregate_type="Book",
+        aggregate_id="b-1",
+        version=version,
+        command_id=f"c-{version}",
+        correlation_id=f"c-{version}",
+        recorded_at=datetime(2026, 1, 31, tzinfo=UTC),
+        events=(Lent(title="Faust"),),
+    )
+
+
+@pytest.fixture(scope="module")
+def lendings(broker_address: str) -> None:
+    """Three of one book, in the library's event topic."""
+    encode = library().serializer.encode_stream
+
+    async def publish() -> None:
+        async with Producer(broker_address) as producer:
+            await producer.create_topic("library.events", queues=1, retention="forever")
+            for stream in map(lending, (1, 2, 3)):
+                await producer.send(Message(topic="library.events", key="b-1", body=encode(stream)))
+
+    asyncio.run(publish())
+
+
+@pytest.fixture
+def event_store(tmp_path: Path) -> str:
+    """The same three in an event store."""
+    url = f"sqlite:///{tmp_path / 'events.db'}"
+
+    async def append() -> None:
+        store = await open_event_store(url, library().serializer)
+        await store.append(list(map(lending, (1, 2, 3))))
+        await store.aclose()
+
+    asyncio.run(append())
+    return url
+
+
+@pytest.fixture
+def rebuild(
+    lendings: None, run: Any, tmp_path: Path, event_store: str, monkeypatch: pytest.MonkeyPatch
+) -> Any:
+    module = ModuleType("unit_library")
+    module.app = library()  # type: ignore[attr-defined]  # a module made here
+    monkeypatch.setitem(sys.modules, "unit_library", module)
+
+    def run_it(*arguments: str, command: str = "rebuild", options: Any = ("--no-verify",)) -> Any:
+        return run(
+            "projection", command, *arguments, *options, "--app", "unit_library:app",
+            "--event-store", event_store, "--read-models", f"sqlite:///{tmp_path / 'read.db'}",
+        )  # fmt: skip
+
+    return run_it
+
+
+def test_one_that_fails_is_told_of_after_what_became_of_the_others(rebuild: Any) -> None:
+    done = rebuild("loans", "broken", "lendings")
+    assert done.status == 2
+    lines = done.output.splitlines()
+    for name in ("loans", "broken", "lendings"):
+        assert f"{name}: fold: 3 ahead" in lines
+    assert [line for line in lines if line.startswith("table ")] == [
+        "table loans__2 is live",
+        "table lendings__2 is live",
+    ]
+    assert lines[-1].startswith(
+        "projection broken: not rebuilt: projection broken cannot fold Lent b-1"
+    )
+
+
+def test_json_is_a_report_per_projection_and_no_phases(rebuild: Any) -> None:
+    done = rebuild("loans", "lendings", "--json")
+    assert done.status == 0
+    reports = [json.loads(line) for line in done.output.splitlines()]
+    assert [(each["projection"], each["rows"], each["switched"]) for each in reports] == [
+        ("loans", 1, True),
+        ("lendings", 1, True),
+    ]
+
+
+def test_one_alone_ends_with_its_error_and_phases_need_no_name(rebuild: Any) -> None:
+    assert "fold: 3 ahead" in rebuild("loans").output.splitlines()
+    with pytest.raises(ProjectionError, match="cannot fold"):
+        rebuild("broken")
+
+
+@pytest.fixture
+def verify(rebuild: Any) -> Any:
+    """Verifies projections whose live tables were just rebuilt."""
+    assert rebuild("loans", "lendings").status == 0
+
+    def run_it(*arguments: str) -> Any:
+        return rebuild(*arguments, command="verify", options=())
+
+    return run_it
+
+
+def test_live_tables_that_are_what_the_events_make_are_told_of_one_by_one(verify: Any) -> None:
+    done = verify("loans", "lendings")
+    assert done.status == 0
+    assert [line for line in done.output.splitlines() if line.startswith("projection ")] == [
+        f"projection {name}: 1 rows compared with 3 events of the store folded anew: 0 differ"
+        for name in ("loans", "lendings")
+    ]
+
+
+def test_a_row_that_is_not_what_the_events_make_is_shown_and_ends_with_status_1(
+    verify: Any, tmp_path: Path
+) -> None:
+    with closing(sqlite3.connect(tmp_path / "read.db")) as database, database:
+        database.execute("UPDATE loans__2 SET times = 4")
+    done = verify("loans", "lendings")
+    assert done.status == 1
+    assert (
+        "projection loans: 1 rows compared with 3 events of the store folded anew: 1 differ"
+        in done.output
+    )
+    assert "b-1: live {'book_id': 'b-1', 'times': 4}, rebuilt {" in done.output
+    reports = [
+        json.loads(line) for line in verify("loans", "lendings", "--json").output.splitlines()
+    ]
+    assert [(each["projection"], each["mismatches"]) for each in reports] == [
+        ("loans", 1),
+        ("lendings", 0),
+    ]
+
+
+def test_one_that_cannot_be_folded_is_not_verified_and_the_others_are(verify: Any) -> None:
+    done = verify("broken", "loans")
+    assert done.status == 2
+    assert (
+        "projection loans: 1 rows compared with 3 events of the store folded anew: 0 differ"
+        in done.output
+    )
+    assert "projection broken: not verified: projection broken cannot fold" in done.output
+
+
+def test_the_topic_is_what_they_are_compared_with_on_request(verify: Any) -> None:
+    done = verify("loans", "--against", "topic")
+    assert done.status == 0
+    assert "1 rows compared with 3 events of the topic folded anew: 0 differ" in done.output
+    refused = verify("loans", "--against", "hearsay")
+    assert refused.status == 2
+
+
+def test_from_the_store_needs_a_broker_unless_it_is_left_out(rebuild: Any) -> None:
+    assert rebuild("loans", "--from", "store").status == 0
+    with pytest.raises(ProjectionError, match="use --no-broker"):
+        rebuild("loans", "--from", "store", "--broker", "127.0.0.1:1")
+    done = rebuild("loans", "--from", "store", "--no-broker")
+    assert (done.status, "table loans__3 is live" in done.output) == (0, True)
+    for wrong in (["--no-broker"], ["--from", "store", "--from-export", "x", "--engine", "spark"]):
+        assert rebuild("loans", *wrong).status == 2
+
+
+def test_an_engine_that_is_none_is_refused(verify: Any) -> None:
+    assert verify("loans", "--engine", "steam").status == 2
+
+
+def test_a_report_is_a_page_about_all_of_them(rebuild: Any, tmp_path: Path) -> None:
+    page = tmp_path / "rebuilds.html"
+    assert rebuild("loans", "lendings", "--report", str(page)).status == 0
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith("<!DOCTYPE html>")
+    for said in ("<h2>loans</h2>", "<h2>lendings</h2>", "Seconds by phase", "Messages by queue"):
+        assert said in text
+
+
+def test_what_reading_a_queue_took_is_told_where_the_engine_tells(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    taken = {"messages": 1_200, "bytes": 34_000, "read_ms": 250, "work_ms": 1_500}
+    report = RebuildReport(
+        projection="loans", generation=2, table="loans__2", start="zero", switched=True,
+        queues={"library.events/0": taken},
+    )  # fmt: skip
+    show(report, json=False)
+    said = capsys.readouterr().out.splitlines()
+    assert said[1] == (
+        "  library.events/0: 1,200 messages, 34,000 bytes; waited 0.2 s, worked 1.5 s"
+    )
+
+
+def test_rows_of_keys_and_since_a_time_are_folded_anew(rebuild: Any, tmp_path: Path) -> None:
+    assert rebuild("loans", "lendings").status == 0
+    with closing(sqlite3.connect(tmp_path / "read.db")) as database, database:
+        for table in ("loans__2", "lendings__2"):
+            database.execute(f"UPDATE {table} SET times = 4")
+    keys = tmp_path / "keys.txt"
+    keys.write_text("b-1\n\nb-2\n", encoding="utf-8")
+    done = rebuild("loans", "--only-keys", f"@{keys}", "--only-keys", "b-3", options=())
+    assert done.status == 0
+    assert "folded 3 keys anew, 1 of which were different" in done.output.splitlines()
+    for start in ("2026-01-31T12:00:00Z", "1769860800000"):
+        done = rebuild("lendings", "--from", start, "--json", options=())
+        report = json.loads(done.output)
+        assert (report["start"], report["keys"], report["switched"]) == ("time", 1, True)
+    assert rebuild("loans", "lendings", command="verify", options=()).status == 0
+    done = rebuild("loans", "lendings", "--from", "offsets", "--json", options=())
+    starts = [json.loads(line)["start"] for line in done.output.splitlines()]
+    assert starts == ["offsets", "offsets"]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (
+            ("--from", "yesterday"),
+            "use 'zero', 'store', 'offsets', or a time such as 2026-01-31T14:00:00Z",
+        ),
+        (("--from", "offsets", "--only-keys", "a"), "leave --from out"),
+        (("--only-keys", "@/nowhere"), "cannot read /nowhere"),
+        (("--only-keys", "@/dev/null"), "there is no key in /dev/null"),
+    ],
+)
+def test_what_is_to_be_folded_anew_is_said_in_one_way(
+    options: tuple[str, ...], reason: str, run: Any
+) -> None:
+    done = run("projection", "rebuild", "loans", "--app", "library:app", *options)
+    assert done.status == 2
+    assert reason in " ".join(done.output.replace("│", " ").split())
+
+
+def test_exported_files_are_for_spark(rebuild: Any, tmp_path: Path) -> None:
+    done = rebuild("loans", "--from-export", str(tmp_path))
+    assert done.status == 2
+    assert "--engine spark" in done.output
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (("--master", "spark://m:1"), "a cluster needs --engine spark"),
+        (("--engine", "spark", "--master", "spark://m:1", "--remote", "sc://s:1"), "not both"),
+        (("--engine", "spark", "--conf", "cores"), "use spark.KEY=VALUE"),
+        (
+            ("--engine", "spark", "--conf", "spark.submit.pyFiles=a.zip,b.whl"),
+            "copy b.whl to a name with .zip",
+        ),
+    ],
+)
+def test_options_of_a_cluster_that_make_no_sense_are_refused(
+    options: tuple[str, ...], reason: str, run: Any
+) -> None:
+    done = run("projection", "rebuild", "loans", "--app", "library:app", *options)
+    assert done.status == 2
+    assert reason in " ".join(done.output.replace("│", " ").split())

@@ -1,0 +1,102 @@
+"""`headrace projection status` on a shop that sold two things and has nobody to count them."""
+
+import asyncio
+import importlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import headrace.cli
+from headrace.stores.database.schema import upgrade
+from headrace.transports.base import Outgoing
+from headrace.transports.open import open_transport
+
+SHOP = """
+import os
+
+from headrace import App, Projection
+from pydantic import BaseModel
+
+
+class Sales(BaseModel):
+    product_id: str
+
+
+app = App(os.environ["SHOP_NAME"])
+sales = Projection("sales", row=Sales, key="product_id")
+app.add(sales)
+"""
+
+
+@pytest.fixture
+def shop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broker_address: str, topic: str
+) -> Iterator[str]:
+    """The address of a broker that holds two messages of the shop's event topic."""
+    name = "".join(each if each.isalnum() else "_" for each in topic.lower())
+    monkeypatch.setenv("SHOP_NAME", name)
+    (tmp_path / "status_shop.py").write_text(SHOP, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("status_shop")
+
+    async def sell() -> None:
+        async with open_transport(broker_address) as transport:
+            await transport.ensure_topic(f"{name}.events", queues=1, forever=True)
+            for _ in range(2):
+                message = Outgoing(topic=f"{name}.events", key="k", body=b"")
+                await transport.publish(message)
+
+    asyncio.run(sell())
+    yield broker_address
+    del sys.modules["status_shop"]
+
+
+@pytest.fixture
+def ask(tmp_path: Path, shop: str) -> Callable[..., tuple[int, str]]:
+    environment = {
+        "HEADRACE_READ_MODELS": f"sqlite:///{tmp_path / 'read.db'}",
+        "HEADRACE_APP": "status_shop:app",
+        "HEADRACE_BROKER": shop,
+        "TERM": "dumb",
+        "COLUMNS": "200",
+    }
+
+    def run(*arguments: str) -> tuple[int, str]:
+        line = ["projection", "status", *arguments]
+        done = CliRunner().invoke(headrace.cli._command_line(), line, env=environment)
+        if done.exception and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        return done.exit_code, done.output
+
+    return run
+
+
+def test_the_lag_is_told_although_nobody_works(ask: Any, tmp_path: Path) -> None:
+    asyncio.run(upgrade(f"sqlite:///{tmp_path / 'read.db'}"))
+    status, said = ask("--json")
+    lag = json.loads(said)
+    assert (status, lag["messages"], lag["age_ms"] > 0) == (0, 2, True)
+    [queue] = lag["queues"]
+    assert (queue["next_offset"], queue["end"], queue["messages"]) == (0, 2, 2)
+    assert ask()[1].splitlines()[1].split()[:5] == ["sales", "0", "0", "2", "2"]
+    assert ask("--behind-max", "86400000")[0] == 0
+    assert ask("sales", "--behind-max", "0")[0] == 1
+
+
+def test_a_projection_whose_group_is_paused_says_so_and_what_to_do(
+    ask: Any, tmp_path: Path, shop: str
+) -> None:
+    asyncio.run(upgrade(f"sqlite:///{tmp_path / 'read.db'}"))
+    assert json.loads(ask("--json")[1])["group_paused"] is None
+    group = f"{os.environ['SHOP_NAME']}.projection.sales"
+    line = ["group", "set", group, "--broker", shop, "--consume", "off"]
+    assert CliRunner().invoke(headrace.cli._command_line(), line).exit_code == 0
+    assert json.loads(ask("--json")[1])["group_paused"] == group
+    told = " ".join(ask()[1].split())
+    assert f"live, paused by an operator: headrace group set {group} --consume on" in told

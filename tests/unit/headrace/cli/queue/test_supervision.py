@@ -1,0 +1,202 @@
+"""`headrace broker --supervise` with real processes: killed, stuck, stopped, refused."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from headrace.cli import _command_line
+from headrace.cli.queue.supervision import child_command
+from headrace_mq.admin.client import AdminClient
+from headrace_mq.client.producer.producer import Producer
+from headrace_mq.message import Message
+
+MESSAGES = 200
+
+
+class SupervisedBroker:
+    """A supervisor in a process of its own, which starts the broker's."""
+
+    def __init__(self, data: Path, port: int, *options: str) -> None:
+        self.data = data
+        self.process = subprocess.Popen(
+            [
+                sys.executable, "-m", "headrace", "broker", "--supervise", "--data", str(data),
+                "--port", str(port), "--log-format", "json", *options,
+            ],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def ready(self) -> str:
+        """Waits for the line of readiness; returns the address in it."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line.startswith("headrace broker ready on "), line + self.rest()
+        return line.split()[-1]
+
+    def logged(self, event: str) -> Any:
+        """Waits for a line of the log; returns its fields."""
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            if line.startswith("{") and (fields := json.loads(line))["event"] == event:
+                return fields
+        raise AssertionError(f"it ended without: {event}")
+
+    def child(self) -> int:
+        """Waits until the broker's process is started; returns its number."""
+        pid = self.logged("the broker is being started")["pid"]
+        assert isinstance(pid, int)
+        return pid
+
+    def rest(self) -> str:
+        """Waits for its end; returns what it still wrote to standard error."""
+        return self.process.communicate()[1]
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        self.rest()
+        return self.process.returncode
+
+
+Start = Callable[..., SupervisedBroker]
+
+
+@pytest.fixture
+def start(tmp_path: Path, free_port: Callable[[], int]) -> Iterator[Start]:
+    started: list[SupervisedBroker] = []
+
+    def start_one(*options: str) -> SupervisedBroker:
+        started.append(SupervisedBroker(tmp_path / "data", free_port(), *options))
+        return started[-1]
+
+    yield start_one
+    for one in started:
+        if one.process.poll() is None:
+            one.stop()
+        for stream in (one.process.stdout, one.process.stderr):
+            assert stream is not None
+            stream.close()
+
+
+def text_of(report: Path) -> str:
+    return report.read_text(encoding="utf-8")
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+async def test_a_killed_broker_comes_back_and_nothing_is_lost(start: Start) -> None:
+    broker = start()
+    address, pid = broker.ready(), broker.child()
+    messages = [Message(topic="t", body=b"%d" % n) for n in range(MESSAGES)]
+    async with Producer(address) as producer:
+        await producer.create_topic("t", queues=2, retention="forever")
+        await producer.send_many(messages[:100])
+        os.kill(pid, signal.SIGKILL)
+        await asyncio.gather(*(producer.send(message) for message in messages[100:]))
+    assert await asyncio.to_thread(broker.ready) == address
+    async with AdminClient(address) as admin:
+        tail = await admin.tail("t", MESSAGES + 1)
+    assert sorted(int(record.body) for record in tail.records) == list(range(MESSAGES))
+    told = broker.logged("the broker ended and is started again")
+    report = Path(told["report"])
+    assert (told["ended"], report.parent) == (
+        "signal SIGKILL",
+        broker.data.with_name("data.crashes"),
+    )
+    assert "broker started" in text_of(report)
+    assert broker.stop() == 0
+
+
+def test_a_stuck_broker_is_ended_with_its_stacks_and_comes_back(start: Start) -> None:
+    broker = start("--stuck-after", "8s")
+    address, pid = broker.ready(), broker.child()
+    os.kill(pid, signal.SIGSTOP)
+    told = broker.logged("the broker ended and is started again")
+    assert told["ended"] == "signal SIGABRT"
+    report = text_of(Path(told["report"]))
+    assert "Fatal Python error: Aborted" in report
+    assert "headrace_mq/broker/server.py" in report
+    assert broker.ready() == address
+    assert broker.stop() == 0
+
+
+def test_a_stop_ends_both_in_order(start: Start) -> None:
+    broker = start()
+    broker.ready()
+    pid = broker.child()
+    broker.process.send_signal(signal.SIGTERM)
+    assert '"event": "broker stopped"' in broker.rest()
+    assert (broker.process.returncode, is_gone(pid)) == (0, True)
+    assert not broker.data.with_name("data.crashes").exists()
+
+
+def test_a_directory_in_use_is_refused_in_a_sentence_and_not_tried_again(start: Start) -> None:
+    first = start()
+    first.ready()
+    second = start()
+    words = second.rest()
+    assert second.process.returncode == 2
+    assert "another broker uses" in words
+    assert words.count("the broker is being started") == 1
+    assert "it would again, so it is not tried" in words
+
+
+def test_a_broker_stops_in_order_when_its_supervisor_is_killed(start: Start) -> None:
+    broker = start()
+    address = broker.ready()
+    broker.process.kill()
+    # The pipe is held by the broker until it has ended.
+    broker.rest()
+    successor = start("--port", address.rpartition(":")[2])
+    assert successor.ready() == address
+
+
+def test_too_short_a_time_is_a_mistake(tmp_path: Path) -> None:
+    arguments = ["broker", "--supervise", "--data", str(tmp_path), "--stuck-after", "0"]
+    done = CliRunner().invoke(_command_line(), arguments, env={"TERM": "dumb"})
+    assert (done.exit_code, "stuck_after_ms must be at least 1" in done.output) == (2, True)
+
+
+@pytest.mark.parametrize("option", [("--stuck-after", "5s"), ("--crash-reports", "reports")])
+def test_what_a_supervisor_is_to_do_without_one_is_a_mistake(
+    tmp_path: Path, option: tuple[str, str]
+) -> None:
+    arguments = ["broker", "--data", str(tmp_path / "data"), *option]
+    done = CliRunner().invoke(_command_line(), arguments, env={"TERM": "dumb"})
+    assert (done.exit_code, "only --supervise" in done.output) == (2, True)
+    assert not (tmp_path / "data").exists()
+
+
+def test_the_broker_gets_the_same_options_and_the_last_word_on_its_port(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["headrace", "broker", "--data", "d", "--port", "0"])
+    own = ("-m", "headrace", "broker", "--data", "d", "--port", "0")
+    told = (*own, "--supervised-by", str(os.getpid()))
+    assert child_command(None)[3:] == told
+    assert child_command(4711)[3:] == (*told, "--port", "4711")
+
+
+def test_one_whose_supervisor_is_gone_does_not_begin() -> None:
+    code = (
+        "import typer; from headrace.cli.queue.supervision import end_with_parent\n"
+        "try:\n    end_with_parent(1 << 30)\nexcept typer.Exit as end:\n    print(end.exit_code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=50
+    )
+    assert done.stdout == "1\n"

@@ -1,0 +1,185 @@
+"""Compared at start: another topic is made whole and read from its begin, another store is refused."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from headrace.errors import LineageError
+from headrace.lineage.check import LineageCheck, reader_names, topic_reader
+from headrace.projections.tables.contents import write_offsets
+from headrace.projections.tables.read_models import ReadModels
+from headrace.settings import Settings
+from headrace.stores.memory.store import MemoryEventStore
+from headrace.testing.fakes import FakeClock
+from headrace.transports.base import DAMAGED, Incoming, Outgoing
+from headrace.transports.local import LocalTransport
+
+TOPIC = "shop.events"
+
+
+class Parts:
+    """What belongs together, each of which may be exchanged."""
+
+    def __init__(self, models: ReadModels, totals: Any) -> None:
+        self.models = models
+        self.totals = totals
+        self.store = MemoryEventStore()
+        self.transport = LocalTransport()
+        self.fills = 0
+
+    async def check(self) -> LineageCheck:
+        await self.transport.ensure_topic(TOPIC, queues=1, forever=True)
+        return LineageCheck(
+            app_name="shop",
+            readers=reader_names("shop", ["totals"], [], []),
+            read_models=self.models,
+            store=self.store,
+            transport=self.transport,
+            settings=Settings(),
+            fill=self._fill,
+        )
+
+    async def _fill(self) -> None:
+        self.fills += 1
+        for stored in await self.store.read_all():
+            one = stored.stream
+            headers = {"kind": "events", "command": one.command_id}
+            await self.transport.publish(Outgoing(TOPIC, one.aggregate_id, b"", "", headers))
+
+    async def read(self, check: LineageCheck, count: int) -> None:
+        """Lets the reader do its work, and keep its offset."""
+        subscription = await check.transport.subscribe("shop.projection.totals", [TOPIC])
+        found: list[Any] = []
+        while len(found) < count:
+            found += await subscription.poll()
+        for message in found:
+            subscription.ack(message)
+        await subscription.aclose()
+        async with self.models.begin() as connection:
+            target = self.models.target(self.totals, 1)
+            await write_offsets(connection, target, {(TOPIC, 0): found[-1].offset + 1})
+        await check.look()
+
+
+@pytest.fixture
+async def parts(totals: Any, domain: Any) -> AsyncIterator[Parts]:
+    models = ReadModels("sqlite://")
+    await models.ensure(totals)
+    parts = Parts(models, totals)
+    await parts.store.append([domain.stream("a", 1), domain.stream("b", 1)])
+    yield parts
+    await models.aclose()
+
+
+async def test_an_empty_topic_is_made_whole_once(parts: Any) -> None:
+    check = await parts.check()
+    await check.begin()
+    assert parts.fills == 1
+    await parts.read(check, 2)
+    again = await parts.check()
+    await again.begin()
+    assert parts.fills == 1
+    assert await parts.models.offsets("totals", 1) == {(TOPIC, 0): 2}
+
+
+async def test_what_was_cut_short_is_made_whole_at_the_next_start(parts: Any) -> None:
+    check = await parts.check()
+
+    async def dies() -> None:
+        await parts.transport.publish(Outgoing(TOPIC, "a", b"", "", {"command": "a-1"}))
+        raise ConnectionError
+
+    check._fill = dies
+    with pytest.raises(ConnectionError):
+        await check.begin()
+    again = await parts.check()
+    await again.begin()
+    assert parts.fills == 1
+
+
+async def test_readers_of_another_topic_begin_where_it_begins(parts: Any) -> None:
+    check = await parts.check()
+    await check.begin()
+    await parts.read(check, 2)
+    parts.transport = LocalTransport()
+    again = await parts.check()
+    await again.begin()
+    assert parts.fills == 2
+    assert await parts.models.offsets("totals", 1) == {}
+
+
+async def test_another_store_is_refused_and_nothing_is_changed(parts: Any) -> None:
+    check = await parts.check()
+    await check.begin()
+    await parts.read(check, 2)
+    parts.store = MemoryEventStore()
+    again = await parts.check()
+    with pytest.raises(LineageError, match=r"totals of shop\.events have read events of another"):
+        await again.begin()
+    assert again.refused is not None
+    with pytest.raises(LineageError):
+        await again.check()
+    assert await parts.models.offsets("totals", 1) == {(TOPIC, 0): 2}
+
+
+async def test_a_message_that_the_store_does_not_have_is_no_mark(parts: Any) -> None:
+    """Anybody who reaches the broker can send one; it must not make a good store look old."""
+    check = await parts.check()
+    await check.begin()
+    await parts.transport.publish(Outgoing(TOPIC, "forged", b"", "", {"command": "f"}))
+    await parts.read(check, 3)
+    again = await parts.check()
+    await again.begin()
+    assert again.refused is None
+
+
+async def test_damage_is_made_up_for_once_and_takes_a_tenth_of_the_time_at_most(
+    parts: Any,
+) -> None:
+    clock = FakeClock()
+    check = await parts.check()
+    await check.begin()
+    check._clock = clock
+    fill, before = check._fill, parts.fills
+
+    async def slow() -> None:
+        clock.advance(100)
+        await fill()
+
+    check._fill = slow
+
+    async def meet(offset: int) -> None:
+        headers = {"kind": "rejection", DAMAGED: str(offset)}
+        await check._note_damage([Incoming((TOPIC, 0), offset, "", "", headers, b"")])
+        await check.look()
+
+    await meet(5)
+    await meet(5)
+    assert (parts.fills - before, check.damaged()) == (1, {})
+    await meet(6)
+    assert (parts.fills - before, check.damaged()) == (1, {TOPIC: 1})
+    clock.advance(900)
+    await check.look()
+    assert (parts.fills - before, check.damaged()) == (2, {})
+
+
+async def test_damage_that_was_not_made_up_for_is_at_the_next_start(parts: Any) -> None:
+    check = await parts.check()
+    await check.begin()
+    headers = {"kind": "rejection", DAMAGED: "5"}
+    await check._note_damage([Incoming((TOPIC, 0), 5, "", "", headers, b"")])
+    again = await parts.check()
+    await again.begin()
+    before = parts.fills
+    await again.look()
+    assert parts.fills == before + 1
+
+
+def test_readers_have_names_by_group() -> None:
+    assert reader_names("shop", ["stock"], ["mail"], ["orders"]) == {
+        "shop.projection.stock": "stock",
+        "shop.handlers.mail": "handlers:mail",
+        "shop.process.orders": "process:orders",
+    }
+    assert topic_reader(TOPIC) == "topic:shop.events"

@@ -1,0 +1,81 @@
+"""What is stored about readers comes back, and goes with what it belongs to."""
+
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from headrace.lineage.marks import begin_anew, forget, read_kept, write_marks
+from headrace.lineage.verdict import Kept, Mark
+from headrace.projections.tables.contents import write_offsets
+from headrace.projections.tables.read_models import ReadModels
+
+MARK = Mark(next_offset=5, message_id="m", stream=("a", "c"))
+BARE = Mark(next_offset=0, message_id="")
+
+
+@pytest.fixture
+async def models(totals: Any) -> AsyncIterator[ReadModels]:
+    models = ReadModels("sqlite://")
+    await models.ensure(totals)
+    yield models
+    await models.aclose()
+
+
+async def kept(models: ReadModels, *names: str) -> Any:
+    return await models.transact(partial(read_kept, names=names, topic="shop.events"))
+
+
+async def write(models: ReadModels, readers: Any, topic: str = "t1") -> None:
+    await models.transact(partial(write_marks, readers=readers, topic=topic, store="s1"))
+
+
+async def test_nothing_is_known_of_a_new_reader(models: ReadModels) -> None:
+    assert await kept(models, "totals", "handlers:x") == (
+        {("totals", 1): Kept(), ("handlers:x", 0): Kept()},
+        {"totals": 1},
+    )
+
+
+async def test_marks_come_back_with_the_offsets_of_the_live_generation(
+    models: ReadModels, totals: Any
+) -> None:
+    await write(models, {("totals", 1): {0: MARK, 1: BARE}, ("totals", 2): {2: MARK}})
+    async with models.begin() as connection:
+        offsets = {("shop.events", 0): 7, ("another", 1): 3}
+        await write_offsets(connection, models.target(totals, 1), offsets)
+    found, _ = await kept(models, "totals")
+    assert found == {
+        ("totals", 1): Kept(topic="t1", store="s1", marks={0: MARK, 1: BARE}, offsets={0: 7})
+    }
+    await write(models, {("totals", 1): {1: MARK}}, topic="t2")
+    found, _ = await kept(models, "totals")
+    assert found["totals", 1].topic == "t2"
+    assert found["totals", 1].marks == {0: MARK, 1: MARK}
+
+
+async def test_a_reader_that_begins_anew_has_neither_offsets_nor_marks(
+    models: ReadModels, totals: Any
+) -> None:
+    await write(models, {("totals", 1): {0: MARK}, ("handlers:x", 0): {0: MARK}})
+    async with models.begin() as connection:
+        await write_offsets(connection, models.target(totals, 1), {("shop.events", 0): 7})
+    await models.transact(partial(begin_anew, readers=[("totals", 1)]))
+    found, _ = await kept(models, "totals", "handlers:x")
+    assert found["totals", 1] == Kept()
+    assert found["handlers:x", 0].marks == {0: MARK}
+    await models.transact(partial(forget, names=["handlers:x"]))
+    found, _ = await kept(models, "handlers:x")
+    assert found == {("handlers:x", 0): Kept()}
+
+
+async def test_marks_go_with_their_generation(models: ReadModels, totals: Any) -> None:
+    generation = await models.begin_shadow(totals, "me")
+    await write(models, {("totals", generation): {0: MARK}})
+    await models.abandon_shadow("totals", generation, "me")
+    again = await models.begin_shadow(totals, "me")
+    assert again == generation
+    await models.switch(totals, again, "me")
+    found, _ = await kept(models, "totals")
+    assert found == {("totals", again): Kept()}

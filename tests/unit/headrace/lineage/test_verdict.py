@@ -1,0 +1,86 @@
+"""The decision: go on, begin anew, or refuse; for any reader, topic and store."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.lineage.verdict import Kept, Mark, Verdict, judge, refusal
+from headrace.transports.base import TopicLineage
+
+ids = st.sampled_from(["", "one", "two"])
+known = st.none() | st.sampled_from(["one", "two"])
+streams = st.none() | st.tuples(st.sampled_from("ab"), st.sampled_from("xy"))
+marks = st.dictionaries(
+    st.integers(0, 2),
+    st.builds(
+        Mark,
+        next_offset=st.integers(0, 9),
+        message_id=st.sampled_from("xyz"),
+        stream=streams,
+    ),
+    max_size=3,
+)
+kepts = st.builds(
+    Kept,
+    topic=known,
+    store=known,
+    marks=marks,
+    offsets=st.dictionaries(st.integers(0, 2), st.integers(0, 9), max_size=3),
+)
+topics = st.builds(
+    TopicLineage,
+    identity=ids,
+    ranges=st.dictionaries(
+        st.integers(0, 2), st.integers(0, 9).map(lambda end: (0, end)), max_size=3
+    ),
+)
+founds = st.dictionaries(
+    st.tuples(st.integers(0, 2), st.integers(1, 9)), st.sampled_from("xyz"), max_size=4
+)
+missings = st.frozensets(st.tuples(st.sampled_from("ab"), st.sampled_from("xy")), max_size=2)
+
+
+@given(kepts, topics, founds, st.sampled_from(["one", "two"]), missings)
+def test_each_verdict_has_its_reason(
+    kept: Kept,
+    topic: TopicLineage,
+    found: dict[tuple[int, int], str],
+    store: str,
+    missing: frozenset[tuple[str, str]],
+) -> None:
+    verdict = judge(kept, topic=topic, found=found, store=store, missing=missing)
+    other_store = kept.store not in {None, store}
+    older_store = any(mark.stream in missing for mark in kept.marks.values())
+    other_topic = bool(topic.identity) and kept.topic not in {None, topic.identity}
+    ends = {number: end for number, (_, end) in topic.ranges.items()}
+    places = [*kept.offsets.items(), *((n, mark.next_offset) for n, mark in kept.marks.items())]
+    shorter = any(offset > ends.get(number, 0) for number, offset in places)
+    differs = any(
+        found.get((number, mark.next_offset), mark.message_id) != mark.message_id
+        for number, mark in kept.marks.items()
+    )
+    if other_store:
+        assert verdict is Verdict.OTHER_STORE
+    elif older_store:
+        assert verdict is Verdict.OLDER_STORE
+    elif other_topic or shorter or differs:
+        assert verdict is Verdict.FROM_START
+    else:
+        assert verdict is Verdict.GO_ON
+    assert verdict.refused == (other_store or older_store)
+
+
+@given(topics, st.sampled_from(["one", "two"]), missings)
+def test_a_reader_of_which_nothing_is_known_goes_on(
+    topic: TopicLineage, store: str, missing: frozenset[tuple[str, str]]
+) -> None:
+    assert judge(Kept(), topic=topic, found={}, store=store, missing=missing) is Verdict.GO_ON
+
+
+@pytest.mark.parametrize("verdict", [Verdict.OTHER_STORE, Verdict.OLDER_STORE])
+def test_a_refusal_names_the_readers_the_topic_and_the_commands(verdict: Verdict) -> None:
+    sentence = refusal(verdict, ["stock", "handlers:mail"], store="8b1f0c77-0", topic="shop.events")
+    assert sentence.startswith("handlers:mail, stock of shop.events have read events ")
+    assert "8b1f0c77" in sentence
+    assert "`headrace events republish --replace`" in sentence
+    assert "`headrace projection rebuild NAME --from store`" in sentence

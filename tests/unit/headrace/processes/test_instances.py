@@ -1,0 +1,211 @@
+"""A batch in one transaction: states, journal and commands move together, each stream once."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from headrace.processes.instances import (
+    Instance,
+    Outdated,
+    ReactionFailed,
+    Taken,
+    read_instances,
+    take,
+)
+from headrace.processes.kept_commands import find_unsent, mark_sent
+from headrace.projections.tables.read_models import ReadModels
+from headrace.stores.database.tables import process_commands, process_journal
+
+
+@pytest.fixture
+def give(serializer: Any, clock: Any) -> Callable[..., Any]:
+    """Gives streams to a process in one transaction."""
+
+    async def run(models: ReadModels, process: Any, *streams: Any, park: bool = False) -> Any:
+        return await models.transact(
+            partial(
+                take,
+                process=process,
+                streams=streams,
+                serializer=serializer,
+                now=clock.now(),
+                park=park,
+            )
+        )
+
+    return run
+
+
+async def instance(models: ReadModels, key: str) -> Instance | None:
+    found = await models.transact(partial(read_instances, process="copies", keys=[key]))
+    return found.get(key)
+
+
+async def outcomes(models: ReadModels, key: str) -> list[str]:
+    columns = process_journal.c
+    query = select(columns.outcome).where(columns.instance == key).order_by(columns.number)
+    return await models.transact(lambda connection: list(connection.scalars(query)))
+
+
+def amounts(taken: Taken) -> list[int]:
+    return [one.command.model_dump()["amount"] for one in taken.commands]
+
+
+async def test_a_batch_moves_every_instance_that_it_concerns(
+    read_models: ReadModels, make_process: Any, domain: Any, give: Any, clock: Any
+) -> None:
+    process = make_process()
+    taken = await give(
+        read_models,
+        process,
+        domain.stream("a", 1),
+        domain.stream("b", 1, domain.Added(amount=7)),
+        domain.stream("a", 2),
+        domain.stream("c", 1, domain.Noted(text="nobody there")),
+    )
+    assert amounts(taken) == [1, 7, 3]
+    found = await instance(read_models, "a")
+    assert found is not None
+    assert (found.seen, found.sent, found.last_event, found.ended) == (2, 2, "Added", False)
+    assert (found.began_at, found.changed_at) == (clock.now(), clock.now())
+    assert await instance(read_models, "nobody there") is None
+
+
+async def test_a_stream_that_comes_again_changes_nothing_in_whatever_company(
+    read_models: ReadModels, make_process: Any, domain: Any, give: Any
+) -> None:
+    process = make_process()
+    first, second = domain.stream("a", 1), domain.stream("a", 2)
+    await give(read_models, process, first)
+    taken = await give(read_models, process, first, second, first, second)
+    assert amounts(taken) == [3]
+    before = await instance(read_models, "a")
+    assert (await give(read_models, process, second, first)).commands == ()
+    assert await instance(read_models, "a") == before
+
+
+async def test_a_handler_that_raises_undoes_the_whole_batch(
+    read_models: ReadModels, make_process: Any, domain: Any, give: Any
+) -> None:
+    process = make_process([2])
+    with pytest.raises(ReactionFailed, match="2 is not bearable") as caught:
+        await give(
+            read_models,
+            process,
+            domain.stream("b", 1),
+            domain.stream("a", 1, domain.Added(amount=2)),
+        )
+    assert (caught.value.key, caught.value.aggregate_id) == ("a", "a")
+    assert await instance(read_models, "b") is None
+
+
+async def test_a_parked_instance_keeps_what_comes_for_it_in_order(
+    read_models: ReadModels, make_process: Any, domain: Any, give: Any, clock: Any
+) -> None:
+    process = make_process([2])
+    await give(read_models, process, domain.stream("a", 1))
+    taken = await give(
+        read_models, process, domain.stream("a", 2), domain.stream("b", 1), park=True
+    )
+    assert amounts(taken) == [1]
+    assert (await give(read_models, process, domain.stream("a", 3))).commands == ()
+    found = await instance(read_models, "a")
+    assert found is not None
+    assert (found.seen, found.parked_at) == (3, clock.now())
+    assert found.error is not None
+    assert "Added of a: RuntimeError('2 is not bearable')" in found.error
+    assert await outcomes(read_models, "a") == ["done", "waits", "waits"]
+
+
+async def test_an_instance_that_has_ended_is_left_alone(
+    read_models: ReadModels, make_process: Any, domain: Any, give: Any
+) -> None:
+    process = make_process()
+    taken = await give(
+        read_models,
+        process,
+        domain.stream("a", 1),
+        domain.stream("a", 2, domain.Cleared()),
+        domain.stream("a", 3),
+    )
+    assert amounts(taken) == [1, -1]
+    found = await instance(read_models, "a")
+    assert found is not None
+    assert (found.ended, found.seen) == (True, 2)
+
+
+async def test_a_rejection_finds_the_instance_that_sent_the_command(
+    read_models: ReadModels, make_process: Any, domain: Any, give: Any
+) -> None:
+    process = make_process()
+    sent = await give(read_models, process, domain.stream("a", 1))
+    rejection = domain.rejection("a-copy", sent.commands[0].command_id)
+    taken = await give(read_models, process, rejection, rejection)
+    assert amounts(taken) == [-1]  # compensated once
+    found = await instance(read_models, "a")
+    assert found is not None
+    assert found.state == '{"sum":1,"trouble":"5: no"}'
+    stranger = domain.rejection("a-copy", "somebody else's")
+    assert (await give(read_models, process, stranger)).commands == ()
+
+
+async def test_a_rejection_that_nobody_handles_is_noted_with_its_command(
+    read_models: ReadModels, make_process: Any, domain: Any, give: Any
+) -> None:
+    process = make_process()
+    process._on_rejection.clear()
+    sent = await give(read_models, process, domain.stream("a", 1))
+    await give(read_models, process, domain.rejection("a-copy", sent.commands[0].command_id))
+    refused = select(process_commands.c.refused)
+    assert await read_models.transact(lambda one: list(one.scalars(refused))) == ["No: no"]
+
+
+async def test_states_of_another_version_are_named_and_nothing_is_written(
+    read_models: ReadModels, make_process: Any, domain: Any, give: Any
+) -> None:
+    await give(read_models, make_process(), domain.stream("a", 1))
+    before = await instance(read_models, "a")
+    outcome = await give(
+        read_models, make_process(state_version=2), domain.stream("b", 1), domain.stream("a", 2)
+    )
+    assert outcome == Outdated(keys=frozenset({"a"}))
+    assert await instance(read_models, "a") == before
+    assert await instance(read_models, "b") is None
+
+
+async def test_commands_are_there_until_they_are_sent_and_go_when_their_instance_has_ended(
+    read_models: ReadModels, make_process: Any, domain: Any, give: Any, serializer: Any, clock: Any
+) -> None:
+    process = make_process()
+    taken = await give(
+        read_models,
+        process,
+        domain.stream("a", 1),
+        domain.stream("a", 2, domain.Noted(text="a")),
+        domain.stream("b", 1),
+        domain.stream("b", 2, domain.Cleared()),
+    )
+
+    async def unsent() -> list[Any]:
+        return await read_models.transact(
+            partial(
+                find_unsent,
+                process="copies",
+                made_before=clock.now(),
+                due_before=clock.now(),
+                serializer=serializer,
+            )
+        )
+
+    assert sorted(await unsent(), key=lambda one: one.command_id) == sorted(
+        taken.commands, key=lambda one: one.command_id
+    )
+    assert [one.due is not None for one in await unsent()] == [False, True, False, False, False]
+    ids = [one.command_id for one in taken.commands]
+    await read_models.transact(partial(mark_sent, process="copies", command_ids=ids))
+    assert await unsent() == []
+    keys = select(process_commands.c.instance).distinct()
+    assert await read_models.transact(lambda one: list(one.scalars(keys))) == ["a"]

@@ -1,0 +1,157 @@
+"""Parked instances taken up again, states made anew, both from the event store."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from headrace.errors import InstanceNotFound, ProcessError
+from headrace.processes.instances import read_instances, take
+from headrace.processes.kept_commands import find_unsent, mark_sent
+from headrace.processes.stuck import StuckInstances
+
+
+@pytest.fixture
+def give(sqlite_models: Any, serializer: Any, clock: Any, store: Any) -> Callable[..., Any]:
+    """Gives streams to a process, parking what fails; they are in the store as well."""
+
+    async def run(process: Any, *streams: Any) -> Any:
+        store.streams += streams
+        taken = await sqlite_models.transact(
+            partial(
+                take,
+                process=process,
+                streams=streams,
+                serializer=serializer,
+                now=clock.now(),
+                park=True,
+            )
+        )
+        ids = [one.command_id for one in taken.commands]
+        await sqlite_models.transact(partial(mark_sent, process="copies", command_ids=ids))
+
+    return run
+
+
+@pytest.fixture
+def stuck(sqlite_models: Any, serializer: Any, clock: Any, store: Any) -> Callable[..., Any]:
+    return lambda process: StuckInstances(process, sqlite_models, store, serializer, clock=clock)
+
+
+@pytest.fixture
+def look(sqlite_models: Any, serializer: Any, clock: Any) -> Callable[..., Any]:
+    """Returns the instance `a` and the amounts of the commands to be sent."""
+
+    async def run() -> Any:
+        unsent = await sqlite_models.transact(
+            partial(
+                find_unsent,
+                process="copies",
+                made_before=clock.now(),
+                due_before=clock.now(),
+                serializer=serializer,
+            )
+        )
+        found = await sqlite_models.transact(partial(read_instances, process="copies", keys=["a"]))
+        return found["a"], [one.command.model_dump()["amount"] for one in unsent]
+
+    return run
+
+
+async def test_a_retry_after_a_repair_handles_what_waits_in_order(
+    make_process: Any, domain: Any, give: Any, stuck: Any, look: Any
+) -> None:
+    await give(make_process([2]), *(domain.stream("a", version) for version in (1, 2, 3)))
+    assert await stuck(make_process()).retry("a") is None
+    found, unsent = await look()
+    assert (found.error, found.parked_at, found.state) == (None, None, '{"sum":6,"trouble":""}')
+    assert unsent == [3, 6]
+
+
+async def test_a_retry_that_fails_keeps_what_it_could_handle(
+    make_process: Any, domain: Any, give: Any, stuck: Any, look: Any, clock: Any
+) -> None:
+    await give(make_process([2]), *(domain.stream("a", version) for version in (1, 2, 3, 4)))
+    since = clock.now()
+    clock.advance(1_000)
+    assert "3 is not bearable" in await stuck(make_process([3])).retry("a")
+    found, unsent = await look()
+    assert (found.retries, found.parked_at, found.state) == (1, since, '{"sum":3,"trouble":""}')
+    assert unsent == [3]
+    assert await stuck(make_process()).retry("a") is None
+    assert (await look())[1] == [3, 6, 10]
+
+
+async def test_skipping_passes_over_one_stream_for_good(
+    make_process: Any, domain: Any, give: Any, stuck: Any, look: Any
+) -> None:
+    await give(make_process([2]), *(domain.stream("a", version) for version in (1, 2, 3)))
+    assert await stuck(make_process([2])).skip("a") is None
+    found, unsent = await look()
+    assert (found.error, unsent) == (None, [4])
+    # Not even a state that is made anew sees it.
+    await stuck(make_process(state_version=2)).refold("a")
+    assert (await look())[0].state == '{"sum":4,"trouble":""}'
+
+
+async def test_an_instance_whose_first_event_failed_begins_with_the_retry(
+    make_process: Any, domain: Any, give: Any, stuck: Any, look: Any
+) -> None:
+    await give(make_process([1]), domain.stream("a", 1), domain.stream("a", 2))
+    assert (await look())[0].state is None
+    assert await stuck(make_process()).retry("a") is None
+    assert (await look())[1] == [1, 3]
+
+
+async def test_an_instance_that_ends_among_what_waits_leaves_the_rest(
+    make_process: Any, domain: Any, give: Any, stuck: Any, look: Any
+) -> None:
+    await give(
+        make_process([1]),
+        domain.stream("a", 1),
+        domain.stream("a", 2, domain.Cleared()),
+        domain.stream("a", 3),
+    )
+    assert await stuck(make_process()).retry("a") is None
+    found, unsent = await look()
+    assert (found.ended, unsent) == (True, [1, -1])
+
+
+async def test_a_state_is_made_anew_of_what_was_seen_and_nothing_is_sent(
+    make_process: Any, domain: Any, give: Any, stuck: Any, look: Any
+) -> None:
+    await give(make_process(), *(domain.stream("a", version) for version in (1, 2)))
+    await stuck(make_process(state_version=2, factor=10)).refold("a")
+    found, unsent = await look()
+    assert (found.state, found.state_version, unsent) == ('{"sum":30,"trouble":""}', 2, [])
+
+
+async def test_a_state_that_cannot_be_made_anew_parks_the_instance(
+    make_process: Any, domain: Any, give: Any, stuck: Any, look: Any
+) -> None:
+    await give(make_process(), domain.stream("a", 1))
+    await stuck(make_process([1], state_version=2)).refold("a")
+    found, _ = await look()
+    assert "its state cannot be made anew: RuntimeError('1 is not bearable')" in found.error
+    assert await stuck(make_process(state_version=2)).retry("a") is None
+    assert (await look())[0].error is None
+
+
+async def test_what_is_not_parked_and_what_is_not_there_are_told_apart(
+    make_process: Any, domain: Any, give: Any, stuck: Any
+) -> None:
+    await give(make_process(), domain.stream("a", 1))
+    with pytest.raises(InstanceNotFound, match="'a' of process copies is not parked"):
+        await stuck(make_process()).retry("a")
+    with pytest.raises(InstanceNotFound, match="copies has no instance 'b'"):
+        await stuck(make_process()).skip("b")
+
+
+async def test_another_event_store_is_a_mistake(
+    make_process: Any, domain: Any, give: Any, stuck: Any, store: Any
+) -> None:
+    await give(make_process([1]), domain.stream("a", 1))
+    store.streams.clear()
+    with pytest.raises(ProcessError, match="command a-1 did to a is not in the event store"):
+        await stuck(make_process()).retry("a")

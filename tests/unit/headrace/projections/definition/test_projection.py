@@ -1,0 +1,139 @@
+"""A projection is checked where it is defined."""
+
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from headrace.domain.message import EventContext
+from headrace.errors import DefinitionError
+from headrace.projections.definition.fold import fold_streams
+from headrace.projections.definition.projection import Projection
+from headrace.projections.definition.summaries import count, sum_
+
+
+@pytest.mark.parametrize("name", ["balances", "a", "a1_b", "x" * 40])
+def test_names_that_every_database_takes_unquoted_are_fine(domain: Any, name: str) -> None:
+    assert Projection(name, row=domain.Total, key="counter_id").name == name
+
+
+@pytest.mark.parametrize("name", ["", "Balances", "1a", "_a", "a__1", "a-b", "größe", "x" * 41])
+def test_other_names_are_refused(domain: Any, name: str) -> None:
+    with pytest.raises(DefinitionError, match="use lower-case letters"):
+        Projection(name, row=domain.Total, key="counter_id")
+
+
+@pytest.mark.parametrize("key", ["total", "nothing"])
+def test_the_key_is_a_text_field_of_the_row(domain: Any, key: str) -> None:
+    with pytest.raises(DefinitionError, match="must name a field of Total of type str"):
+        Projection("p", row=domain.Total, key=key)
+
+
+def test_a_field_that_no_column_holds_is_refused_at_once() -> None:
+    class Listing(BaseModel):
+        key: str
+        tags: list[str]
+
+    with pytest.raises(DefinitionError, match=r"field Listing\.tags"):
+        Projection("p", row=Listing, key="key")
+
+
+def test_a_fold_is_found_by_the_annotation_of_its_event(domain: Any, totals: Any) -> None:
+    assert totals.event_types == {domain.Added, domain.Cleared}
+    assert totals.folds(domain.Added(amount=1))
+    assert not totals.folds(domain.Noted(text=""))
+
+
+def test_a_second_fold_for_an_event_is_refused(domain: Any, totals: Any) -> None:
+    def again(row: Any, event: domain.Added, context: EventContext) -> Any:
+        return row
+
+    with pytest.raises(DefinitionError, match="folds Added twice; remove again or added"):
+        totals.fold(again)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [lambda row, event, context: row, lambda row: row],
+)
+def test_a_fold_without_an_event_type_is_refused(totals: Any, function: Any) -> None:
+    with pytest.raises(DefinitionError, match="annotates event with a DomainEvent class"):
+        totals.fold(function)
+
+
+def test_an_async_fold_is_refused(domain: Any, totals: Any) -> None:
+    async def asks(row: Any, event: domain.Added, context: EventContext) -> Any: ...
+
+    for register in (totals.fold, totals.with_session):
+        with pytest.raises(DefinitionError, match="asks is async; write `def`"):
+            register(asks)
+
+
+def test_a_row_that_is_no_model_is_refused() -> None:
+    class Plain:
+        counter_id: str
+
+    for row in (Plain, dict, "Total"):
+        with pytest.raises(DefinitionError, match=r"derived from pydantic\.BaseModel"):
+            Projection("p", row=row, key="counter_id")  # type: ignore[type-var,arg-type]  # the mistake
+
+
+def test_keys_are_the_aggregates_unless_said_otherwise(domain: Any, totals: Any) -> None:
+    assert totals.keyed_by_aggregate
+    other = Projection("p", row=domain.Total, key="counter_id", key_of=lambda e, c: f"{c.version}")
+    other.on(domain.Added, folded=count())
+    assert not other.keyed_by_aggregate
+    totals.on(domain.Noted, key="text", folded=count())
+    assert not totals.keyed_by_aggregate
+
+
+def test_a_fold_for_several_event_types_serves_each(domain: Any) -> None:
+    both = Projection("both", row=domain.Total, key="counter_id")
+
+    @both.fold
+    def any_of(row: Any, event: domain.Added | domain.Noted, context: EventContext) -> Any:
+        return domain.Total(counter_id=context.aggregate_id)
+
+    assert both.event_types == {domain.Added, domain.Noted}
+    assert not both.folds(domain.Cleared())
+
+
+def test_a_base_class_serves_its_subclasses_that_have_nothing_of_their_own(domain: Any) -> None:
+    class AddedMore(domain.Added):  # type: ignore[name-defined]  # a class of the fixture
+        pass
+
+    class AddedMost(AddedMore):
+        pass
+
+    counts = Projection("counts", row=domain.Total, key="counter_id")
+    counts.on(domain.Added, folded=count())
+    counts.on(AddedMost, total=count())
+    streams = [
+        domain.stream("a", version, kind(amount=5))
+        for version, kind in enumerate((domain.Added, AddedMore, AddedMost), start=1)
+    ]
+    assert fold_streams(counts, {}, streams)["a"] == (
+        domain.Total(counter_id="a", folded=2, total=1)
+    )
+
+
+def test_a_projection_tells_what_was_declared_unless_a_fold_takes_part(
+    domain: Any, totals: Any
+) -> None:
+    counts = Projection("counts", row=domain.Total, key="counter_id")
+    counts.on(domain.Added, domain.Cleared, folded=count())
+    counts.on(domain.Added, total=sum_("amount"))
+    assert counts.summary_rules is not None
+    assert [set(rule.columns) for rule in counts.summary_rules] == [{"folded"}, {"total"}]
+    assert totals.summary_rules is None
+
+
+def test_a_handler_takes_session_event_and_context(domain: Any, totals: Any) -> None:
+    def handler(session: Any, event: domain.Added, context: EventContext) -> None:
+        raise AssertionError
+
+    assert totals.with_session(handler) is handler
+    assert totals.handlers_for(domain.Added) == [handler]
+    assert totals.handlers_for(domain.Noted) == ()
+    with pytest.raises(DefinitionError, match=r"handler .* takes \(session, event, context\)"):
+        totals.with_session(lambda event: None)

@@ -1,0 +1,136 @@
+"""Folding in memory: the rows are those of one fold, however it is cut, and stand with their offsets."""
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from headrace.domain.stream import EventStream
+from headrace.errors import ProjectionError
+from headrace.projections.definition.fold import fold_streams
+from headrace.projections.tables.read_models import ReadModels
+from headrace.rebuild.decode import Told, tell
+from headrace.rebuild.local.rows_in_memory import Gathering
+from headrace.rebuild.switch import Shadow
+
+Q0, Q1 = ("ledger.events", 0), ("ledger.events", 1)
+
+
+@pytest.fixture
+def gather(read_models: ReadModels, ledger: Any) -> Any:
+    def make(
+        name: str = "accounts", stored: Sequence[EventStream] = (), **choices: Any
+    ) -> Gathering[Any]:
+        async def find(aggregate_id: str, after: int, to: int) -> list[EventStream]:
+            return [
+                each
+                for each in stored
+                if each.aggregate_id == aggregate_id and after < (each.version or 0) <= to
+            ]
+
+        shadow = Shadow(projection=ledger.app.projection(name), generation=2, owner="the test")
+        return Gathering(
+            read_models=read_models,
+            shadow=shadow,
+            missing=find,
+            **{"offsets": {}, "messages_max": 1_000, **choices},
+        )
+
+    return make
+
+
+@pytest.fixture
+def history(ledger: Any) -> list[EventStream]:
+    """Bookings of seven aggregates, some of which end; each stream stands there twice."""
+    streams = []
+    for key in "abcdefg":
+        for version in range(1, 9):
+            streams.append(
+                ledger.stream(
+                    key, version, ledger.Booked(partner=f"p{version % 3}", amount=version)
+                )
+            )
+    streams += [ledger.stream(key, 9, ledger.Ended()) for key in "bdf"]
+    random.Random(7).shuffle(streams)
+    streams.sort(key=lambda each: each.version or 0)
+    return [each for each in streams for _ in range(2)]
+
+
+def told(streams: Sequence[EventStream]) -> list[Told]:
+    return [tell(stream, lambda _: True) for stream in streams]
+
+
+async def rows(models: ReadModels, projection: Any) -> Any:
+    reader = models.reader(projection, generation=2)
+    return {getattr(row, projection.key): row async for row in reader.rows()}
+
+
+@pytest.mark.parametrize("name", ["accounts", "partners"])
+@pytest.mark.parametrize(("messages_max", "kept_max"), [(1_000, 1_000), (5, 1_000), (5, 2)])
+async def test_the_rows_are_those_of_one_fold(
+    name: str, messages_max: int, kept_max: int, gather: Any, history: list[EventStream],
+    read_models: ReadModels, ledger: Any,
+) -> None:  # fmt: skip
+    projection = ledger.app.projection(name)
+    if name == "partners":
+        await read_models.ensure(projection)
+        assert await read_models.begin_shadow(projection, "the test") == 2
+    gathering = gather(name, messages_max=messages_max, kept_max=kept_max)
+    for place in range(0, len(history), 3):
+        some = history[place : place + 3]
+        await gathering.add(Q0, place + len(some), told(some))
+    await gathering.write()
+    passed = [each for place, each in enumerate(history) if place % 2 == 0]
+    wanted = fold_streams(projection, {}, passed)
+    assert await rows(read_models, projection) == {
+        key: row for key, row in wanted.items() if row is not None
+    }
+    assert await read_models.offsets(name, 2) == {Q0: len(history)}
+
+
+async def test_it_goes_on_from_what_is_written(
+    gather: Any, history: list[EventStream], read_models: ReadModels, ledger: Any
+) -> None:
+    first = gather(messages_max=30)
+    await first.add(Q0, 30, told(history[:30]))
+    await first.add(Q0, 40, told(history[30:40]))
+    stood = await read_models.offsets("accounts", 2)
+    assert stood == {Q0: 30}
+    second = gather(offsets=stood)
+    await second.add(Q0, len(history), told(history[30:]))
+    await second.add(Q1, 1, [])
+    await second.write()
+    wanted = fold_streams(ledger.accounts, {}, history[::2])
+    assert await rows(read_models, ledger.accounts) == {
+        key: row for key, row in wanted.items() if row is not None
+    }
+    assert await read_models.offsets("accounts", 2) == {Q0: len(history), Q1: 1}
+
+
+async def test_missing_versions_come_from_the_event_store(
+    gather: Any, read_models: ReadModels, ledger: Any
+) -> None:
+    streams = [
+        ledger.stream("a", version, ledger.Booked(partner="p", amount=1)) for version in (1, 2, 3)
+    ]
+    gathering = gather(stored=streams)
+    await gathering.add(Q0, 1, told(streams[2:]))
+    await gathering.write()
+    assert await rows(read_models, ledger.accounts) == fold_streams(ledger.accounts, {}, streams)
+    with pytest.raises(ProjectionError, match="versions 4 to 6 of"):
+        await gathering.add(
+            Q0, 2, told([ledger.stream("a", 7, ledger.Booked(partner="p", amount=1))])
+        )
+
+
+async def test_nothing_is_written_over_the_work_of_another(
+    gather: Any, history: list[EventStream], read_models: ReadModels
+) -> None:
+    one, other = gather(), gather()
+    await one.add(Q0, 4, told(history[:4]))
+    await other.add(Q0, 2, told(history[:2]))
+    await one.write()
+    with pytest.raises(ProjectionError, match="no longer the shadow"):
+        await other.write()
+    assert await read_models.offsets("accounts", 2) == {Q0: 4}

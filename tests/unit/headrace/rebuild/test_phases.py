@@ -1,0 +1,45 @@
+"""The phases of a rebuild: measured one after the other, and announced."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from headrace.rebuild.phases import Phases
+
+
+def test_each_phase_is_announced_and_measured_until_the_next_one_begins() -> None:
+    now: Any = SimpleNamespace(ms=0)
+    clock: Any = SimpleNamespace(monotonic_ms=lambda: now.ms)
+    announced: list[tuple[str, int]] = []
+    phases = Phases(clock, lambda name, ahead: announced.append((name, ahead)))
+    phases.begin("fold", 7)
+    now.ms = 1_500
+    phases.begin("switch")
+    now.ms = 2_000
+    phases.end()
+    now.ms = 9_000
+    phases.end()
+    assert announced == [("fold", 7), ("switch", 0)]
+    assert phases.seconds == {"fold": 1.5, "switch": 0.5}
+
+
+def test_what_is_done_within_a_phase_is_announced_and_the_phase_goes_on() -> None:
+    now: Any = SimpleNamespace(ms=0)
+    clock: Any = SimpleNamespace(monotonic_ms=lambda: now.ms)
+    announced: list[tuple[str, int]] = []
+    phases = Phases(clock, lambda name, ahead: announced.append((name, ahead)))
+    phases.begin("fold", 7)
+    now.ms = 500
+    phases.passed("t/0 folded", 3)
+    now.ms = 1_500
+    phases.end()
+    assert announced == [("fold", 7), ("t/0 folded", 3)]
+    assert phases.seconds == {"fold": 1.5}
+
+
+def test_nobody_has_to_listen() -> None:
+    clock: Any = SimpleNamespace(monotonic_ms=lambda: 0)
+    phases = Phases(clock, None)
+    phases.begin("fold")
+    phases.passed("t/0 folded", 0)
+    phases.end()
+    assert phases.seconds == {"fold": 0.0}

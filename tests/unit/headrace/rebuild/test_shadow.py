@@ -1,0 +1,203 @@
+"""The shadow of a rebuild: begun once, gone on with after a death, given up, finished."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.errors import ProjectionError, RebuildRunning, SchemaOutOfDate
+from headrace.projections.definition.projection import Projection
+from headrace.projections.tables import generations
+from headrace.projections.tables.contents import write_offsets
+from headrace.projections.tables.read_models import ReadModels
+from headrace.rebuild import shadow as building_module
+from headrace.rebuild.shadow import Building, open_read_models, open_truth
+from headrace.rebuild.switch import Outcome, Shadow
+from headrace.stores.open import open_event_store
+
+
+@pytest.fixture
+def building(read_models: ReadModels, ledger: Any) -> Building:
+    return Building(read_models, ledger.accounts)
+
+
+async def test_a_rebuild_that_runs_refuses_the_next_one_unless_that_takes_over(
+    building: Building, read_models: ReadModels
+) -> None:
+    with pytest.raises(RebuildRunning):
+        await building.begin(take_over=False)
+    shadow = await building.begin(take_over=True)
+    state = await read_models.state("accounts")
+    assert (state.rebuild_generation, state.rebuild_owner) == (shadow.generation, shadow.owner)
+
+
+async def test_what_a_dead_rebuild_built_is_gone_on_with_or_dropped(
+    building: Building, read_models: ReadModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(building_module, "is_gone", lambda owner: owner == "the test")
+    adopted = await building.begin(take_over=False, adopt=True)
+    assert adopted.generation == 2
+    assert (await read_models.state("accounts")).rebuild_owner == adopted.owner
+    monkeypatch.setattr(building_module, "is_gone", lambda owner: True)
+    fresh = await building.begin(take_over=False)
+    assert fresh.generation != 2 or fresh.owner != adopted.owner
+
+
+async def test_what_may_hold_copied_rows_is_not_gone_on_with(
+    building: Building, read_models: ReadModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await building.begin("copy", take_over=True)
+    monkeypatch.setattr(building_module, "is_gone", lambda owner: True)
+    fresh = await building.begin("copy", take_over=False, adopt=True)
+    assert (await read_models.state("accounts")).rebuild_owner == fresh.owner
+    copied = await building.begin("copy", take_over=True)
+    assert await building.copy_live(copied) == {}
+
+
+@pytest.mark.parametrize("kind", ["topic", "store"])
+async def test_what_was_filled_from_elsewhere_is_not_gone_on_with(
+    building: Building, read_models: ReadModels, monkeypatch: pytest.MonkeyPatch, kind: Any
+) -> None:
+    begun = await building.begin(kind, take_over=True)
+    monkeypatch.setattr(building_module, "is_gone", lambda owner: True)
+    same = await building.begin(kind, take_over=False, adopt=True)
+    assert same.generation == begun.generation
+    async with read_models.begin() as connection:
+        target = read_models.target(same.projection, same.generation)
+        await write_offsets(connection, target, {("ledger.events", 0): 5})
+    other = await building.begin(
+        "store" if kind == "topic" else "topic", take_over=False, adopt=True
+    )
+    assert await read_models.offsets("accounts", other.generation) == {}
+
+
+async def test_only_a_finished_shadow_is_taken_up_again_and_by_one(
+    building: Building, read_models: ReadModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(RebuildRunning, match="not finished"):
+        await building.reopen(take_over=True)
+    shadow = await building.begin(take_over=True)
+    await building.finish(shadow, Outcome(offsets={}))
+    again = await building.reopen(take_over=False)
+    assert again.generation == shadow.generation
+    with pytest.raises(RebuildRunning):
+        await building.reopen(take_over=False)
+    assert (await building.reopen(take_over=True)).generation == shadow.generation
+    monkeypatch.setattr(building_module, "is_gone", lambda owner: True)
+    last = await building.reopen(take_over=False)
+    await building.give_up(last)
+    with pytest.raises(ProjectionError, match="no rebuilt table that was kept"):
+        await building.reopen(take_over=False)
+
+
+async def test_one_finished_table_is_kept_beside_what_is_not_to_go_live(
+    building: Building, read_models: ReadModels
+) -> None:
+    found = []
+    for _ in range(3):
+        shadow = await building.begin(take_over=True, keep_finished=True)
+        await building.finish(shadow, Outcome(offsets={}))
+        found.append(shadow.generation)
+        async with read_models.begin() as connection:
+            tables = await connection.run_sync(generations._generation_tables, "accounts")
+        # The live one, the newest, and the one before it.
+        assert tables == [1, *found[-2:]]
+    begun = await building.begin(take_over=True)
+    async with read_models.begin() as connection:
+        tables = await connection.run_sync(generations._generation_tables, "accounts")
+    assert tables == [1, begun.generation]
+
+
+async def test_the_table_from_before_a_switch_is_none_that_a_rebuild_has_kept(
+    building: Building, read_models: ReadModels, ledger: Any
+) -> None:
+    shadow = await building.begin(take_over=True)
+    async with read_models.begin() as connection:
+        await generations.switch(connection, ledger.accounts, shadow.generation, shadow.owner)
+    await building.finish(shadow, Outcome(offsets={}, switched=True))
+    await read_models.rollback(ledger.accounts)
+    with pytest.raises(ProjectionError, match="no rebuilt table that was kept"):
+        await building.reopen(take_over=False)
+
+
+async def test_a_finished_shadow_with_other_columns_is_not_taken_up(
+    building: Building, read_models: ReadModels, ledger: Any
+) -> None:
+    shadow = await building.begin(take_over=True)
+    await building.finish(shadow, Outcome(offsets={}))
+    changed = Projection("accounts", row=ledger.Partner, key="partner")
+    with pytest.raises(ProjectionError, match="does not have the fields of Partner"):
+        await Building(read_models, changed).reopen(take_over=False)
+
+
+async def test_a_shadow_with_other_columns_is_not_gone_on_with(
+    read_models: ReadModels, ledger: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(building_module, "is_gone", lambda owner: True)
+    changed = Projection("accounts", row=ledger.Partner, key="partner")
+    shadow = await Building(read_models, changed).begin(take_over=False, adopt=True)
+    async with read_models.begin() as connection:
+        state = await Building.check_owner(connection, shadow)
+    assert state.rebuild_generation == shadow.generation
+    assert await read_models.reader(changed, generation=shadow.generation).count() == 0
+
+
+async def test_a_shadow_that_is_given_up_is_gone_and_failing_to_is_only_logged(
+    building: Building, read_models: ReadModels, ledger: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shadow = Shadow(projection=ledger.accounts, generation=2, owner="the test")
+    await building.give_up(shadow)
+    assert (await read_models.state("accounts")).rebuild_generation is None
+
+    async def fail(*_: object) -> None:
+        raise OSError("the database is away")
+
+    monkeypatch.setattr(read_models, "abandon_shadow", fail)
+    await building.give_up(shadow)
+
+
+async def test_finishing_without_a_switch_keeps_the_table_and_lets_the_next_one_begin(
+    building: Building, read_models: ReadModels, ledger: Any
+) -> None:
+    shadow = Shadow(projection=ledger.accounts, generation=2, owner="the test")
+    await building.finish(shadow, Outcome(offsets={}))
+    assert await read_models.reader(ledger.accounts, generation=2).count() == 0
+    await building.begin(take_over=False)
+
+
+async def test_only_the_owner_passes(read_models: ReadModels, ledger: Any) -> None:
+    other = Shadow(projection=ledger.accounts, generation=2, owner="somebody else")
+    with pytest.raises(ProjectionError, match="no longer the shadow that somebody else builds"):
+        async with read_models.begin() as connection:
+            await Building.check_owner(connection, other)
+
+
+async def test_changed_columns_do_not_keep_a_rebuild_from_opening_the_database(
+    ledger: Any, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path / 'read.db'}"
+    async with open_read_models(url, ledger.accounts):
+        pass
+    changed = Projection("accounts", row=ledger.Partner, key="partner")
+    async with open_read_models(url, changed) as opened:
+        assert (await opened.state("accounts")).generation == 1
+
+
+async def test_gaps_are_filled_from_the_event_store_or_stay(ledger: Any, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'events.db'}"
+    store = await open_event_store(url, ledger.serializer)
+    await store.append([ledger.stream("a", 1, ledger.Booked(partner="p", amount=1))])
+    await store.aclose()
+    async with open_truth(url, ledger.serializer) as truth:
+        assert [each.version for each in await truth.missing("a", 0, 1)] == [1]
+    async with open_truth(None, ledger.serializer) as nothing:
+        assert list(await nothing.missing("a", 0, 1)) == []
+        assert (nothing.belief, nothing.seal) == (None, None)
+
+
+async def test_a_store_that_is_not_there_is_not_made(ledger: Any, tmp_path: Path) -> None:
+    """It would know none of the topic's events, and every one would be foreign."""
+    with pytest.raises(SchemaOutOfDate, match="there is no database"):
+        async with open_truth(f"sqlite:///{tmp_path / 'mistyped.db'}", ledger.serializer):
+            pass
+    assert not (tmp_path / "mistyped.db").exists()

@@ -1,0 +1,239 @@
+"""Alarms by count and age of letters, on a clock that is moved by hand."""
+
+import asyncio
+from functools import partial
+from typing import Any
+
+import pytest
+from sqlalchemy import delete
+
+from headrace.errors import ProjectionError
+from headrace.handlers.progress import Standings
+from headrace.processes.instances import take
+from headrace.processes.progress import ProcessStandings
+from headrace.settings import Settings
+from headrace.stores.database.tables import projection_letters
+from headrace.transports.base import Incoming
+from headrace.transports.local import LocalTransport
+from headrace.watch.alarms import Alarm, Alarms
+
+SETTINGS = Settings(letters_alarm_count=2, letters_alarm_age_ms=60_000, alarm_check_ms=1)
+
+
+@pytest.fixture
+async def alarms(totals: Any, read_models: Any, clock: Any) -> Alarms:
+    await read_models.ensure(totals)
+    return Alarms(projections=["totals"], read_models=read_models, settings=SETTINGS, clock=clock)
+
+
+async def park(models: Any, clock: Any, *keys: str, name: str = "totals") -> None:
+    async with models.begin() as connection:
+        for key in keys:
+            await connection.execute(
+                projection_letters.insert().values(
+                    name=name,
+                    generation=1,
+                    aggregate_id=key,
+                    topic="t",
+                    queue_id=0,
+                    message_offset=0,
+                    parked_at=clock.now(),
+                    held=1,
+                    retries=0,
+                    error="no",
+                )
+            )
+
+
+async def test_letters_below_the_bounds_are_no_alarm(
+    alarms: Alarms, read_models: Any, clock: Any, logs: Any
+) -> None:
+    await park(read_models, clock, "a")
+    await park(read_models, clock, "a", "b", "c", name="somebody else's")
+    clock.advance(59_999)
+    await alarms.look()
+    assert (alarms.current, logs) == ((), [])
+
+
+async def test_too_many_letters_and_too_old_ones_are_alarms_told_once(
+    alarms: Alarms, read_models: Any, clock: Any, logs: Any
+) -> None:
+    await park(read_models, clock, "a", "b")
+    await alarms.look()
+    assert alarms.current == (Alarm(projection="totals", kind="letters", value=2, bound=2),)
+    clock.advance(60_000)
+    await alarms.look()
+    await alarms.look()
+    assert [(each.kind, each.value) for each in alarms.current] == [
+        ("letters", 2),
+        ("oldest letter", 60_000),
+    ]
+    assert [(each["log_level"], each["alarm"]) for each in logs] == [
+        ("warning", "letters"),
+        ("warning", "oldest letter"),
+    ]
+
+
+async def test_an_alarm_ends_with_its_cause(
+    alarms: Alarms, read_models: Any, clock: Any, logs: Any
+) -> None:
+    await park(read_models, clock, "a", "b")
+    await alarms.look()
+    async with read_models.begin() as connection:
+        await connection.execute(
+            delete(projection_letters).where(projection_letters.c.aggregate_id == "b")
+        )
+    await alarms.look()
+    assert alarms.current == ()
+    assert [each["event"] for each in logs][-1] == "alarm is over"
+
+
+async def test_a_database_that_is_away_is_looked_at_again(
+    alarms: Alarms, read_models: Any, clock: Any, logs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await park(read_models, clock, "a", "b")
+    letters, failures = alarms._letters, [OSError("away")]
+
+    async def failing() -> Any:
+        if failures:
+            raise failures.pop()
+        return await letters()
+
+    monkeypatch.setattr(alarms, "_letters", failing)
+    task = asyncio.create_task(alarms.run())
+    while not alarms.current:
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert logs[0]["event"] == "letters could not be looked at"
+
+
+async def test_event_handlers_have_alarms_too(read_models: Any, clock: Any) -> None:
+    alarms = Alarms(
+        projections=["handlers:mail"], read_models=read_models, settings=SETTINGS, clock=clock
+    )
+    for aggregate_id in ("a", "b"):
+        await read_models.transact(
+            partial(
+                Standings("mail").park,
+                message=Incoming(("shop.events", 0), 1, aggregate_id, "", {}, b""),
+                version=0,
+                error=ValueError("no"),
+                now=clock.now(),
+                letters_max=9,
+            )
+        )
+    await alarms.look()
+    assert alarms.current == (Alarm(projection="handlers:mail", kind="letters", value=2, bound=2),)
+
+
+async def test_foreign_messages_are_an_alarm_from_the_first_on(
+    read_models: Any, clock: Any, logs: Any
+) -> None:
+    count = 0
+    alarms = Alarms(
+        projections=[], read_models=read_models, settings=SETTINGS, clock=clock,
+        foreign=lambda: ("shop.events", count),
+    )  # fmt: skip
+    await alarms.look()
+    assert alarms.current == ()
+    count = 3
+    await alarms.look()
+    assert alarms.current == (
+        Alarm(projection="shop.events", kind="foreign messages", value=3, bound=1),
+    )
+    (told,) = logs
+    assert told["event"] == "alarm: somebody else writes to the event topic"
+
+
+async def test_process_managers_have_alarms_too_for_aggregates_and_instances(
+    read_models: Any, clock: Any, make_process: Any, serializer: Any, domain: Any
+) -> None:
+    alarms = Alarms(
+        projections=["process:copies"], read_models=read_models, settings=SETTINGS, clock=clock
+    )
+    await read_models.transact(
+        partial(
+            take,
+            process=make_process(refuses=[1]),
+            streams=[domain.stream("a", 1), domain.stream("b", 1, domain.Added(amount=2))],
+            serializer=serializer,
+            now=clock.now(),
+            park=True,
+        )
+    )
+    await alarms.look()
+    assert alarms.current == ()
+    clock.advance(5_000)
+    await read_models.transact(
+        partial(
+            ProcessStandings("copies").park_at,
+            message=Incoming(("shop.events", 0), 1, "c", "", {}, b""),
+            version=0,
+            error=ValueError("no"),
+            now=clock.now(),
+            letters_max=9,
+        )
+    )
+    clock.advance(55_000)
+    await alarms.look()
+    assert alarms.current == (
+        Alarm(projection="process:copies", kind="letters", value=2, bound=2),
+        Alarm(projection="process:copies", kind="oldest letter", value=60_000, bound=60_000),
+    )
+
+
+async def test_those_who_wait_for_room_are_told_until_there_is_some(
+    read_models: Any, clock: Any
+) -> None:
+    alarms = Alarms(
+        projections=["process:copies", "totals"],
+        read_models=read_models,
+        settings=SETTINGS.model_copy(update={"projection_letters_max": 2}),
+        clock=clock,
+    )
+    standings = ProcessStandings("copies")
+    for aggregate_id in ("a", "b"):
+        await alarms.look()
+        alarms.check_room()
+        await read_models.transact(
+            partial(
+                standings.park_at,
+                message=Incoming(("shop.events", 0), 1, aggregate_id, "", {}, b""),
+                version=0,
+                error=ValueError("no"),
+                now=clock.now(),
+                letters_max=2,
+            )
+        )
+    await alarms.look()
+    with pytest.raises(ProjectionError, match="process:copies parked 2 aggregates, as many as may"):
+        alarms.check_room()
+    letter = await read_models.transact(partial(standings.letter, aggregate_id="a"))
+    assert await read_models.transact(partial(standings.release, letter=letter))
+    await alarms.look()
+    alarms.check_room()
+
+
+async def test_a_group_that_an_operator_paused_is_an_alarm_also_while_the_queue_is_away(
+    read_models: Any, logs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[Any] = [[], ["shop.commands"], ConnectionError("away"), []]
+
+    async def paused() -> list[str]:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    transport = LocalTransport()
+    monkeypatch.setattr(transport, "paused", paused)
+    alarms = Alarms(
+        projections=["totals"], read_models=read_models, settings=SETTINGS, transport=transport
+    )
+    stands = Alarm(projection="group:shop.commands", kind="paused by an operator", value=1, bound=1)
+    for expected in ((), (stands,), (stands,), ()):
+        await alarms.look()
+        assert alarms.current == expected
+    told = [(each["log_level"], each.get("projection")) for each in logs if "alarm" in each]
+    assert told == [("warning", "group:shop.commands"), ("info", "group:shop.commands")]

@@ -1,0 +1,37 @@
+"""What goes through the pipes of a sifting process."""
+
+from headrace_mq.broker.fetch.filter_workers.jobs import (
+    LENGTH,
+    READY,
+    Job,
+    Sifted,
+    decode_job,
+    decode_sifted,
+    encoded,
+)
+from headrace_mq.protocol.bodies import Picked
+from headrace_mq.store.index.page import Entry
+
+
+def body(frame: bytes) -> bytes:
+    (length,) = LENGTH.unpack(frame[: LENGTH.size])
+    assert len(frame) == LENGTH.size + length
+    return frame[LENGTH.size :]
+
+
+def test_a_job_comes_out_as_it_went_in() -> None:
+    job = Job(
+        "price > 9", True, "t", 3, "/log/1.log", -4_096, [Entry(5_000, 300, 7, 4, 1), Entry(6_000, 1, 11, 1, 2)], 99
+    )  # fmt: skip
+    decoded = decode_job(body(encoded(job)))
+    assert decoded == job
+    assert decoded.entries[1].base == 11
+
+
+def test_what_was_found_comes_out_as_it_went_in() -> None:
+    found = Sifted(12, 1 << 20, 3, 400, [Picked("t", 3, 77, b"messages")], [4, 8])
+    assert decode_sifted(body(encoded(found))) == found
+
+
+def test_a_process_that_is_ready_says_nothing_else() -> None:
+    assert body(READY) == b""

@@ -1,0 +1,153 @@
+"""Processes that come when there is work, and whose ends cost nobody more than time."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from headrace_mq.broker.fetch.filter_workers import sifters as sifters_module
+from headrace_mq.broker.fetch.filter_workers.jobs import Job, Sifted
+from headrace_mq.broker.fetch.filter_workers.sifters import Sifters
+from headrace_mq.store.message_store import MessageStore
+from tests.unit.headrace_mq.broker.fetch.filter_workers.conftest import (
+    BATCHES,
+    QUEUE,
+    RARE,
+    RECORDS,
+)
+
+END = BATCHES * RECORDS
+LONG_S = 60.0
+
+
+def job(store: MessageStore) -> Job:
+    stretch = store.stretch_from(QUEUE, 0, 1 << 30, 1 << 30)
+    assert stretch is not None
+    return Job(RARE, True, *QUEUE, str(stretch.path), stretch.shift, stretch.entries, 1 << 30)
+
+
+@asynccontextmanager
+async def running(
+    processes_max: int = 1, *, job_s_max: float = LONG_S, idle_s: float = LONG_S
+) -> AsyncIterator[Sifters]:
+    """Processes of which one is ready."""
+    sifters = Sifters(processes_max, job_s_max=job_s_max, idle_s=idle_s)
+    try:
+        assert not sifters.ready()
+        await until(sifters.ready)
+        yield sifters
+    finally:
+        await sifters.aclose()
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(LONG_S):
+        while not holds():
+            await asyncio.sleep(0)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+async def test_jobs_are_done_and_the_processes_end_with_the_broker(store: MessageStore) -> None:
+    async with running(2) as sifters:
+        answers = [sifters.submit(job(store)) for _ in range(8)]
+        for answer in answers:
+            sifted = await answer
+            assert sifted is not None
+            assert sifted.next == END
+        await until(lambda: len(sifters.pids) == 2)
+        pids = sifters.pids
+    assert sifters.pids == []
+    assert not any(map(is_alive, pids))
+    # Whoever comes later does it himself.
+    assert await sifters.submit(job(store)) is None
+    assert not sifters.ready()
+
+
+async def test_no_more_processes_run_than_may(store: MessageStore) -> None:
+    async with running(1) as sifters:
+        answers = [sifters.submit(job(store)) for _ in range(4)]
+        assert len(sifters.pids) == 1
+        assert sifters.waiting == 4
+        await asyncio.gather(*answers)
+        assert len(sifters.pids) == 1
+        assert sifters.waiting == 0
+
+
+async def test_what_a_killed_process_was_at_comes_out_as_nothing(store: MessageStore) -> None:
+    async with running() as sifters:
+        (pid,) = sifters.pids
+        os.kill(pid, signal.SIGSTOP)
+        answers = [sifters.submit(job(store)) for _ in range(3)]
+        # The first one is on its way before the process dies.
+        await until(lambda: sifters.waiting == 2)
+        os.kill(pid, signal.SIGKILL)
+        assert await asyncio.gather(*answers) == [None, None, None]
+        await until(lambda: not sifters.pids)
+        # What it died of may still be there: nobody tries at once.
+        assert not sifters.at_hand
+        assert not sifters.ready()
+        assert sifters.pids == []
+
+
+async def test_another_one_is_started_after_the_pause(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sifters_module, "_PAUSE_S", 0.0)
+    async with running() as sifters:
+        (pid,) = sifters.pids
+        os.kill(pid, signal.SIGKILL)
+        assert await sifters.submit(job(store)) is None
+        await until(sifters.ready)
+        assert sifters.pids != [pid]
+        sifted = await sifters.submit(job(store))
+        assert sifted is not None
+        assert sifted.next == END
+
+
+async def test_a_process_that_stands_still_is_given_up(store: MessageStore) -> None:
+    async with running(job_s_max=0.05) as sifters:
+        (pid,) = sifters.pids
+        os.kill(pid, signal.SIGSTOP)
+        assert await sifters.submit(job(store)) is None
+        await until(lambda: not sifters.pids)
+        assert not is_alive(pid)
+
+
+async def test_a_process_without_work_ends_and_that_is_told(store: MessageStore) -> None:
+    rests: list[Sifted | None] = []
+    async with running(idle_s=0.05) as sifters:
+        sifters.on_rest = lambda: rests.append(None)
+        await until(lambda: bool(rests))
+        assert sifters.pids == []
+        # That was no failure: the next reader gets one at once.
+        assert sifters.at_hand
+        assert not sifters.ready()
+        # It is being started, which takes a while: until then nobody need look at what there is to do.
+        assert not sifters.at_hand
+        await until(sifters.ready)
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError, NotImplementedError])
+async def test_where_no_process_can_be_started_nobody_waits(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    async def refuse(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", refuse)
+    sifters = Sifters(2)
+    assert not sifters.ready()
+    answer = sifters.submit(job(store))
+    assert await answer is None
+    assert not sifters.ready()
+    await sifters.aclose()

@@ -1,0 +1,236 @@
+"""How far one fetch looks for what is selected."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace_mq.broker.fetch.filter_workers.ahead import Wanted
+from headrace_mq.broker.fetch.filter_workers.jobs import Sifted
+from headrace_mq.broker.fetch.scan import SCAN_MS_MAX, STEP_BYTES, Bounds, Scan
+from headrace_mq.message import QueueRef
+from headrace_mq.protocol.batch import Columns, decode_records, encode_batch
+from headrace_mq.protocol.filter.picks import picked_records
+from headrace_mq.protocol.filter.sieve import Gathering, Sieve
+from headrace_mq.settings import StoreSettings
+from headrace_mq.store.message_store import MessageStore
+
+QUEUE = QueueRef("t", 0)
+COUNT = 2_000
+MANY = 1 << 30
+ALL = Bounds(MANY, MANY, MANY)
+
+
+class Ticking:
+    """A clock that goes on by as much at every look."""
+
+    def __init__(self, step_ms: int = 0) -> None:
+        self._step_ms, self._ms = step_ms, 0
+
+    def now_ms(self) -> int:
+        return 1
+
+    def monotonic_ms(self) -> int:
+        self._ms += self._step_ms
+        return self._ms
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> Any:
+    """2,000 batches of four messages; one message of each hundredth batch is rare."""
+    held = MessageStore(StoreSettings(directory=tmp_path))
+    held.open()
+    try:
+        for batch in range(COUNT):
+            tags = ["rare" if n == 1 and batch % 100 == 7 else "usual" for n in range(4)]
+            columns = Columns([], tags, [], [b"x" * 100] * 4, [])
+            held.append(encode_batch(QUEUE, columns, born_first_ms=1), retention="forever")
+        await held.durable()
+        yield held
+    finally:
+        await held.aclose()
+
+
+def ways(
+    store: MessageStore,
+    text: str,
+    *,
+    clock: Any = None,
+    bytes_max: int = MANY,
+    bounds: Bounds = ALL,
+) -> Iterator[tuple[Gathering, int]]:
+    """One scan after another, until all is read."""
+    sieve, offset, end = Sieve(text), 0, store.range(QUEUE)[1]
+    while offset < end:
+        scan = Scan(store, clock or Ticking(), bytes_max, picks=True)
+        found = store.read(QUEUE, offset, scan.step_bytes)
+        gathering, go_on = scan.through(QUEUE, found, sieve, bounds)
+        assert go_on > offset
+        offset = go_on
+        yield gathering, go_on
+
+
+def offsets(gathering: Gathering) -> list[int]:
+    picked = [record.offset for one in gathering.picked for record in picked_records(one)]
+    whole = [record.offset for batch in gathering.batches for record in decode_records(batch)]
+    return sorted(picked + whole)
+
+
+RARE = [batch * 4 + 1 for batch in range(7, COUNT, 100)]
+
+
+async def test_one_scan_goes_through_all_that_it_may(store: MessageStore) -> None:
+    ((gathering, go_on),) = ways(store, "_tag = 'rare'")
+    assert (offsets(gathering), go_on) == (RARE, COUNT * 4)
+
+
+async def test_a_scan_ends_after_as_many_bytes_as_it_may_look_at(store: MessageStore) -> None:
+    found = list(ways(store, "_tag = 'nobody'", bytes_max=100_000))
+    assert [offsets(gathering) for gathering, _ in found] == [[]] * len(found)
+    assert 8 <= len(found) <= 20
+
+
+async def test_a_scan_ends_when_others_have_waited_long_enough(store: MessageStore) -> None:
+    found = list(ways(store, "_tag = 'rare'", clock=Ticking(SCAN_MS_MAX)))
+    assert len(found) > 3
+    assert [one for gathering, _ in found for one in offsets(gathering)] == RARE
+
+
+async def test_a_scan_ends_with_enough_and_never_exceeds_its_room(store: MessageStore) -> None:
+    first, go_on = next(ways(store, "_tag = 'rare'", bounds=ALL._replace(bytes_enough=1)))
+    assert offsets(first) == RARE[: len(offsets(first))]
+    assert go_on < COUNT * 4
+    parts = list(ways(store, "_tag = 'usual'", bounds=ALL._replace(bytes_max=2_000)))
+    assert all(gathering.size <= 2_000 for gathering, _ in parts)
+    seen = [one for gathering, _ in parts for one in offsets(gathering)]
+    assert sorted({*seen, *RARE}) == list(range(COUNT * 4))
+
+
+async def test_a_scan_ends_with_as_many_messages_as_are_enough(store: MessageStore) -> None:
+    parts = list(ways(store, "_tag = 'usual'", bounds=ALL._replace(messages_enough=10)))
+    assert all(gathering.count <= 10 for gathering, _ in parts)
+    seen = [one for gathering, _ in parts for one in offsets(gathering)]
+    assert sorted({*seen, *RARE}) == list(range(COUNT * 4))
+
+
+class Ahead:
+    """What another process looks through, as the test says."""
+
+    def __init__(self, *, takes_jobs: bool = True) -> None:
+        self.coming: set[Wanted] = set()
+        self.found: dict[Wanted, Sifted] = {}
+        self.asked: list[Wanted] = []
+        self.gone_on: list[int] = []
+        self._takes_jobs = takes_jobs
+
+    def is_coming(self, wanted: Wanted) -> bool:
+        return wanted in self.coming
+
+    def take(self, wanted: Wanted) -> Sifted | None:
+        return self.found.pop(wanted, None)
+
+    def go_on(self, wanted: Wanted, sifted: Sifted) -> None:
+        self.gone_on.append(sifted.next)
+
+    def ask(self, wanted: Wanted) -> bool:
+        if self._takes_jobs:
+            self.asked.append(wanted)
+        return self._takes_jobs
+
+
+SOME = "_tag = 'rare'"
+
+
+def read(
+    store: MessageStore, ahead: Ahead, offset: int, text: str = SOME, bounds: Bounds = ALL
+) -> tuple[Gathering, int] | None:
+    scan = Scan(store, Ticking(), MANY, picks=True, ahead=ahead)  # type: ignore[arg-type]  # as far as it is asked
+    return scan.read(QUEUE, offset, Sieve(text), bounds)
+
+
+async def test_what_stands_behind_a_long_way_is_left_to_another_process(
+    store: MessageStore,
+) -> None:
+    ahead = Ahead()
+    selected = read(store, ahead, 0)
+    assert selected is not None
+    gathering, go_on = selected
+    assert offsets(gathering) == [offset for offset in RARE if offset < go_on]
+    assert ahead.asked == [Wanted(QUEUE, go_on, SOME, picks=True)]
+    size = len(store.read(QUEUE, 0, 1)[0])
+    assert STEP_BYTES < go_on // 4 * size <= 2 * STEP_BYTES
+
+
+async def test_who_has_looked_as_long_as_he_may_leaves_the_rest_to_another_process_too(
+    store: MessageStore,
+) -> None:
+    ahead = Ahead()
+    scan = Scan(store, Ticking(SCAN_MS_MAX), MANY, picks=True, ahead=ahead)  # type: ignore[arg-type]  # as far as it is asked
+    selected = scan.read(QUEUE, 0, Sieve(SOME), ALL)
+    assert selected is not None
+    # Small batches take longer, so this was no more than a step.
+    assert selected[1] * len(store.read(QUEUE, 0, 1)[0]) // 4 <= STEP_BYTES
+    assert ahead.asked == [Wanted(QUEUE, selected[1], SOME, picks=True)]
+
+
+async def test_where_nobody_takes_it_and_where_much_is_wanted_it_goes_on_itself(
+    store: MessageStore,
+) -> None:
+    unwilling = Ahead(takes_jobs=False)
+    selected = read(store, unwilling, 0)
+    assert selected is not None
+    assert (offsets(selected[0]), selected[1]) == (RARE, COUNT * 4)
+    willing = Ahead()
+    selected = read(store, willing, 0, "_tag = 'usual'")
+    assert selected is not None
+    assert selected[1] == COUNT * 4
+    assert willing.asked == []
+
+
+async def test_what_is_on_its_way_is_waited_for(store: MessageStore) -> None:
+    ahead = Ahead()
+    ahead.coming.add(Wanted(QUEUE, 400, SOME, picks=True))
+    assert read(store, ahead, 400) is None
+
+
+async def test_what_was_found_elsewhere_is_passed_on_and_the_next_is_asked_for(
+    store: MessageStore,
+) -> None:
+    ahead = Ahead()
+    scan = Scan(store, Ticking(), MANY, picks=True)
+    first = store.read(QUEUE, 0, 10_000)
+    picked = scan.through(QUEUE, first, Sieve(SOME), ALL)[0].picked
+    sifted = Sifted(1_000, 100_000, 5, 300, picked, [400])
+    ahead.found[Wanted(QUEUE, 0, SOME, picks=True)] = sifted
+    selected = read(store, ahead, 0)
+    assert selected is not None
+    gathering, go_on = selected
+    assert (go_on, gathering.count, gathering.size) == (1_000, 5, 300)
+    assert gathering.picked == picked
+    assert [record.offset for record in decode_records(gathering.batches[0])] == [
+        400, 401, 402, 403,
+    ]  # fmt: skip
+    assert ahead.gone_on == [1_000]
+
+
+@pytest.mark.parametrize("bounds", [ALL._replace(bytes_max=299), ALL._replace(messages_enough=4)])
+async def test_what_an_answer_has_no_room_for_is_looked_for_again(
+    store: MessageStore, bounds: Bounds
+) -> None:
+    ahead = Ahead(takes_jobs=False)
+    ahead.found[Wanted(QUEUE, 0, SOME, picks=True)] = Sifted(1_000, 100_000, 5, 300)
+    selected = read(store, ahead, 0, bounds=bounds)
+    assert selected is not None
+    assert offsets(selected[0])[:1] == RARE[:1]
+    assert ahead.gone_on == []
+
+
+async def test_a_whole_batch_that_is_not_there_any_more_is_looked_for_again(
+    store: MessageStore,
+) -> None:
+    ahead = Ahead(takes_jobs=False)
+    ahead.found[Wanted(QUEUE, 0, SOME, picks=True)] = Sifted(1_000, 100_000, 5, 300, [], [402])
+    selected = read(store, ahead, 0)
+    assert selected is not None
+    assert offsets(selected[0]) == RARE

@@ -1,0 +1,143 @@
+import asyncio
+
+import pytest
+
+from headrace_mq.client.producer.producer import Producer
+from headrace_mq.errors import (
+    BrokerStopping,
+    InvalidArgument,
+    ResponseCode,
+    ScheduleFull,
+    StoreFull,
+    TopicInUse,
+)
+from headrace_mq.message import Message, QueueRef
+from headrace_mq.protocol.administration import DeleteQueues, FreezeQueues
+from headrace_mq.protocol.batch import Columns, decode_records, encode_batch
+from headrace_mq.protocol.bodies import CreateTopic, decode
+from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.protocol.frame import FLAG_ONEWAY
+from headrace_mq.protocol.scheduled import (
+    AT_HEADER,
+    DELAY_HEADER,
+    SCHEDULE_QUEUE,
+    SCHEDULE_TOPIC,
+    TOPIC_HEADER,
+    CancelledScheduled,
+    CancelScheduled,
+    ScheduleDescription,
+)
+
+HOUR = 3_600_000
+
+
+def sealed(*bodies: bytes, topic: str = "t", **when: int) -> bytearray:
+    ((name, ms),) = when.items()
+    header = {"at_ms": AT_HEADER, "delay_ms": DELAY_HEADER}[name]
+    headers = [{TOPIC_HEADER: topic, header: str(ms)}] * len(bodies)
+    columns = Columns([], [], headers, list(bodies), [])
+    return encode_batch(SCHEDULE_QUEUE, columns, born_first_ms=1)
+
+
+async def describe(client) -> ScheduleDescription:
+    return decode(ScheduleDescription, await client.ask(RequestCode.DESCRIBE_SCHEDULE))
+
+
+async def cancel(client, number: int) -> bool:
+    body = await client.ask(RequestCode.CANCEL_SCHEDULED, CancelScheduled(number))
+    return decode(CancelledScheduled, body).cancelled
+
+
+async def test_a_message_is_scheduled_by_producing_it_and_can_be_cancelled_once(
+    start, connect, clock
+) -> None:
+    client = await connect(await start(clock=clock))
+    (stored,) = (await client.produce(sealed(b"1", b"2", delay_ms=HOUR))).results
+    assert (stored.code, stored.base_offset) == (ResponseCode.OK, 0)
+    assert await describe(client) == ScheduleDescription(2, clock.now + HOUR, 0)
+    assert await cancel(client, 1) is True
+    assert await cancel(client, 1) is False
+    assert await cancel(client, -1) is False
+    assert (await describe(client)).pending == 1
+
+
+async def test_a_due_message_reaches_its_queue_in_a_running_broker(
+    start, connect, clock, until
+) -> None:
+    broker = await start(clock=clock)
+    client = await connect(broker)
+    await client.create("t")
+    await client.produce(sealed(b"1", at_ms=clock.now + 5))
+    clock.now += 5
+    broker._state.scheduler.look()
+    store, queue = broker._state.store, QueueRef("t", 0)
+    await until(lambda: store.range(queue) == (0, 1))
+    (record,) = decode_records(store.read(queue, 0, 1)[0])
+    assert (record.body, dict(record.headers)) == (b"1", {})
+
+
+async def test_the_schedule_outlives_the_broker(start, connect, clock) -> None:
+    first = await start(clock=clock)
+    await (await connect(first)).produce(sealed(b"1", delay_ms=HOUR))
+    await first.aclose()
+    client = await connect(await start(clock=clock))
+    assert await describe(client) == ScheduleDescription(1, clock.now + HOUR, 0)
+    clock.now += 2 * HOUR
+    assert (await describe(client)).late_ms in {0, HOUR}
+
+
+async def test_what_cannot_be_scheduled_is_refused_and_leaves_no_trace(
+    start, connect, clock
+) -> None:
+    client = await connect(await start(clock=clock, scheduled_max=1))
+    plain = encode_batch(SCHEDULE_QUEUE, Columns([], [], [], [b"x"], []), born_first_ms=1)
+    refused = await client.produce(
+        plain, sealed(b"x", topic="no spaces", at_ms=0), sealed(b"1", b"2", delay_ms=HOUR)
+    )
+    assert [result.code for result in refused.results] == [
+        InvalidArgument.code,
+        InvalidArgument.code,
+        ScheduleFull.code,
+    ]
+    assert (await describe(client)).pending == 0
+
+
+async def test_the_journal_has_one_queue_whoever_makes_it(client) -> None:
+    many = CreateTopic(SCHEDULE_TOPIC, 2)
+    kept = CreateTopic(SCHEDULE_TOPIC, 1, "forever")
+    for request in (many, kept):
+        assert isinstance(await client.refusal(RequestCode.CREATE_TOPIC, request), InvalidArgument)
+    await client.create(SCHEDULE_TOPIC, 0)
+    await client.create(SCHEDULE_TOPIC, 1)
+    frozen = FreezeQueues(SCHEDULE_TOPIC, [], writing=True, reading=True, frozen=True)
+    await client.ask(RequestCode.FREEZE_QUEUES, frozen)
+    deleted = await client.refusal(RequestCode.DELETE_QUEUES, DeleteQueues(SCHEDULE_TOPIC))
+    assert isinstance(deleted, TopicInUse)
+
+
+async def test_a_cancellation_that_is_not_durable_is_answered_with_the_failure(
+    broker, client, monkeypatch
+) -> None:
+    await client.produce(sealed(b"1", delay_ms=HOUR))
+    failed = asyncio.get_running_loop().create_future()
+    failed.set_exception(StoreFull("there is no room on the disk now"))
+    monkeypatch.setattr(broker._state.scheduler, "cancel", lambda number: failed)
+    request = CancelScheduled(0)
+    assert isinstance(await client.refusal(RequestCode.CANCEL_SCHEDULED, request), StoreFull)
+    client.send(RequestCode.CANCEL_SCHEDULED, request, flags=FLAG_ONEWAY)
+    monkeypatch.setattr(broker._state, "stopping", True)
+    stopping = await client.refusal(RequestCode.CANCEL_SCHEDULED, request)
+    assert isinstance(stopping, BrokerStopping)
+    monkeypatch.setattr(broker._state, "stopping", False)
+    assert client.answers == {}
+
+
+async def test_a_full_schedule_is_told_at_once_and_takes_messages_again_later(start) -> None:
+    broker = await start(scheduled_max=1)
+    message = Message(topic="t", body=b"x")
+    async with Producer(broker.address) as producer:
+        first = await producer.schedule(message, level="1h")
+        with pytest.raises(ScheduleFull, match="scheduled_max"):
+            await producer.schedule(message, level="1h")
+        assert await producer.cancel(first.id)
+        assert (await producer.schedule(message, level="1h")).id > first.id

@@ -1,0 +1,70 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace_mq.broker.quotas.traffic import WINDOW_S, Meter, Meters
+from headrace_mq.protocol.administration import NO_TRAFFIC, Traffic
+
+events = st.lists(
+    st.tuples(st.integers(0, 3_000), st.integers(0, 5), st.integers(0, 500)), max_size=40
+)
+
+
+@given(events, st.integers(0, 15_000))
+def test_the_windows_hold_the_whole_seconds_before_now(
+    steps: list[tuple[int, int, int]], later: int
+) -> None:
+    meter, now, happened = Meter(), 0, []
+    for step, messages, size in steps:
+        now += step
+        meter.add(now, messages, size)
+        happened.append((now // 1_000, messages, size))
+    now += later
+    second = now // 1_000
+
+    def within(seconds: int) -> tuple[int, int]:
+        chosen = [one for one in happened if second - seconds <= one[0] < second]
+        return sum(one[1] for one in chosen), sum(one[2] for one in chosen)
+
+    assert meter.read(now) == Traffic(*within(1), *within(WINDOW_S))
+    assert meter.read(now) == meter.read(now)
+
+
+def test_a_rate_is_the_same_through_a_whole_second() -> None:
+    meter = Meter()
+    for at in (5_000, 5_999):
+        meter.add(at, 3, 100)
+    assert meter.read(5_999) == NO_TRAFFIC
+    assert meter.read(6_000) == meter.read(6_999) == Traffic(6, 200, 6, 200)
+    assert meter.read(7_000) == Traffic(0, 0, 6, 200)
+    assert meter.read(15_999) == Traffic(0, 0, 6, 200)
+    assert meter.read(16_000) == NO_TRAFFIC
+
+
+def test_a_meter_keeps_no_more_than_its_window() -> None:
+    meter = Meter()
+    for second in range(1_000):
+        meter.add(second * 1_000, 1, 1)
+    assert len(meter._seconds) == WINDOW_S + 1
+
+
+def test_keys_are_counted_apart_and_together() -> None:
+    meters = Meters[str]()
+    meters.add("a", 1_000, 2, 20)
+    meters.add("b", 1_500, 3, 30)
+    assert meters.read("a", 2_000) == Traffic(2, 20, 2, 20)
+    assert meters.read("never", 2_000) == NO_TRAFFIC
+    assert meters.total(2_000) == Traffic(5, 50, 5, 50)
+
+
+def test_idle_keys_make_room_for_others() -> None:
+    meters = Meters[str](2)
+    for key in ("a", "b", "c"):
+        meters.add(key, 1_000, 1, 1)
+    assert (len(meters), meters.read("c", 2_000)) == (2, NO_TRAFFIC)
+    assert meters.total(2_000).messages_1s == 3
+    meters.add("b", 8_000, 1, 1)
+    meters.forget_idle(12_000)
+    assert len(meters) == 1
+    meters.add("c", 12_000, 1, 1)
+    assert meters.read("c", 13_000).messages_1s == 1
+    assert meters.read("b", 13_000).messages_10s == 1

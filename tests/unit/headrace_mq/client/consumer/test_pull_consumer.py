@@ -1,0 +1,188 @@
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from headrace_mq.client.consumer.pull_consumer import PullConsumer
+from headrace_mq.errors import Closed, ConnectionLost, QueueNotFound
+from headrace_mq.message import QueueRef, Record
+from headrace_mq.protocol.bodies import CommitOffsets, decode
+from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.settings import ConsumerSettings
+
+A, B = QueueRef("t", 0), QueueRef("t", 1)
+COMMIT = RequestCode.COMMIT_OFFSETS
+Until = Callable[[Callable[[], object]], Any]
+LONG_MS = 30_000
+
+
+def make(broker: Any, group: str = "", **settings: Any) -> PullConsumer:
+    quick = {"reconnect_ms_min": 1, "reconnect_ms_max": 5}
+    return PullConsumer(
+        broker.address, group=group, settings=ConsumerSettings(**(quick | settings))
+    )
+
+
+@pytest.fixture
+async def reader(broker: Any) -> AsyncIterator[PullConsumer]:
+    """Reads both queues of topic t, without a group; A holds five records, B two."""
+    broker.topics["t"] = 2
+    for body in (b"0", b"1", b"2", b"3", b"4"):
+        broker.now_ms += 10
+        broker.append(A, [body])
+    broker.append(B, [b"x", b"y"])
+    async with make(broker) as reader:
+        await reader.assign([A, B])
+        yield reader
+
+
+def places(records: list[Record]) -> list[tuple[int, int]]:
+    return [(record.queue.queue_id, record.offset) for record in records]
+
+
+async def all_of(reader: PullConsumer, count: int) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    while len(found) < count:
+        found += places(await reader.fetch(timeout_ms=LONG_MS))
+    return sorted(found)
+
+
+async def test_assigned_queues_are_read_from_their_beginning(
+    broker: Any, reader: PullConsumer
+) -> None:
+    assert reader.assignment == {A, B}
+    assert await all_of(reader, 7) == [(0, n) for n in range(5)] + [(1, 0), (1, 1)]
+    assert (reader.position(A), reader.position(B)) == (5, 2)
+    assert broker.count(RequestCode.JOIN_GROUP) == broker.count(RequestCode.GET_OFFSETS) == 0
+
+
+async def test_a_fetch_returns_no_more_than_asked_for_and_the_rest_later(
+    reader: PullConsumer, until: Until
+) -> None:
+    await until(lambda: (share := reader._shares.get(A)) and len(share.ready) == 5)
+    assert places(await reader.fetch(2, timeout_ms=LONG_MS)) == [(0, 0), (0, 1)]
+    assert reader.position(A) == 2
+    # The other queue comes first now.
+    assert places(await reader.fetch(3, timeout_ms=LONG_MS))[:2] == [(1, 0), (1, 1)]
+
+
+async def test_a_fetch_without_anything_to_return_ends_with_its_time(
+    reader: PullConsumer,
+) -> None:
+    await all_of(reader, 7)
+    assert await reader.fetch(timeout_ms=0) == []
+    assert await reader.fetch(timeout_ms=1) == []
+
+
+async def test_an_assignment_replaces_the_one_before_and_keeps_what_stays(
+    broker: Any, reader: PullConsumer
+) -> None:
+    await all_of(reader, 7)
+    await reader.assign([A])
+    broker.append(B, [b"not read"])
+    broker.append(A, [b"5"])
+    assert await all_of(reader, 1) == [(0, 5)]
+    await reader.assign([B])
+    assert await all_of(reader, 3) == [(1, 0), (1, 1), (1, 2)]
+    with pytest.raises(QueueNotFound):
+        await reader.assign([A, QueueRef("t", 2)])
+    assert reader.assignment == {B}
+
+
+async def test_seeking_goes_forth_and_back(reader: PullConsumer) -> None:
+    await all_of(reader, 7)
+    reader.seek(A, 3)
+    assert reader.position(A) == 3
+    assert await all_of(reader, 2) == [(0, 3), (0, 4)]
+    with pytest.raises(ValueError, match="0 or more"):
+        reader.seek(A, -1)
+    with pytest.raises(ValueError, match="is not assigned"):
+        reader.seek(QueueRef("t", 2), 0)
+
+
+async def test_seeking_to_a_time_goes_on_at_the_first_record_stored_then(
+    reader: PullConsumer,
+) -> None:
+    await all_of(reader, 7)
+    await reader.seek_to_time([A], 35)
+    assert await all_of(reader, 2) == [(0, 3), (0, 4)]
+    await reader.seek_to_time([A, B], 10_000)
+    assert (reader.position(A), reader.position(B)) == (5, 2)
+    with pytest.raises(ValueError, match="is not assigned"):
+        await reader.seek_to_time([QueueRef("u", 0)], 0)
+
+
+async def test_a_paused_queue_waits_where_it_stands(reader: PullConsumer) -> None:
+    reader.pause([A])
+    assert await all_of(reader, 2) == [(1, 0), (1, 1)]
+    assert reader.position(A) == 0
+    reader.resume([A])
+    assert await all_of(reader, 5) == [(0, n) for n in range(5)]
+
+
+@pytest.mark.parametrize(("start", "first"), [("latest", 5), ("earliest", 0), (35, 3)])
+async def test_it_begins_where_the_settings_say(
+    broker: Any, reader: PullConsumer, start: Any, first: int
+) -> None:
+    async with make(broker, start=start) as other:
+        await other.assign([A])
+        assert other.position(A) == first
+
+
+async def test_with_a_group_it_begins_where_the_group_stands_and_commits_its_positions(
+    broker: Any, reader: PullConsumer
+) -> None:
+    broker.offsets["g", A] = 3
+    async with make(broker, "g") as grouped:
+        await grouped.assign([A])
+        assert await all_of(grouped, 2) == [(0, 3), (0, 4)]
+        await grouped.commit()
+        await grouped.commit()
+        assert broker.offsets["g", A] == 5
+        grouped.seek(A, 1)
+        await grouped.commit()
+        assert broker.offsets["g", A] == 1
+    commits = [decode(CommitOffsets, r.body) for r in broker.seen if r.code == COMMIT]
+    assert [commit.member for commit in commits] == ["", ""]
+
+
+async def test_without_a_group_there_is_nothing_to_commit_to(reader: PullConsumer) -> None:
+    with pytest.raises(ValueError, match="without a group"):
+        await reader.commit()
+
+
+async def test_after_a_lost_connection_it_goes_on_where_it_was(
+    broker: Any, reader: PullConsumer
+) -> None:
+    await all_of(reader, 7)
+    broker.drop()
+    broker.append(A, [b"5"])
+    assert await all_of(reader, 1) == [(0, 5)]
+
+
+@pytest.mark.parametrize(("records_max", "timeout_ms"), [(0, 0), (1, -1)])
+async def test_a_fetch_asks_for_something(
+    reader: PullConsumer, records_max: int, timeout_ms: int
+) -> None:
+    with pytest.raises(ValueError, match="at least 1 record"):
+        await reader.fetch(records_max, timeout_ms=timeout_ms)
+
+
+async def test_before_the_start_and_after_the_end_nothing_is_read(broker: Any) -> None:
+    reader = make(broker)
+    with pytest.raises(Closed):
+        await reader.fetch()
+    await reader.aclose()
+    await broker.stop()
+    with pytest.raises(ConnectionLost):
+        await make(broker, request_timeout_ms=20).start()
+
+
+async def test_closing_ends_a_fetch_that_waits(reader: PullConsumer) -> None:
+    await all_of(reader, 7)
+    waiting = asyncio.create_task(reader.fetch(timeout_ms=LONG_MS))
+    await asyncio.sleep(0)
+    await reader.aclose()
+    with pytest.raises(Closed):
+        await waiting

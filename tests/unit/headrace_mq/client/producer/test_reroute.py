@@ -1,0 +1,201 @@
+"""A producer under whose hands queues are frozen, deleted and opened again."""
+
+import asyncio
+import random
+from collections import Counter, defaultdict
+from typing import Any
+
+import pytest
+
+from headrace_mq.client.producer import producer as producer_module
+from headrace_mq.client.producer.producer import Producer
+from headrace_mq.client.producer.route import queue_for_key
+from headrace_mq.errors import QueueFrozen, SendTimeout, TopicNotFound
+from headrace_mq.message import Message, QueueRef
+from headrace_mq.protocol.batch import decode_records
+from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.settings import ProducerSettings
+
+PRODUCE, DESCRIBE = RequestCode.PRODUCE, RequestCode.DESCRIBE_TOPICS
+QUICK = ProducerSettings(reconnect_ms_min=1, reconnect_ms_max=5, batch_messages_max=4)
+
+
+def message(body: bytes = b"x", key: str = "") -> Message:
+    return Message(topic="t", body=body, key=key)
+
+
+def key_of(queue: int, queues: int) -> str:
+    return next(key for key in map(str, range(999)) if queue_for_key(key, queues) == queue)
+
+
+def records(broker: Any, queue: int) -> list[Any]:
+    held = broker.batches[QueueRef("t", queue)]
+    return [record for batch in held for record in decode_records(batch)]
+
+
+def bodies(broker: Any, queue: int) -> list[bytes]:
+    return [record.body for record in records(broker, queue)]
+
+
+async def test_what_waits_for_the_new_route_stays_in_its_order(broker: Any) -> None:
+    broker.topics["t"], key = 2, key_of(0, 2)
+    async with Producer(broker.address, QUICK) as producer:
+        await producer.send(message(b"0", key))
+        broker.frozen, broker.held = {QueueRef("t", 0)}, {DESCRIBE}
+        first = [producer.send_soon(message(b"%d" % n, key)) for n in (1, 2)]
+        asked = await broker.next(DESCRIBE)
+        # They were refused and are nowhere; what comes now must not overtake them.
+        later = [producer.send_soon(message(b"%d" % n, key)) for n in (3, 4, 5)]
+        await producer.send(message(b"other", key_of(1, 2)))
+        broker.held = set()
+        broker.serve(asked)
+        places = await asyncio.gather(*first, *later)
+    assert bodies(broker, 0) == [b"0"]
+    assert bodies(broker, 1) == [b"other", b"1", b"2", b"3", b"4", b"5"]
+    assert [place.offset for place in places] == [1, 2, 3, 4, 5]
+
+
+async def test_what_is_on_its_way_comes_back_before_the_route_changes(
+    broker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.topics["t"], key = 2, key_of(0, 2)
+    monkeypatch.setattr(producer_module, "ROUTE_REFRESH_MS", 1)
+    async with Producer(broker.address, QUICK) as producer:
+        await producer.send(message(b"0", key))
+        broker.held = {PRODUCE}
+        first = producer.send_soon(message(b"1", key))
+        held = await broker.next(PRODUCE)
+        broker.frozen = {QueueRef("t", 0)}
+        seen = broker.count(DESCRIBE)
+        while broker.count(DESCRIBE) < seen + 3:
+            await asyncio.sleep(0)
+        # The broker has said by now that the queue is closed; this one is behind the first.
+        second = producer.send_soon(message(b"2", key))
+        broker.held = set()
+        broker.serve(held)
+        await asyncio.gather(first, second)
+    assert (bodies(broker, 0), bodies(broker, 1)) == ([b"0"], [b"1", b"2"])
+
+
+async def test_keys_of_one_batch_part_and_each_sender_learns_its_place(broker: Any) -> None:
+    broker.topics["t"] = 4
+    keys = [key for key in map(str, range(60)) if queue_for_key(key, 4) == 3]
+    async with Producer(broker.address, QUICK) as producer:
+        await producer.send(message(b"0", keys[0]))
+        broker.frozen = {QueueRef("t", 3)}
+        many = producer.send_many([message(b"%d" % n, key) for n, key in enumerate(keys)])
+        single = producer.send(message(b"one", keys[1]))
+        stored, one = await asyncio.gather(many, single)
+    for number, (place, key) in enumerate(zip(stored, keys, strict=True)):
+        assert place.queue == QueueRef("t", queue_for_key(key, 3))
+        assert records(broker, place.queue.queue_id)[place.offset].body == b"%d" % number
+    assert records(broker, one.queue.queue_id)[one.offset].body == b"one"
+    assert len({place.queue for place in stored}) == 3
+
+
+async def test_messages_of_a_queue_that_is_gone_go_to_those_that_are_left(broker: Any) -> None:
+    broker.topics["t"], key = 3, key_of(2, 3)
+    async with Producer(broker.address, QUICK) as producer:
+        assert (await producer.send(message(key=key))).queue == QueueRef("t", 2)
+        broker.topics["t"] = 2
+        assert (await producer.send(message(key=key))).queue == QueueRef("t", queue_for_key(key, 2))
+
+
+async def test_messages_of_a_topic_that_is_gone_fail(broker: Any) -> None:
+    broker.topics["t"], key = 2, key_of(0, 2)
+    async with Producer(broker.address, QUICK) as producer:
+        await producer.send(message(key=key))
+        broker.frozen, broker.held = {QueueRef("t", 0)}, {DESCRIBE}
+        results = [producer.send_soon(message(key=key))]
+        asked = await broker.next(DESCRIBE)
+        results.append(producer.send_soon(message(key=key)))
+        del broker.topics["t"]
+        broker.creates_topics, broker.held = False, set()
+        broker.serve(asked)
+        for result in results:
+            with pytest.raises(TopicNotFound):
+                await result
+
+
+async def test_nothing_leaves_a_compacted_topic_or_a_selector_s_queue(broker: Any) -> None:
+    broker.topics["t"], broker.compact, key = 2, {"t"}, key_of(0, 2)
+    async with Producer(broker.address, QUICK) as producer:
+        await producer.send(message(key=key))
+        broker.frozen = {QueueRef("t", 0)}
+        with pytest.raises(QueueFrozen):
+            await producer.send(message(key=key))
+    broker.compact = set()
+    async with Producer(broker.address, QUICK, selector=lambda message, queues: 0) as producer:
+        with pytest.raises(QueueFrozen):
+            await producer.send(message(key=key))
+
+
+async def test_without_a_new_route_the_messages_are_not_stored_in_time(
+    broker: Any, clock: Any, until: Any
+) -> None:
+    broker.topics["t"], key = 2, key_of(0, 2)
+    async with Producer(broker.address, QUICK, clock=clock) as producer:
+        await producer.send(message(key=key))
+        broker.frozen, broker.held = {QueueRef("t", 0)}, {DESCRIBE}
+        refused = producer.send_soon(message(key=key))
+        await broker.next(DESCRIBE)
+        waiting = producer.send_soon(message(key=key))
+        clock.time_ms += QUICK.send_timeout_ms
+        with pytest.raises(SendTimeout, match=r"not stored.*frozen"):
+            await refused
+        with pytest.raises(SendTimeout, match="not sent"):
+            await waiting
+
+
+async def test_closing_ends_what_was_refused(broker: Any, clock: Any) -> None:
+    broker.topics["t"], key = 2, key_of(0, 2)
+    producer = Producer(broker.address, QUICK, clock=clock)
+    await producer.start()
+    await producer.send(message(key=key))
+    broker.frozen, broker.held = {QueueRef("t", 0)}, {DESCRIBE}
+    refused = producer.send_soon(message(key=key))
+    await broker.next(DESCRIBE)
+    closing = asyncio.create_task(producer.aclose())
+    clock.time_ms += QUICK.send_timeout_ms
+    await closing
+    with pytest.raises(SendTimeout):
+        await refused
+
+
+@pytest.mark.parametrize("seed", range(40))
+async def test_nothing_is_lost_doubled_or_turned_around_whatever_happens_to_the_queues(
+    broker: Any, seed: int
+) -> None:
+    chosen, queues = random.Random(seed), 4
+    broker.topics["t"] = queues
+    keys = ["", *(f"k{n}" for n in range(12))]
+    async with Producer(broker.address, QUICK) as producer:
+        sent = []
+        for number in range(300):
+            key = chosen.choice(keys)
+            sent.append((key, number, producer.send_soon(message(b"%d" % number, key))))
+            match chosen.randrange(30):
+                case 0:
+                    broker.frozen = {QueueRef("t", chosen.randrange(queues))}
+                case 1:
+                    broker.frozen = set()
+                case 2 if chosen.random() < 0.3:
+                    broker.drop()
+                case 3 if broker.topics["t"] > 2 and chosen.random() < 0.3:
+                    broker.topics["t"] -= 1
+                case 4 | 5 | 6 | 7 | 8:
+                    for _ in range(chosen.randrange(12)):
+                        await asyncio.sleep(0)
+        places = await asyncio.gather(*(result for *_, result in sent))
+    held = {queue: records(broker, queue) for queue in range(queues)}
+    stored = Counter(record.body for its in held.values() for record in its)
+    assert stored == {b"%d" % number: 1 for number in range(300)}
+    for (key, number, _), place in zip(sent, places, strict=True):
+        record = held[place.queue.queue_id][place.offset]
+        assert (record.body, record.key) == (b"%d" % number, key)
+    order: dict[str, list[int]] = defaultdict(list)
+    for batch in broker.history:
+        for record in decode_records(batch):
+            order[record.key].append(int(record.body))
+    # Over all queues: of what moves nothing is stored before all that was sent to the old queue.
+    assert all(numbers == sorted(numbers) for key, numbers in order.items() if key)

@@ -1,0 +1,179 @@
+"""Collecting steps: bounded, never in the way, and counted when lost."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from headrace_mq.client.handlers.failures import Again, Failure, Settled
+from headrace_mq.client.trace import tracer as module
+from headrace_mq.client.trace.trace_events import Step, decode_step
+from headrace_mq.client.trace.tracer import Tracer, tracer_of
+from headrace_mq.errors import ConnectionLost
+from headrace_mq.message import QueueRef, Record
+from headrace_mq.settings import ConsumerSettings
+
+QUEUE = QueueRef("t", 0)
+
+
+class Clock:
+    def now_ms(self) -> int:
+        return 1_000
+
+    def monotonic_ms(self) -> int:
+        return 0
+
+
+class Sending:
+    """A producer that keeps what it is given, or fails."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, Step | None]] = []
+        self.fails = False
+        self.asked, self.may_go_on = asyncio.Event(), asyncio.Event()
+        self.may_go_on.set()
+
+    async def start(self) -> None:
+        pass
+
+    async def create_topic(self, topic: str) -> None:
+        pass
+
+    async def aclose(self) -> None:
+        pass
+
+    async def send_columns(self, topic: str, bodies: list[bytes], *, keys: list[str]) -> None:
+        self.asked.set()
+        await self.may_go_on.wait()
+        if self.fails:
+            raise ConnectionLost("the broker is away")
+        self.sent += zip(keys, map(decode_step, bodies), strict=True)
+
+
+@pytest.fixture
+def sending() -> Sending:
+    return Sending()
+
+
+@pytest.fixture
+def tracer(sending: Sending) -> Tracer:
+    producer: Any = sending
+    return Tracer(producer, group="g", client_id="c", share=1.0, clock=Clock())
+
+
+def record(offset: int) -> Record:
+    return Record(
+        queue=QUEUE,
+        offset=offset,
+        key="",
+        tag="",
+        headers={},
+        body=b"",
+        born_at_ms=0,
+        stored_at_ms=0,
+    )
+
+
+def told(sending: Sending) -> list[tuple[str, str, int]]:
+    return [(name, step.kind, step.attempt) for name, step in sending.sent if step is not None]
+
+
+async def test_everything_told_is_sent_when_it_is_closed(tracer: Tracer, sending: Sending) -> None:
+    await tracer.start()
+    tracer.delivered(record(0))
+    tracer.begun(record(0))
+    tracer.acknowledged(QUEUE, 0)
+    await tracer.aclose()
+    assert told(sending) == [("t:0:0", "delivered", 1), ("t:0:0", "begun", 1), ("t:0:0", "acknowledged", 1)]  # fmt: skip
+
+
+async def test_what_is_on_its_way_when_it_is_closed_is_sent_once(
+    tracer: Tracer, sending: Sending, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "INTERVAL_MS", 0)
+    await tracer.start()
+    sending.may_go_on.clear()
+    tracer.delivered(record(0))
+    await sending.asked.wait()
+    tracer.acknowledged(QUEUE, 0)
+    closing = asyncio.create_task(tracer.aclose())
+    await asyncio.sleep(0)
+    sending.may_go_on.set()
+    await closing
+    assert [kind for _, kind, _ in told(sending)] == ["delivered", "acknowledged"]
+
+
+async def test_a_record_is_acknowledged_once_and_only_where_it_was_delivered(
+    tracer: Tracer, sending: Sending
+) -> None:
+    await tracer.start()
+    tracer.delivered(record(0))
+    for offset in (0, 0, 5):
+        tracer.acknowledged(QUEUE, offset)
+    await tracer.aclose()
+    assert [kind for _, kind, _ in told(sending)] == ["delivered", "acknowledged"]
+
+
+async def test_failures_count_attempts_and_a_settled_record_is_not_acknowledged(
+    tracer: Tracer, sending: Sending
+) -> None:
+    await tracer.start()
+    tracer.delivered(record(0))
+    for attempt, verdict in ((1, Again(10)), (2, Settled("%RETRY%g in 5 ms"))):
+        tracer.begun(record(0))
+        tracer.decided(Failure(record(0), ValueError("no"), attempt), verdict)
+    tracer.acknowledged(QUEUE, 0)
+    tracer.decided(Failure(record(9), ValueError("no"), 1), Again(1))
+    await tracer.aclose()
+    assert told(sending)[1:] == [
+        ("t:0:0", "begun", 1), ("t:0:0", "failed", 1), ("t:0:0", "begun", 2), ("t:0:0", "retried", 2),
+    ]  # fmt: skip
+
+
+async def test_too_many_steps_are_lost_and_counted(
+    tracer: Tracer, sending: Sending, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "STEPS_MAX", 2)
+    await tracer.start()
+    for offset in range(5):
+        tracer.delivered(record(offset))
+    assert tracer.lost == 3
+    await tracer.aclose()
+    assert len(sending.sent) == 2
+
+
+async def test_records_that_are_never_finished_do_not_pile_up(
+    tracer: Tracer, sending: Sending, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "UNDER_WAY_MAX", 2)
+    await tracer.start()
+    for offset in range(3):
+        tracer.delivered(record(offset))
+    tracer.acknowledged(QUEUE, 0)
+    tracer.acknowledged(QUEUE, 2)
+    await tracer.aclose()
+    assert [name for name, kind, _ in told(sending) if kind == "acknowledged"] == ["t:0:2"]
+
+
+async def test_a_broker_that_is_away_costs_steps_and_nothing_else(
+    tracer: Tracer, sending: Sending
+) -> None:
+    await tracer.start()
+    sending.fails = True
+    tracer.delivered(record(0))
+    await tracer.aclose()
+    assert (tracer.lost, sending.sent) == (1, [])
+
+
+def test_a_consumer_has_no_tracer_unless_it_is_asked_for() -> None:
+    def made(share: float) -> Tracer | None:
+        settings = ConsumerSettings(trace_share=share)
+        return tracer_of("127.0.0.1:1", settings, group="g", client_id="c", clock=Clock())
+
+    assert made(0.0) is None
+    assert made(0.5) is not None
+
+
+def test_a_share_is_between_nothing_and_everything() -> None:
+    with pytest.raises(ValueError, match="trace_share must be 0 to 1"):
+        ConsumerSettings(trace_share=1.5)

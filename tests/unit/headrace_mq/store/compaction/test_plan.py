@@ -1,0 +1,79 @@
+"""When a log is compacted, and which of its segments."""
+
+from typing import Any
+
+from headrace_mq.store.compaction.plan import CompactionRules, data_bytes, planned
+from headrace_mq.store.log.commit_log import SegmentInfo
+from headrace_mq.store.segment.segment import Compacted
+
+RULES = CompactionRules(dirty_percent=50, lag_ms=100, tombstone_ms=1_000, segment_bytes=1_000)
+NOW = 1_000_000
+
+
+def segment(base: int, size: int = 400, **values: Any) -> SegmentInfo:
+    fields: dict[str, Any] = {
+        "name": f"{base}.log", "base": base, "end": base + size, "bytes": size, "first_ms": 1,
+        "last_ms": NOW - 500, "sealed": True, "next_offsets": {}, "indexed": True, **values,
+    }  # fmt: skip
+    return SegmentInfo(**fields)
+
+
+def clean(
+    base: int, size: int = 400, *, cleaned_ms: int = NOW - 5, tombstones: int = 0
+) -> SegmentInfo:
+    compacted = Compacted(base + size // 2, base + size, cleaned_ms, tombstones, 1)
+    return segment(base, size, compacted=compacted)
+
+
+def bases(groups: list[list[SegmentInfo]]) -> list[list[int]]:
+    return [[one.base for one in group] for group in groups]
+
+
+def test_the_newest_segment_and_what_is_young_are_left_alone() -> None:
+    active = segment(1_200, sealed=False)
+    young = segment(800, last_ms=NOW - 99)
+    plan = planned([segment(0), segment(400), young, active], RULES, NOW, NOW)
+    assert bases(plan.groups) == [[0], [400]]
+    assert planned([active], RULES, NOW, NOW).groups == []
+    assert not planned([active], RULES, NOW, NOW).is_due
+
+
+def test_nothing_behind_a_segment_that_must_wait_is_touched() -> None:
+    for waiting in (segment(400, last_ms=NOW), segment(400, indexed=False)):
+        assert bases(planned([segment(0), waiting, segment(800)], RULES, NOW, NOW).groups) == [[0]]
+
+
+def test_it_is_due_when_enough_of_it_is_dirty() -> None:
+    plan = planned([clean(0, 800), segment(800, 400)], RULES, NOW, NOW)
+    assert (plan.clean_bytes, plan.dirty_bytes, plan.dirty) == (400, 400, 1)
+    assert plan.is_due
+    assert not planned([clean(0, 802), segment(802, 400)], RULES, NOW, NOW).is_due
+
+
+def test_it_is_due_when_records_that_delete_their_key_can_go() -> None:
+    old = clean(0, cleaned_ms=NOW - 1_000, tombstones=1)
+    assert planned([old], RULES, NOW, NOW).is_due
+    assert not planned([clean(0, cleaned_ms=NOW - 999, tombstones=1)], RULES, NOW, NOW).is_due
+    assert not planned([clean(0, cleaned_ms=NOW - 1_000)], RULES, NOW, NOW).is_due
+    # By the clock that nobody sets, whatever the other one says.
+    assert planned([old], RULES, 0, NOW).is_due
+    assert not planned([old], RULES, NOW + (1 << 40), NOW - 1).is_due
+
+
+def test_small_clean_neighbours_become_one_once_their_tombstones_can_go() -> None:
+    old = [clean(base, cleaned_ms=NOW - 1_000) for base in range(0, 2_800, 400)]
+    fresh = clean(2_800)
+    plan = planned([*old, fresh, segment(3_200)], RULES, NOW, NOW)
+    assert bases(plan.groups) == [
+        [0, 400, 800, 1_200, 1_600], [2_000, 2_400], [2_800], [3_200],
+    ]  # fmt: skip
+
+
+def test_a_clean_segment_behind_a_dirty_one_counts_as_dirty() -> None:
+    plan = planned([segment(0), clean(400)], RULES, NOW, NOW)
+    assert (bases(plan.groups), plan.dirty) == ([[0], [400]], 2)
+
+
+def test_the_bytes_of_a_compacted_segment_are_those_that_are_left() -> None:
+    assert data_bytes(clean(0, 400)) == 200
+    assert data_bytes(segment(0, 400)) == 400
