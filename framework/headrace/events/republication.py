@@ -26,6 +26,7 @@ from headrace._runtime.tasks import TaskSet
 from headrace.domain.stream import EventStream
 from headrace.errors import DamagedStream
 from headrace.events.publisher import HEARTBEAT, Publisher, event_topic
+from headrace.events.seals import origin_of
 from headrace.serialization import Serializer
 from headrace.settings import Settings
 from headrace.stores.base import EventStore
@@ -207,7 +208,8 @@ def _is_placed(stream: EventStream) -> bool:
 
 
 def _mark_of(message: Incoming) -> bytes:
-    return _mark(message.key, message.headers.get("command", ""))
+    # From the body, which is sealed: headers say what their writer likes.
+    return _mark(*(origin_of(message.body) or ("", "")))
 
 
 def _mark(aggregate_id: str, command_id: str) -> bytes:

@@ -21,7 +21,7 @@ import msgspec
 
 from headrace.stores.base import StoreIdentity
 
-__all__ = ["Seal", "aggregate_of"]
+__all__ = ["Seal", "aggregate_of", "origin_of"]
 
 # Guessing one takes 2 ** 127 messages on average.
 _DIGEST_BYTES: Final = 16
@@ -42,11 +42,17 @@ class _Owner(msgspec.Struct, gc=False):
     aggregate_id: str
 
 
+class _Origin(msgspec.Struct, gc=False):
+    aggregate_id: str
+    command_id: str
+
+
 class _Sealed(msgspec.Struct, gc=False):
     seal: str = ""
 
 
 _decode_owner = msgspec.json.Decoder(_Owner).decode
+_decode_origin = msgspec.json.Decoder(_Origin).decode
 _decode_sealed = msgspec.json.Decoder(_Sealed).decode
 
 
@@ -130,3 +136,12 @@ def aggregate_of(body: bytes) -> str | None:
         return _decode_owner(body).aggregate_id
     except msgspec.DecodeError:
         return None
+
+
+def origin_of(body: bytes) -> tuple[str, str] | None:
+    """Returns the aggregate and the command a body's events are of; None where it does not say."""
+    try:
+        origin = _decode_origin(body)
+    except msgspec.DecodeError:
+        return None
+    return origin.aggregate_id, origin.command_id

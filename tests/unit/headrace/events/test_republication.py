@@ -130,6 +130,23 @@ async def test_each_stream_is_there_once_and_what_was_missing_in_order(
     assert (await parts.republication.run()).published == 0
 
 
+async def test_a_copy_of_a_true_message_under_another_header_hides_no_stream(parts: Parts) -> None:
+    first, lost = stream("a", 1, "a1"), stream("a", 2, "a2")
+    await parts.store.append([first, lost])
+    for command in ("a1", "a2"):
+        await parts.transport.publish(
+            Outgoing(
+                topic=TOPIC,
+                key="a",
+                body=parts.serializer.encode_stream(first),
+                tag="Thing",
+                headers={"kind": "events", "command": command},
+            )
+        )
+    done = await parts.republication.run()
+    assert (done.held, done.published) == (1, 1)
+
+
 async def test_rejections_go_too_and_messages_of_the_application_do_not(parts: Parts) -> None:
     rejection = Rejection(
         error="No", sentence="no", command_name="C", command_version=1, command_data={}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.events.seals import Seal, aggregate_of
+from headrace.events.seals import Seal, aggregate_of, origin_of
 from headrace.stores.database.identity import new_identity
 from headrace.testing.conformance.streams import conformance_serializer, rejected, stream
 
@@ -102,6 +102,8 @@ def test_readers_that_know_no_seals_read_what_is_sealed() -> None:
     assert SERIALIZER.decode_stream(sealed) == SERIALIZER.decode_stream(BODY)
     assert aggregate_of(sealed) == "a-1"
     assert aggregate_of(b"{}") is None
+    assert origin_of(sealed) == ("a-1", "c-1")
+    assert origin_of(b'{"aggregate_id":"a-1"}') is None
 
 
 def test_it_travels_to_executors() -> None:
