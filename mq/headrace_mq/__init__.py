@@ -39,17 +39,27 @@ if TYPE_CHECKING:  # loaded when a name is first used: who only sends and receiv
     from headrace_mq.admin.client import AdminClient
     from headrace_mq.admin.pace import ResendSettings
     from headrace_mq.broker.server import Broker
+    from headrace_mq.client.fetch.queue_priorities import Priorities, prioritized
+    from headrace_mq.client.requester import answering
+    from headrace_mq.client.retries.expiry import Expiry, expiring
+    from headrace_mq.client.retries.retries import GiveUp, RetryAfter
+    from headrace_mq.client.retry_headers import origin_of
+    from headrace_mq.client.sync.reader import BlockingReader
 
 __all__ = [
     "AdminClient",
     "BlockingProducer",
+    "BlockingReader",
     "Broker",
     "BrokerSettings",
     "Consumer",
     "ConsumerSettings",
     "Damaged",
     "Decision",
+    "Expiry",
+    "GiveUp",
     "Message",
+    "Priorities",
     "Producer",
     "ProducerSettings",
     "PullConsumer",
@@ -58,6 +68,7 @@ __all__ = [
     "RecordColumns",
     "Requester",
     "ResendSettings",
+    "RetryAfter",
     "RetrySettings",
     "RetryingConsumer",
     "SendResult",
@@ -66,13 +77,26 @@ __all__ = [
     "TransactionSettings",
     "TransactionalProducer",
     "Undecided",
+    "answering",
+    "expiring",
+    "origin_of",
+    "prioritized",
 ]
 
 _HOMES = MappingProxyType(
     {
         "AdminClient": "headrace_mq.admin.client",
+        "BlockingReader": "headrace_mq.client.sync.reader",
         "Broker": "headrace_mq.broker.server",
+        "Expiry": "headrace_mq.client.retries.expiry",
+        "GiveUp": "headrace_mq.client.retries.retries",
+        "Priorities": "headrace_mq.client.fetch.queue_priorities",
         "ResendSettings": "headrace_mq.admin.pace",
+        "RetryAfter": "headrace_mq.client.retries.retries",
+        "answering": "headrace_mq.client.requester",
+        "expiring": "headrace_mq.client.retries.expiry",
+        "origin_of": "headrace_mq.client.retry_headers",
+        "prioritized": "headrace_mq.client.fetch.queue_priorities",
     }
 )
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from headrace.spark.session import local_session
+from headrace.spark import local_session
 from samples.bank.plots import save_bars
 
 # How each type of event changes the balance of its account.

@@ -15,12 +15,33 @@ executors load only what folds.
     from headrace.spark.rebuild import rebuild
 """
 
+from importlib import import_module
 from importlib.util import find_spec
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ExtraMissing
+
+if TYPE_CHECKING:  # loaded when a name is first used
+    from headrace.spark.analysis.events import read_events
+    from headrace.spark.session import local_session
+
+__all__ = ["local_session", "read_events"]
+
+_HOMES = MappingProxyType(
+    {"local_session": "headrace.spark.session", "read_events": "headrace.spark.analysis.events"}
+)
 
 # `mapInArrow` refuses to work without pandas. Only looked for: importing it takes half a second.
 if not all(map(find_spec, ("pyspark", "pyarrow", "pandas"))):
     raise ExtraMissing(
         "rebuilding with Spark needs PySpark, PyArrow and pandas: pip install 'headrace[spark]'"
     )
+
+
+def __getattr__(name: str) -> Any:
+    """Loads a name of the face from its home."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(home), name)

@@ -5,3 +5,22 @@ Sits between: the command side, which appends and loads, and the databases. Also
 read models stand on: `database.engines` opens a database, `database.schema` brings its tables up to date, `database.tables`
 says what they look like. Knows nothing of topics, aggregates' rules or projections' folds.
 """
+
+from importlib import import_module
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # loaded when a name is first used
+    from headrace.stores.open import open_event_store
+
+__all__ = ["open_event_store"]
+
+_HOMES = MappingProxyType({"open_event_store": "headrace.stores.open"})
+
+
+def __getattr__(name: str) -> Any:
+    """Loads a name of the face from its home."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(home), name)

@@ -7,3 +7,7 @@ of commands and events, so that it outlasts retries, restarts and letters.
 
 Sits between: the application's parts and the OpenTelemetry API, which only this package loads.
 """
+
+from headrace.tracing.traced_parts import Tracing
+
+__all__ = ["Tracing"]

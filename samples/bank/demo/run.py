@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from headrace import Projection, Settings
 from headrace.projections.tables.read_models import ReadModels
-from headrace.stores.open import open_event_store
+from headrace.stores import open_event_store
 from headrace_mq.admin.client import AdminClient
 from samples.bank import app
 from samples.bank.demo import sending
