@@ -7,13 +7,14 @@ INSTALLED := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo fresh-demo test test-install test-crash test-sim format bench bench-peers peers clean distclean
+.PHONY: help install demo fresh-demo check test test-install test-crash test-sim format bench bench-peers peers clean distclean
 
 help:
 	@echo "make demo                         the bank sample end to end, on the data set in seeds/"
 	@echo "make demo TRANSACTIONS=FILE.csv   the same with your own transactions"
 	@echo "make fresh-demo                   the same, forgetting what earlier demos stored"
-	@echo "make test                         every check and every test"
+	@echo "make check                        lint, types, contracts and the quick unit tests, while you work"
+	@echo "make test                         every check and every test, and which tests were slowest"
 	@echo "make test-install                 installations for every Python from 3.11 on: checkout, wheel, each extra"
 	@echo "make test-crash COUNT=300         the store's crash tests for long: power cuts, kills, flips, figures"
 	@echo "make test-sim SEEDS=5000 FROM=0   simulated deployments under faults, one per seed"
@@ -49,14 +50,24 @@ fresh-demo: $(INSTALLED)
 # tests wait for a disk, a JVM or a broker. Each holds a PostgreSQL, one of them Spark.
 WORKERS ?= 3
 
-# Without it `python -m` puts this folder on the path, and tests would import what no user can.
-test: export PYTHONSAFEPATH = 1
-test: $(INSTALLED)
+# Without PYTHONSAFEPATH `python -m` puts this folder on the path, and tests would import what no user can.
+check test: export PYTHONSAFEPATH = 1
+
+define static-checks
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile
+endef
+
+# tests/conftest.py says what is quick.
+check: $(INSTALLED)
+	$(static-checks)
+	$(BIN)/python -m pytest --quick --numprocesses $(WORKERS) --dist loadfile tests/unit
+
+test: $(INSTALLED)
+	$(static-checks)
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --durations 25
 
 # Needs the package index and some ten minutes for each Python that this machine has.
 test-install:

@@ -30,6 +30,9 @@ hypothesis_settings.register_profile(
 hypothesis_settings.register_profile(
     "explore", hypothesis_settings.get_profile("suite"), derandomize=False
 )
+hypothesis_settings.register_profile(
+    "quick", hypothesis_settings.get_profile("suite"), max_examples=20
+)
 hypothesis_settings.load_profile("suite")
 
 
@@ -49,6 +52,43 @@ class SuiteScheduling(LoadFileScheduling):
             if nodeid.startswith("tests/integration/spark/")
             else super()._split_scope(nodeid)
         )
+
+
+# What `--quick` leaves out, by what a test uses: databases on a disk, Spark, the commands of the
+# command line, which start processes, and what is marked `slow`.
+SLOW_FIXTURES = {"database_url", "postgres_url", "store_url"}
+SLOW_FOLDERS = {"cli", "spark"}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds `--quick`, which `make check` uses."""
+    parser.addoption("--quick", action="store_true", help="only tests that answer at once")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Draws fewer examples where a quick answer is asked for."""
+    if config.getoption("quick"):
+        hypothesis_settings.load_profile("quick")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Does not even import what is slow as a folder."""
+    return True if config.getoption("quick") and collection_path.name in SLOW_FOLDERS else None
+
+
+def is_quick(item: pytest.Item) -> bool:
+    """Whether a test belongs to what `make check` runs."""
+    uses = set(getattr(item, "fixturenames", ()))
+    asked_for = "postgres" in item.name  # by a parameter, which names its fixture when it runs
+    slow = item.get_closest_marker("slow") is not None
+    return not (slow or asked_for or uses & SLOW_FIXTURES)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out what is not quick, where that is asked for."""
+    if config.getoption("quick"):
+        config.hook.pytest_deselected(items=[item for item in items if not is_quick(item)])
+        items[:] = [item for item in items if is_quick(item)]
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SuiteScheduling:

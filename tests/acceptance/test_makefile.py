@@ -19,7 +19,7 @@ def make(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 def test_make_alone_says_what_there_is(root: Path) -> None:
     shown = make(cwd=root)
     assert shown.returncode == 0
-    for target in ("demo", "test", "bench", "bench-peers", "clean"):
+    for target in ("demo", "check", "test", "bench", "bench-peers", "clean"):
         assert f"make {target}" in shown.stdout
 
 
@@ -32,7 +32,15 @@ def test_every_check_is_part_of_make_test(root: Path) -> None:
     shown = make("-n", "test", cwd=root).stdout
     for check in ("ruff check", "ruff format --check", "mypy", "lint-imports", "pytest"):
         assert check in shown
-    assert " -m pytest " in shown.strip().splitlines()[-1]
+    last = shown.strip().splitlines()[-1]
+    assert " -m pytest " in last
+    assert " --durations 25" in last
+
+
+def test_every_check_is_part_of_make_check_and_its_tests_are_quick(root: Path) -> None:
+    *checks, last = make("-n", "check", cwd=root).stdout.strip().splitlines()
+    assert checks == make("-n", "test", cwd=root).stdout.strip().splitlines()[:-1]
+    assert " -m pytest --quick " in last
 
 
 def test_what_is_checked_in_is_what_make_test_checks(root: Path) -> None:
