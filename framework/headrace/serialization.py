@@ -19,7 +19,7 @@ and of a command:
     {"name": "Deposit", "version": 1, "command_id": "…", "correlation_id": "…", "items": {},
      "data": {"account_id": "a-1", "amount": 5}}
 
-Sits between: `domain` values and whatever stores or moves bytes.
+Sits between: `domain` values and what stores or moves bytes.
 """
 
 from collections import OrderedDict

@@ -24,7 +24,7 @@ class Settings(BaseModel):
 
     broker: str | None = None
     # What this process is called at the broker, in every consumer group: others of the application need
-    # other names. One that comes back under its name within 30 s gets its queues back, and nobody else is
+    # other names. One that comes back under its name within 30 s gets its queues back, and no other member is
     # disturbed. Empty: a random name, and the others take over at once.
     name: str = ""
     event_store: str = "memory://"

@@ -48,5 +48,5 @@ class ConnectionSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def require_busy_poll(busy_poll_us: int) -> None:
-    """Raises ValueError for a time that nobody gains by staying awake."""
+    """Raises ValueError for a time that is too long to stay awake."""
     require(0 <= busy_poll_us <= BUSY_POLL_US_MAX, f"busy_poll_us must be 0 to {BUSY_POLL_US_MAX}")

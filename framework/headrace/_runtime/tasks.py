@@ -19,7 +19,7 @@ log = get_logger(__name__)
 # How long one cancelled task may take to end before it is left behind, and said so.
 STOP_MS_MAX = 5_000
 # How long work with a database may take to end when its owner is stopped: it takes milliseconds,
-# and whoever stops the owner waits about five seconds.
+# and the part that stops the owner waits about five seconds.
 FINISH_MS_MAX = 3_000
 
 

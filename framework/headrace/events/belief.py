@@ -118,7 +118,7 @@ class Belief:
             each = messages[place]
             passed = kept[place] = self.passed_over(each.queue, each.offset)
             if DAMAGED in each.headers and not each.body:
-                # Nobody wrote it: it stands for messages that cannot be read.
+                # No client wrote it: it stands for messages that cannot be read.
                 headers = {**passed.headers, DAMAGED: each.headers[DAMAGED]}
                 kept[place] = passed._replace(headers=headers)
             else:

@@ -43,7 +43,7 @@ log = get_logger(__name__)
 _FILLING: Final = Mark(next_offset=0, message_id="filling")
 _FILLED: Final = Mark(next_offset=0, message_id="")
 # After the topic was filled because of damage: so many times as long as that took, it is not again.
-# Whoever damages it without end takes a tenth of the time at most.
+# Damage without end takes a tenth of the time at most.
 _REST: Final = 9
 
 
@@ -190,7 +190,7 @@ class LineageCheck:
             self._wake.set()
 
     async def _make_up(self) -> None:
-        """Fills the topic once for all damage that is known and not filled, if nobody else does."""
+        """Fills the topic once for all damage that is known and not filled, if no other process does."""
         assert self._lineage is not None, "compared before anything is noted"
         identity, began_ms = self._lineage.identity, self._clock.monotonic_ms()
         if began_ms < self._rest_until_ms or not (messages := await self._damage.take(identity)):

@@ -100,7 +100,7 @@ class TopicDamage:
         return added > 0
 
     async def take(self, identity: str) -> int:
-        """Takes what is not filled and nobody is at; returns how many messages that are."""
+        """Takes what is not filled and no process is at; returns how many messages that are."""
         now = self._clock.now()
 
         def work(connection: Connection) -> tuple[int, int]:

@@ -22,7 +22,7 @@ __all__ = ["command_row", "find_unsent", "mark_sent", "refuse", "try_again"]
 
 log = get_logger(__name__)
 
-# Commands that are looked up at once because nobody has sent them: a few megabytes.
+# Commands that are looked up at once because they were not sent: a few megabytes.
 _UNSENT_MAX: Final = 1_000
 
 

@@ -63,7 +63,7 @@ log = get_logger(__name__)
 _BATCH_MAX: Final = 256
 # Missing versions read from the event store at once: a few megabytes.
 _MISSING_MAX: Final = 1_000
-# How often commands are looked for that nobody has sent, and how old those are: one whose sender is
+# How often commands are looked for that were not sent, and how old those are: one whose sender is
 # at work is sent within a fraction of that, and sending it twice would do no harm.
 _SWEEP_MS: Final = 1_000
 _UNSENT_MS: Final = 5_000

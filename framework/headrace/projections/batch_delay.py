@@ -12,7 +12,7 @@ __all__ = ["BATCH_INTERVAL_MS", "is_small", "pause_s"]
 # transaction and its flush, then serves all that came meanwhile; below what a person notices, and an
 # event after a silence does not wait at all.
 BATCH_INTERVAL_MS: Final = 8
-# A batch of so many messages is not small: its transaction costs little beside them.
+# A batch of so many messages is not small: its transaction costs little compared with them.
 _SMALL_MAX: Final = 250
 
 

@@ -22,7 +22,7 @@ _columns = command_letters.c
 
 # PostgreSQL keeps no NUL in a text. What the message really said is in the column `message`.
 _NO_NUL: Final = str.maketrans({"\x00": "\N{REPLACEMENT CHARACTER}"})
-# The same as an aggregate's id; what is longer is cut, for a letter must be kept whatever came.
+# The same as an aggregate's id; what is longer is cut, for a letter must be kept in any case.
 _ID_CHARACTERS_MAX: Final = 255
 
 

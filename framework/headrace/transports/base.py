@@ -206,7 +206,7 @@ class Transport(Protocol):
         """Lets subscriptions to a topic, from now on, bring a message in place of damaged ones.
 
         It has the header `DAMAGED`, is a "rejection" to all who look at its kind, and must be
-        acknowledged like others: nobody goes past damage that was not acted on. Subscribers that keep
+        acknowledged like others: no reader goes past damage that was not acted on. Subscribers that keep
         their own offsets get it in any case.
         """
         ...

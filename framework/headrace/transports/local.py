@@ -201,7 +201,7 @@ class LocalTransport:
         return {}
 
     async def paused(self, groups: Collection[str] | None = None, /) -> Collection[str]:  # noqa: ARG002 - the port's
-        """Returns nothing: there is nobody who could."""
+        """Returns nothing: in this process there are no operators."""
         return ()
 
     async def reply(self, address: str, correlation: str, body: bytes) -> None:

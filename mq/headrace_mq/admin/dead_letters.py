@@ -206,7 +206,7 @@ class DeadLetterAdministration(Asking):
     ) -> int:
         """Takes letters off the list for good; durable. Returns how many.
 
-        The records stay in their log, as long as that is kept: only nobody is shown them, or sends
+        The records stay in their log, as long as that is kept: but no command shows them, or sends
         them again. Letters must meet every condition that is given.
 
         Args:

@@ -1,7 +1,7 @@
 """
 What became of dead letters: which were sent again, which were taken off the list.
 
-A letter itself stands in a log and cannot be changed. So marks stand beside it, in a topic of their
+A letter itself stands in a log and cannot be changed. So marks stand next to it, in a topic of their
 own that is kept forever: one record for up to some thousand runs of letters. Marks are never taken
 back, and two of the same say no more than one.
 

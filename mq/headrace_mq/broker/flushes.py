@@ -1,7 +1,7 @@
 """
 Writes to the disk what requests change in memory: committed offsets, and who the producers are.
 
-A disk that refuses is told once, not each second, and asked again with the next flush.
+A disk that refuses is reported once, not each second, and asked again with the next flush.
 
 Sits between: `server`, whose timer calls it, and `groups.offsets` and `peers.producers`.
 """

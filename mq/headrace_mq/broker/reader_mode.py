@@ -7,7 +7,7 @@ A broker on a disk that takes no writes: it starts for readers, and again for al
 
 What the start would have written stays in memory, and new messages are refused, so nothing is promised
 that a crash takes back. Once the disk takes writes the broker stops and starts as ever, at the same
-address: whatever it does for good it does by the ordinary start.
+address: what it does for good it does by the ordinary start.
 
 Sits between: `server`, and the files and the disk.
 """

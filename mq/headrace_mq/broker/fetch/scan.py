@@ -1,7 +1,7 @@
 """
 A fetch's way through queues of which little is wanted: far, and not too far.
 
-A filtered fetch reads on until it has found enough, and nobody else is served meanwhile. So it ends
+A filtered fetch reads on until it has found enough, and no other member is served meanwhile. So it ends
 after so many bytes and milliseconds, wherever it stands: its answer says where to go on. Where much is
 left by then of which little is wanted, processes of their own look through it (`filter_workers`).
 

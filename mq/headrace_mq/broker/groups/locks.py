@@ -122,7 +122,7 @@ class Locks(Generic[S]):
                 self._free(holding, queue)
 
     def holder(self, group: str, queue: QueueRef) -> tuple[str, int] | None:
-        """The member that holds the lock on a queue, and since when; None: nobody does."""
+        """The member that holds the lock on a queue, and since when; None: no member does."""
         held = self._locks.get((group, queue))
         return None if held is None else (held.holding.owner.member, held.since_ms)
 

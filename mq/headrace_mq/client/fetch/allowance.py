@@ -59,7 +59,7 @@ class Allowance:
     def is_worth_waking(
         self, window: ProcessQueue, ready: Sequence[Record], columns: Sequence[RecordColumns]
     ) -> bool:
-        """Whether so much may be handed over again that whoever waits for it should look."""
+        """Whether so much may be handed over again that the application that waits for it should look."""
         buffered = _count(ready, columns)
         out, worth = len(window) - buffered, min(self._worth, buffered)
         # Without any handed over nothing else would be finished, and nobody woken.

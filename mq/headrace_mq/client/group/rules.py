@@ -20,7 +20,7 @@ class Rules:
 
     Attributes:
         consume: False: the group is paused, and the broker gives it no messages.
-        retries: how often a failed record is tried again; None: nobody said so.
+        retries: how often a failed record is tried again; None: not set.
     """
 
     def __init__(self, group: str) -> None:
