@@ -74,8 +74,8 @@ async def send(broker: Broker, first: int, count: int, **kinds: Any) -> None:
 
 
 def archive_of(broker: Broker) -> Archive:
-    assert broker._archive is not None
-    return broker._archive
+    assert broker._storage.archive is not None
+    return broker._storage.archive
 
 
 def held(broker: Broker) -> int:

@@ -108,9 +108,9 @@ def tell_less(get: Callable[..., int]) -> Callable[..., int]:
     return lambda offsets, group, queue: max(get(offsets, group, queue) - 1, 0)
 
 
-def grant_the_same_epoch(locks: Locks[Any], holding: Any, queue: QueueRef) -> int:
+def grant_the_same_epoch(locks: Locks[Any], holding: Any, queue: QueueRef, now_ms: int) -> int:
     holding.queues.add(queue)
-    locks._locks[holding.owner.group, queue] = locks_module._Lock(holding, 1)
+    locks._locks[holding.owner.group, queue] = locks_module._Lock(holding, 1, now_ms)
     return 1
 
 
