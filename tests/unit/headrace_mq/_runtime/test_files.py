@@ -141,3 +141,30 @@ def test_a_machine_without_such_a_call_says_so(
     with pytest.raises(OSError, match="needs Linux") as caught:
         files.read_cached(0, 0, 1)
     assert caught.value.errno == errno.EOPNOTSUPP
+
+
+def test_a_removed_and_a_replaced_file_are_known_as_removed(
+    tmp_path: Path, files: SystemFiles
+) -> None:
+    path = tmp_path / "file (deleted)"
+    gone, replaced = files.open(path, create=True), files.open(tmp_path / "two", create=True)
+    assert not files.is_removed(gone)
+    path.unlink()
+    (tmp_path / "three").write_bytes(b"other")
+    (tmp_path / "three").rename(tmp_path / "two")
+    assert files.is_removed(gone)
+    assert files.is_removed(replaced)
+    files.close(gone)
+    files.close(replaced)
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="only Linux has this link")
+def test_a_file_that_is_there_is_never_asked_for_its_times(
+    tmp_path: Path, files: SystemFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To ask makes every write change the inode, and the sync after it slower by half."""
+    fd = files.open(tmp_path / "file", create=True)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fstat", lambda _: pytest.fail("fstat was called"))
+        assert not files.is_removed(fd)
+    files.close(fd)
