@@ -32,7 +32,7 @@ from headrace_mq.protocol.batch import (
     read_header,
 )
 from headrace_mq.protocol.bodies import CreateTopic, TopicDescription
-from headrace_mq.protocol.keys import open_queues, queue_for_key
+from headrace_mq.protocol.keys import open_queue_for_key, open_queues
 from headrace_mq.protocol.scheduled import SCHEDULE_QUEUE
 from headrace_mq.store.message_store import Appended
 
@@ -256,7 +256,7 @@ class Deliveries:
             return DEAD_SCHEDULE_QUEUE
         open_ones = open_queues_of(described)
         if letter.key:
-            return QueueRef(topic, open_ones[queue_for_key(letter.key, len(open_ones))])
+            return QueueRef(topic, open_queue_for_key(letter.key, open_ones))
         self._turn += 1
         return QueueRef(topic, open_ones[self._turn % len(open_ones)])
 

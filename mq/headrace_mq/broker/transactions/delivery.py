@@ -36,7 +36,7 @@ from headrace_mq.protocol.batch import (
     renumbered,
 )
 from headrace_mq.protocol.bodies import CreateTopic, decode
-from headrace_mq.protocol.keys import queue_for_key
+from headrace_mq.protocol.keys import open_queue_for_key
 from headrace_mq.protocol.transactions import (
     RESERVED_PREFIX,
     TRANSACTION_QUEUE,
@@ -251,9 +251,9 @@ def _divided(part: BundlePart, among: Sequence[int]) -> list[int]:
     with suppress(UndecodableBatch):
         keys = decode_columns(part.batch, read_header(part.batch)).keys
     return [
-        among[
-            queue_for_key(keys[place], len(among)) if keys and keys[place] else place % len(among)
-        ]
+        open_queue_for_key(keys[place], among)
+        if keys and keys[place]
+        else among[place % len(among)]
         for place in range(len(part.owners))
     ]
 
