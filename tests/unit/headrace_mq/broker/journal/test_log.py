@@ -111,6 +111,17 @@ async def test_a_kept_state_that_the_journal_does_not_go_on_from_is_not_used(
     assert (log.kept_to, state.read_to, state.undecided) == (0, 1, 2)
 
 
+async def test_a_start_within_a_batch_applies_only_what_is_behind_it(
+    follow: Open, tmp_path: Path
+) -> None:
+    _, _, store = follow()
+    await put(store, bundle(), bundle())
+    transactions_file(tmp_path).write(KeptTransactions(1, [], [], None))
+    _, state, _ = follow()
+    assert (state.read_to, state.undecided) == (2, 2)
+    assert state.find(0) is None
+
+
 async def test_a_record_that_means_nothing_is_left_out_and_told(follow: Open) -> None:
     log, state, store = follow()
     await put(store, b"junk")

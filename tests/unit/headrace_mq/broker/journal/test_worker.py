@@ -18,7 +18,7 @@ from headrace_mq.broker.metadata import topics_file
 from headrace_mq.broker.topics.topics import Topics
 from headrace_mq.errors import StoreFull, StoreReadOnly
 from headrace_mq.message import QueueRef
-from headrace_mq.protocol.batch import Columns, decode_records, encode_batch
+from headrace_mq.protocol.batch import Columns, decode_records, encode_batch, read_header
 from headrace_mq.protocol.bodies import CreateTopic
 from headrace_mq.settings import StoreSettings
 from headrace_mq.store.message_store import MessageStore
@@ -213,6 +213,59 @@ async def test_a_start_finishes_the_order_that_the_last_one_did_not(
     again.start()
     await until(lambda: again.state.unfinished is None)
     assert (again.bodies(T), again.bodies(KEPT)) == ([b"0"], [b"0"])
+
+
+@pytest.mark.parametrize(
+    ("queues", "expected"),
+    [
+        ((T,), [JOURNAL, T, "durable"]),
+        ((T, KEPT), [JOURNAL, "durable", T, KEPT, "durable"]),
+    ],
+)
+async def test_an_order_is_durable_before_a_batch_goes_to_the_other_log(
+    begin: Callable[[], Copies],
+    until: Until,
+    monkeypatch: pytest.MonkeyPatch,
+    queues: tuple[QueueRef, ...],
+    expected: list[Any],
+) -> None:
+    copies, calls = begin(), list[Any]()
+    append, durable = copies.store.append, copies.store.durable
+
+    def noted_append(batch: Any, *, retention: str) -> Any:
+        calls.append(read_header(batch).queue)
+        return append(batch, retention=retention)
+
+    def noted_durable() -> Any:
+        calls.append("durable")
+        return durable()
+
+    monkeypatch.setattr(copies.store, "append", noted_append)
+    monkeypatch.setattr(copies.store, "durable", noted_durable)
+    copies.start()
+    copies.order(0, *queues)
+    await until(lambda: copies.state.read_to == 2)
+    # Behind them the note that the order is carried out.
+    assert calls == [*expected, JOURNAL, "durable"]
+
+
+async def test_a_stop_does_not_wait_for_room_on_the_disk(
+    begin: Callable[[], Copies], until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies, refused = begin(), list[str]()
+
+    def full(_: Any, *, retention: str) -> Any:
+        refused.append(retention)
+        if len(refused) > 9:
+            raise AssertionError("it tries again and again")
+        raise StoreFull("no room")
+
+    monkeypatch.setattr(copies.store, "append", full)
+    copies.start()
+    copies.order(0, T)
+    await until(lambda: refused)
+    await copies.aclose()
+    assert len(refused) <= 2
 
 
 async def test_a_defect_in_one_turn_ends_neither_the_worker_nor_its_order(
