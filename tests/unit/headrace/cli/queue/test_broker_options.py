@@ -122,6 +122,22 @@ def test_an_option_is_stronger_than_the_environment(
     assert (started("--port", "2").port, started("--host", "h").host) == (2, "h")
 
 
+@pytest.mark.parametrize(
+    "words", [["--set", "store.directory={0}"], ["--config", "{0}/broker.toml"]]
+)
+def test_the_folder_may_be_given_as_any_other_setting(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: list[str]
+) -> None:
+    settings: list[BrokerSettings] = []
+    monkeypatch.setattr(
+        headrace_mq.broker.server, "run", lambda found, ready: settings.append(found)
+    )
+    (tmp_path / "broker.toml").write_text(f"[store]\ndirectory = '{tmp_path}'\n")
+    done = CliRunner().invoke(commands, [word.format(tmp_path) for word in words])
+    assert done.exit_code == 0, done.output
+    assert [found.store.directory for found in settings] == [tmp_path]
+
+
 def test_every_option_is_a_setting() -> None:
     # Delete the row of a setting that is gone: until then its option is merely missing.
     rows = [row.setting.partition(".") for row in OPTIONS]
