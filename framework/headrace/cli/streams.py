@@ -58,7 +58,7 @@ def prepare_streams() -> None:
     """Opens the null device for closed streams, and guards what goes to standard output and error.
 
     Closed ones in the order of their numbers: else a log or a socket would get the number of a stream,
-    and with it what somebody prints.
+    and with it what the program prints.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:

@@ -161,7 +161,7 @@ def _config(gateway: Gateway, settings: GatewaySettings) -> uvicorn.Config:
 def _bound(settings: GatewaySettings) -> socket.socket:
     if not _is_loopback(settings.host):
         log.warning(
-            "the gateway has no authentication yet: whoever reaches the address may send commands",
+            "the gateway has no authentication yet: every client that reaches the address may send commands",
             host=settings.host,
         )
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET

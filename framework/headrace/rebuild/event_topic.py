@@ -254,9 +254,9 @@ def _unreadable(
     if isinstance(error, OffsetOutOfRange):
         start, end = offsets
         return ProjectionError(
-            f"{topic}/{queue_id} does not hold all offsets from {start} to {end - 1}: the topic was made"
-            " anew, belongs to another broker, or has lost messages; build the rows from the event"
-            " store instead, with `headrace projection rebuild NAME --from store`"
+            f"{topic}/{queue_id} does not hold all offsets from {start} to {end - 1}: the topic was"
+            " recreated, belongs to another broker, or has lost messages; build the rows from the"
+            " event store instead, with `headrace projection rebuild NAME --from store`"
         )
     way_on = ""
     if isinstance(error, DataCorrupt | CorruptBatch):

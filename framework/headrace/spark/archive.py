@@ -191,7 +191,7 @@ def check_follows(held: QueueRange, end: int) -> None:
     if end > held.end:
         raise ProjectionError(
             f"{name} ends at {held.end}, before the exported offsets, which end at {end}: the topic"
-            " was made anew; export it into an empty folder"
+            " was recreated; export it into an empty folder"
         )
 
 

@@ -324,7 +324,7 @@ class _Work:
             if one.first > 0:
                 raise ProjectionError(
                     f"projection {self.projection.name}: {one.topic}/{one.queue_id} begins at"
-                    f" offset {one.first}, and rows are folded anew from the first event on"
+                    f" offset {one.first}, but rebuilding single rows needs the first event"
                 )
         queues = [QueueRef(one.topic, one.queue_id) for one in held]
         slices = self._plan(

@@ -108,7 +108,7 @@ class Scenario(Generic[A]):
             handler = self._app.handlers.find(type(command))
         if handler is None:
             raise AssertionError(
-                f"nobody handles {type(command).__name__}; begin with scenario(…, app=app) where"
+                f"no handler for {type(command).__name__}; begin with scenario(…, app=app) where"
                 " app has its handler"
             )
         envelope = CommandEnvelope(

@@ -45,7 +45,7 @@ _SENTENCES: Final[Mapping[str, str]] = MappingProxyType(
     {
         _COUNT: "alarm: events wait that could not be handled",
         _AGE: "alarm: events wait that could not be handled",
-        _FOREIGN: "alarm: somebody else writes to the event topic",
+        _FOREIGN: "alarm: a foreign program writes to the event topic",
         _LINEAGE: "alarm: event store, event topic and readers do not belong together",
         _DAMAGE: "alarm: messages were left out",
         _PAUSED: "alarm: an operator has paused a consumer group at the broker",

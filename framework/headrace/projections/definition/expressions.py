@@ -374,7 +374,7 @@ def _bind_day(moment: Term, event_type: type[DomainEvent], access: Access) -> Bo
         value = read(event, context)
         if isinstance(value, datetime):
             if value.tzinfo is None:
-                raise ValueError(f"{value!r} has no time zone: nobody knows its day")
+                raise ValueError(f"{value!r} has no time zone, so its day is unknown")
             value = value.astimezone(UTC).date()
         return None if value is None else value.isoformat()
 

@@ -156,7 +156,7 @@ async def ensure(connection: AsyncConnection, projection: Projection[Any]) -> No
     if state.fingerprint != mark:
         raise ProjectionError(
             f"projection {name}: the fields of {projection.row.__name__} have changed; run"
-            f" `headrace projection rebuild {name}` to build its table anew"
+            f" `headrace projection rebuild {name}` to rebuild its table"
         )
 
 

@@ -127,9 +127,9 @@ class Part:
             if last < self._start[queue]:
                 raise ProjectionError(
                     f"projection {self.name}: {queue[0]}/{queue[1]} ends at {last}, before"
-                    f" {self._start[queue]}, where the rows stand that are to be built upon; if the"
-                    " topic was made anew, or this is another event store, run"
-                    f" `headrace projection rebuild {self.name} --from store`, which begins anew"
+                    f" {self._start[queue]}, where the live rows stand; if the topic was recreated, or"
+                    f" this is another event store, run `headrace projection rebuild {self.name}"
+                    " --from store`, which starts over"
                 )
             if first > self._start[queue]:
                 raise ProjectionError(

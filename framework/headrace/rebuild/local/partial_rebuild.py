@@ -160,13 +160,13 @@ class Mending:
             found = await self._touched_since(wanted.since_ms, ends)
             if not found:
                 raise ProjectionError(
-                    f"projection {self.projection.name}: no event that its live rows have was"
-                    " stored since then, so none of them would be folded anew"
+                    f"projection {self.projection.name}: none of the events in its live rows was"
+                    " stored since then, so there is no row to rebuild"
                 )
         if len(found) > KEYS_MAX:
             raise ProjectionError(
-                f"projection {self.projection.name}: more than {KEYS_MAX:,} rows would be folded"
-                " anew one by one; rebuild all of them from zero"
+                f"projection {self.projection.name}: more than {KEYS_MAX:,} rows to rebuild one"
+                " by one; rebuild all of them with --from zero"
             )
         return frozenset(found)
 

@@ -215,7 +215,9 @@ async def _mend(
     chosen: _Chosen,
 ) -> RebuildReport:
     """Folds some rows anew; rows in memory are written at once, whatever `messages_max` is."""
-    assert chosen.kind == "topic", "rows that are folded anew begin with their first event there"
+    assert chosen.kind == "topic", (
+        "single rows are rebuilt from the topic, from their first event on"
+    )
     application = load_app(app)
     projection = application.projection(projection_name)
     async with (

@@ -183,8 +183,8 @@ def typed_columns(event_type: type[DomainEvent]) -> list[str]:
     """
     if "context" in event_type.model_fields:
         raise DefinitionError(
-            f"{event_type.__name__} has a field called context, as the column beside its fields is;"
-            " give one of them another name"
+            f"{event_type.__name__} has a field called context, which is the name of a column of every"
+            " event; rename the field"
         )
     parts = []
     for name in Reading(types=()).context:

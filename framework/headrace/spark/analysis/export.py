@@ -154,8 +154,8 @@ class _Typed:
         for each in self._types:
             if "context" in each.model_fields:
                 raise DefinitionError(
-                    f"{each.__name__} has a field called context, as the column beside its fields"
-                    " is; give one of them another name"
+                    f"{each.__name__} has a field called context, which is the name of a column of"
+                    " every event; rename the field"
                 )
         self._reading = Reading(
             types=tuple(

@@ -241,7 +241,10 @@ class ProjectionSink:
             if isinstance(outcome, Applied):
                 offsets = dict(place.offsets) | {span.queue: span.end for span in new}
                 return Taken(messages=count, rows=rows + outcome.rows, here=here, offsets=offsets)
-            _log.info("somebody else has moved on", projection=self.projection.name)
+            _log.info(
+                "another reader advanced the offsets; reading again",
+                projection=self.projection.name,
+            )
 
     async def persist(self, work: Callable[[], Awaitable[T]]) -> T:
         """Does work with the database, again and again while it is away.

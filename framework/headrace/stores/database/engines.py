@@ -214,7 +214,7 @@ def _prepare_connections(engine: Engine, url: URL, limits: EngineLimits) -> None
         cursor.close()
         if mode != "wal" and not is_in_memory(url):
             raise DefinitionError(
-                f"SQLite cannot keep a write-ahead log beside {url.database} (journal mode"
+                f"SQLite cannot keep a write-ahead log next to {url.database} (journal mode"
                 f" {mode!r}); use a file on a local, writable disk"
             )
 

@@ -229,7 +229,9 @@ async def test_rows_that_stand_behind_the_topics_end_are_not_built_upon(
     target = read_models.target(ledger.accounts, 1)
     ahead = {(ledger.topic_name, 0): 999}
     await read_models.transact(lambda connection: store_offsets(connection, target, ahead))
-    with pytest.raises(ProjectionError, match=r"before 999, where the rows stand.*--from store"):
+    with pytest.raises(
+        ProjectionError, match=r"before 999, where the live rows stand.*--from store"
+    ):
         await replay(start="offsets")
     assert (await read_models.state("accounts")).rebuild_generation is None
 
