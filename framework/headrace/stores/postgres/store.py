@@ -30,9 +30,9 @@ from headrace.stores.chain import decide, expected_heads
 from headrace.stores.database import queries
 from headrace.stores.database.engines import EngineLimits, autocommit, create_engine
 from headrace.stores.database.identity import identity_in
+from headrace.stores.database.refusals import postgres_outcome
 from headrace.stores.database.rows import by_command, checksum_of, entry_in, stream_in
 from headrace.stores.database.statements import load_statement
-from headrace.stores.postgres.errors import outcome_of
 from headrace.stores.postgres.writer import Writer
 
 __all__ = ["PostgresEventStore"]
@@ -167,7 +167,7 @@ class PostgresEventStore:
             async with self._single.connect() as connection:
                 return await self._insert(connection, streams, bodies, heads)
         except IntegrityError as error:
-            if outcome_of(error) is None:
+            if postgres_outcome(error) is None:
                 raise
             return False
 

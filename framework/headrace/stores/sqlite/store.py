@@ -40,9 +40,9 @@ from headrace.stores.database.engines import (
     is_in_memory,
 )
 from headrace.stores.database.identity import identity_in
+from headrace.stores.database.refusals import sqlite_outcome
 from headrace.stores.database.rows import by_command, checksum_of, entry_in, stream_in
 from headrace.stores.database.statements import load_statement
-from headrace.stores.sqlite.errors import outcome_of
 from headrace.stores.sqlite.writer import Row, Writer
 
 __all__ = ["SqliteEventStore"]
@@ -201,7 +201,7 @@ class SqliteEventStore:
         try:
             return self._writer.append(rows)
         except IntegrityError as error:
-            if outcome_of(error) is None:
+            if sqlite_outcome(error) is None:
                 raise
             return False
 
