@@ -42,7 +42,7 @@ __all__ = [
     "CommandBus",
     "CommandResult",
     "Named",
-    "Progress",
+    "ReaderProgress",
     "WaitFor",
     "encode_reply",
 ]
@@ -69,7 +69,7 @@ class Named(Protocol):
 WaitFor = Literal["executed", "handled"] | Collection[Named]
 
 
-class Progress(Protocol):
+class ReaderProgress(Protocol):
     """Knows how far the readers of events have come."""
 
     def check(self, names: Collection[str]) -> None:
@@ -103,7 +103,7 @@ class CommandBus:
         transport: Transport,
         serializer: Serializer,
         settings: Settings,
-        progress: Progress | None = None,
+        progress: ReaderProgress | None = None,
     ) -> None:
         self._progress = progress
         self._name = name

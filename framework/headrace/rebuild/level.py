@@ -33,7 +33,7 @@ from headrace.rebuild.stored_events import STORE, StoredEvents
 from headrace.rebuild.switch import (
     OTHER_FIELDS,
     Means,
-    Outcome,
+    RebuildOutcome,
     Shadow,
     advance,
     bring_live,
@@ -79,7 +79,7 @@ class Origin:
 
 async def bring_shadow(
     read_models: ReadModels, shadow: Shadow, means: Means, origin: Origin | None, **wishes: Any
-) -> Outcome:
+) -> RebuildOutcome:
     """Brings a shadow level with the live generation, by what it was filled from.
 
     Args:
@@ -106,7 +106,7 @@ async def bring_level(
     verify: bool,
     switch: bool,
     accept: bool = False,
-) -> Outcome:
+) -> RebuildOutcome:
     """Brings a shadow level with the live generation, compares them, and switches if all is well.
 
     Args:
@@ -140,7 +140,7 @@ async def bring_level(
                 continue
             level = _Level(read_models, shadow, means, connection, state.generation)
             caught_up += await level.fold_rest((end, now), origin.store, as_live=comparable)
-            outcome = Outcome(caught_up=caught_up, offsets=ends)
+            outcome = RebuildOutcome(caught_up=caught_up, offsets=ends)
             if comparable:
                 outcome = await level.compare(outcome, leaving_out=switch)
             elif verify:
@@ -216,7 +216,7 @@ class _Level:
             folded += len(batch.streams)
         return folded
 
-    async def compare(self, outcome: Outcome, *, leaving_out: bool) -> Outcome:
+    async def compare(self, outcome: RebuildOutcome, *, leaving_out: bool) -> RebuildOutcome:
         """Compares the live rows with the shadow's.
 
         Args:

@@ -29,7 +29,7 @@ from headrace.projections.tables import generations
 from headrace.projections.tables.contents import Target, read_offsets
 from headrace.projections.tables.read_models import ReadModels
 from headrace.rebuild.owner import Kind, is_gone, kind_of, new_owner
-from headrace.rebuild.switch import Outcome, Shadow, release
+from headrace.rebuild.switch import RebuildOutcome, Shadow, release
 from headrace.serialization import Serializer
 from headrace.stores.database.engines import EngineLimits
 from headrace.stores.database.schema import check
@@ -177,7 +177,7 @@ class Building:
             await asyncio.shield(self.give_up(shadow))
             raise
 
-    async def finish(self, shadow: Shadow, outcome: Outcome) -> None:
+    async def finish(self, shadow: Shadow, outcome: RebuildOutcome) -> None:
         """Drops what nobody needs after a switch; ends a rebuild that keeps its table."""
         async with self._read_models.begin() as connection:
             if outcome.switched:

@@ -36,7 +36,7 @@ from headrace.rebuild.report import RebuildReport
 from headrace.rebuild.shadow import Building, open_read_models
 from headrace.rebuild.source import Opened, Source, open_events
 from headrace.rebuild.stored_events import STORE
-from headrace.rebuild.switch import Outcome, Shadow
+from headrace.rebuild.switch import RebuildOutcome, Shadow
 from headrace.spark.archive import archived_in, files_of, held_with
 from headrace.spark.executor.event_reader import UNDECODABLE
 from headrace.spark.executor.plan import FoldPlan, module_folder
@@ -423,7 +423,7 @@ class _Work:
         shadow: Shadow,
         slices: Sequence[QueueSlice],
         folded: Folded,
-        outcome: Outcome,
+        outcome: RebuildOutcome,
         *,
         start: str,
         rows: int,

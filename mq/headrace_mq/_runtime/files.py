@@ -149,7 +149,7 @@ class SystemFiles:
         """
         try:
             # `Path.readlink` makes two paths, for one look at the end of a text.
-            if not os.readlink(f"/proc/self/fd/{fd}").endswith(_REMOVED):  # noqa: PTH115 - readlink of /proc marks removed files; Path would not
+            if not os.readlink(f"/proc/self/fd/{fd}").endswith(_REMOVED):  # noqa: PTH115 - a Path costs more
                 return False
         except OSError:
             pass  # No such folder here, as on macOS: only `fstat` can tell.

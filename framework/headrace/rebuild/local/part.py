@@ -24,7 +24,7 @@ from headrace.rebuild.local.rows_in_memory import Gathering
 from headrace.rebuild.phases import Phases
 from headrace.rebuild.report import RebuildReport
 from headrace.rebuild.shadow import Building
-from headrace.rebuild.switch import Means, Outcome, Shadow
+from headrace.rebuild.switch import Means, RebuildOutcome, Shadow
 from headrace.transports.base import QueueId
 
 __all__ = ["Part"]
@@ -218,7 +218,7 @@ class Part:
         self._phases.end()
         self.report = self._report(outcome)
 
-    def _report(self, outcome: Outcome) -> RebuildReport:
+    def _report(self, outcome: RebuildOutcome) -> RebuildReport:
         target = self._read_models.target(self._shadow.projection, self._shadow.generation)
         seconds = self._phases.seconds
         return RebuildReport(

@@ -29,7 +29,7 @@ from headrace.rebuild.event_topic import EventTopic
 from headrace.rebuild.phases import Phases
 from headrace.rebuild.report import RebuildReport
 from headrace.rebuild.shadow import Building
-from headrace.rebuild.switch import Means, Outcome, Shadow, bring_live
+from headrace.rebuild.switch import Means, RebuildOutcome, Shadow, bring_live
 from headrace.subscriptions.foreign import stream_or_none
 from headrace.subscriptions.gate import Gap
 from headrace.transports.base import QueueId
@@ -237,7 +237,7 @@ class Mending:
         keys: frozenset[str],
         ends: Mapping[QueueId, int],
         refolded: Refolded,
-        outcome: Outcome,
+        outcome: RebuildOutcome,
     ) -> RebuildReport:
         seconds, counts = self.phases.seconds, refolded.counts
         total = sum(took for name, took in seconds.items() if name not in self.outside)

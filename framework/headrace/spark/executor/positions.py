@@ -44,10 +44,10 @@ def read_share(plan: FoldPlan, piece: QueueSlice) -> "Iterator[Sequence[StoredBo
     """
     from sqlalchemy.exc import SQLAlchemyError
 
-    from headrace.stores.database.bodies import Share, StoredBodies
+    from headrace.stores.database.bodies import ReaderShare, StoredBodies
 
     assert plan.event_store is not None, "it was read on the driver"
-    share = Share(piece.queue.queue_id, plan.shares)
+    share = ReaderShare(piece.queue.queue_id, plan.shares)
     with asyncio.Runner() as runner:
         bodies = StoredBodies(plan.event_store)
         pages = bodies.read(piece.start - 1, piece.end - 1, share)

@@ -41,12 +41,12 @@ from headrace.spark.stream.batch import MicroBatch, Span
 from headrace.spark.stream.increment import fold_increment
 from headrace.spark.stream.sink import (
     HERE_MAX,
+    AppliedBatch,
     Behind,
     Known,
     Messages,
     ProjectionSink,
     Stopped,
-    Taken,
 )
 from headrace.transports.base import QueueId
 from headrace_mq.message import QueueRef
@@ -56,7 +56,7 @@ from headrace_mq.spark.offsets import QueueSlice
 __all__ = ["BATCH_MESSAGES_MAX", "Followed", "follow"]
 
 # Called after each batch that changed something, in the query's thread.
-Progress = Callable[[Taken], None]
+Progress = Callable[[AppliedBatch], None]
 
 # Messages of a micro-batch: some ten megabytes while it is folded, and one transaction.
 BATCH_MESSAGES_MAX: Final = 100_000
@@ -309,7 +309,7 @@ class _Job:
             return writer.trigger(availableNow=True).start()
         return writer.trigger(processingTime=f"{_INTERVAL_MS} milliseconds").start()
 
-    def _note(self, taken: Taken) -> None:
+    def _note(self, taken: AppliedBatch) -> None:
         done = self.done
         done.offsets = taken.offsets
         if not taken.messages:

@@ -29,10 +29,10 @@ from headrace.spark.executor.fold import (
 from headrace.spark.executor.plan import FoldPlan
 from headrace.spark.job import Folded, by_key, map_records, read_result, reason_of
 
-__all__ = ["Known", "fold_increment"]
+__all__ = ["StoredLookup", "fold_increment"]
 
 
-class Known(Protocol):
+class StoredLookup(Protocol):
     """What is stored of aggregates and of rows, as records."""
 
     def versions(self, aggregates: Iterable[str]) -> list[Record]:
@@ -45,7 +45,7 @@ class Known(Protocol):
 
 
 def fold_increment(
-    streams: DataFrame, plan: FoldPlan, known: Known, *, keyed_by_aggregate: bool
+    streams: DataFrame, plan: FoldPlan, known: StoredLookup, *, keyed_by_aggregate: bool
 ) -> Folded:
     """Folds streams onto what is known, and brings the result here; blocks.
 

@@ -57,7 +57,16 @@ from headrace.stores.database.tables import projection_letters
 from headrace.subscriptions.outages import blames_event, is_outage
 from headrace.transports.base import Incoming, QueueId
 
-__all__ = ["HERE_MAX", "Behind", "Fold", "Known", "Messages", "ProjectionSink", "Stopped", "Taken"]
+__all__ = [
+    "HERE_MAX",
+    "AppliedBatch",
+    "Behind",
+    "Fold",
+    "Known",
+    "Messages",
+    "ProjectionSink",
+    "Stopped",
+]
 
 T = TypeVar("T")
 
@@ -126,7 +135,7 @@ Fold = Callable[[Messages, Sequence[Span], Known], Folded]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
+class AppliedBatch:
     """What became of a batch.
 
     Attributes:
@@ -202,7 +211,7 @@ class ProjectionSink:
         offsets, letters = await self.read_models.transact(partial(_find_place, target=target))
         return _Place(target=target, offsets=offsets, letters=letters)
 
-    def take(self, batch: Messages, loop: asyncio.AbstractEventLoop) -> Taken:
+    def take(self, batch: Messages, loop: asyncio.AbstractEventLoop) -> AppliedBatch:
         """Applies what is new of a batch; blocks, in a thread that is not the loop's.
 
         Raises:
@@ -223,7 +232,7 @@ class ProjectionSink:
             new = _new(spans, place.offsets)
             count = sum(span.end - span.start for span in new)
             if not new:
-                return Taken(messages=0, rows=rows, here=True, offsets=place.offsets)
+                return AppliedBatch(messages=0, rows=rows, here=True, offsets=place.offsets)
             rest = batch.after(place.offsets)
             here = self._belongs_here(count, place)
             if not here:
@@ -240,7 +249,9 @@ class ProjectionSink:
                 outcome = wait(partial(self._apply, rest.messages(), place))
             if isinstance(outcome, Applied):
                 offsets = dict(place.offsets) | {span.queue: span.end for span in new}
-                return Taken(messages=count, rows=rows + outcome.rows, here=here, offsets=offsets)
+                return AppliedBatch(
+                    messages=count, rows=rows + outcome.rows, here=here, offsets=offsets
+                )
             _log.info(
                 "another reader advanced the offsets; reading again",
                 projection=self.projection.name,

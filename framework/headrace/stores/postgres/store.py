@@ -33,7 +33,7 @@ from headrace.stores.database.identity import identity_in
 from headrace.stores.database.refusals import postgres_outcome
 from headrace.stores.database.rows import by_command, checksum_of, entry_in, stream_in
 from headrace.stores.database.statements import load_statement
-from headrace.stores.postgres.writer import Writer
+from headrace.stores.postgres.writer import PostgresWriter
 
 __all__ = ["PostgresEventStore"]
 
@@ -63,7 +63,7 @@ class PostgresEventStore:
         self._append_sql = text(append)
         alone = replace(limits or EngineLimits(), connections_max=1)
         self._writing = create_engine(url, alone)
-        self._writer = Writer(autocommit(self._writing), append)
+        self._writer = PostgresWriter(autocommit(self._writing), append)
         self._save_snapshot_sql = text(load_statement("headrace.stores", "save_snapshot"))
         self._turn_sql = text(load_statement("headrace.stores.postgres", "turn"))
         self._heads_sql = text(load_statement("headrace.stores.postgres", "heads"))

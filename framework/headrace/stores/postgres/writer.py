@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from headrace._runtime.log import get_logger
 
-__all__ = ["Writer", "numbered"]
+__all__ = ["PostgresWriter", "numbered"]
 
 log = get_logger(__name__)
 
@@ -38,7 +38,7 @@ def numbered(statement: str) -> tuple[str, Sequence[str]]:
     return _BIND.sub(number, statement), names
 
 
-class Writer:
+class PostgresWriter:
     """Runs one INSERT again and again, each a transaction of its own.
 
     Args:

@@ -43,7 +43,7 @@ from headrace.stores.database.identity import identity_in
 from headrace.stores.database.refusals import sqlite_outcome
 from headrace.stores.database.rows import by_command, checksum_of, entry_in, stream_in
 from headrace.stores.database.statements import load_statement
-from headrace.stores.sqlite.writer import Row, Writer
+from headrace.stores.sqlite.writer import Row, SqliteWriter
 
 __all__ = ["SqliteEventStore"]
 
@@ -69,7 +69,7 @@ class SqliteEventStore:
             raise DefinitionError(f"{url} names no file; use sqlite:///FILE, or memory://")
         limits = limits or EngineLimits()
         self._serializer = serializer
-        self._writer = Writer(create_sqlite_engine(url, replace(limits, connections_max=1)))
+        self._writer = SqliteWriter(create_sqlite_engine(url, replace(limits, connections_max=1)))
         self._readers = autocommit(create_sqlite_engine(url, limits))
         self._write_thread = ThreadPoolExecutor(1, "headrace-sqlite-writer")
         self._read_threads = ThreadPoolExecutor(limits.connections_max, "headrace-sqlite-reader")

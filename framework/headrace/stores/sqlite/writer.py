@@ -20,7 +20,7 @@ from sqlalchemy.exc import DBAPIError
 
 from headrace.stores.database.statements import load_statement
 
-__all__ = ["Row", "Writer"]
+__all__ = ["Row", "SqliteWriter"]
 
 # Rows of one statement at most: 2,304 binds, far below what any build of SQLite takes.
 _ROWS_MAX: Final = 256
@@ -45,7 +45,7 @@ class Row(NamedTuple):
     checksum: int
 
 
-class Writer:
+class SqliteWriter:
     """Writes over one connection that it keeps; for one thread.
 
     Args:

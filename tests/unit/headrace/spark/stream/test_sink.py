@@ -18,7 +18,7 @@ from headrace.settings import Settings
 from headrace.spark.job import Folded
 from headrace.spark.rows import RowCodec
 from headrace.spark.stream.batch import Span
-from headrace.spark.stream.sink import Behind, Known, ProjectionSink, Stopped, Taken
+from headrace.spark.stream.sink import AppliedBatch, Behind, Known, ProjectionSink, Stopped
 from headrace.stores.database.schema import upgrade
 from headrace.stores.memory.store import MemoryEventStore
 from headrace.transports.base import Incoming, QueueId
@@ -124,7 +124,7 @@ class Bench:
     def batch(self, start: int = 0, end: int | None = None) -> Listed:
         return Listed(self.topic[start:end])
 
-    async def take(self, sink: ProjectionSink, batch: Listed) -> Taken:
+    async def take(self, sink: ProjectionSink, batch: Listed) -> AppliedBatch:
         return await asyncio.to_thread(sink.take, batch, asyncio.get_running_loop())
 
     async def rows(self) -> dict[str, Any]:
