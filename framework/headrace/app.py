@@ -1,8 +1,8 @@
 """
 The composition root: everything a user defines is bound to an `App`, which then runs it.
 
-Sits between: the user's aggregates, handlers, projections and process managers, and the parts that
-run them. Nothing below this module knows it.
+Used by applications, which bind their aggregates, handlers, projections and process managers here;
+uses the parts that run them. Nothing below this module knows it.
 """
 
 import tempfile

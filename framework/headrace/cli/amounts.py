@@ -2,7 +2,7 @@
 Amounts as people write them: `72h`, `10GiB`, `90%`.
 
 Sits between: the options of commands and settings in ms, bytes and percent. Pure. An amount
-without its unit is refused, because whoever writes 10 thinks of one unit and the reader of another.
+without its unit is refused, because the writer of 10 may think of one unit and the reader of another.
 """
 
 import re

@@ -4,7 +4,7 @@ The standard streams of a command: there, even where they were closed, and harml
 Names that clients choose (of clients, groups, aggregates) may hold any character. Printed as they are,
 an escape sequence among them could move the cursor, change the window or hide a line from you.
 
-Sits between: `main` and whatever a command prints. Knows nothing of commands.
+Used by `main` for everything that a command prints. It knows nothing of commands.
 """
 
 import os

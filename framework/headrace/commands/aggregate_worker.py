@@ -1,8 +1,8 @@
 """
 One aggregate's way from commands to answers: drives its mailbox.
 
-Sits between: `processor`, which brings deliveries, and everything that has to do with one
-aggregate: loading it, deciding on it, committing, publishing and answering in its order.
+Used by `processor`, which brings deliveries. Does everything that one aggregate needs: loads it,
+decides on it, commits, publishes and answers in its order.
 
 A command's decision is accepted into the live aggregate before it is durable, and the next command
 is decided on top of it. Answers leave in order from the front of the mailbox:
@@ -242,7 +242,7 @@ class Lane:
                 continue
             if not isinstance(decision, Crashed):
                 return decision
-            # What the handler did to the aggregate before it broke off is nobody's decision.
+            # What the handler did to the aggregate before it broke off is no decision.
             self._forget()
             submission.crashes += 1
             if submission.crashes > self._parts.settings.error_retries_max:

@@ -1,8 +1,8 @@
 """
 The end of a command: its reply and its acknowledgement.
 
-Sits between: the lanes, which know what became of a command, and the transport. Nothing is
-acknowledged here before its caller says that it is safe.
+Used by the workers, which know how each command ended; uses the transport. Nothing is acknowledged
+here before its caller says that it is safe.
 """
 
 import asyncio
@@ -67,7 +67,7 @@ class Answering:
         result: CommandResult | Reply,
         value_json: str | None = None,
     ) -> None:
-        """Replies to whoever waits for one of the deliveries, and acknowledges them all."""
+        """Replies to the callers of the deliveries, and acknowledges them all."""
         reply: bytes | None = None
         for delivery in deliveries:
             if REPLY_TO not in delivery.message.headers:

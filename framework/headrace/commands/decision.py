@@ -1,7 +1,7 @@
 """
 One run of one handler, and what it decided.
 
-Sits between: a lane, which says when and on which state, and the user's handler. Knows neither the
+Used by a worker, which says when and on which state; runs the user's handler. Knows neither the
 store nor the topics: a decision is a value.
 """
 
@@ -218,6 +218,6 @@ async def _call(
 
 
 def _is_cancelled() -> bool:
-    """Whether somebody cancelled this task, other than the handler by raising the error itself."""
+    """Whether this task was cancelled, rather than the handler raising the error itself."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

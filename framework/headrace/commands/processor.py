@@ -1,8 +1,8 @@
 """
 The command service: takes commands from the queue and sees each one through to its answer.
 
-Sits between: the command topics and the lanes, one per aggregate that has commands. Decides nothing
-about a command itself.
+Reads the command topics; uses one worker per aggregate that has commands. It decides nothing about
+a command itself.
 
 A message is acknowledged when its stream is stored and published, or its command is parked or
 changed nothing. A crash at any moment leaves it unacknowledged: it comes again, the event store

@@ -1,8 +1,8 @@
 """
 A command in this process: how it came, and how far it has got.
 
-Sits between: `processor`, which makes one of each delivered message, and the lane that carries it
-to its answer.
+Used by `processor`, which makes one of each delivered message, and by the worker that carries it to
+its answer.
 """
 
 from typing import NamedTuple, Protocol

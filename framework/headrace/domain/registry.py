@@ -1,7 +1,7 @@
 """
 Stable type names to classes and back, and old versions to newer ones; no import path is ever stored.
 
-Sits between: message classes and `serialization`. Pure.
+Used by `registries` and `serialization`; holds message classes. Pure.
 """
 
 from collections.abc import Callable, Mapping

@@ -5,12 +5,13 @@ From a shadow that was filled from the event store to the live generation, at eq
       ─▶ lock the projection ─▶ fold the rest up to the versions that live has ─▶ compare
       ─▶ offsets of the topic in place of the position ─▶ switch, one transaction
 
-What each side has is told by the versions of its aggregates, and not by offsets: those of the live
+The versions of its aggregates, not offsets, show what each side has: those of the live
 generation may be of a topic that is no more. The topic's ends were asked before the last position
 that the shadow has, and an event is in the store before it is in the topic; so what lies before those
 ends is folded, and what comes behind them and is folded too the version gate passes over.
 
-Sits between: a rebuild from the event store, and the generations of a projection. Must never know Spark.
+Used by a rebuild from the event store; uses the generations of a projection. It must not know
+Spark.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """
 Reports of rebuilds as a page for a person: what was done, how long it took, and where.
 
-One file without scripts, fonts or pictures from anywhere: plots are SVG in the page. Sits between:
-`RebuildReport`s and whoever writes files. Pure.
+One file without scripts, fonts or pictures from anywhere: plots are SVG in the page. Turns
+`RebuildReport`s into a page; the caller writes the file. Pure.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -6,7 +6,7 @@ From a finished shadow to the live generation: catch up, compare at equal offset
     level                  lock the projection ─▶ still level? ─▶ compare ─▶ switch, one transaction
 
 While the lock is held the live runner waits, so both stand still: what is compared is what is
-switched. Sits between: `rebuild` and the generations of a projection. Must never know Spark.
+switched. Used by `rebuild`; uses the generations of a projection. It must not know Spark.
 """
 
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence

@@ -10,7 +10,7 @@ with and makes the records of `executor.fold`, so that all that follows is the s
 Not here, but folded in Python: folds that are functions, keys that are functions, columns that mix
 sums with something else, and sums of floats, which depend on the order of adding.
 
-Sits between: `job`, which has a session, and the rules of a projection. Pure, but for `finish_rows`,
+Used by `job`, which has a session; uses the rules of a projection. Pure, but for `finish_rows`,
 which runs on executors.
 """
 

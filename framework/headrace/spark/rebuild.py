@@ -5,8 +5,8 @@ Rebuilding a projection: events from the topic through Spark into a shadow, then
     offsets in one transaction ─▶ catch up ─▶ compare with the live rows ─▶ switch
 
 Until the switch nothing that anybody reads is touched: a rebuild that is killed at any moment
-leaves an unused table, which the next one drops. Sits between: the command line and the parts of
-this package. Must never know a subscription.
+leaves an unused table, which the next one drops. Used by the command line; uses the other modules
+of this package. It must not know a subscription.
 """
 
 import asyncio
@@ -104,7 +104,7 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
     report: Progress | None = None,
     clock: Clock | None = None,
 ) -> RebuildReport:
-    """Builds a projection anew beside the live one, compares the two, and switches to the new one.
+    """Rebuilds a projection next to the live one, compares the two, and switches to the new one.
 
     Args:
         app: the application's import path, such as `samples.bank:app`; executors import it too.

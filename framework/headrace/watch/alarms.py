@@ -4,8 +4,8 @@ Alarms: what is parked for too long or too often, messages foreign or left out, 
     looked at every `alarm_check_ms` ─▶ begins: a warning in the log ─▶ ends: a line in the log
                                         while it holds: in `current`, for `GET /health`
 
-Sits between: what an application's projections, event handlers and process managers have parked, and
-whoever watches. Mends nothing.
+Reads what an application's projections, event handlers and process managers have parked; raises
+alarms for its operators. It repairs nothing.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ _SENTENCES: Final[Mapping[str, str]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alarm:
-    """Something that somebody should look at.
+    """Something that an operator should look at.
 
     Attributes:
         projection: whose letters; "handlers:NAME" for event handlers, "process:NAME" for process
@@ -187,7 +187,7 @@ class Alarms:
         self._current = found
 
     async def _standing_still(self) -> list[str]:
-        """Returns the groups that an operator paused; those of the last look where nobody answers."""
+        """Returns the groups that an operator paused; those of the last look where the broker does not answer."""
         if self._transport is None:
             return []
         try:

@@ -301,7 +301,7 @@ async def _rebuild(ledger: Ledger, live: Rows, bank: Bank, outcome: Outcome) -> 
         return
     begin = time.perf_counter()
     outcome.spark = []
-    with _step(bank.console, "Spark rebuilds every projection beside the live one"):
+    with _step(bank.console, "Spark rebuilds every projection next to the live one"):
         outcome.spark += await _rebuild_with_spark([each.name for each in PROJECTIONS], bank)
     outcome.rebuild_seconds = time.perf_counter() - begin
     rebuilt = await _rows(bank)

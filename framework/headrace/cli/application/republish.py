@@ -99,7 +99,7 @@ async def _delete(broker: str, topic: str) -> None:
     """Deletes a topic; its consumer groups start from the beginning of the next topic of that name.
 
     Raises:
-        HeadraceError: somebody reads it.
+        HeadraceError: a member of a group reads it.
     """
     from headrace.errors import HeadraceError
     from headrace_mq.admin.client import AdminClient

@@ -1,7 +1,7 @@
 """
 What a rebuild or a comparison found, for a person.
 
-Sits between: the commands about projections, and their reports. Pure but for what it prints.
+Used by the commands about projections; prints their reports. Pure but for what it prints.
 """
 
 from collections.abc import Iterator

@@ -4,8 +4,8 @@ One projection's part in a rebuild of several: its shadow, where it stands, and 
     stand ─▶ add, add, … ─▶ write ─▶ bring_live ─▶ the report
       └────────┴────────────┴────────────┴─▶ fail: the shadow is dropped, the other parts go on
 
-Sits between: `rebuild`, which reads the topic once for all parts, and what each does with what it is
-given. Must never know a broker.
+Used by `rebuild`, which reads the topic once for all parts and gives each its messages. It must not
+know a broker.
 """
 
 from bisect import bisect_left

@@ -1,5 +1,5 @@
 """
-Some rows of a projection folded anew, from the first event, among live rows that stay as they are.
+Rebuilds some rows of a projection, from the first event on, among live rows that stay as they are.
 
     begin a shadow ─▶ copy the live rows, versions and offsets ─▶ which keys? ─▶ an engine folds their
     events up to those offsets ─▶ their rows in place of the copied ones ─▶ catch up ─▶ compare: may
@@ -8,7 +8,7 @@ Some rows of a projection folded anew, from the first event, among live rows tha
 The rows are exchanged in a copy and go live by the switch of every rebuild: the live runner cannot be
 in between, what it holds in memory is forgotten with the generation, and the way back is a rollback.
 
-Sits between: the rebuilds of either engine, and the generations of a projection. Must never know Spark.
+Used by the rebuilds of both engines; uses the generations of a projection. It must not know Spark.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -108,7 +108,7 @@ class Mending:
         take_over: bool,
         accept: bool = False,
     ) -> RebuildReport:
-        """Folds the rows anew and puts them in place.
+        """Rebuilds the rows and puts them in place.
 
         Args:
             wanted: which rows.

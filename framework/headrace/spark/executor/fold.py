@@ -8,8 +8,8 @@ The executor's side of a rebuild: read, gate and fold in one Python process.
     from offsets, keyed otherwise    read_slices ─▶ route_aggregates ─▶ fold_keys
 
 An arrow is a shuffle by key, sorted by key and place. Everything that travels has one form, the
-records of `RECORD_SCHEMA`. Sits between: Spark, which moves records, and `folding`, whose folds are
-the live runner's. Must never know a database of read models.
+records of `RECORD_SCHEMA`. Used by Spark, which moves records; uses the folds of the live runner.
+It must not know a database of read models.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

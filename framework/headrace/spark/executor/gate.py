@@ -1,8 +1,9 @@
 """
 Streams of a topic through the version gate: each version once and in order, early ones held back.
 
-Sits between: a queue's streams as they stand in the topic, where one may stand twice or before an
-earlier one, and the folds. Pure: where missing streams come from is a function that is passed in.
+Used on executors. Takes a queue's streams as they stand in the topic, where one may stand twice or
+before an earlier one, and hands them to the folds in order. Pure: where missing streams come from
+is a function that is passed in.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

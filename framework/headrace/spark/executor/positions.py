@@ -4,8 +4,8 @@ The event store read by the tasks of a job, each the streams of a share of its a
 Every task reads from the first position to the last, in order, what falls to its share: so all events
 of an aggregate are folded by one task, as where they are in one queue of the topic.
 
-Sits between: the plan of a rebuild, and `fold`, which reads on executors: it loads what reads a
-database only where one is read, as workers would load SQLAlchemy for nothing. Must never know an event.
+Used by the plan of a rebuild and by `fold`. It imports database modules only where a database is
+read, because workers would otherwise load SQLAlchemy for nothing. It must not know an event.
 """
 
 import asyncio

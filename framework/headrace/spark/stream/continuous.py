@@ -6,8 +6,8 @@ A live projection kept up to date by a structured-streaming job, in place of the
           └──── the broker was away, or the projection was switched: from the start ◀───────┘
 
 Rows and offsets are committed together, so the job may be killed at any moment and started again.
-Spark's checkpoint lives as long as one query and decides nothing. Sits between: the command line
-and Spark's streaming queries. Must never know a subscription.
+Spark's checkpoint lives as long as one query and decides nothing. Used by the command line; uses
+Spark's streaming queries. It must not know a subscription.
 """
 
 import asyncio
@@ -82,7 +82,7 @@ class Followed:
         batches: that changed something.
         messages: in them.
         rows: written or deleted, each once per batch.
-        restarts: queries that were begun anew.
+        restarts: queries that were restarted.
         offsets: the next offset of each queue of the projection.
     """
 

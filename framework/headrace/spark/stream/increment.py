@@ -4,8 +4,8 @@ The Spark job of a large micro-batch: its streams onto the rows and versions tha
     keyed by aggregate  streams + versions + rows ─▶ fold_aggregates
     keyed otherwise     streams + versions ─▶ route_aggregates ─▶ touches + rows ─▶ fold_keys
 
-Only what the batch touches is looked up. Sits between: `sink`, which has a batch and a database,
-and `executor.fold`, which runs on executors. Must never know a database itself.
+Only what the batch touches is looked up. Used by `sink`, which has a batch and a database; runs
+`executor.fold` on executors. It must not know a database itself.
 """
 
 from collections.abc import Iterable

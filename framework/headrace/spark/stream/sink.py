@@ -3,12 +3,12 @@ Micro-batches into a projection's live table: rows, versions and offsets in one 
 
     what the stored offsets say is new ─▶ few messages: folded here, as the live runner folds
                                        └▶ many: folded on executors onto looked-up rows ─▶ stored
-                                          if nobody has moved the projection meanwhile
+                                          if no one moved the projection meanwhile
 
 The stored offsets decide what is applied, whatever a query's checkpoint says; who comes with a
-batch that they have passed changes nothing. So several jobs, and live runners beside them, exclude
-each other batch by batch. Sits between: a streaming query's thread, in which `take` blocks, and the
-database of read models, which lives on an event loop. Must never know a broker.
+batch that they have passed changes nothing. So several jobs, and live runners besides, exclude
+each other batch by batch. Used by a streaming query's thread, in which `take` blocks; uses the
+database of read models, which lives on an event loop. It must not know a broker.
 """
 
 import asyncio
@@ -82,7 +82,7 @@ _log = get_logger(__name__)
 
 
 class Stopped(Exception):
-    """The job is being stopped; the batch is left to whoever comes next."""
+    """The job is being stopped; the batch is left to the next reader."""
 
 
 class Behind(Exception):

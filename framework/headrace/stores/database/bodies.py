@@ -4,7 +4,7 @@ Everything stored, as it is stored: bodies by position, undecoded, for those who
 A share is the streams of some aggregates, so that several processes read the store together and
 each aggregate is read whole by one of them.
 
-Sits between: rebuilds, which decode, and the two databases. Must never know an event.
+Used by rebuilds, which decode; reads the two databases. It must not know an event.
 """
 
 import json

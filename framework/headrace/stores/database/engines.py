@@ -1,8 +1,8 @@
 """
 Databases by URL: SQLite and PostgreSQL, with everything set that durability depends on.
 
-Sits between: the event stores and projections, which run statements, and SQLAlchemy's engines.
-Settings of the database that could lose acknowledged data are never inherited. Knows no table.
+Used by the event stores and projections, which run statements; uses SQLAlchemy's engines. Settings
+of the database that could lose acknowledged data are never inherited. It knows no table.
 """
 
 import os

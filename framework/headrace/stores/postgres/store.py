@@ -1,10 +1,9 @@
 """
 The event store in a PostgreSQL database.
 
-An append is one statement and one round trip as long as nobody interferes; only then the writers'
+An append is one statement and one round trip as long as no other writer interferes; only then the writers'
 turn, which orders positions, is held for as long as the server needs and not for as long as this
-process is busy. Sits between: the `EventStore` port and PostgreSQL. Never knows what an event
-means.
+process is busy. Implements the `EventStore` port on PostgreSQL. It never knows what an event means.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -174,7 +173,7 @@ class PostgresEventStore:
     async def _append_chosen(
         self, streams: Sequence[EventStream], bodies: Sequence[bytes]
     ) -> list[AppendOutcome]:
-        """Looks up what stands in the way, within a turn in which nobody else writes."""
+        """Looks up what stands in the way, within a turn in which no other writer writes."""
         async with self._engine.begin() as connection:
             await connection.execute(self._turn_sql, {"turn": _TURN})
             heads, commands = await self._look_up(connection, streams)
