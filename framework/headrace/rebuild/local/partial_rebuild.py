@@ -36,7 +36,7 @@ from headrace.transports.base import QueueId
 
 __all__ = ["KEYS_MAX", "Mending", "Refold", "Refolded", "Wanted"]
 
-# Rows that are folded anew in one go: they are in memory, and travel to every executor. Beyond that a
+# Rows that are rebuilt in one go: they are in memory, and travel to every executor. Beyond that a
 # rebuild of everything is the shorter way.
 KEYS_MAX: Final = 1_000_000
 # Keys and versions per statement.

@@ -90,7 +90,7 @@ async def test_only_a_finished_shadow_is_taken_up_again_and_by_one(
         await building.reopen(take_over=False)
 
 
-async def test_one_finished_table_is_kept_beside_what_is_not_to_go_live(
+async def test_the_last_finished_shadow_is_kept_next_to_the_newest(
     building: Building, read_models: ReadModels
 ) -> None:
     found = []

@@ -114,7 +114,7 @@ def rebuild(
     return run_it
 
 
-def test_one_that_fails_is_told_of_after_what_became_of_the_others(rebuild: Any) -> None:
+def test_a_rebuild_that_fails_is_reported_after_the_others(rebuild: Any) -> None:
     done = rebuild("loans", "broken", "lendings")
     assert done.status == 2
     lines = done.output.splitlines()
@@ -139,7 +139,7 @@ def test_json_is_a_report_per_projection_and_no_phases(rebuild: Any) -> None:
     ]
 
 
-def test_one_alone_ends_with_its_error_and_phases_need_no_name(rebuild: Any) -> None:
+def test_a_single_rebuild_ends_with_its_error_and_its_phases_need_no_name(rebuild: Any) -> None:
     assert "fold: 3 ahead" in rebuild("loans").output.splitlines()
     with pytest.raises(ProjectionError, match="cannot fold"):
         rebuild("broken")
@@ -186,7 +186,7 @@ def test_a_row_that_is_not_what_the_events_make_is_shown_and_ends_with_status_1(
     ]
 
 
-def test_one_that_cannot_be_folded_is_not_verified_and_the_others_are(verify: Any) -> None:
+def test_a_projection_that_cannot_be_folded_is_not_verified_and_the_others_are(verify: Any) -> None:
     done = verify("broken", "loans")
     assert done.status == 2
     assert (

@@ -192,7 +192,7 @@ async def test_executors_are_given_what_is_new_alone(small: Any) -> None:
 
 
 @pytest.mark.parametrize("here_max", [0, 1_000])
-async def test_whoever_comes_second_writes_nothing(bench: Any, here_max: int) -> None:
+async def test_the_second_of_two_jobs_writes_nothing(bench: Any, here_max: int) -> None:
     bench.book(6)
     other = bench.sink()
     loop = asyncio.get_running_loop()

@@ -40,7 +40,7 @@ def test_named_binds_become_numbers_in_the_order_of_their_first_use():
     assert numbered(statement) == ("SELECT f($1), CAST($2 AS int[]), $1, c::text", ["b", "a"])
 
 
-async def test_it_says_how_many_rows_it_inserted(engine, writer):
+async def test_the_writer_says_how_many_rows_it_inserted(engine, writer):
     assert await writer.insert({"numbers": [1, 2, 3]}) == 3
     assert await writer.insert({"numbers": []}) == 0
     assert await count(engine) == 3
