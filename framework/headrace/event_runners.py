@@ -1,7 +1,7 @@
 """
 Which loop runs what reacts to events: process managers with states or without, and event handlers.
 
-Used by the application; uses the loops.
+Sits between: the application and the loops.
 """
 
 from collections.abc import Awaitable, Callable

@@ -4,8 +4,8 @@ Alarms: what is parked for too long or too often, messages foreign or left out, 
     looked at every `alarm_check_ms` ─▶ begins: a warning in the log ─▶ ends: a line in the log
                                         while it holds: in `current`, for `GET /health`
 
-Reads what an application's projections, event handlers and process managers have parked; raises
-alarms for its operators. It repairs nothing.
+Sits between: what an application's projections, event handlers and process managers have parked, and
+whoever watches. Mends nothing.
 """
 
 import asyncio

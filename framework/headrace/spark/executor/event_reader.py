@@ -114,7 +114,7 @@ class Reading:
     Attributes:
         types: the event types, each with the fields that are wanted.
         context: names of the wanted fields of their contexts.
-        count_unknown: events without a class are counted; otherwise they are an error.
+        count_unknown: events that nobody has a class for are counted; otherwise they are an error.
     """
 
     types: tuple[ChosenType, ...]
