@@ -134,12 +134,14 @@ class Taken:
         rows: written or deleted.
         here: whether it was folded in this process.
         offsets: the next offset of each queue of the projection.
+        parked: aggregates that wait now, because an event of theirs does not decode or cannot be applied.
     """
 
     messages: int
     rows: int
     here: bool
     offsets: Mapping[QueueId, int]
+    parked: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,7 +225,9 @@ class ProjectionSink:
             new = _new(spans, place.offsets)
             count = sum(span.end - span.start for span in new)
             if not new:
-                return Taken(messages=0, rows=rows, here=True, offsets=place.offsets)
+                return Taken(
+                    messages=0, rows=rows, here=True, offsets=place.offsets, parked=place.letters
+                )
             rest = batch.after(place.offsets)
             here = self._belongs_here(count, place)
             if not here:
@@ -240,7 +244,9 @@ class ProjectionSink:
                 outcome = wait(partial(self._apply, rest.messages(), place))
             if isinstance(outcome, Applied):
                 offsets = dict(place.offsets) | {span.queue: span.end for span in new}
-                return Taken(messages=count, rows=rows + outcome.rows, here=here, offsets=offsets)
+                _, parked = ask(partial(_find_place, target=place.target)) if here else ({}, 0)
+                rows += outcome.rows
+                return Taken(messages=count, rows=rows, here=here, offsets=offsets, parked=parked)
             _log.info("somebody else has moved on", projection=self.projection.name)
 
     async def persist(self, work: Callable[[], Awaitable[T]]) -> T:
