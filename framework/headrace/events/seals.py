@@ -134,7 +134,7 @@ def aggregate_of(body: bytes) -> str | None:
     """Returns whose events a body holds; None where that does not stand in it."""
     try:
         return _decode_owner(body).aggregate_id
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return None
 
 

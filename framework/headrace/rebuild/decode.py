@@ -23,6 +23,7 @@ from headrace.domain.message import DomainEvent, EventContext
 from headrace.domain.stream import EventStream
 from headrace.domain.unchecked import make_unchecked, plain_fields
 from headrace.errors import ProjectionError, SerializationError, UnknownMessageType
+from headrace.events.seals import aggregate_of
 from headrace.projections.definition.fold import EVENT_TYPE, Fact
 from headrace.projections.definition.projection import Projection
 from headrace.rebuild.event_topic import Portion
@@ -75,10 +76,13 @@ class Decoded(NamedTuple):
 class Undecodable(ProjectionError):
     """A message of the topic does not decode; those that have it behind them do not mind."""
 
-    def __init__(self, queue: QueueId, offset: int, error: Exception) -> None:
+    def __init__(
+        self, queue: QueueId, offset: int, error: Exception, aggregate_id: str | None = None
+    ) -> None:
         topic, number = queue
+        whose = "" if aggregate_id is None else f" (aggregate {aggregate_id})"
         super().__init__(
-            f"the event message at {topic}/{number} offset {offset} does not decode: {error}"
+            f"the event message at {topic}/{number} offset {offset}{whose} does not decode: {error}"
         )
         self.offset = offset
 
@@ -192,7 +196,7 @@ class Decoder:
         try:
             return stream_or_none(self._serializer.decode_stream, body, queue, offset)
         except (SerializationError, UnknownMessageType) as error:
-            raise Undecodable(queue, offset, error) from error
+            raise Undecodable(queue, offset, error, aggregate_of(body)) from error
 
 
 def context_read(projections: Iterable[Projection[Any]]) -> frozenset[str] | None:

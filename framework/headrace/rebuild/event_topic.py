@@ -17,11 +17,12 @@ from collections.abc import (
 from itertools import islice
 from typing import NamedTuple
 
-from headrace.errors import ProjectionError, SerializationError, UnknownMessageType
+import msgspec
+
+from headrace._runtime.log import get_logger
+from headrace.errors import ProjectionError
 from headrace.events.belief import Belief
 from headrace.events.seals import aggregate_of
-from headrace.serialization import Serializer
-from headrace.subscriptions.foreign import stream_or_none
 from headrace.transports.base import DAMAGED, Incoming, QueueId
 from headrace_mq.client.sync.reader import BlockingReader
 from headrace_mq.errors import (
@@ -38,6 +39,19 @@ __all__ = ["EventTopic", "Portion", "ReadBatches", "versions_before"]
 
 # Yields a broker's batches of a queue between two offsets, each with its range that lies inside.
 ReadBatches = Callable[[str, QueueRef, int, int], Iterator[tuple[BatchHeader, Columns, int, int]]]
+
+
+_log = get_logger(__name__)
+
+
+class _Place(msgspec.Struct, gc=False):
+    """Which version of what a message holds."""
+
+    aggregate_id: str
+    version: int | None
+
+
+_decode_place = msgspec.json.Decoder(_Place).decode
 
 
 class Portion(NamedTuple):
@@ -267,16 +281,15 @@ def _unreadable(
     return ProjectionError(f"reading {topic}/{queue_id}: {error}{way_on}")
 
 
-async def versions_before(
-    topic: EventTopic, offsets: Mapping[QueueId, int], serializer: Serializer
-) -> dict[str, int]:
+async def versions_before(topic: EventTopic, offsets: Mapping[QueueId, int]) -> dict[str, int]:
     """Returns the last version of each aggregate before an offset of its queue.
 
-    What the topic's belief does not vouch for does not count.
+    What the topic's belief does not vouch for does not count. Events are not looked into: one that does
+    not decode lies behind the reader all the same.
 
     Raises:
-        ProjectionError: the broker is away, there is no such queue, it does not hold what lies
-            before the offset, or a message there does not decode.
+        ProjectionError: the broker is away, there is no such queue, or it does not hold what
+            lies before the offset.
     """
     ranges = await topic.ranges()
     versions: dict[str, int] = {}
@@ -292,16 +305,18 @@ async def versions_before(
             for message in messages:
                 if message.headers.get("kind") == "rejection":
                     continue
-                decode = serializer.decode_published
                 try:
-                    stream = stream_or_none(decode, message.body, message.queue, message.offset)
-                except (SerializationError, UnknownMessageType) as error:
-                    raise ProjectionError(
-                        f"the event message at {queue[0]}/{queue[1]} offset {message.offset}"
-                        f" (aggregate {message.key}) does not decode: {error}; build the rows from the"
-                        " event store instead, with `headrace projection rebuild NAME --from store`"
-                    ) from error
-                if stream is not None and stream.version is not None:
+                    stream = _decode_place(message.body)
+                except (msgspec.DecodeError, RecursionError):
+                    # Live readers have parked it, or passed over it: it moves no version on.
+                    _log.error(
+                        "a message that does not decode is passed over",
+                        queue=f"{queue[0]}/{queue[1]}",
+                        offset=message.offset,
+                        aggregate_id=message.key,
+                    )
+                    continue
+                if stream.version is not None:
                     known = versions.get(stream.aggregate_id, 0)
                     versions[stream.aggregate_id] = max(known, stream.version)
     return versions

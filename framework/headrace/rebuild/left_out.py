@@ -16,7 +16,7 @@ import msgspec
 
 from headrace._runtime.log import get_logger
 from headrace.events.seals import aggregate_of
-from headrace.rebuild.decode import Decoded, Undecodable
+from headrace.rebuild.decode import Decoded, Decoder, Undecodable
 from headrace.rebuild.event_topic import Portion
 from headrace.transports.base import Incoming, QueueId
 
@@ -53,6 +53,11 @@ class LeftOut:
         """Of each aggregate what is the matter with it."""
         return tuple(self._sentences.values())
 
+    @property
+    def reasons(self) -> Mapping[str, str]:
+        """What is the matter with each aggregate."""
+        return MappingProxyType(self._sentences)
+
     def note(self, aggregate_id: str, queue: QueueId, offset: int, sentence: str) -> bool:
         """Leaves an aggregate out from an offset on; False: there are too many of them."""
         before = self._from.get(aggregate_id)
@@ -85,6 +90,21 @@ class LeftOut:
     def aggregates(self) -> Mapping[str, int]:
         """The offset from which on each aggregate is left out."""
         return MappingProxyType(self._from)
+
+    def decode(self, decoder: Decoder, queue: QueueId, portion: Portion, start: int) -> Decoded:
+        """Decodes a portion from an offset on, without aggregates that are left out.
+
+        Raises:
+            Undecodable: there are too many of them, or it is not known whose a stream is.
+        """
+        while True:
+            try:
+                return self.without(decoder.decode(queue, portion, start))
+            except Undecodable as error:
+                rest = self.leave_out(queue, portion, error)
+                if rest is None:
+                    raise
+                portion = rest
 
     def leave_out(self, queue: QueueId, portion: Portion, error: Undecodable) -> Portion | None:
         """Leaves an aggregate out; returns the portion without the message that does not decode.

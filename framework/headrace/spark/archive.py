@@ -78,6 +78,8 @@ class ExportedPart(msgspec.Struct, frozen=True, kw_only=True):
         events: how many of each type, in the version that the application has now.
         unknown: events that the application has no class for, by name and version; their messages
             are kept.
+        left_out: aggregates with a stream that does not decode, and what is the matter: its events from
+            there on are in no part, their messages are.
         duplicates: streams that stood in the topic before.
         gaps: places where a later version stood before an earlier one.
         filled: streams that the topic lacked and the event store had.
@@ -93,6 +95,7 @@ class ExportedPart(msgspec.Struct, frozen=True, kw_only=True):
     messages: int = 0
     events: dict[str, int] = {}
     unknown: dict[str, int] = {}
+    left_out: dict[str, str] = {}
     duplicates: int = 0
     gaps: int = 0
     filled: int = 0

@@ -333,13 +333,13 @@ class _Work:
         # Of few rows the events are few: what they take in Python is less than compiling a query.
         plan = replace(self.plan, slices=tuple(slices), only=keys)
         folded = await self._fold(plan, new_owner(), base=None, native=None)
-        folded.require_all(self.projection.name)
         rows = [codec.row(row) for encoded in folded.row_chunks(_ROWS_MAX) for row in encoded]
         return Refolded(
             rows={getattr(row, self.projection.key): row for row in rows},
             versions=folded.versions,
             counts={**folded.counts, "foreign": _foreign(folded.queues)},
             queues=folded.queues,
+            left_out={aggregate_id: sentence for aggregate_id, _, sentence in folded.left_out},
         )
 
     def _leave_out(self, plan: FoldPlan, folded: Folded) -> None:

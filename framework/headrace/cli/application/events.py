@@ -63,3 +63,5 @@ def export(
         typer.echo(f"  {name}: {count:,}")
     for name, count in sorted(part.unknown.items()):
         typer.echo(f"  {name}: {count:,}, unknown to the application; in messages/ only")
+    for sentence in part.left_out.values():
+        typer.echo(f"left out from there on, in messages/ only: {' '.join(sentence.split())}")

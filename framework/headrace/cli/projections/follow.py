@@ -88,9 +88,18 @@ def follow(
     finally:
         spark.stop()
     if not json:
+        _show(name, done)
+
+
+def _show(name: str, done: "Followed") -> None:
+    typer.echo(
+        f"projection {name}: {done.messages:,} messages in {done.batches:,} batches,"
+        f" {done.rows:,} rows"
+    )
+    if done.parked:
         typer.echo(
-            f"projection {name}: {done.messages:,} messages in {done.batches:,} batches,"
-            f" {done.rows:,} rows"
+            f"projection {name}: {done.parked:,} aggregates are parked; `headrace projection letters"
+            f" {name}` names them"
         )
 
 
@@ -100,6 +109,7 @@ def _told(taken: "AppliedBatch") -> dict[str, object]:
         "messages": taken.messages,
         "rows": taken.rows,
         "folded": "here" if taken.here else "executors",
+        "parked": taken.parked,
         "offsets": offsets,
     }
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from headrace._runtime.clock import SystemClock
 from headrace.errors import ProjectionError
-from headrace.projections.batch_transaction import fill_gap
+from headrace.projections.batch_transaction import decode_batch, fill_gap
 from headrace.projections.definition.fold import fold_streams, keys_of
 from headrace.projections.definition.projection import Projection
 from headrace.projections.definition.row_subset import narrowed
@@ -30,7 +30,6 @@ from headrace.rebuild.phases import Phases
 from headrace.rebuild.report import RebuildReport
 from headrace.rebuild.shadow import Building
 from headrace.rebuild.switch import Means, RebuildOutcome, Shadow, bring_live
-from headrace.subscriptions.foreign import stream_or_none
 from headrace.subscriptions.gate import Gap
 from headrace.transports.base import QueueId
 
@@ -65,12 +64,14 @@ class Refolded:
         versions: the last version of each aggregate that it met.
         counts: `events`, `duplicates`, `gaps` and `filled`, as in `RebuildReport`.
         queues: what was measured of each queue, likewise.
+        left_out: aggregates with a stream that does not decode, and what is the matter with each.
     """
 
     rows: Mapping[str, Any]
     versions: Mapping[str, int]
     counts: Mapping[str, int]
     queues: dict[str, dict[str, int]] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
 
 # Folds the events of keys from the first one to these offsets, exclusive.
@@ -136,6 +137,7 @@ class Mending:
                 if keys
                 else Refolded(rows={}, versions={}, counts={})
             )
+            keys = self._sound(keys, refolded.left_out)
             rows = await self._level(shadow, keys, refolded)
             self.phases.begin("load", len(keys))
             await self._exchange(shadow, keys, rows)
@@ -183,16 +185,32 @@ class Mending:
                 if self.projection.keyed_by_aggregate:
                     found.update(each.key for each in kept)
                 else:
-                    decode = self.means.serializer.decode_published
-                    found_in = (
-                        stream_or_none(decode, each.body, each.queue, each.offset) for each in kept
-                    )
-                    streams = [stream for stream in found_in if stream is not None]
+                    try:
+                        streams = decode_batch(kept, {}, self.means.serializer).streams
+                    except ProjectionError as error:
+                        raise self._unknown_rows(str(error)) from error
                     facts = [fact for stream in streams for fact in stream.contexts()]
                     found |= keys_of(self.projection, facts)
                 if len(found) > KEYS_MAX:
                     return found
         return found
+
+    def _sound(self, keys: frozenset[str], left_out: Mapping[str, str]) -> frozenset[str]:
+        """Returns the keys whose rows can be exchanged; others keep the rows that they have.
+
+        Raises:
+            ProjectionError: nothing tells which rows a stream that does not decode has touched.
+        """
+        if left_out and not self.projection.keyed_by_aggregate:
+            raise self._unknown_rows(next(iter(left_out.values())))
+        return keys - left_out.keys()
+
+    def _unknown_rows(self, sentence: str) -> ProjectionError:
+        return ProjectionError(
+            f"projection {self.projection.name}: rows cannot be rebuilt one by one, because nothing"
+            " tells which of them were touched by a stream that does not decode; restore it, or"
+            f" rebuild all rows: {sentence}"
+        )
 
     async def _level(
         self, shadow: Shadow, keys: frozenset[str], refolded: Refolded
@@ -202,7 +220,7 @@ class Mending:
         target = self.read_models.target(self.projection, shadow.generation)
         own = keys if self.projection.keyed_by_aggregate else frozenset[str]()
         only = narrowed(self.projection, keys)
-        for some in _chunks(own | refolded.versions.keys()):
+        for some in _chunks((own | refolded.versions.keys()) - refolded.left_out.keys()):
             stored, _ = await self.read_models.transact(
                 partial(find_versions, target=target, aggregate_ids=some)
             )
@@ -260,6 +278,7 @@ class Mending:
             gaps=counts.get("gaps", 0),
             filled=counts.get("filled", 0),
             foreign=counts.get("foreign", 0) + self.means.foreign,
+            left_out=(*refolded.left_out.values(), *self.means.left_out.sentences),
             compared=outcome.compared,
             mismatches=outcome.mismatches,
             differences=outcome.differences,

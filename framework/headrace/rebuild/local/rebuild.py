@@ -358,11 +358,8 @@ async def _give(
     while waiting := _waiting(parts, queue, end):
         start = min(part.position(queue) for part in waiting)
         try:
-            decoded = left_out.without(decoder.decode(queue, portion, start))
+            decoded = left_out.decode(decoder, queue, portion, start)
         except Undecodable as error:
-            if (rest := left_out.leave_out(queue, portion, error)) is not None:
-                portion = rest
-                continue
             for part in waiting:
                 if part.position(queue) <= error.offset:
                     await part.fail(error)

@@ -16,6 +16,7 @@ from headrace.projections.definition.row_subset import narrowed
 from headrace.projections.tables.contents import Target
 from headrace.rebuild.decode import Decoder
 from headrace.rebuild.event_topic import EventTopic
+from headrace.rebuild.left_out import LeftOut
 from headrace.rebuild.local.memory import remember
 from headrace.rebuild.local.partial_rebuild import Refolded
 from headrace.rebuild.local.rows_in_memory import take_filling
@@ -39,6 +40,8 @@ async def refold(
 ) -> Refolded:
     """Folds the events of keys up to offsets, exclusive; of other keys it makes nothing.
 
+    An aggregate with a stream that does not decode is left out from there on.
+
     Args:
         topic: where the events are.
         target: whose folds run.
@@ -55,17 +58,18 @@ async def refold(
     only = keys if narrow.projection.keyed_by_aggregate else None
     memory, decoder = remember(narrow.projection), Decoder(serializer, narrow.projection.reacts_to)
     counts: Counter[str] = Counter()
+    left_out = LeftOut()
     await _check_held(topic, target, ends)
     for queue, end in ends.items():
         async with aclosing(topic.bodies(queue, 0, end, keys=only)) as portions:
             async for portion in portions:
                 for piece in portion.pieces(_PIECE_MAX):
-                    decoded = decoder.decode(queue, piece, 0)
+                    decoded = left_out.decode(decoder, queue, piece, 0)
                     counts["filled"] += await take_filling(memory, decoded.told, narrow, missing)
                     memory.fold()
                     counts["events"] += sum(decoded.counts)
     versions, rows = memory.take_changes()
-    return Refolded(rows=rows, versions=versions, counts=counts)
+    return Refolded(rows=rows, versions=versions, counts=counts, left_out=left_out.reasons)
 
 
 async def _check_held(topic: EventTopic, target: Target[Any], ends: Mapping[QueueId, int]) -> None:

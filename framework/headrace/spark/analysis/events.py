@@ -38,7 +38,7 @@ from headrace.spark.executor.event_reader import (
     context_column,
     read_typed,
 )
-from headrace.spark.executor.fold import MISSING, TALLY, Batches
+from headrace.spark.executor.fold import MISSING, TALLY, UNREAD, Batches
 from headrace.spark.executor.plan import FoldPlan, module_folder
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.spark.offsets import plan_slices
@@ -64,6 +64,8 @@ class EventReport:
         filled: streams that the topic lacked and the event store had.
         missing: aggregates with versions that are nowhere; what comes after them is left out.
         unknown: how many events there are of each name and version that the application lacks.
+        left_out: of each aggregate with a stream that does not decode, what is the matter; what comes
+            after it is left out.
     """
 
     events: int = 0
@@ -72,6 +74,7 @@ class EventReport:
     filled: int = 0
     missing: tuple[str, ...] = ()
     unknown: Mapping[str, int] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
 
 
 class TypedEvents:
@@ -96,14 +99,9 @@ class TypedEvents:
         Raises:
             DefinitionError: the type has a field called `context`.
         """
-        chosen = ChosenType(
-            name=event_type.message_name,
-            version=event_type.message_version,
-            fields=fields_of(event_type),
-        )
         columns = typed_columns(event_type)
-        frame = self._read(Reading(types=(chosen,), count_unknown=True))
-        lacking = f"kind in ('{MISSING}', '{UNKNOWN}')"
+        frame = self._read(Reading(types=(_chosen(event_type),), go_around=True))
+        lacking = f"kind in ('{MISSING}', '{UNKNOWN}', '{UNREAD}')"
         refused = "cast(raise_error(concat('the events are not complete: ', key)) as boolean)"
         wanted = f"kind = '{EVENT}'"
         if self._fail:
@@ -112,16 +110,18 @@ class TypedEvents:
 
     def report(self) -> EventReport:
         """Reads everything once and tells what was met, whichever type it is of."""
-        told = self._read(Reading(types=(), context=(), count_unknown=True)).where(
-            f"kind in ('{TALLY}', '{MISSING}', '{UNKNOWN}')"
-        )
-        found: dict[str, Counter[str]] = {TALLY: Counter(), MISSING: Counter(), UNKNOWN: Counter()}
+        kinds = (TALLY, MISSING, UNKNOWN, UNREAD)
+        types = load_app(self._plan.app).serializer.events.types.values()
+        reading = Reading(types=tuple(map(_chosen, types)), context=(), go_around=True, rows=False)
+        told = self._read(reading).where(f"kind in {kinds}")
+        found: dict[str, Counter[str]] = {kind: Counter() for kind in kinds}
         for kind, key, number in told.select("kind", "key", "number").collect():
             found[kind][key] += number
         return EventReport(
             **found[TALLY],
             missing=tuple(sorted(found[MISSING])),
             unknown=dict(found[UNKNOWN]),
+            left_out=tuple(sorted(found[UNREAD])),
         )
 
     def _read(self, reading: Reading) -> DataFrame:
@@ -151,8 +151,9 @@ def read_events(
         broker: `host:port`, as this process and every executor reach it.
         event_store_url: fills gaps of the event topic, and knows foreign messages; without it all that
             stands in the topic is believed.
-        incomplete: "fail": an event that the application does not know, or versions that are
-            nowhere, fail the job; "report": they are left out, and `report` tells of them.
+        incomplete: "fail": an event that the application does not know, a stream that does not decode,
+            or versions that are nowhere, fail the job; "report": they are left out, and `report` tells
+            of them.
 
     Raises:
         ProjectionError: the broker is away, or has no such topic.
@@ -173,6 +174,14 @@ def read_events(
         seal=seal_of(event_store_url, application.serializer),
     )
     return TypedEvents(spark, plan, incomplete=incomplete)
+
+
+def _chosen(event_type: type[DomainEvent]) -> ChosenType:
+    return ChosenType(
+        name=event_type.message_name,
+        version=event_type.message_version,
+        fields=fields_of(event_type),
+    )
 
 
 def typed_columns(event_type: type[DomainEvent]) -> list[str]:

@@ -44,7 +44,7 @@ from headrace.spark.executor.event_reader import (
     context_column,
     find_streams,
 )
-from headrace.spark.executor.fold import MISSING, TALLY, VERSION, read_messages
+from headrace.spark.executor.fold import MISSING, TALLY, UNREAD, VERSION, read_messages
 from headrace.spark.executor.plan import FoldPlan
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.spark.columns import ARROW_SCHEMA
@@ -90,7 +90,7 @@ def export_events(
 
     Raises:
         ProjectionError: the broker is away, messages were deleted before they were exported, versions
-            are missing, an event does not decode, or another export is writing.
+            are missing, too many events do not decode, or another export is writing.
     """
     place, clock = Path(folder), clock or SystemClock()
     began = clock.monotonic_ms()
@@ -125,6 +125,7 @@ def export_events(
             messages=messages,
             events=dict(typed.events),
             unknown=dict(typed.unknown),
+            left_out=typed.left_out,
             duplicates=typed.tally["duplicates"],
             gaps=typed.tally["gaps"],
             filled=typed.tally["filled"],
@@ -166,7 +167,7 @@ class _Typed:
                 )
                 for each in self._types
             ),
-            count_unknown=True,
+            go_around=True,
         )
         chosen = zip(self._types, self._reading.types, strict=True)
         self._decoder = StreamDecoder(serializer, {kind: one.fields for kind, one in chosen})
@@ -179,16 +180,27 @@ class _Typed:
         )  # fmt: skip
         self._find = find_streams(find_in_store(event_store, serializer), serializer, self._decoder)
         self._versions: dict[str, int] = {}
+        self._left_out: dict[str, str] = {}
+        self._left_out_before: frozenset[str] = frozenset()
         self.events: Counter[str] = Counter()
         self.unknown: Counter[str] = Counter()
         self.tally: Counter[str] = Counter()
 
     def learn(self, folder: Path, parts: list[ExportedPart]) -> None:
-        """Takes in the versions at which earlier parts end."""
+        """Takes in the versions at which earlier parts end, and which aggregates they leave out."""
         for part in parts:
+            self._left_out.update(part.left_out)
             for file in (folder / f"export-{part.number:06}" / "versions").glob("*.parquet"):
                 ids, versions = pq.read_table(file).columns
                 self._versions.update(zip(ids.to_pylist(), versions.to_pylist(), strict=True))
+
+        self._left_out_before = frozenset(self._left_out)
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """The aggregates that are left out from this part on, and why."""
+        found, before = self._left_out.items(), self._left_out_before
+        return {key: sentence for key, sentence in found if key not in before}
 
     def write(self, piece: QueueSlice) -> None:
         """Writes the events of a slice, a file for each type."""
@@ -201,8 +213,9 @@ class _Typed:
         )  # fmt: skip
         places = {each: place for place, each in enumerate(self._types)}
         typed = TypedSlice(
-            self._reading, self._decoder, places, queue_id, self._find, versions=self._versions
-        )
+            self._reading, self._decoder, places, queue_id, self._find,
+            versions=self._versions, left_out=self._left_out,
+        )  # fmt: skip
         with ExitStack() as files:
             writers: dict[int, pq.ParquetWriter] = {}
 
@@ -230,7 +243,8 @@ class _Typed:
                 keep(batch)
 
     def _tell(self, batch: pa.RecordBatch, queue_id: int) -> None:
-        found: dict[str, list[tuple[str, int]]] = {VERSION: [], TALLY: [], MISSING: [], UNKNOWN: []}
+        kinds = (VERSION, TALLY, MISSING, UNKNOWN, UNREAD)
+        found: dict[str, list[tuple[str, int]]] = {kind: [] for kind in kinds}
         columns = (batch[name].to_pylist() for name in ("kind", "key", "number"))
         for kind, key, number in zip(*columns, strict=True):
             found[kind].append((key, number))

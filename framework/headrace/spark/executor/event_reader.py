@@ -12,14 +12,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
+from headrace._runtime.log import get_logger
 from headrace.domain.message import DomainEvent
 from headrace.domain.stream import EventStream
 from headrace.errors import ProjectionError, SerializationError, UnknownMessageType
+from headrace.events.seals import aggregate_of
 from headrace.projections.definition.shape import ColumnKind
+from headrace.rebuild.left_out import LEFT_OUT_MAX
 from headrace.serialization import JsonSerializer
 from headrace.spark.executor.decode import EventField, LightStream, StreamDecoder, to_plain
 from headrace.spark.executor.doubts import Doubts, find_in_store
@@ -27,6 +30,7 @@ from headrace.spark.executor.fold import (
     MISSING,
     QUEUE,
     TALLY,
+    UNREAD,
     VERSION,
     Batches,
     TopicMessage,
@@ -51,6 +55,9 @@ __all__ = [
     "read_typed",
 ]
 
+_log = get_logger(__name__)
+
+_UNREADABLE: Final = (SerializationError, UnknownMessageType)
 # What is said of a message whose events cannot be read.
 UNDECODABLE = "does not decode"
 # Kinds of rows besides those of `fold`: an event, and how many events have no class.
@@ -114,12 +121,15 @@ class Reading:
     Attributes:
         types: the event types, each with the fields that are wanted.
         context: names of the wanted fields of their contexts.
-        count_unknown: events that nobody has a class for are counted; otherwise they are an error.
+        go_around: events that nobody has a class for are counted, and aggregates with a stream that
+            does not decode are left out from there on and named; otherwise both are an error.
+        rows: events are yielded; otherwise they are read, and only what was met is told.
     """
 
     types: tuple[ChosenType, ...]
     context: tuple[str, ...] = tuple(_CONTEXT)
-    count_unknown: bool = False
+    go_around: bool = False
+    rows: bool = True
 
     @property
     def columns(self) -> dict[str, tuple[str, ColumnKind | None]]:
@@ -205,6 +215,30 @@ class _Gathered:
         self.turns: list[int] = []
         self.values: list[tuple[Any, ...]] = []
 
+    def drop(self, stream: LightStream) -> int:
+        """Forgets the events of the stream that came last; returns how many they were."""
+        before = len(self.streams)
+        while self.streams and self.streams[-1] is stream:
+            for column in (self.streams, self.sequences, self.moments, self.turns, self.values):
+                column.pop()
+        return before - len(self.streams)
+
+
+class _Taken(NamedTuple):
+    """Messages that were taken in together, and the stream of each as far as they are decoded."""
+
+    topic: str
+    messages: Sequence[TopicMessage]
+    streams: list[LightStream | None]
+
+    def sentence(self, place: int, error: Exception) -> str:
+        """Says that the message at a place cannot be read; there is none for what was held back."""
+        if not self.messages:
+            return f"an event {UNDECODABLE}: {error}"
+        message = self.messages[place]
+        where = f"{self.topic}/{message.place.queue} offset {message.place.offset}"
+        return f"the event message at {where} (aggregate {message.key}) {UNDECODABLE}: {error}"
+
 
 class TypedSlice:
     """The events of one slice, gathered by type until they fill a batch.
@@ -216,6 +250,7 @@ class TypedSlice:
         queue_id: of the slice.
         find: where to look for missing streams.
         versions: the last version of each aggregate before the slice.
+        left_out: aggregates that are left out, and why; those that are met are added.
     """
 
     def __init__(
@@ -227,17 +262,21 @@ class TypedSlice:
         find: FindStreams,
         *,
         versions: Mapping[str, int] | None = None,
+        left_out: dict[str, str] | None = None,
     ) -> None:
         self._reading = reading
+        self._left_out = {} if left_out is None else left_out
+        self._known = frozenset(self._left_out)
+        # Of them those with an event that does not decode: what is behind it may have passed the gate.
+        self._stopped: set[str] = set()
         self._schema = reading.arrow_schema
         self._decoder = decoder
         self._places = places
         self._queue_id = queue_id
         # The gate looks at aggregate, version and the number of events, which light streams have.
-        self._gate: Any = StreamGate(versions or {}, find=find)
+        self._gate: Any = StreamGate(versions or {}, find=self._finding(find))
         self._gathered = [_Gathered() for _ in reading.types]
         self._unknown: dict[str, int] = {}
-        self._current: LightStream | None = None
         self._moment = self._turn = self.waiting = 0
 
     def take(self, topic: str, messages: Sequence[TopicMessage]) -> None:
@@ -249,65 +288,97 @@ class TypedSlice:
         if not messages:
             return
         self._moment = messages[0].place.moment
-        decode = self._decoder.decode
-        decoded: list[LightStream | None] = []
+        taken = _Taken(topic, messages, [])
+        self._pass(self._gate.admit(self._decoded(taken)), taken)
 
-        def streams() -> Iterator[LightStream]:
-            for message in messages:
-                queue = (topic, message.place.queue)
+    def _decoded(self, taken: _Taken) -> Iterator[LightStream]:
+        decode, left_out = self._decoder.decode, self._left_out
+        for place, message in enumerate(taken.messages):
+            queue = (taken.topic, message.place.queue)
+            stream = None
+            try:
                 stream = stream_or_none(decode, message.body, queue, message.place.offset)
-                decoded.append(stream)
-                if stream is not None:
-                    yield stream
+            except _UNREADABLE as error:
+                self._leave_out(aggregate_of(message.body), taken.sentence(place, error), error)
+            if stream is not None and stream.aggregate_id in left_out:
+                stream = None
+            taken.streams.append(stream)
+            if stream is not None:
+                yield stream
 
-        try:
-            self._pass(self._gate.admit(streams()))
-        except (SerializationError, UnknownMessageType, ProjectionError) as error:
-            place = len(decoded)
-            if place == len(messages):
-                # All were decoded: it is the one that passed last, or let an earlier one pass.
-                found = (at for at, stream in enumerate(decoded) if stream is self._current)
-                place = next(found, -1)
-            message = messages[place]
-            raise ProjectionError(
-                f"the event message at {topic}/{message.place.queue} offset {message.place.offset}"
-                f" (aggregate {message.key}) {UNDECODABLE}: {error}"
-            ) from error
+    def _leave_out(self, aggregate_id: str | None, sentence: str, error: Exception) -> None:
+        """Leaves an aggregate out, where streams that do not decode are gone around.
 
-    def _pass(self, streams: Sequence[LightStream]) -> None:
-        read, knows, places = self._decoder.read, self._decoder.knows, self._places
-        count_unknown, moment, turn = self._reading.count_unknown, self._moment, self._turn
+        Raises:
+            ProjectionError: they are not, or there are too many of them.
+        """
+        left_out = self._left_out
+        if not self._reading.go_around or aggregate_id is None or len(left_out) >= LEFT_OUT_MAX:
+            raise ProjectionError(sentence) from error
+        _log.error(
+            "an aggregate is left out, from a stream on that does not decode", error=sentence
+        )
+        left_out.setdefault(aggregate_id, sentence)
+
+    def _finding(self, find: FindStreams) -> FindStreams:
+        def found(aggregate_id: str, after: int, to: int) -> Sequence[EventStream]:
+            try:
+                return find(aggregate_id, after, to)
+            except _UNREADABLE as error:
+                versions = f"versions {after + 1} to {to} of aggregate {aggregate_id}"
+                sentence = f"{versions} in the event store: one {UNDECODABLE}: {error}"
+                self._leave_out(aggregate_id, sentence, error)
+                return ()
+
+        return found
+
+    def _pass(self, streams: Sequence[LightStream], taken: _Taken) -> None:
+        moment = self._moment
         for stream in streams:
-            self._current = stream
-            for sequence, event in enumerate(stream.events, start=1):
-                turn += 1
-                if count_unknown and not knows(event):
-                    name = f"{event.name} version {event.version}"
-                    self._unknown[name] = self._unknown.get(name, 0) + 1
-                    continue
-                found = read(event)
-                if found is not None:
-                    event_type, values = found
-                    gathered = self._gathered[places[event_type]]
-                    gathered.streams.append(stream)
-                    gathered.sequences.append(sequence)
-                    gathered.moments.append(moment)
-                    gathered.turns.append(turn)
-                    gathered.values.append(values)
-                    self.waiting += 1
+            if stream.aggregate_id in self._stopped:
+                continue
+            try:
+                self._gather(stream, moment)
+            except (*_UNREADABLE, ProjectionError) as error:
+                # What let it pass may be another message than its own.
+                place = next((at for at, one in enumerate(taken.streams) if one is stream), -1)
+                self._leave_out(stream.aggregate_id, taken.sentence(place, error), error)
+                self._stopped.add(stream.aggregate_id)
+                for gathered in self._gathered:
+                    self.waiting -= gathered.drop(stream)
+
+    def _gather(self, stream: LightStream, moment: int) -> None:
+        read, knows, places = self._decoder.read, self._decoder.knows, self._places
+        go_around, turn = self._reading.go_around, self._turn
+        for sequence, event in enumerate(stream.events, start=1):
+            turn += 1
+            if go_around and not knows(event):
+                name = f"{event.name} version {event.version}"
+                self._unknown[name] = self._unknown.get(name, 0) + 1
+                continue
+            found = read(event)
+            if found is not None:
+                event_type, values = found
+                gathered = self._gathered[places[event_type]]
+                gathered.streams.append(stream)
+                gathered.sequences.append(sequence)
+                gathered.moments.append(moment)
+                gathered.turns.append(turn)
+                gathered.values.append(values)
+                self.waiting += 1
         self._turn = turn
 
     def flush(self) -> Batches:
         """Yields what was gathered, a batch per type."""
         for place, gathered in enumerate(self._gathered):
-            if gathered.streams:
+            if gathered.streams and self._reading.rows:
                 yield self._events_out(place, gathered)
-                self._gathered[place] = _Gathered()
+            self._gathered[place] = _Gathered()
         self.waiting = 0
 
     def finish(self, measured: Iterable[tuple[str, int]] = ()) -> Batches:
         """Yields the rest, what the gate found, and what was measured of the queue."""
-        self._pass(self._gate.finish())
+        self._pass(self._gate.finish(), _Taken("", (), []))
         yield from self.flush()
         gate = self._gate
         told = [(VERSION, key, version) for key, version in gate.versions.items()]
@@ -316,7 +387,16 @@ class TypedSlice:
             for name in ("events", "duplicates", "gaps", "filled")
             if getattr(gate, name)
         ]
-        told += [(MISSING, str(each), 0) for each in gate.missing]
+        told += [
+            (MISSING, str(each), 0)
+            for each in gate.missing
+            if each.aggregate_id not in self._left_out
+        ]
+        told += [
+            (UNREAD, sentence, 0)
+            for aggregate_id, sentence in self._left_out.items()
+            if aggregate_id not in self._known
+        ]
         told += [(UNKNOWN, name, count) for name, count in self._unknown.items()]
         told += [(QUEUE, name, number) for name, number in measured]
         if told:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from headrace.projections.definition.projection import Projection
-from headrace.rebuild.decode import Decoded, Decoder, Told, Undecodable, context_read, tell
+from headrace.rebuild.decode import Decoded, Decoder, Told, context_read, tell
 from headrace.rebuild.event_topic import Portion
 from headrace.rebuild.left_out import LeftOut
 from headrace.rebuild.local.memory import OwnRows
@@ -59,7 +59,7 @@ def fold_slices(plan: FoldPlan, batches: Batches) -> Batches:
         meter, rows, left_out = Meter(piece), _Rows(projection, find), LeftOut()
         for portion in _portions(plan, piece, meter, doubts):
             for some in portion.pieces(_PIECE_MAX):
-                rows.take(_decoded(decoder, piece, some, left_out))
+                rows.take(left_out.decode(decoder, piece.queue, some, piece.start))
         rows.finish()
         versions, changes = rows.memory.take_changes()
         yield from batched(
@@ -82,22 +82,6 @@ def _portions(plan: FoldPlan, piece: QueueSlice, meter: Meter, doubts: Doubts) -
             offsets = [portion.offsets[place] for place in found]
             bodies = [portion.bodies[place] for place in found]
             yield Portion(offsets, bodies)
-
-
-def _decoded(decoder: Decoder, piece: QueueSlice, portion: Portion, left_out: LeftOut) -> Decoded:
-    """Decodes a portion, without aggregates from a stream on that does not decode.
-
-    Raises:
-        Undecodable: there are too many of them, or it is not known whose it is.
-    """
-    while True:
-        try:
-            return left_out.without(decoder.decode(piece.queue, portion, piece.start))
-        except Undecodable as error:
-            rest = left_out.leave_out(piece.queue, portion, error)
-            if rest is None:
-                raise
-            portion = rest
 
 
 class _Offered(NamedTuple):

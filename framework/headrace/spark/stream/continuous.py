@@ -84,6 +84,7 @@ class Followed:
         rows: written or deleted, each once per batch.
         restarts: queries that were restarted.
         offsets: the next offset of each queue of the projection.
+        parked: aggregates that wait, because an event of theirs does not decode or cannot be applied.
     """
 
     batches: int = 0
@@ -91,6 +92,7 @@ class Followed:
     rows: int = 0
     restarts: int = 0
     offsets: Mapping[QueueId, int] = field(default_factory=dict)
+    parked: int = 0
 
 
 async def follow(  # noqa: PLR0913 - one argument per choice of the command line
@@ -312,6 +314,7 @@ class _Job:
     def _note(self, taken: AppliedBatch) -> None:
         done = self.done
         done.offsets = taken.offsets
+        done.parked = taken.parked
         if not taken.messages:
             return
         done.batches += 1

@@ -143,12 +143,14 @@ class AppliedBatch:
         rows: written or deleted.
         here: whether it was folded in this process.
         offsets: the next offset of each queue of the projection.
+        parked: aggregates that wait now, because an event of theirs does not decode or cannot be applied.
     """
 
     messages: int
     rows: int
     here: bool
     offsets: Mapping[QueueId, int]
+    parked: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,7 +234,9 @@ class ProjectionSink:
             new = _new(spans, place.offsets)
             count = sum(span.end - span.start for span in new)
             if not new:
-                return AppliedBatch(messages=0, rows=rows, here=True, offsets=place.offsets)
+                return AppliedBatch(
+                    messages=0, rows=rows, here=True, offsets=place.offsets, parked=place.letters
+                )
             rest = batch.after(place.offsets)
             here = self._belongs_here(count, place)
             if not here:
@@ -249,8 +253,10 @@ class ProjectionSink:
                 outcome = wait(partial(self._apply, rest.messages(), place))
             if isinstance(outcome, Applied):
                 offsets = dict(place.offsets) | {span.queue: span.end for span in new}
+                _, parked = ask(partial(_find_place, target=place.target)) if here else ({}, 0)
+                rows += outcome.rows
                 return AppliedBatch(
-                    messages=count, rows=rows + outcome.rows, here=here, offsets=offsets
+                    messages=count, rows=rows, here=here, offsets=offsets, parked=parked
                 )
             _log.info(
                 "another reader advanced the offsets; reading again",

@@ -44,11 +44,7 @@ from headrace_mq.protocol.bodies import (
 )
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import Frame
-from headrace_mq.protocol.scheduled import (
-    SCHEDULE_TOPIC,
-    CancelledScheduled,
-    CancelScheduled,
-)
+from headrace_mq.protocol.scheduled import SCHEDULE_TOPIC, CancelledScheduled, CancelScheduled
 from headrace_mq.settings import ProducerSettings
 
 __all__ = ["Producer"]
@@ -58,6 +54,8 @@ REPLY_TIMEOUT_MS = 10_000
 # How soon a running producer uses queues that were added to a topic (RocketMQ: 30 s); it notices at
 # once that one takes nothing any more.
 ROUTE_REFRESH_MS = 5_000
+# Topics of one request, which are those of one turn of the loop: the broker writes one file for them.
+TOPICS_RESOLVED_MAX = 256
 
 _log = get_logger(__name__)
 _new = tuple.__new__
@@ -101,6 +99,7 @@ class Producer(AsyncBlock):
         self._oneway: Oneway | None = None
         self._receive_reply: Callable[[str, bytes], None] | None = None
         self._resolving: dict[str, asyncio.Task[None]] = {}
+        self._wanted: list[str] = []
         # Those that it created and that are kept, and the connection over which it said so last.
         self._created: dict[str, CreateTopic] = {}
         self._said_over = 0
@@ -412,36 +411,47 @@ class Producer(AsyncBlock):
             self._outbox.resume()
 
     def _pushed(self, frame: Frame) -> None:
-        if frame.code != RequestCode.PUSHED_REPLY:
-            return
-        push = decode(ReplyPush, frame.body)
-        if self._receive_reply is not None:
+        if frame.code == RequestCode.PUSHED_REPLY and self._receive_reply is not None:
+            push = decode(ReplyPush, frame.body)
             self._receive_reply(push.correlation, push.body)
 
     def _want_route(self, topic: str) -> None:
-        if topic not in self._resolving:
-            self._resolving[topic] = asyncio.create_task(
-                self._resolve(topic), name=f"route of {topic}"
-            )
+        if topic in self._resolving:
+            return
+        if not self._wanted or len(self._wanted) == TOPICS_RESOLVED_MAX:
+            # It begins in the loop's next turn, and takes all that this turn has named.
+            self._wanted = [topic]
+            task = asyncio.create_task(self._resolve(self._wanted), name="routes")
+        else:
+            task = self._resolving[self._wanted[0]]
+            self._wanted.append(topic)
+        self._resolving[topic] = task
 
-    async def _resolve(self, topic: str) -> None:
+    async def _resolve(self, topics: list[str]) -> None:
+        if self._wanted is topics:
+            self._wanted = []
         assert self._outbox is not None
-        error: MessageQueueError = _no_topic(topic)
-        found: TopicDescription | None = None
+        found: dict[str, TopicDescription] = {}
+        failure: MessageQueueError | None = None
         try:
-            found = (await self._describe([topic], create_missing=True)).get(topic)
-        except RequestTimeout:
-            # Each message has its own deadline; those that came later want the route still.
+            found = await self._describe(topics, create_missing=True)
+        except MessageQueueError as error:
+            if len(topics) > 1 and not isinstance(error, ConnectionLost | RequestTimeout):
+                # It may be about one of them.
+                await asyncio.gather(*(self._resolve([topic]) for topic in topics))
+                return
+            failure = error
+        for topic in topics:
             del self._resolving[topic]
+        if isinstance(failure, RequestTimeout):
+            # Each message has its own deadline; those that came later want the route still.
             self._outbox.admit()
             return
-        except MessageQueueError as failure:
-            error = failure
-        del self._resolving[topic]
-        if found is not None:
-            self._outbox.describe_route(found)
-        else:
-            self._outbox.refuse_route(topic, error)
+        for topic in topics:
+            if topic in found:
+                self._outbox.describe_route(found[topic])
+            else:
+                self._outbox.refuse_route(topic, failure or _no_topic(topic))
 
     async def _refresh_routes(self) -> None:
         assert self._outbox is not None

@@ -1,9 +1,8 @@
 """
 What a producer holds until the broker has it: lanes, and messages that wait for room.
 
-A message takes its place in the order of its queue when it is handed over. Where its topic's route
-is not known yet, or the buffer is full, it waits in one first-in, first-out line in front of the
-lanes. One request carries the next batches of every lane that is free to send.
+A message takes its place in the order of its queue when it is handed over. Until its topic's route is
+known and the buffer has room it waits in one line. One request carries a batch of each free lane.
 
 Sits between: `producer`, whose callers wait for a place and then for their batch, and the link.
 """
@@ -161,6 +160,8 @@ class Outbox:
         self._sweep_later()
         future: asyncio.Future[Place] = self.loop.create_future()
         self._line.join(InLine(message, size, self._clock.now_ms(), self._deadline_ms(), future))
+        if message.topic not in self._routes:
+            self._want_route(message.topic)
         self.admit()
         return future
 
@@ -348,9 +349,8 @@ class Outbox:
             self._alone = 0  # Those in line go together.
             route = self._routes.get(head.message.topic)
             if route is None:
-                self._want_route(head.message.topic)
-                return
-            if not self._has_room(head.size):
+                self._want_route(head.message.topic)  # Again, where it could not be had in time.
+            if route is None or not self._has_room(head.size):
                 return
             self._line.leave()
             try:

@@ -29,14 +29,7 @@ def portion(ledger: Any, *streams: tuple[str, int], broken: int) -> Portion:
 
 
 def decoded(decoder: Decoder, some: Portion, left_out: LeftOut) -> list[tuple[int, str, int]]:
-    while True:
-        try:
-            found = left_out.without(decoder.decode(QUEUE, some, 0))
-            break
-        except Undecodable as error:
-            rest = left_out.leave_out(QUEUE, some, error)
-            assert rest is not None
-            some = rest
+    found = left_out.decode(decoder, QUEUE, some, 0)
     assert found.end == 10 + len(some.bodies)
     assert len(found.counts) == len(found.told)
     return [

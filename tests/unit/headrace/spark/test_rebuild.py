@@ -143,6 +143,29 @@ async def test_rows_of_keys_are_folded_anew_among_live_ones(
     assert all(found[other] != right[other] for other in found.keys() - {key})
 
 
+async def test_the_row_of_a_stream_that_does_not_decode_stays_and_others_are_folded_anew(
+    ledger: Any, live: Any, spark: Any, topic: Any
+) -> None:
+    given: dict[str, Any] = {"broker": BROKER, "read_models_url": live.url, "spark": spark}
+    for name in ("accounts", "partners"):
+        assert (await rebuild(ledger.path, name, verify=False, **given)).switched
+    table = live.read_models.table_for(ledger.accounts, 2)
+    async with live.read_models.begin() as connection:
+        await connection.execute(table.update().values(balance=-1))
+    for messages in topic.bodies.values():
+        for place, (key, headers, body) in enumerate(messages):
+            if key == "a" and b'"version":2' in body:
+                messages[place] = (key, headers, body.replace(b'"amount"', b'"lost"'))
+    report = await rebuild(ledger.path, "accounts", wanted=Wanted(keys=frozenset("ab")), **given)
+    assert (report.switched, report.mended) == (True, 1)
+    (sentence,) = report.left_out
+    assert "(aggregate a) does not decode" in sentence
+    rows = live.read_models.reader(ledger.accounts).rows()
+    assert {row.account_id: row.balance async for row in rows} == {"a": -1, "b": 1}
+    with pytest.raises(ProjectionError, match=r"nothing tells .* \(aggregate a\) does not"):
+        await rebuild(ledger.path, "partners", wanted=Wanted(keys=frozenset("p")), **given)
+
+
 async def test_a_failure_anywhere_drops_the_shadow(
     ledger: Any, live: Any, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

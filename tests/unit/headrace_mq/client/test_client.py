@@ -1,16 +1,19 @@
 """The ways of sending, with producer, outbox, lanes and routes together."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 
 from headrace_mq.client.consumer.consumer import Consumer
+from headrace_mq.client.producer import producer as producer_module
 from headrace_mq.client.producer.producer import Producer
 from headrace_mq.client.producer.route import queue_for_key
-from headrace_mq.errors import BufferFull, QueueFrozen, TopicNotFound
+from headrace_mq.errors import BufferFull, InvalidArgument, QueueFrozen, TopicNotFound
 from headrace_mq.message import Message, QueueRef, Record
 from headrace_mq.protocol.batch import decode_records
+from headrace_mq.protocol.bodies import DescribeTopics, decode
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.settings import ConsumerSettings, ProducerSettings
 
@@ -180,3 +183,34 @@ async def test_many_records_are_acknowledged_at_once_and_name_their_producer(
         assert {queue: broker.offsets["g", queue] for queue in expected} == expected
         assert len({record.producer_id for record in records}) == 1
         assert records[0].producer_id > 0
+
+
+async def test_topics_that_are_named_together_are_asked_for_together(
+    broker: Any, producer: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(producer_module, "TOPICS_RESOLVED_MAX", 3)
+    broker.held = {DESCRIBE}
+    sends = [asyncio.create_task(producer.send(message(topic=f"t{n}"))) for n in (1, 2, 3, 4, 1)]
+    asked = [await broker.next(DESCRIBE) for _ in range(2)]
+    broker.held = set()
+    for request in asked:
+        broker.serve(request)
+    await asyncio.gather(*sends)
+    named = [decode(DescribeTopics, request.body).topics for request in asked]
+    assert named == [["t1", "t2", "t3"], ["t4"]]
+    assert set(broker.topics) == {"t1", "t2", "t3", "t4"}
+
+
+async def test_a_topic_that_is_refused_keeps_none_of_those_that_were_named_with_it(
+    broker: Any, producer: Producer
+) -> None:
+    broker.held = {DESCRIBE}
+    sends = [asyncio.create_task(producer.send(message(topic=name))) for name in ("a", "b")]
+    (await broker.next(DESCRIBE)).refuse(InvalidArgument("not these"))
+    alone = [await broker.next(DESCRIBE) for _ in range(2)]
+    alone[0].refuse(InvalidArgument("not this one"))
+    broker.held = set()
+    broker.serve(alone[1])
+    with pytest.raises(InvalidArgument, match="not this one"):
+        await sends[0]
+    assert (await sends[1]).offset == 0

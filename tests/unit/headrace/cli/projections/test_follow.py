@@ -19,7 +19,7 @@ OFFSETS = {("bank.events", 0): 1_200, ("bank.events", 1): 34}
 @pytest.fixture
 def spark(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Notes how sessions and jobs are started; a job applies two batches."""
-    seen = SimpleNamespace(sessions=[], jobs=[], stopped=0, signalled=False)
+    seen = SimpleNamespace(sessions=[], jobs=[], stopped=0, signalled=False, parked=0)
 
     def stop() -> None:
         seen.stopped += 1
@@ -35,7 +35,7 @@ def spark(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         if seen.signalled:
             os.kill(os.getpid(), signal.SIGTERM)
             await choices["stop"].wait()
-        return Followed(batches=2, messages=2_408, rows=620, offsets=OFFSETS)
+        return Followed(batches=2, messages=2_408, rows=620, offsets=OFFSETS, parked=seen.parked)
 
     monkeypatch.setattr(headrace.spark.stream.continuous, "follow", follow)
     monkeypatch.setattr(headrace.spark.session, "open_session", started)
@@ -61,6 +61,15 @@ def test_a_line_per_batch_and_one_at_the_end(spark: Any, run: Any) -> None:
     assert (spark.sessions, spark.stopped) == ([{"master": "", "settings": {}}], 1)
 
 
+def test_what_is_parked_is_said_at_the_end(spark: Any, run: Any) -> None:
+    spark.parked = 2
+    done = run(*FOLLOW, "--available-now")
+    assert done.status == 0, done
+    assert (
+        "projection balances: 2 aggregates are parked; `headrace projection letters" in done.output
+    )
+
+
 def test_a_signal_asks_the_job_to_stop(spark: Any, run: Any) -> None:
     spark.signalled = True
     before = signal.getsignal(signal.SIGTERM)
@@ -76,7 +85,7 @@ def test_json_is_a_line_per_batch(spark: Any, run: Any) -> None:
     done = run(*FOLLOW, "--json")
     lines = [json.loads(line) for line in done.output.splitlines() if line.startswith("{")]
     assert lines[0] == {
-        "messages": 1_204, "rows": 310, "folded": "here",
+        "messages": 1_204, "rows": 310, "folded": "here", "parked": 0,
         "offsets": {"bank.events/0": 1_200, "bank.events/1": 34},
     }  # fmt: skip
     assert lines[1]["folded"] == "executors"

@@ -11,7 +11,7 @@ from sqlalchemy import delete, insert, update
 
 from headrace import App, Projection
 from headrace.errors import ProjectionError
-from headrace.projections.tables.contents import store_rows, store_versions
+from headrace.projections.tables.contents import store_offsets, store_rows, store_versions
 from headrace.projections.tables.read_models import ReadModels
 from headrace.rebuild.event_topic import EventTopic
 from headrace.rebuild.local import partial_rebuild as mending_module
@@ -227,6 +227,55 @@ async def test_rows_that_wait_for_parked_events_are_not_built_upon(
         with pytest.raises(ProjectionError, match="1 aggregates are parked"):
             await replay(**choices)
         assert (await read_models.state("accounts")).rebuild_generation is None
+
+
+@pytest.fixture
+async def skipped(
+    live: Any, ledger: Any, read_models: ReadModels, event_broker: Any, believing: Any
+) -> None:
+    """Version 7 of an aggregate does not decode; live has skipped it and gone on to version 8."""
+    topic = EventTopic(event_broker.address, ledger.topic_name, messages_max=100)
+    streams = [believing.stream("a", version, version) for version in (7, 8)]
+    await believing.publish(*streams, seal=None, spoil=("a", 7))
+    ends = {queue: end for queue, (_, end) in (await topic.ranges()).items()}
+    for projection in (ledger.accounts, ledger.partners):
+        target = read_models.target(projection, 1)
+        await read_models.transact(partial(store_versions, target=target, versions={"a": 8}))
+        await read_models.transact(partial(store_offsets, target=target, offsets=ends))
+
+
+@pytest.mark.parametrize(
+    "wanted", [keys("a", "b"), Wanted(since_ms=0)], ids=["only-keys", "from a time"]
+)
+async def test_the_row_of_a_stream_that_does_not_decode_stays_and_others_are_healed(
+    wanted: Wanted, replay: Any, live: Any, skipped: None, damage: Any, ledger: Any,
+    event_broker: Any, go_live: Any, read_models: ReadModels,
+) -> None:  # fmt: skip
+    await damage(ledger.accounts, "a", {"balance": 29})
+    before = await live(ledger.accounts)
+    await damage(ledger.accounts, "b", {"balance": -1})
+    report = await replay(wanted=wanted)
+    assert (report.switched, report.mended, report.mismatches) == (True, 1, 0)
+    (sentence,) = report.left_out
+    assert "(aggregate a) does not decode" in sentence
+    assert f"{ledger.topic_name}/" in sentence
+    assert " offset " in sentence
+    assert await live(ledger.accounts) == before
+    # What comes later is applied to it as before.
+    await event_broker.publish(ledger.stream("a", 9, ledger.Booked(partner="p1", amount=1)))
+    await go_live(read_models, ledger.accounts)
+    assert (await live(ledger.accounts))["a"].balance == 3 * 29 + 1
+
+
+@pytest.mark.parametrize("wanted", [keys("p1"), Wanted(since_ms=0)], ids=["only-keys", "time"])
+async def test_which_rows_of_several_aggregates_it_touched_is_not_known(
+    wanted: Wanted, replay: Any, skipped: None, live: Any, ledger: Any, read_models: ReadModels
+) -> None:
+    before = await live(ledger.partners)
+    with pytest.raises(ProjectionError, match=r"nothing tells .* \(aggregate a\) does not"):
+        await replay("partners", wanted=wanted)
+    assert await live(ledger.partners) == before
+    assert (await read_models.state("partners")).rebuild_generation is None
 
 
 async def test_too_many_keys_are_refused(

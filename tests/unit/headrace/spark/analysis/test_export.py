@@ -133,6 +133,30 @@ def test_missing_versions_are_an_error_and_nothing_is_written(
     assert (part.number, part.gaps, part.events) == (1, 1, {"Ended": 1, "Noted": 2})
 
 
+def test_a_stream_that_does_not_decode_leaves_its_aggregate_out_of_this_part_and_later_ones(
+    ledger: Any, topic: Any, export: Export, tmp_path: Path
+) -> None:
+    def book(key: str, *versions: int) -> None:
+        events = [(each, ledger.Booked(partner=key, amount=each)) for each in versions]
+        topic.publish(*(ledger.stream(key, each, event) for each, event in events), queue=0)
+
+    book("a", 1, 2, 3)
+    book("b", 1, 2)
+    key, headers, body = topic.bodies[0][1]
+    topic.bodies[0][1] = (key, headers, body.replace(b'"amount":2', b'"lost":2'))
+    part = export()
+    assert (part.messages, part.events) == (5, {"Booked": 3})
+    assert list(part.left_out) == ["a"]
+    assert "/0 offset 1 (aggregate a) does not decode" in part.left_out["a"]
+    assert exported_parts(tmp_path / "out") == [part]
+    book("a", 4)
+    book("b", 3)
+    part = export()
+    assert (part.number, part.messages, part.events, part.left_out) == (2, 2, {"Booked": 1}, {})
+    found = [(row["partner"], row["amount"]) for row in rows(tmp_path / "out", ledger.Booked)]
+    assert sorted(found) == [("a", 1), ("b", 1), ("b", 2), ("b", 3)]
+
+
 def test_an_absent_broker_and_another_application_are_errors(
     ledger: Any, topic: Any, export: Export, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -6,11 +6,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.errors import ProjectionError
+from headrace.errors import DamagedStream, ProjectionError
 from headrace.projections.definition.shape import ColumnKind
 from headrace.spark.executor.decode import EventField
 from headrace.spark.executor.event_reader import EVENT, UNKNOWN, ChosenType, Reading, read_typed
-from headrace.spark.executor.fold import MISSING, TALLY, VERSION
+from headrace.spark.executor.fold import MISSING, TALLY, UNREAD, VERSION
 
 PARTNER = EventField(name="partner", kind=ColumnKind.TEXT)
 AMOUNT = EventField(name="amount", kind=ColumnKind.INTEGER)
@@ -92,8 +92,71 @@ def test_an_unknown_event_is_an_error_or_counted_never_left_out_in_silence(
     plan = make_plan("accounts", topic.slices())
     with pytest.raises(ProjectionError, match=r"queue|offset 0 \(aggregate a\) .*'Forgotten'"):
         read(plan, Reading(types=(BOOKED,)))
-    counted = Reading(types=(BOOKED,), count_unknown=True)
+    counted = Reading(types=(BOOKED,), go_around=True)
     assert read(plan, counted)[UNKNOWN] == [{"key": "Forgotten version 1", "part": 0, "number": 2}]
+
+
+def spoil(topic: Any, queue: int, place: int, old: bytes, new: bytes) -> None:
+    """Changes what stands in the topic, as a row of the event store that was changed would."""
+    key, headers, body = topic.bodies[queue][place]
+    assert old in body
+    topic.bodies[queue][place] = (key, headers, body.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"amount":2', b'"amount":"no"'),
+        (b'"amount":2', b'"lost":2'),
+        (b'"version":2', b'"version":"two"'),
+    ],
+    ids=["a value", "a field", "the stream"],
+)
+def test_a_stream_that_does_not_decode_leaves_its_aggregate_out_from_there_on(
+    ledger: Any, topic: Any, make_plan: Any, old: bytes, new: bytes
+) -> None:
+    streams = [
+        ledger.stream(
+            key, version, ledger.Noted(text="x"), ledger.Booked(partner=key, amount=version)
+        )
+        for version in (1, 2, 3)
+        for key in "ab"
+    ]
+    topic.publish(*streams, queue=0)
+    spoil(topic, 0, 2, old, new)
+    plan = make_plan("accounts", topic.slices())
+    with pytest.raises(ProjectionError, match=r"/0 offset 2 \(aggregate a\) does not decode"):
+        read(plan, Reading(types=(BOOKED, NOTED)))
+    for context in ((), ("aggregate_id",)):
+        found = read(plan, Reading(types=(BOOKED, NOTED), context=context, go_around=True))
+        booked = [row["e_amount_integer"] for row in found[EVENT] if row["type"] == 0]
+        assert sorted(booked) == [1, 1, 2, 3]
+        assert len([row for row in found[EVENT] if row["type"] == 1]) == 4
+        [told] = found[UNREAD]
+        assert "/0 offset 2 (aggregate a) does not decode" in told["key"]
+        assert MISSING not in found
+    silent = read(plan, Reading(types=(BOOKED, NOTED), go_around=True, rows=False))
+    assert (EVENT in silent, len(silent[UNREAD])) == (False, 1)
+
+
+def test_what_the_event_store_cannot_read_either_is_left_out(
+    ledger: Any, topic: Any, make_plan: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def find(aggregate_id: str, after: int, to: int) -> Any:
+        raise DamagedStream(7, aggregate_id, to, "c", "its checksum differs")
+
+    monkeypatch.setattr(
+        "headrace.spark.executor.event_reader.find_in_store", lambda url, serializer: find
+    )
+    one, two = (ledger.stream("a", version, ledger.Ended()) for version in (1, 3))
+    topic.publish(one, two, queue=0)
+    plan = make_plan("accounts", topic.slices())
+    found = read(plan, Reading(types=(), go_around=True))
+    [told] = found[UNREAD]
+    assert told["key"].startswith("versions 2 to 2 of aggregate a")
+    assert MISSING not in found
+    with pytest.raises(ProjectionError, match="versions 2 to 2 of aggregate a"):
+        read(plan, Reading(types=()))
 
 
 def test_a_number_that_no_column_holds_is_an_error(ledger: Any, topic: Any, make_plan: Any) -> None:

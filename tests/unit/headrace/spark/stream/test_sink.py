@@ -261,6 +261,25 @@ async def test_an_event_that_cannot_be_folded_parks_its_aggregate_alone(
     assert (await small.rows())["good"].bookings == 8
 
 
+@pytest.mark.parametrize("here_max", [0, 1_000])
+async def test_a_stream_that_does_not_decode_parks_its_aggregate_alone(
+    small: Any, here_max: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    small.book(2, aggregate="bad")
+    small.book(3, aggregate="good")
+    spoiled = small.topic[1].body.replace(b'"amount"', b'"lost"')
+    small.topic[1] = small.topic[1]._replace(body=spoiled)
+    taken = await small.take(small.sink(here_max=here_max), small.batch())
+    assert (taken.messages, taken.parked, taken.here) == (5, 1, True)
+    rows = await small.rows()
+    assert (rows["good"].bookings, rows["bad"].bookings) == (3, 1)
+    [letter] = await Letters(small.ledger.accounts, small.read_models, small.store).all()
+    assert (letter.aggregate_id, letter.version) == ("bad", 1)
+    assert "/0 offset 1 (aggregate bad) does not decode" in letter.error
+    assert "its aggregate waits until it is retried or skipped" in caplog.text
+    assert (await small.take(small.sink(here_max=here_max), small.batch())).parked == 1
+
+
 async def test_more_parked_aggregates_than_may_be_end_the_job(small: Any) -> None:
     small.publish(small.ledger.stream("bad", 1, small.ledger.Noted(text="fail")))
     sink = small.sink(settings=Settings(projection_letters_max=0))

@@ -235,7 +235,7 @@ async def test_a_refused_topic_is_looked_up_again(broker: Any, link: Link, clock
     with pytest.raises(TopicNotFound):
         place[0].result(0)
     line_up(outbox)
-    assert wanted == ["t"]
+    assert set(wanted) == {"t"}
 
 
 @pytest.mark.parametrize("answer", [b"?", encode(ProduceAnswer([]))])
@@ -322,7 +322,7 @@ async def test_messages_wait_for_a_route_or_its_refusal(link: Link, clock: Any) 
     missing, known = message(topic="missing"), message(topic="known")
     refused = outbox.place(missing)
     waiting = outbox.place(known)
-    assert set(wanted) == {"missing"}
+    assert set(wanted) == {"missing", "known"}
     outbox.refuse_route("missing", TopicNotFound("no such topic"))
     assert wanted[-1] == "known"
     outbox.open_route("known", 1)
