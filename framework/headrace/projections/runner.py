@@ -44,7 +44,6 @@ from headrace.projections.batch_transaction import Applied, apply_through, decod
 from headrace.projections.definition.projection import Projection, projection_group
 from headrace.projections.intake import Intake
 from headrace.projections.letters import Full, is_parked, park
-from headrace.projections.status import RunnerState, RunnerStatus
 from headrace.projections.tables.contents import Moved, OtherFields, Switched, Target
 from headrace.projections.tables.read_models import ReadModels
 from headrace.projections.written_cache import Recall
@@ -52,6 +51,7 @@ from headrace.serialization import Serializer
 from headrace.settings import Settings
 from headrace.stores.base import EventStore
 from headrace.subscriptions.outages import blames_event, is_outage
+from headrace.subscriptions.status import ReaderState, ReaderStatus
 from headrace.transports.base import Incoming, QueueId, Subscription, Transport
 from headrace.transports.subscription import Following
 
@@ -129,12 +129,12 @@ class ProjectionRunner(Generic[R]):
             topic=f"{app_name}.events",
             backoff=self._backoff,
             offsets=self._load_offsets,
-            broken=lambda error: self._report(RunnerState.RETRYING, str(error)),
+            broken=lambda error: self._report(ReaderState.RETRYING, str(error)),
         )
         self._generation = 0
         # The next offset of every queue that was ever assigned; None: the topic's beginning.
         self._positions: dict[QueueId, int | None] = {}
-        self._status = RunnerStatus(state=RunnerState.STARTING, since=self._clock.now())
+        self._status = ReaderStatus(state=ReaderState.STARTING, since=self._clock.now())
 
     @property
     def name(self) -> str:
@@ -142,7 +142,7 @@ class ProjectionRunner(Generic[R]):
         return self._projection.name
 
     @property
-    def status(self) -> RunnerStatus:
+    def status(self) -> ReaderStatus:
         """How it is doing."""
         return self._status
 
@@ -160,7 +160,7 @@ class ProjectionRunner(Generic[R]):
             await self._attempt("set up", self._set_up)
             await self._following.run(self._follow, unless=(_GivenUp, LineageError))
         except (_GivenUp, LineageError) as error:
-            self._report(RunnerState.FAILED, str(error))
+            self._report(ReaderState.FAILED, str(error))
             log.exception(
                 "projection failed and stands still; repair it and restart the application",
                 projection=self._projection.name,
@@ -198,7 +198,7 @@ class ProjectionRunner(Generic[R]):
         )
 
     def _check_alive(self) -> None:
-        if self._status.state is RunnerState.FAILED:
+        if self._status.state is ReaderState.FAILED:
             raise ProjectionError(
                 f"projection {self._projection.name} has failed: {self._status.error}"
             )
@@ -208,7 +208,7 @@ class ProjectionRunner(Generic[R]):
             await self._read_models.ensure(self._projection)
 
     async def _follow(self, subscription: Subscription) -> None:
-        self._report(RunnerState.RUNNING)
+        self._report(ReaderState.RUNNING)
         now = asyncio.get_running_loop().time
         looked = now()
         while True:
@@ -240,8 +240,8 @@ class ProjectionRunner(Generic[R]):
         name = self._projection.name
         if self._shadow is None:
             await self._read_models.wait_for_resume(name, self._switch_check_ms, self._say_paused)
-            if self._status.state is RunnerState.PAUSED:
-                self._report(RunnerState.RUNNING)
+            if self._status.state is ReaderState.PAUSED:
+                self._report(ReaderState.RUNNING)
         generation = self._shadow or await self._read_models.generation(name)
         offsets = await self._read_models.offsets(name, generation)
         if generation != self._generation:
@@ -448,15 +448,15 @@ class ProjectionRunner(Generic[R]):
                 self._say_retry(what, attempt, error)
                 await self._backoff.pause(attempt)
             else:
-                self._report(RunnerState.RUNNING)
+                self._report(ReaderState.RUNNING)
                 return result
 
     def _say_paused(self) -> None:
-        self._report(RunnerState.PAUSED)
+        self._report(ReaderState.PAUSED)
         log.info("projection paused", projection=self._projection.name)
 
     def _say_retry(self, what: str, attempt: int, error: Exception) -> None:
-        self._report(RunnerState.RETRYING, str(error))
+        self._report(ReaderState.RETRYING, str(error))
         log.warning(
             "projection will try again",
             projection=self._projection.name,
@@ -465,9 +465,9 @@ class ProjectionRunner(Generic[R]):
             error=repr(error),
         )
 
-    def _report(self, state: RunnerState, error: str | None = None) -> None:
+    def _report(self, state: ReaderState, error: str | None = None) -> None:
         if (state, error) != (self._status.state, self._status.error):
-            self._status = RunnerStatus(state=state, since=self._clock.now(), error=error)
+            self._status = ReaderStatus(state=state, since=self._clock.now(), error=error)
 
 
 def _readable(positions: Mapping[QueueId, int]) -> dict[str, Any]:
