@@ -232,7 +232,7 @@ class EventHandlerRunner(KeyReaction):
             now=self._clock.now(),
             letters_max=self._settings.projection_letters_max,
         )
-        await self._reader.park(message, error, lambda: finish(self._read_models.transact(park)))
+        await self._reader.park(message, error, partial(self._transact, park, "park an aggregate"))
         standing.parked, standing.stored = True, standing.version
 
     async def alongside(self) -> None:

@@ -285,10 +285,10 @@ class Reader:
         Args:
             message: what could not be handled.
             error: why.
-            store: parks it; False: there is no room.
+            store: parks it, and waits outages out; False: there is no room.
         """
         attempt = 0
-        while not await self.persist(store, "park an aggregate"):
+        while not await store():
             attempt += 1
             log.error(
                 "as many aggregates as may be are parked; messages wait for room",
