@@ -43,7 +43,6 @@ from headrace.stores.base import EventStore
 from headrace.subscriptions.foreign import stream_or_none
 from headrace.subscriptions.outages import claims_outage, is_outage
 from headrace.subscriptions.reader import KeyReaction, Reader
-from headrace.subscriptions.status import ReaderStatus
 from headrace.transports.base import Incoming, Transport
 
 __all__ = ["EventHandlerRunner"]
@@ -111,11 +110,6 @@ class EventHandlerRunner(KeyReaction):
         # Messages that are done, but for storing the versions of their aggregates.
         self._done: list[Incoming] = []
         self._news = asyncio.Event()
-
-    @property
-    def status(self) -> ReaderStatus:
-        """How it is doing."""
-        return self._reader.status
 
     async def run(self) -> None:
         """Works until cancelled; a subscription that breaks is made again after a pause."""

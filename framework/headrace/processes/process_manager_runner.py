@@ -33,7 +33,6 @@ from headrace.settings import Settings
 from headrace.subscriptions.foreign import stream_or_none
 from headrace.subscriptions.outages import is_outage
 from headrace.subscriptions.reader import KeyReaction, Reader
-from headrace.subscriptions.status import ReaderStatus
 from headrace.transports.base import Incoming, Transport
 
 __all__ = ["ProcessManagerRunner"]
@@ -90,11 +89,6 @@ class ProcessManagerRunner(KeyReaction):
         )
         # Of the aggregates that have come since the subscription began.
         self._parked: set[str] = set()
-
-    @property
-    def status(self) -> ReaderStatus:
-        """How it is doing."""
-        return self._reader.status
 
     async def run(self) -> None:
         """Works until cancelled; a subscription that breaks is made again after a pause."""

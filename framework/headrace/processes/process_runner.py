@@ -52,7 +52,6 @@ from headrace.stores.base import EventStore
 from headrace.subscriptions.foreign import stream_or_none
 from headrace.subscriptions.outages import is_outage
 from headrace.subscriptions.reader import BatchReaction, Reader
-from headrace.subscriptions.status import ReaderStatus
 from headrace.transports.base import Incoming, Transport
 
 __all__ = ["ProcessRunner"]
@@ -130,11 +129,6 @@ class ProcessRunner(BatchReaction):
         self._sweep_ms = sweep_ms
         self._ended_ms = settings.process_ended_ms
         self._prune_at_ms = self._clock.monotonic_ms()
-
-    @property
-    def status(self) -> ReaderStatus:
-        """How it is doing."""
-        return self._reader.status
 
     async def run(self) -> None:
         """Works until cancelled; what breaks is begun again after a pause."""
