@@ -1,7 +1,7 @@
 """
-Which loop runs what reacts to events: process managers with states or without, and event handlers.
+Which runner feeds what reacts to events: process managers with states or without, and event handlers.
 
-Sits between: the application and the loops.
+Sits between: the application and the runners.
 """
 
 from collections.abc import Awaitable, Callable

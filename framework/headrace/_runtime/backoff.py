@@ -54,6 +54,8 @@ class Backoff:
         *,
         what: str,
         unless: tuple[type[Exception], ...] = (HeadraceError,),
+        final: Callable[[Exception], bool] | None = None,
+        failed: Callable[[int, Exception], None] | None = None,
     ) -> T:
         """Runs the action until it succeeds, or is cancelled.
 
@@ -64,6 +66,9 @@ class Backoff:
             action: makes one attempt.
             what: names the action in the log.
             unless: errors that another attempt cannot cure; raised at once.
+            final: judges any other error; True: it is raised.
+            failed: is called with the number of a failed attempt, from 1, and its error, in place of
+                a line in the log.
         """
         attempt = 0
         while True:
@@ -71,7 +76,12 @@ class Backoff:
                 return await action()
             except unless:
                 raise
-            except Exception as error:  # noqa: BLE001 - adapters may raise anything; logged, repeated
+            except Exception as error:
+                if final is not None and final(error):
+                    raise
                 attempt += 1
-                log.warning("will try again", what=what, attempt=attempt, error=repr(error))
+                if failed is not None:
+                    failed(attempt, error)
+                else:
+                    log.warning("will try again", what=what, attempt=attempt, error=repr(error))
             await self.pause(attempt)

@@ -4,24 +4,21 @@ Application messages to their handlers: at least once, in the order of each aggr
     a handler raises, or a message     tried again `error_retries_max` times, with pauses that double;
     does not decode                    then published among the dead letters, and the next one goes on
 
-Sits between: a subscription to the message topic and the user's handlers. Knows no store.
+Sits between: the reader of the message topic and the user's handlers. Knows no store.
 """
 
 import inspect
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any, Final, get_type_hints
 
-from headrace._runtime.backoff import Backoff
 from headrace._runtime.log import get_logger
-from headrace._runtime.turns import Turns
 from headrace.domain.message import ApplicationMessage, MessageContext
 from headrace.errors import DefinitionError
 from headrace.events.publisher import message_topic
 from headrace.serialization import Serializer
 from headrace.settings import Settings
-from headrace.transports.base import Incoming, Outgoing, Subscription, Transport
-from headrace.transports.subscription import Following
+from headrace.subscriptions.reader import KeyReaction, Reader
+from headrace.transports.base import Incoming, Outgoing, Transport
 
 __all__ = ["MessageHandler", "MessageRunner", "message_type_of"]
 
@@ -57,7 +54,7 @@ def message_type_of(handler: Any) -> type[ApplicationMessage]:
     return hint
 
 
-class MessageRunner:
+class MessageRunner(KeyReaction):
     """Feeds the handlers of one application.
 
     Args:
@@ -83,54 +80,35 @@ class MessageRunner:
         self._transport = transport
         self._serializer = serializer
         self._settings = settings
-        self._backoff = Backoff(ms_min=settings.retry_ms_min, ms_max=settings.retry_ms_max)
-        self._following = Following(
-            transport, group=self._topic, topic=self._topic, backoff=self._backoff
+        self._reader = Reader(
+            transport, group=self._topic, topic=self._topic, settings=settings, about={"app": name}
         )
 
     async def run(self) -> None:
-        """Works until cancelled; a subscription that breaks is made anew after a pause."""
+        """Works until cancelled; a subscription that breaks is made again after a pause."""
         queues = self._settings.event_queues
         await self._transport.ensure_topic(self._topic, queues=queues, forever=False)
         await self._transport.ensure_topic(self._dead_letter_topic, queues=1, forever=True)
-        await self._following.run(self._follow)
+        await self._reader.run_by_key(self, in_flight_max=_IN_FLIGHT_MAX)
 
-    async def _follow(self, subscription: Subscription) -> None:
-        async with Turns(
-            partial(self._take, subscription), in_flight_max=_IN_FLIGHT_MAX, name=self._topic
-        ) as turns:
-            while True:
-                for incoming in await self._following.poll(subscription):
-                    await turns.put(incoming.key, incoming)
-
-    async def _take(self, subscription: Subscription, incoming: Incoming) -> None:
-        await self._handle(incoming)
-        subscription.ack(incoming)
-
-    async def _handle(self, incoming: Incoming) -> None:
+    async def react(self, message: Incoming) -> None:
+        """Calls the handlers of a message, or publishes it among the dead letters."""
         done = 0
-        attempt = 0
-        while True:
-            try:
-                message, context = self._serializer.decode_message(incoming.body)
-                handlers = self._handlers.get(type(message), [])
-                # Those that have handled it are not called again for the sake of a later one.
-                while done < len(handlers):
-                    await handlers[done](message, context)
-                    done += 1
-                return
-            except Exception as error:  # noqa: BLE001 - user code raises what it likes; logged, parked
-                attempt += 1
-                log.warning(
-                    "a message was not handled",
-                    tag=incoming.tag,
-                    attempt=attempt,
-                    error=repr(error),
-                )
-                if attempt > self._settings.error_retries_max:
-                    await self._park(incoming, error)
-                    return
-            await self._backoff.pause(attempt)
+
+        async def handle() -> None:
+            nonlocal done
+            decoded, context = self._serializer.decode_message(message.body)
+            # Those that have handled it are not called again for the sake of a later one.
+            for handler in self._handlers.get(type(decoded), [])[done:]:
+                await handler(decoded, context)
+                done += 1
+
+        try:
+            await self._reader.attempt(handle, "handle a message", final=self._reader.faults())
+        except Exception as error:
+            log.exception("a message cannot be handled", tag=message.tag)
+            await self._park(message, error)
+        self._reader.ack(message)
 
     async def _park(self, incoming: Incoming, error: Exception) -> None:
         letter = Outgoing(
@@ -144,6 +122,4 @@ class MessageRunner:
             },
             body=incoming.body,
         )
-        await self._backoff.persist(
-            lambda: self._transport.publish(letter), what="publish a dead letter", unless=()
-        )
+        await self._reader.persist(lambda: self._transport.publish(letter), "publish a dead letter")

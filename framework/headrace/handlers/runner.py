@@ -1,5 +1,5 @@
 """
-The loop of one processor of event handlers: each event at least once, in its aggregate's order.
+What one processor of event handlers does with events: each at least once, in its aggregate's order.
 
 Once where nothing breaks: versions are stored after the handlers, and a crash may come between.
 
@@ -15,7 +15,7 @@ Once where nothing breaks: versions are stored after the handlers, and a crash m
     does not decode                   parked: what follows waits in the event store for
                                       `headrace handler retry`, everything else flows
 
-Sits between: a subscription to the event topic, the handlers and the table of versions. Must never
+Sits between: the reader of the event topic, the handlers and the table of versions. Must never
 know a broker.
 """
 
@@ -24,15 +24,12 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from sqlalchemy import Connection
 
-from headrace._runtime.backoff import Backoff
 from headrace._runtime.clock import Clock, SystemClock
-from headrace._runtime.log import get_logger
 from headrace._runtime.tasks import FINISH_MS_MAX, finish
-from headrace._runtime.turns import Turns
 from headrace.domain.stream import EventStream
 from headrace.errors import EventHandlerError
 from headrace.handlers.call import call_all
@@ -45,14 +42,10 @@ from headrace.settings import Settings
 from headrace.stores.base import EventStore
 from headrace.subscriptions.foreign import stream_or_none
 from headrace.subscriptions.outages import claims_outage, is_outage
-from headrace.transports.base import Incoming, Subscription, Transport
-from headrace.transports.subscription import Following
+from headrace.subscriptions.reader import KeyReaction, Reader
+from headrace.transports.base import Incoming, Transport
 
 __all__ = ["EventHandlerRunner"]
-
-T = TypeVar("T")
-
-log = get_logger(__name__)
 
 # Messages being handled or waiting for their turn: enough for handlers that wait for other systems,
 # little memory.
@@ -70,7 +63,7 @@ class _Standing:
         self.pending = pending
 
 
-class EventHandlerRunner:
+class EventHandlerRunner(KeyReaction):
     """Feeds the handlers of one processor; any number of runners may, each on its queues.
 
     Args:
@@ -104,12 +97,13 @@ class EventHandlerRunner:
         self._settings = settings
         self._clock = clock or SystemClock()
         self._claims = Claims(settings.handler_outage_ms)
-        self._backoff = Backoff(ms_min=settings.retry_ms_min, ms_max=settings.retry_ms_max)
-        self._following = Following(
+        self._reader = Reader(
             transport,
             group=f"{app_name}.handlers.{handlers.name}",
             topic=f"{app_name}.events",
-            backoff=self._backoff,
+            settings=settings,
+            about={"processor": handlers.name},
+            clock=self._clock,
         )
         # Of the aggregates that have messages under way.
         self._under_way: dict[str, _Standing] = {}
@@ -118,46 +112,27 @@ class EventHandlerRunner:
         self._news = asyncio.Event()
 
     async def run(self) -> None:
-        """Works until cancelled; a subscription that breaks is made anew after a pause."""
-        await self._following.run(self._follow)
+        """Works until cancelled; a subscription that breaks is made again after a pause."""
+        await self._reader.run_by_key(self, in_flight_max=_IN_FLIGHT_MAX)
 
-    async def _follow(self, subscription: Subscription) -> None:
+    async def begin(self) -> None:
+        """Forgets what was under way."""
         self._under_way.clear()
         self._done.clear()
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._settle_for_ever(subscription))
-                await self._take_all(subscription)
-        finally:
-            # What is done must not be done again by whoever goes on.
-            with suppress(TimeoutError):
-                async with asyncio.timeout(FINISH_MS_MAX / 1_000):
-                    await self._settle(subscription)
 
-    async def _take_all(self, subscription: Subscription) -> None:
-        async with Turns(
-            self._take, in_flight_max=_IN_FLIGHT_MAX, name=self._handlers.name
-        ) as turns:
-            while True:
-                messages = await self._following.poll(subscription)
-                for message in await self._learn(subscription, messages):
-                    await turns.put(message.key, message)
-
-    async def _learn(
-        self, subscription: Subscription, messages: Sequence[Incoming]
-    ) -> list[Incoming]:
+    async def select(self, messages: list[Incoming]) -> list[Incoming]:
         """Reads where the aggregates of messages stand; returns those that may have to be handled."""
         news: list[Incoming] = []
         for message in messages:
             if message.headers.get("kind") == "rejection":
-                subscription.ack(message)
+                self._reader.ack(message)
             else:
                 news.append(message)
         counts = Counter(message.key for message in news)
         for key in counts.keys() & self._under_way.keys():
             self._under_way[key].pending += counts.pop(key)
         if counts:
-            versions, parked = await self._persist(
+            versions, parked = await self._transact(
                 partial(self._standings.read, aggregate_ids=counts.keys()), "read versions"
             )
             for key, count in counts.items():
@@ -166,7 +141,8 @@ class EventHandlerRunner:
                 )
         return news
 
-    async def _take(self, message: Incoming) -> None:
+    async def react(self, message: Incoming) -> None:
+        """Handles a message, lets it wait or parks its aggregate; `alongside` acknowledges it."""
         standing = self._under_way[message.key]
         if not (standing.parked and await self._hold(message, standing)):
             try:
@@ -179,9 +155,9 @@ class EventHandlerRunner:
     async def _hold(self, message: Incoming, standing: _Standing) -> bool:
         """Adds a message to those that wait; False: its aggregate is no longer parked."""
         hold = partial(self._standings.hold, aggregate_id=message.key)
-        if await self._persist(hold, "hold an event"):
+        if await self._transact(hold, "hold an event"):
             return True
-        versions, parked = await self._persist(
+        versions, parked = await self._transact(
             partial(self._standings.read, aggregate_ids=[message.key]), "read a version"
         )
         standing.version = standing.stored = max(standing.version, versions.get(message.key, 0))
@@ -194,7 +170,11 @@ class EventHandlerRunner:
         Raises:
             Exception: what the last of the attempts at one of them, or at reading it, raised.
         """
-        streams = await self._attempt(partial(self._streams, message, standing), "read an event")
+        streams = await self._reader.attempt(
+            partial(self._streams, message, standing),
+            "read an event",
+            final=self._reader.faults(is_outage),
+        )
         for stream in streams:
             assert stream.version is not None, "rejections are passed over"
             if stream.version > standing.version:
@@ -220,92 +200,48 @@ class EventHandlerRunner:
             )
         return [*missing, stream]
 
-    async def _attempt(self, action: Callable[[], Awaitable[T]], what: str) -> T:
-        """Makes attempts until one succeeds; raises what the last one raised."""
-        attempt = faults = 0
-        while True:
-            try:
-                return await action()
-            except Exception as error:
-                attempt += 1
-                faults += not is_outage(error)
-                if faults > self._settings.error_retries_max:
-                    raise
-                self._say_retry(what, attempt, error)
-            await self._backoff.pause(attempt)
-
     async def _call(self, handler: EventHandler, call: Callable[[], Awaitable[None]]) -> None:
         """Calls a handler until it succeeds; raises what the last attempt raised."""
-        attempt = faults = 0
+        too_many = self._reader.faults()
         claim: Claim | None = None
-        while True:
-            try:
-                await call()
-            except Exception as error:
-                attempt += 1
-                if not claims_outage(error):
-                    faults += 1
-                    if faults > self._settings.error_retries_max:
-                        raise
-                elif claim is None:
-                    claim = self._claims.begin(handler, self._clock.monotonic_ms())
-                elif not claim.again(self._clock.monotonic_ms()):
-                    raise
-                self._say_retry("handle an event", attempt, error)
-            else:
-                self._claims.succeeded(handler)
-                return
-            await self._backoff.pause(attempt)
 
-    def _say_retry(self, what: str, attempt: int, error: Exception) -> None:
-        # At 1, 2, 4, 8, …: in an outage hundreds of events try again side by side.
-        if attempt & (attempt - 1) == 0:
-            log.warning(
-                "event handlers will try again",
-                processor=self._handlers.name,
-                what=what,
-                attempt=attempt,
-                error=repr(error),
-            )
+        def final(error: Exception) -> bool:
+            nonlocal claim
+            if not claims_outage(error):
+                return too_many(error)
+            if claim is not None:
+                return not claim.again(self._clock.monotonic_ms())
+            claim = self._claims.begin(handler, self._clock.monotonic_ms())
+            return False
+
+        await self._reader.attempt(call, "handle an event", final=final)
+        self._claims.succeeded(handler)
 
     async def _park(self, message: Incoming, standing: _Standing, error: Exception) -> None:
-        attempt = 0
-        while not await self._persist(
-            partial(
-                self._standings.park,
-                message=message,
-                version=standing.version,
-                error=error,
-                now=self._clock.now(),
-                letters_max=self._settings.projection_letters_max,
-            ),
-            "park an aggregate",
-        ):
-            attempt += 1
-            log.error(
-                "as many aggregates as may be are parked; event handlers wait for room",
-                processor=self._handlers.name,
-                aggregate_id=message.key,
-                letters_max=self._settings.projection_letters_max,
-            )
-            await self._backoff.pause(attempt)
-        standing.parked, standing.stored = True, standing.version
-        log.error(
-            "an event was not handled; its aggregate waits until it is retried or skipped",
-            processor=self._handlers.name,
-            aggregate_id=message.key,
-            queue=message.queue,
-            offset=message.offset,
-            error=str(error),
-            exc_info=error,
+        park = partial(
+            self._standings.park,
+            message=message,
+            version=standing.version,
+            error=error,
+            now=self._clock.now(),
+            letters_max=self._settings.projection_letters_max,
         )
+        await self._reader.park(message, error, partial(self._transact, park, "park an aggregate"))
+        standing.parked, standing.stored = True, standing.version
 
-    async def _settle_for_ever(self, subscription: Subscription) -> None:
+    async def alongside(self) -> None:
+        """Stores the versions of what is done, as it is done."""
         while True:
             await self._news.wait()
-            await self._settle(subscription)
+            await self._settle()
 
-    async def _settle(self, subscription: Subscription) -> None:
+    async def end(self) -> None:
+        """Stores the versions of what is done, so that the next reader does not do it again."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FINISH_MS_MAX / 1_000):
+                await self._settle()
+
+    async def _settle(self) -> None:
         """Stores the versions of all that is done, then acknowledges it."""
         self._news.clear()
         done, self._done = self._done, []
@@ -314,20 +250,18 @@ class EventHandlerRunner:
             key: each.version for key, each in standings.items() if each.version > each.stored
         }
         if versions:
-            await self._persist(
+            await self._transact(
                 partial(self._standings.advance, versions=versions), "store versions"
             )
         for key, version in versions.items():
             standings[key].stored = version
         for message in done:
-            subscription.ack(message)
+            self._reader.ack(message)
             standing = standings[message.key]
             standing.pending -= 1
             if not standing.pending:
                 del self._under_way[message.key]
 
-    async def _persist(self, work: Callable[[Connection], Any], what: str) -> Any:
+    async def _transact(self, work: Callable[[Connection], Any], what: str) -> Any:
         """Runs a transaction; an outage is waited out."""
-        return await self._backoff.persist(
-            lambda: finish(self._read_models.transact(work)), what=what, unless=()
-        )
+        return await self._reader.persist(lambda: finish(self._read_models.transact(work)), what)

@@ -1,5 +1,5 @@
 """
-The loop of one process: a batch of events into its instances, then their commands into the queue.
+What one process does with events: a batch of events into its instances, then their commands into the queue.
 
     poll ─▶ one transaction: states, journal, commands ─▶ send ─▶ note that they are sent ─▶ ack
 
@@ -16,7 +16,7 @@ after it the commands are in the database, and whoever runs the process next sen
     usable key, or misses versions    `headrace process retry`, everything else flows
     that the store does not have
 
-Sits between: a subscription to the event topic, and `instances` and the command bus. Must never know
+Sits between: the reader of the event topic, and `instances` and the command bus. Must never know
 a broker.
 """
 
@@ -28,7 +28,6 @@ from typing import Any, Final
 
 from sqlalchemy import Connection
 
-from headrace._runtime.backoff import Backoff
 from headrace._runtime.clock import Clock, SystemClock
 from headrace._runtime.log import get_logger
 from headrace.domain.stream import EventStream
@@ -52,8 +51,8 @@ from headrace.settings import Settings
 from headrace.stores.base import EventStore
 from headrace.subscriptions.foreign import stream_or_none
 from headrace.subscriptions.outages import is_outage
-from headrace.transports.base import Incoming, Subscription, Transport
-from headrace.transports.subscription import Following
+from headrace.subscriptions.reader import BatchReaction, Reader
+from headrace.transports.base import Incoming, Transport
 
 __all__ = ["ProcessRunner"]
 
@@ -79,7 +78,7 @@ class _NotToBeFilled(ProcessError):
         self.aggregate_id = aggregate_id
 
 
-class ProcessRunner:
+class ProcessRunner(BatchReaction):
     """Feeds one process; any number of them may, each on its queues.
 
     Args:
@@ -118,35 +117,40 @@ class ProcessRunner:
         self._bus = bus
         self._serializer = serializer
         self._faults_max = settings.error_retries_max
-        self._backoff = Backoff(ms_min=settings.retry_ms_min, ms_max=settings.retry_ms_max)
-        self._following = Following(
+        self._clock = clock or SystemClock()
+        self._reader = Reader(
             transport,
             group=f"{app_name}.process.{process.name}",
             topic=f"{app_name}.events",
-            backoff=self._backoff,
+            settings=settings,
+            about={"process": process.name},
+            clock=self._clock,
         )
-        self._clock = clock or SystemClock()
         self._sweep_ms = sweep_ms
         self._ended_ms = settings.process_ended_ms
         self._prune_at_ms = self._clock.monotonic_ms()
 
     async def run(self) -> None:
-        """Works until cancelled; whatever breaks is begun anew after a pause."""
-        await self._following.run(self._follow)
+        """Works until cancelled; what breaks is begun again after a pause."""
+        await self._reader.run_by_batch(self, idle_ms=self._sweep_ms)
 
-    async def _follow(self, subscription: Subscription) -> None:
-        # What an older release could not read or send, this one may.
+    async def begin(self) -> None:
+        """Sends what an older release could not read or send, and this one may."""
         await self._within(partial(try_again, process=self._process.name), "begin")
-        while True:
-            # What nobody has sent is looked for before each poll, and while nothing comes.
-            await self._sweep()
-            messages = await self._following.poll(
-                subscription, idle=self._sweep, every_ms=self._sweep_ms
-            )
-            for first in range(0, len(messages), _BATCH_MAX):
-                await self._handle(subscription, messages[first : first + _BATCH_MAX])
+        await self._sweep()
 
-    async def _sweep(self) -> bool:
+    async def react(self, messages: list[Incoming]) -> None:
+        """Takes events into instances, sends what follows from them, and acknowledges them."""
+        for first in range(0, len(messages), _BATCH_MAX):
+            await self._handle(messages[first : first + _BATCH_MAX])
+        await self._sweep()
+
+    async def idle(self) -> bool:
+        """Sends commands that have not been sent."""
+        await self._sweep()
+        return False
+
+    async def _sweep(self) -> None:
         now = self._clock.now()
         unsent = await self._read_models.transact(
             partial(
@@ -159,7 +163,6 @@ class ProcessRunner:
         )
         await self._send(unsent)
         await self._prune()
-        return False
 
     async def _prune(self) -> None:
         """Lets instances go that ended long ago, a few at a time."""
@@ -175,7 +178,7 @@ class ProcessRunner:
         if pruned < PRUNED_MAX:
             self._prune_at_ms = now_ms + _PRUNE_MS
 
-    async def _handle(self, subscription: Subscription, messages: Sequence[Incoming]) -> None:
+    async def _handle(self, messages: Sequence[Incoming]) -> None:
         parked: set[str] = await self._within(
             partial(self._standings.parked, aggregate_ids={each.key for each in messages}),
             "read what is parked",
@@ -212,53 +215,28 @@ class ProcessRunner:
                 waiting += [each for each in done if each.key == lacking]
                 done = [each for each in done if each.key != lacking]
                 streams = [each for each in streams if each.aggregate_id != lacking]
-        await self._let_wait(subscription, waiting, errors)
+        await self._let_wait(waiting, errors)
         for message in done:
-            subscription.ack(message)
+            self._reader.ack(message)
 
-    async def _let_wait(
-        self,
-        subscription: Subscription,
-        messages: Sequence[Incoming],
-        errors: dict[str, Exception],
-    ) -> None:
+    async def _let_wait(self, messages: Sequence[Incoming], errors: dict[str, Exception]) -> None:
         """Lets messages wait behind the letters of their aggregates, which some have yet to get."""
         for message in messages:
             # Of an aggregate the first one has failed.
             error = errors.pop(message.key, None)
             if error is not None:
-                await self._park(message, error)
-                subscription.ack(message)
+                park = partial(self._park_at, message=message, error=error)
+                await self._reader.park(
+                    message, error, partial(self._within, park, "park an aggregate")
+                )
+                self._reader.ack(message)
             elif await self._within(
                 partial(self._standings.keep, message=message), "let an event wait"
             ):
-                subscription.ack(message)
+                self._reader.ack(message)
             else:
                 # Its letter was taken up meanwhile.
-                await self._handle(subscription, [message])
-
-    async def _park(self, message: Incoming, error: Exception) -> None:
-        attempt = 0
-        while not await self._within(
-            partial(self._park_at, message=message, error=error), "park an aggregate"
-        ):
-            attempt += 1
-            log.error(
-                "as many aggregates as may be are parked; the process waits for room",
-                process=self._process.name,
-                aggregate_id=message.key,
-                letters_max=self._letters_max,
-            )
-            await self._backoff.pause(attempt)
-        log.error(
-            "process cannot read an event; its aggregate waits until it is retried or skipped",
-            process=self._process.name,
-            aggregate_id=message.key,
-            queue=message.queue,
-            offset=message.offset,
-            error=str(error),
-            exc_info=error,
-        )
+                await self._handle([message])
 
     def _park_at(self, connection: Connection, message: Incoming, error: Exception) -> bool:
         name = self._process.name
@@ -280,22 +258,16 @@ class ProcessRunner:
 
     async def _react_alone(self, stream: EventStream) -> None:
         faults = 0
-        while True:
-            try:
-                park = faults >= self._faults_max
-                await self._send(await self._take([stream], park=park))
-            except ReactionFailed as error:
-                faults += 1
-                log.warning(
-                    "process will try again",
-                    process=self._process.name,
-                    instance=error.key,
-                    attempt=faults,
-                    error=str(error),
-                )
-                await self._backoff.pause(faults)
-            else:
-                return
+
+        async def react() -> None:
+            await self._send(await self._take([stream], park=faults >= self._faults_max))
+
+        def final(error: Exception) -> bool:
+            nonlocal faults
+            faults += 1
+            return not isinstance(error, ReactionFailed)
+
+        await self._reader.attempt(react, "react", final=final, sparse=False)
 
     async def _take(self, streams: Sequence[EventStream], *, park: bool = False) -> Any:
         """Returns the commands that follow from streams, which are kept by now."""
@@ -396,21 +368,4 @@ class ProcessRunner:
 
     async def _persist(self, action: Any, what: str) -> Any:
         """Waits an outage out; anything else is raised."""
-        attempt = 0
-        while True:
-            try:
-                return await action()
-            except Exception as error:
-                if not is_outage(error):
-                    raise
-                attempt += 1
-                # At 1, 2, 4, 8, …: in an outage hundreds of commands try again side by side.
-                if attempt & (attempt - 1) == 0:
-                    log.warning(
-                        "process waits",
-                        process=self._process.name,
-                        what=what,
-                        attempt=attempt,
-                        error=repr(error),
-                    )
-            await self._backoff.pause(attempt)
+        return await self._reader.attempt(action, what, final=lambda error: not is_outage(error))

@@ -1,5 +1,5 @@
 """
-The live loop of one projection: poll, apply in one transaction, acknowledge; exactly once.
+What one projection does with events: apply in one transaction, acknowledge; exactly once.
 
 The projection's own offsets, committed with its rows, say where each queue goes on; the queue's
 offsets are not used. Any number of runners may work on one projection, each on its queues: a stale
@@ -16,7 +16,7 @@ one finds other offsets stored than it began with, writes nothing and goes where
                                     still and says so; also when too much is parked already, or
                                     the event store is not the one whose events it has folded
 
-Sits between: a subscription to the event topic and `batch_transaction`. Must never know a broker.
+Sits between: the reader of the event topic and `batch_transaction`. Must never know a broker.
 """
 
 import asyncio
@@ -28,12 +28,12 @@ from typing import Any, Final, Generic, TypeVar
 
 from pydantic import BaseModel
 
-from headrace._runtime.backoff import Backoff
 from headrace._runtime.clock import Clock, SystemClock
 from headrace._runtime.log import get_logger
 from headrace._runtime.tasks import finish
 from headrace.domain.stream import EventStream
 from headrace.errors import (
+    HeadraceError,
     LineageError,
     ProjectionError,
     SerializationError,
@@ -44,7 +44,6 @@ from headrace.projections.batch_transaction import Applied, apply_through, decod
 from headrace.projections.definition.projection import Projection, projection_group
 from headrace.projections.intake import Intake
 from headrace.projections.letters import Full, is_parked, park
-from headrace.projections.status import RunnerState, RunnerStatus
 from headrace.projections.tables.contents import Moved, OtherFields, Switched, Target
 from headrace.projections.tables.read_models import ReadModels
 from headrace.projections.written_cache import Recall
@@ -52,8 +51,9 @@ from headrace.serialization import Serializer
 from headrace.settings import Settings
 from headrace.stores.base import EventStore
 from headrace.subscriptions.outages import blames_event, is_outage
-from headrace.transports.base import Incoming, QueueId, Subscription, Transport
-from headrace.transports.subscription import Following
+from headrace.subscriptions.reader import BatchReaction, Reader
+from headrace.subscriptions.status import ReaderState, ReaderStatus
+from headrace.transports.base import Incoming, QueueId, Transport
 
 __all__ = ["ProjectionRunner"]
 
@@ -76,7 +76,7 @@ class _GivenUp(Exception):
     """The same fault after every attempt."""
 
 
-class ProjectionRunner(Generic[R]):
+class ProjectionRunner(BatchReaction, Generic[R]):
     """Keeps one projection up to date.
 
     Args:
@@ -118,23 +118,23 @@ class ProjectionRunner(Generic[R]):
         self._shadow = shadow
         self._switch_check_ms = switch_check_ms
         self._batch_interval_ms = batch_interval_ms
-        self._backoff = Backoff(ms_min=settings.retry_ms_min, ms_max=settings.retry_ms_max)
         self._intake = Intake()
         self._recall: Recall[R] = Recall()
         by_one_statement = read_models.engine.dialect.name == "postgresql"
         self._alone = read_models.run_alone if by_one_statement else None
-        self._following = Following(
+        self._reader = Reader(
             transport,
             group=group if shadow is None else f"{group}.{shadow}",
             topic=f"{app_name}.events",
-            backoff=self._backoff,
+            settings=settings,
+            about={"projection": projection.name},
+            clock=clock,
             offsets=self._load_offsets,
-            broken=lambda error: self._report(RunnerState.RETRYING, str(error)),
         )
+        self._looked = 0.0
         self._generation = 0
         # The next offset of every queue that was ever assigned; None: the topic's beginning.
         self._positions: dict[QueueId, int | None] = {}
-        self._status = RunnerStatus(state=RunnerState.STARTING, since=self._clock.now())
 
     @property
     def name(self) -> str:
@@ -142,9 +142,9 @@ class ProjectionRunner(Generic[R]):
         return self._projection.name
 
     @property
-    def status(self) -> RunnerStatus:
+    def status(self) -> ReaderStatus:
         """How it is doing."""
-        return self._status
+        return self._reader.status
 
     def progress(self) -> dict[QueueId, int]:
         """Returns the next offset per queue, as far as this runner has committed or loaded it."""
@@ -158,9 +158,11 @@ class ProjectionRunner(Generic[R]):
         """
         try:
             await self._attempt("set up", self._set_up)
-            await self._following.run(self._follow, unless=(_GivenUp, LineageError))
+            await self._reader.run_by_batch(
+                self, idle_ms=self._switch_check_ms, unless=(_GivenUp, LineageError)
+            )
         except (_GivenUp, LineageError) as error:
-            self._report(RunnerState.FAILED, str(error))
+            self._reader.report(ReaderState.FAILED, str(error))
             log.exception(
                 "projection failed and stands still; repair it and restart the application",
                 projection=self._projection.name,
@@ -198,50 +200,55 @@ class ProjectionRunner(Generic[R]):
         )
 
     def _check_alive(self) -> None:
-        if self._status.state is RunnerState.FAILED:
+        if self.status.state is ReaderState.FAILED:
             raise ProjectionError(
-                f"projection {self._projection.name} has failed: {self._status.error}"
+                f"projection {self._projection.name} has failed: {self.status.error}"
             )
 
     async def _set_up(self) -> None:
         if self._shadow is None:
             await self._read_models.ensure(self._projection)
 
-    async def _follow(self, subscription: Subscription) -> None:
-        self._report(RunnerState.RUNNING)
+    async def begin(self) -> None:
+        """Notes when it last looked for a switch."""
+        self._looked = asyncio.get_running_loop().time()
+
+    async def react(self, messages: list[Incoming]) -> None:
+        """Applies messages in transactions, or goes where another generation is live."""
+        if not messages:
+            await self._follow_switch()
+            return
         now = asyncio.get_running_loop().time
-        looked = now()
-        while True:
-            messages = await self._following.poll(
-                subscription, idle=self._is_elsewhere, every_ms=self._switch_check_ms
-            )
-            if not messages:
-                await self._follow_switch(subscription)
-                continue
-            begun = now()
-            await self._take(subscription, messages)
-            # A queue of which nothing comes is behind as well, while another has the runner busy.
-            if begun >= looked + self._switch_check_ms / 1_000:
-                looked = begun
-                if await self._is_elsewhere():
-                    await self._follow_switch(subscription)
-            if is_small(len(messages), self._settings.projection_batch_max):
-                await asyncio.sleep(pause_s(now() - begun, self._batch_interval_ms))
+        begun = now()
+        await self._take(messages)
+        # A queue of which nothing comes is behind as well, while another has the runner busy.
+        if begun >= self._looked + self._switch_check_ms / 1_000:
+            self._looked = begun
+            if await self.idle():
+                await self._follow_switch()
+        if is_small(len(messages), self._settings.projection_batch_max):
+            await asyncio.sleep(pause_s(now() - begun, self._batch_interval_ms))
 
     async def _load_offsets(self, queues: Sequence[QueueId]) -> Mapping[QueueId, int]:
-        offsets = await self._backoff.persist(
-            self._load_position, what=f"load the offsets of projection {self._projection.name}"
-        )
+        offsets = await self._persist_position()
         self._positions.update((queue, offsets.get(queue)) for queue in queues)
         return {queue: offsets[queue] for queue in queues if queue in offsets}
+
+    async def _persist_position(self) -> dict[QueueId, int]:
+        return await self._reader.attempt(
+            self._load_position,
+            "load the offsets",
+            final=lambda error: isinstance(error, HeadraceError),
+            sparse=False,
+        )
 
     async def _load_position(self) -> dict[QueueId, int]:
         """Reads which generation to keep and its offsets; forgets what was known of another."""
         name = self._projection.name
         if self._shadow is None:
             await self._read_models.wait_for_resume(name, self._switch_check_ms, self._say_paused)
-            if self._status.state is RunnerState.PAUSED:
-                self._report(RunnerState.RUNNING)
+            if self.status.state is ReaderState.PAUSED:
+                self._reader.report(ReaderState.RUNNING)
         generation = self._shadow or await self._read_models.generation(name)
         offsets = await self._read_models.offsets(name, generation)
         if generation != self._generation:
@@ -249,7 +256,8 @@ class ProjectionRunner(Generic[R]):
             self._positions = {queue: offsets.get(queue) for queue in self._positions}
         return offsets
 
-    async def _is_elsewhere(self) -> bool:
+    async def idle(self) -> bool:
+        """Whether another generation is live, it is paused, or its stored offsets fell back."""
         if self._shadow is not None:
             return False
         if not self._generation:  # the subscription has not asked for offsets yet
@@ -266,14 +274,14 @@ class ProjectionRunner(Generic[R]):
         # A crash of the database, or a copy of it that takes its place, takes batches back.
         return any(stored.get(queue, 0) < offset for queue, offset in self.progress().items())
 
-    async def _take(self, subscription: Subscription, messages: list[Incoming]) -> None:
+    async def _take(self, messages: list[Incoming]) -> None:
         # As of now: while batches are applied, queues may go and come back with other positions.
         generation, positions = self._generation, dict(self._positions)
         admission = self._intake.admit(messages, positions)
         for message in admission.done:
-            subscription.ack(message)
+            self._reader.ack(message)
         for queue, offset in admission.again.items():
-            self._seek(subscription, queue, offset)
+            self._seek(queue, offset)
         for queue, first, last in admission.lost:
             log.error(
                 "event messages are missing in the topic",
@@ -292,15 +300,15 @@ class ProjectionRunner(Generic[R]):
                 case Applied():
                     size = min(2 * size, self._settings.projection_batch_max)
                     for message in batch:
-                        subscription.ack(message)
+                        self._reader.ack(message)
                         positions[message.queue] = message.offset + 1
                     self._positions.update(positions)
                     remaining = remaining[len(batch) :]
                 case Moved(offsets=offsets):
-                    self._follow_move(subscription, remaining, offsets)
+                    self._follow_move(remaining, offsets)
                     return
                 case Switched():
-                    await self._follow_switch(subscription)
+                    await self._follow_switch()
                     return
 
     async def _apply(
@@ -378,37 +386,21 @@ class ProjectionRunner(Generic[R]):
             raise _GivenUp(
                 f"{outcome.letters} aggregates are parked already, and now: {error}"
             ) from error
-        log.error(
-            "projection cannot apply an event; its aggregate waits until it is retried or skipped",
-            projection=self._projection.name,
-            generation=target.generation,
-            aggregate_id=message.key,
-            queue=message.queue,
-            offset=message.offset,
-            error=str(error),
-            exc_info=error,
-        )
+        self._reader.say_parked(message, error)
         return outcome
 
-    def _follow_move(
-        self,
-        subscription: Subscription,
-        messages: Sequence[Incoming],
-        offsets: Mapping[QueueId, int],
-    ) -> None:
+    def _follow_move(self, messages: Sequence[Incoming], offsets: Mapping[QueueId, int]) -> None:
         """Goes where the stored offsets say, for the queues of messages that were not applied."""
         log.info("another runner has moved on", projection=self._projection.name)
         self._positions = {queue: offsets.get(queue) for queue in self._positions}
         for queue in {message.queue for message in messages}:
-            self._seek(subscription, queue, offsets.get(queue, 0))
+            self._seek(queue, offsets.get(queue, 0))
 
-    async def _follow_switch(self, subscription: Subscription) -> None:
+    async def _follow_switch(self) -> None:
         if self._shadow is not None:
             raise _GivenUp(f"generation {self._shadow} is no longer the shadow of a rebuild")
         before = self._generation
-        offsets = await self._backoff.persist(
-            self._load_position, what=f"load the offsets of projection {self._projection.name}"
-        )
+        offsets = await self._persist_position()
         log.info(
             "projection goes on" if before == self._generation else "projection switched",
             projection=self._projection.name,
@@ -417,11 +409,11 @@ class ProjectionRunner(Generic[R]):
         )
         self._positions = {queue: offsets.get(queue) for queue in self._positions}
         for queue in list(self._positions):
-            self._seek(subscription, queue, offsets.get(queue, 0))
+            self._seek(queue, offsets.get(queue, 0))
 
-    def _seek(self, subscription: Subscription, queue: QueueId, offset: int) -> None:
+    def _seek(self, queue: QueueId, offset: int) -> None:
         try:
-            subscription.seek(queue, offset)
+            self._reader.seek(queue, offset)
         except ValueError:
             # It was taken away in the meantime; whoever has it now loads its offset.
             self._positions.pop(queue, None)
@@ -434,40 +426,21 @@ class ProjectionRunner(Generic[R]):
         )
 
     async def _attempt(self, what: str, action: Callable[[], Awaitable[T]]) -> T:
-        attempt = faults = 0
-        while True:
-            try:
-                result = await action()
-            except _GivenUp:
-                raise
-            except Exception as error:
-                attempt += 1
-                faults += not is_outage(error)
-                if faults > self._settings.error_retries_max:
-                    raise _GivenUp(f"could not {what}: {error}") from error
-                self._say_retry(what, attempt, error)
-                await self._backoff.pause(attempt)
-            else:
-                self._report(RunnerState.RUNNING)
-                return result
+        too_many = self._reader.faults(is_outage)
+
+        def final(error: Exception) -> bool:
+            return isinstance(error, _GivenUp) or too_many(error)
+
+        try:
+            return await self._reader.attempt(action, what, final=final, sparse=False)
+        except _GivenUp:
+            raise
+        except Exception as error:
+            raise _GivenUp(f"could not {what}: {error}") from error
 
     def _say_paused(self) -> None:
-        self._report(RunnerState.PAUSED)
+        self._reader.report(ReaderState.PAUSED)
         log.info("projection paused", projection=self._projection.name)
-
-    def _say_retry(self, what: str, attempt: int, error: Exception) -> None:
-        self._report(RunnerState.RETRYING, str(error))
-        log.warning(
-            "projection will try again",
-            projection=self._projection.name,
-            what=what,
-            attempt=attempt,
-            error=repr(error),
-        )
-
-    def _report(self, state: RunnerState, error: str | None = None) -> None:
-        if (state, error) != (self._status.state, self._status.error):
-            self._status = RunnerStatus(state=state, since=self._clock.now(), error=error)
 
 
 def _readable(positions: Mapping[QueueId, int]) -> dict[str, Any]:

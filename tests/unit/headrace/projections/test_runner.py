@@ -11,7 +11,7 @@ from sqlalchemy.exc import OperationalError
 from headrace.errors import ProjectionError
 from headrace.projections.definition.projection import Projection
 from headrace.projections.runner import ProjectionRunner
-from headrace.projections.status import RunnerState
+from headrace.subscriptions.status import ReaderState
 
 WAIT_MS = 100_000
 
@@ -77,7 +77,7 @@ async def test_events_reach_the_rows_and_are_acknowledged(
     assert transport.groups == ["shop.projection.totals"]
     assert len(subscription.acked) == 14
     assert subscription.closed
-    assert runner.status.state is RunnerState.RUNNING
+    assert runner.status.state is ReaderState.RUNNING
     assert runner.progress() == transport.ends()
 
 
@@ -368,11 +368,11 @@ async def test_an_outage_of_the_database_is_waited_out(
     transport.put(domain.stream("a", 1))
     runner = make_runner()
     async with running(runner):
-        await until(lambda: runner.status.state is RunnerState.RETRYING)
+        await until(lambda: runner.status.state is ReaderState.RETRYING)
         await until(lambda: not away)
         await until(lambda: runner.progress() == transport.ends())
     assert await rows() == {"a": (1, 1)}
-    assert runner.status.state is RunnerState.RUNNING
+    assert runner.status.state is ReaderState.RUNNING
     assert [entry["attempt"] for entry in logs if "attempt" in entry][-1] == 10
 
 
@@ -387,7 +387,7 @@ async def test_a_poison_event_parks_its_aggregate_after_the_retries_and_nothing_
     runner = make_runner()
     async with running(runner):
         await runner.wait_for_offsets(transport.ends(), timeout_ms=WAIT_MS)
-        assert runner.status.state is RunnerState.RUNNING
+        assert runner.status.state is ReaderState.RUNNING
     assert await rows() == {"a": (1, 1), "b": (1, 1), "c": (1, 1)}
     (letter,) = await letters.all()
     assert (letter.aggregate_id, letter.version, letter.held) == ("a", 1, 2)
@@ -425,7 +425,7 @@ async def test_too_many_letters_fail_the_projection_and_leave_others_running(
     few = settings.model_copy(update={"projection_letters_max": 2})
     failing, healthy = make_runner(settings=few), make_runner(projection=other)
     async with running(failing, healthy) as (task, _):
-        await until(lambda: failing.status.state is RunnerState.FAILED)
+        await until(lambda: failing.status.state is ReaderState.FAILED)
         await healthy.wait_for_offsets(transport.ends(), timeout_ms=WAIT_MS)
         with pytest.raises(ProjectionError, match="has failed: 2 aggregates are parked already"):
             await failing.wait_for_offsets(transport.ends(), timeout_ms=WAIT_MS)
@@ -441,7 +441,7 @@ async def test_the_shadow_of_a_rebuild_parks_nothing_and_fails(
     await sqlite_models.ensure(totals)
     shadow = await sqlite_models.begin_shadow(totals, "test")
     async with running(runner := make_runner(shadow=shadow)):
-        await until(lambda: runner.status.state is RunnerState.FAILED)
+        await until(lambda: runner.status.state is ReaderState.FAILED)
     assert "cannot fold Added a/1/1" in (runner.status.error or "")
 
 
@@ -451,7 +451,7 @@ async def test_changed_fields_fail_the_projection_before_it_reads_anything(
     await sqlite_models.ensure(Projection("totals", row=domain.StatementLine, key="line_id"))
     runner = make_runner()
     async with running(runner):
-        await until(lambda: runner.status.state is RunnerState.FAILED)
+        await until(lambda: runner.status.state is ReaderState.FAILED)
     assert "headrace projection rebuild totals" in (runner.status.error or "")
     assert transport.subscriptions == []
 

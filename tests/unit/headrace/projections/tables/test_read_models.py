@@ -14,11 +14,11 @@ from sqlalchemy.exc import IntegrityError
 
 from headrace.errors import ProjectionError, SchemaOutOfDate
 from headrace.projections.runner import ProjectionRunner
-from headrace.projections.status import RunnerState
 from headrace.projections.tables.contents import read_offsets, write_offsets, write_versions
 from headrace.projections.tables.read_models import ReadModels
 from headrace.stores.database.schema import downgrade
 from headrace.stores.database.tables import projection_offsets
+from headrace.subscriptions.status import ReaderState
 
 WAIT_MS = 100_000
 Q0, Q1 = ("t", 0), ("t", 1)
@@ -232,14 +232,14 @@ async def test_a_paused_projection_applies_nothing_and_goes_on_without_loss(
         await runner.wait_for_offsets(transport.ends(), timeout_ms=WAIT_MS)
         await sqlite_models.pause("totals")
         transport.put(domain.stream("a", 2))
-        await until(lambda: runner.status.state is RunnerState.PAUSED)
+        await until(lambda: runner.status.state is ReaderState.PAUSED)
     restarted = make_runner()
     async with running(restarted):
-        await until(lambda: restarted.status.state is RunnerState.PAUSED)
+        await until(lambda: restarted.status.state is ReaderState.PAUSED)
         assert await rows(sqlite_models, totals) == {"a": (1, 1)}
         await sqlite_models.resume("totals")
         await restarted.wait_for_offsets(transport.ends(), timeout_ms=WAIT_MS)
-        assert restarted.status.state is RunnerState.RUNNING
+        assert restarted.status.state is ReaderState.RUNNING
     assert await rows(sqlite_models, totals) == {"a": (3, 2)}
 
 
@@ -251,9 +251,9 @@ async def test_an_idle_runner_notices_that_it_is_paused(
         transport.put(domain.stream("a", 1))
         await runner.wait_for_offsets(transport.ends(), timeout_ms=WAIT_MS)
         await sqlite_models.pause("totals")
-        await until(lambda: runner.status.state is RunnerState.PAUSED)
+        await until(lambda: runner.status.state is ReaderState.PAUSED)
         await sqlite_models.resume("totals")
-        await until(lambda: runner.status.state is RunnerState.RUNNING)
+        await until(lambda: runner.status.state is ReaderState.RUNNING)
 
 
 async def test_a_reset_projection_begins_anew_and_its_rows_can_be_had_back(

@@ -1,18 +1,18 @@
 """
-How a projection is doing, for whoever watches it.
+How a reader is doing, for those who watch it.
 
-Sits between: the runner, which says it, and readiness, tests and logs. Pure.
+Sits between: the reader, which says it, and readiness, tests and logs. Pure.
 """
 
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 
-__all__ = ["RunnerState", "RunnerStatus"]
+__all__ = ["ReaderState", "ReaderStatus"]
 
 
-class RunnerState(Enum):
-    """How a projection is doing."""
+class ReaderState(Enum):
+    """How a reader is doing."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -22,14 +22,14 @@ class RunnerState(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunnerStatus:
-    """How a projection is doing, since when, and what went wrong if something did."""
+class ReaderStatus:
+    """How a reader is doing, since when, and what went wrong if something did."""
 
-    state: RunnerState
+    state: ReaderState
     since: datetime
     error: str | None = None
 
     @property
     def failed(self) -> bool:
         """Whether it stands still until somebody repairs it."""
-        return self.state is RunnerState.FAILED
+        return self.state is ReaderState.FAILED
