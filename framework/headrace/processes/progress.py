@@ -20,10 +20,9 @@ from headrace.projections.letters import Letter
 from headrace.stores.database.tables import process_journal, projection_letters
 from headrace.transports.base import Incoming
 
-__all__ = ["ProcessStandings", "is_rejection", "read_parked", "version_before"]
+__all__ = ["ProcessStandings", "is_rejection", "version_before"]
 
 _KIND: Final = "process"
-_PREFIX: Final = f"{_KIND}:"
 
 
 def is_rejection(message: Incoming) -> bool:
@@ -162,15 +161,3 @@ class ProcessStandings(Standings):
                 outcome=WAITS,
             )
         )
-
-
-def read_parked(connection: Connection, manager: str | None = None) -> list[tuple[str, Letter]]:
-    """Returns the letters of one process manager, or of all, each with the manager's name."""
-    columns = projection_letters.c
-    name = columns.name
-    mine = name.startswith(_PREFIX) if manager is None else name == f"{_PREFIX}{manager}"
-    names = connection.scalars(select(name).where(mine).distinct().order_by(name)).all()
-    managers = [each.removeprefix(_PREFIX) for each in names]
-    return [
-        (each, letter) for each in managers for letter in ProcessStandings(each).letters(connection)
-    ]

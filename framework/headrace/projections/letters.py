@@ -18,7 +18,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
-from sqlalchemy import Connection, delete, func, select, update
+from sqlalchemy import Connection, RowMapping, Select, delete, func, select, update
 
 from headrace._runtime.tracebacks import storable, traceback_of
 from headrace.domain.stream import EventStream
@@ -41,7 +41,7 @@ from headrace.projections.tables.contents import (
 )
 from headrace.projections.tables.read_models import ReadModels
 from headrace.stores.base import EventStore
-from headrace.stores.database.tables import projection_letters, projection_versions
+from headrace.stores.database.tables import projection_letters, projection_versions, projections
 from headrace.subscriptions.outages import is_outage
 from headrace.transports.base import Incoming, QueueId
 
@@ -53,6 +53,7 @@ __all__ = [
     "is_parked",
     "park",
     "read_letters",
+    "read_live_letters",
     "reason_of",
 ]
 
@@ -299,7 +300,7 @@ class Letters:
         if not found:
             raise LetterNotFound(
                 f"projection {self._projection.name} has not parked {aggregate_id!r};"
-                f" `headrace projection letters {self._projection.name}` lists what it has"
+                f" `headrace parked list --processor projection:{self._projection.name}` lists what it has"
             )
         return found[0]
 
@@ -324,8 +325,32 @@ def read_letters(
     connection: Connection, name: str, generation: int, aggregate_id: str | None = None
 ) -> list[Letter]:
     """Returns the letters of a generation, the oldest first; those of one aggregate if given."""
+    letters = projection_letters.c
+    query = _letters_query().where(letters.name == name, letters.generation == generation)
+    if aggregate_id is not None:
+        query = query.where(letters.aggregate_id == aggregate_id)
+    return [_letter_of(row) for row in connection.execute(query).mappings()]
+
+
+def read_live_letters(connection: Connection) -> list[tuple[str, Letter]]:
+    """Returns the letters of all readers, each with the reader's name; of projections the live ones."""
+    letters, live = projection_letters.c, projections.c
+    # Others have no row there, and letters of the generation 0.
+    generation = (
+        select(func.coalesce(func.max(live.generation), 0))
+        .where(live.name == letters.name)
+        .correlate(projection_letters)
+        .scalar_subquery()
+    )
+    query = _letters_query().where(letters.generation == generation)
+    # The sort is stable: within a name the oldest is first.
+    rows = connection.execute(query).mappings().all()
+    return [(row["name"], _letter_of(row)) for row in sorted(rows, key=lambda row: row["name"])]
+
+
+def _letters_query() -> Select[Any]:
     letters, versions = projection_letters.c, projection_versions.c
-    query = (
+    return (
         select(
             projection_letters,
             func.coalesce(letters.version, versions.version, 0).label("done"),
@@ -337,25 +362,22 @@ def read_letters(
             & (versions.generation == letters.generation)
             & (versions.aggregate_id == letters.aggregate_id),
         )
-        .where(letters.name == name, letters.generation == generation)
         .order_by(letters.parked_at, letters.aggregate_id)
     )
-    if aggregate_id is not None:
-        query = query.where(letters.aggregate_id == aggregate_id)
-    return [
-        Letter(
-            aggregate_id=row["aggregate_id"],
-            version=row["done"],
-            queue=(row["topic"], row["queue_id"]),
-            offset=row["message_offset"],
-            parked_at=row["parked_at"],
-            held=row["held"],
-            retries=row["retries"],
-            error=row["error"],
-            traceback=row["traceback"] or "",
-        )
-        for row in connection.execute(query).mappings()
-    ]
+
+
+def _letter_of(row: RowMapping) -> Letter:
+    return Letter(
+        aggregate_id=row["aggregate_id"],
+        version=row["done"],
+        queue=(row["topic"], row["queue_id"]),
+        offset=row["message_offset"],
+        parked_at=row["parked_at"],
+        held=row["held"],
+        retries=row["retries"],
+        error=row["error"],
+        traceback=row["traceback"] or "",
+    )
 
 
 def _read(

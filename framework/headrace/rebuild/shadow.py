@@ -147,7 +147,7 @@ class Building:
             if parked:
                 raise ProjectionError(
                     f"projection {name}: {parked} aggregates are parked; take them up with"
-                    f" `headrace projection retry {name}` or skip, or start from zero"
+                    f" `headrace parked retry --processor projection:{name}` or skip, or start from zero"
                 )
             if state.fingerprint != self._projection.shape.fingerprint:
                 raise ProjectionError(

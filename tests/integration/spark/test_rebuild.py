@@ -174,7 +174,9 @@ async def test_nothing_is_built_upon_rows_that_wait_for_parked_events(
         "retries": 0, "error": "no",
     }  # fmt: skip
     await models.transact(lambda connection: connection.execute(insert(projection_letters), letter))
-    with pytest.raises(ProjectionError, match="headrace projection retry accounts"):
+    with pytest.raises(
+        ProjectionError, match="headrace parked retry --processor projection:accounts"
+    ):
         await rebuild(
             APP, "accounts", broker=broker.address, read_models_url=url, spark=spark,
             start="offsets",

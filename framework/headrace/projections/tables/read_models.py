@@ -382,8 +382,8 @@ class ReadModels:
                 return True
             if parked:
                 raise ProjectionError(
-                    f"projection {projection.name} has parked {aggregate_id}; `headrace projection"
-                    f" letters {projection.name}` tells why"
+                    f"projection {projection.name} has parked {aggregate_id}; `headrace parked"
+                    f" show --processor projection:{projection.name}` tells why"
                 )
             return False
 
