@@ -347,6 +347,7 @@ def _of_letter(processor: str, letter: "Letter") -> ParkedEntry:
         waiting=letter.held,
         version=letter.version,
         place=(*letter.queue, letter.offset),
+        error=letter.error_name,
         sentence=letter.error,
         traceback=letter.traceback,
     )

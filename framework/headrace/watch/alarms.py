@@ -26,8 +26,8 @@ from headrace.projections.tables.read_models import ReadModels
 from headrace.settings import Settings
 from headrace.stores.database.tables import (
     UtcDateTime,
+    parked_rows,
     process_instances,
-    projection_letters,
     projections,
 )
 
@@ -198,7 +198,7 @@ class Alarms:
 
     async def _letters(self) -> list[tuple[str, int, datetime]]:
         """Returns whose, how many, and since when the oldest: parked aggregates and instances."""
-        letters, live, instances = projection_letters.c, projections.c, process_instances.c
+        letters, live, instances = parked_rows.c, projections.c, process_instances.c
         aggregates = (
             select(letters.name, func.count(), func.min(letters.parked_at, type_=UtcDateTime()))
             .outerjoin(projections, live.name == letters.name)

@@ -11,8 +11,9 @@ from headrace.errors import ProjectionError
 from headrace.handlers.progress import Standings
 from headrace.processes.instances import take
 from headrace.processes.progress import ProcessStandings
+from headrace.projections.letters import new_row
 from headrace.settings import Settings
-from headrace.stores.database.tables import projection_letters
+from headrace.stores.database.tables import parked_rows
 from headrace.transports.base import Incoming
 from headrace.transports.local import LocalTransport
 from headrace.watch.alarms import Alarm, Alarms
@@ -30,7 +31,7 @@ async def park(models: Any, clock: Any, *keys: str, name: str = "totals") -> Non
     async with models.begin() as connection:
         for key in keys:
             await connection.execute(
-                projection_letters.insert().values(
+                parked_rows.insert().values(
                     name=name,
                     generation=1,
                     aggregate_id=key,
@@ -38,9 +39,7 @@ async def park(models: Any, clock: Any, *keys: str, name: str = "totals") -> Non
                     queue_id=0,
                     message_offset=0,
                     parked_at=clock.now(),
-                    held=1,
-                    retries=0,
-                    error="no",
+                    **new_row(ValueError("no")),
                 )
             )
 
@@ -80,9 +79,7 @@ async def test_an_alarm_ends_with_its_cause(
     await park(read_models, clock, "a", "b")
     await alarms.look()
     async with read_models.begin() as connection:
-        await connection.execute(
-            delete(projection_letters).where(projection_letters.c.aggregate_id == "b")
-        )
+        await connection.execute(delete(parked_rows).where(parked_rows.c.aggregate_id == "b"))
     await alarms.look()
     assert alarms.current == ()
     assert [each["event"] for each in logs][-1] == "alarm is over"
