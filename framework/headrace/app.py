@@ -398,6 +398,7 @@ class App:
                 transport=transport,
                 serializer=serializer,
                 settings=settings,
+                commands=letters,
                 belief=belief,
                 lineage=lineage,
             )

@@ -186,11 +186,11 @@ class _Wanted:
         return await parked.read(**self._choice)
 
     async def find_some(self, parked: "Parked") -> "list[ParkedEntry]":
-        """Returns all of them; raises LetterNotFound where options choose and nothing is found."""
+        """Returns all of them; raises LetterNotFound if one is named that is not parked."""
         from headrace.errors import LetterNotFound
 
         found = await self.find(parked)
-        if not found and any(self._choice.values()):
+        if not found and (self._choice["aggregate_id"] or self._choice["command_id"]):
             chosen = ", ".join(f"{each!r}" for each in self._choice.values() if each)
             raise LetterNotFound(
                 f"nothing is parked of {chosen}; `headrace parked list` lists what is"

@@ -371,8 +371,10 @@ def test_what_readers_of_all_kinds_have_parked_is_listed_shown_retried_and_skipp
         assert skipped.output == f"nib of {processor} goes on without it\n"
     assert shop.operate("list").output == "nothing is parked\n"
     assert asyncio.run(shop.boxes()) == ["AggregateExists", ""]
-    gone = shop.operate("skip", "--processor", "handlers:mail")
+    gone = shop.operate("skip", "--processor", "handlers:mail", "--aggregate", "nib")
     assert isinstance(gone.exception, LetterNotFound)
+    assert "0 are parked that they choose" in shop.operate("skip").output
+    assert shop.operate("retry").output == "0 of 0 parked are done\n"
 
 
 def test_a_choice_of_several_or_of_no_kind_that_there_is_is_a_mistake(shop: Shop) -> None:
