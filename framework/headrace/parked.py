@@ -1,5 +1,5 @@
 """
-Everything that an application has parked, whatever parked it: listed, retried, skipped.
+Everything that an application has parked, commands and events: listed, retried, skipped.
 
     commands           a command that kept failing, and those that are held behind it
     projection:NAME    an aggregate with an event that the projection cannot apply

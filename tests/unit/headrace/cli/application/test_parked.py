@@ -1,4 +1,4 @@
-"""`headrace parked list|show|retry|skip`: commands beside a service at work, and what readers parked."""
+"""`headrace parked list|show|retry|skip`: commands of a service at work, and what readers parked."""
 
 import asyncio
 import importlib
@@ -131,7 +131,7 @@ def service(
     service.stop()
 
 
-def test_parked_commands_are_listed_shown_retried_and_skipped_beside_a_service(
+def test_parked_commands_are_listed_shown_retried_and_skipped_while_a_service_runs(
     service: Service,
 ) -> None:
     service.start()
