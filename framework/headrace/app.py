@@ -7,7 +7,7 @@ uses the parts that run them. Nothing below this module knows it.
 
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -37,6 +37,7 @@ from headrace.events.message_runner import MessageHandler, MessageRunner, messag
 from headrace.events.sealed_transport import seal_events
 from headrace.handlers.event_handlers import EventHandler, EventHandlers
 from headrace.letters import CommandLetters
+from headrace.parked import Parked, open_parked
 from headrace.processes.process import Process
 from headrace.processes.process_manager import ProcessManager
 from headrace.projections.definition.projection import Projection
@@ -317,18 +318,9 @@ class App:
             stack.push_async_callback(bus.aclose)
             yield bus
 
-    @asynccontextmanager
-    async def command_letters(self, settings: Settings) -> AsyncIterator[CommandLetters]:
-        """Opens the commands that were put aside; without a broker they can only be looked at."""
-        from headrace.stores.open import open_command_letters
-
-        async with AsyncExitStack() as stack:
-            letters = await open_command_letters(settings.event_store)
-            stack.push_async_callback(letters.aclose)
-            transport = None
-            if settings.broker is not None:
-                transport = await stack.enter_async_context(open_transport(settings.broker))
-            yield CommandLetters(self.name, letters, transport, self.command_types)
+    def parked(self, settings: Settings) -> AbstractAsyncContextManager[Parked]:
+        """Opens what is parked, without running anything here; see `open_parked`."""
+        return open_parked(self, settings, open_transport)
 
     def _bus(
         self,
@@ -385,12 +377,14 @@ class App:
             await self._ensure_topics(transport, settings)
             bus = self._bus(transport, serializer, settings, read_models)
             stack.push_async_callback(bus.aclose)
+            commands = CommandLetters(self.name, letters, transport, self.command_types)
             running = RunningApp(
                 self.projection,
                 bus=bus,
                 store=store,
                 read_models=read_models,
-                letters=CommandLetters(self.name, letters, transport, self.command_types),
+                letters=commands,
+                parked=Parked(self, commands, read_models, store, serializer, bus),
                 serializer=serializer,
             )
             lineage = await running.begin_lineage(self.name, self.readers, transport, settings)
@@ -403,6 +397,7 @@ class App:
                 transport=transport,
                 serializer=serializer,
                 settings=settings,
+                commands=letters,
                 belief=belief,
                 lineage=lineage,
             )

@@ -76,7 +76,8 @@ class CommandLetters:
         if letter.state is LetterState.HELD:
             first = await self.store.first_in_line(letter.aggregate_id)
             raise HeadraceError(
-                f"letter {number} is held behind letter {first.number if first else '?'};"
+                f"command {letter.command_id} (letter {number}) is held behind"
+                f" {first.command_id if first else '?'} (letter {first.number if first else '?'});"
                 " retry or skip that one, and this one follows by itself"
             )
         await self._go_on(letter, str(number))

@@ -117,8 +117,8 @@ class Handling:
                 return True
             if parked:
                 raise EventHandlerError(
-                    f"the event handlers {processor} have parked {aggregate_id}; `headrace handler"
-                    f" letters --processor {processor}` tells why"
+                    f"the event handlers {processor} have parked {aggregate_id}; `headrace parked"
+                    f" show --processor handlers:{processor}` tells why"
                 )
             return False
 
@@ -148,8 +148,8 @@ class Handling:
         if parked is not None:
             raise ProcessError(
                 f"the process {manager} has parked its instance {parked!r}, and what command"
-                f" {result.command_id} did waits behind it; `headrace process show {manager}"
-                f" {parked}` tells why"
+                f" {result.command_id} did waits behind it; `headrace parked show"
+                f" --processor instances:{manager} --aggregate {parked}` tells why"
             )
         # What waits behind a letter of the aggregate is acknowledged, too.
         read = partial(ProcessStandings(manager).letter, aggregate_id=result.aggregate_id)
@@ -157,8 +157,8 @@ class Handling:
             letter = await connection.run_sync(read)
         if letter is not None and (result.version is None or letter.version < result.version):
             raise ProcessError(
-                f"the process manager {manager} has parked {result.aggregate_id}; `headrace process"
-                f" parked {manager}` tells why"
+                f"the process manager {manager} has parked {result.aggregate_id}; `headrace parked"
+                f" show --processor process:{manager}` tells why"
             )
 
 

@@ -14,6 +14,7 @@ from headrace._runtime.log import get_logger
 from headrace.bus import CommandBus, CommandResult
 from headrace.handlers.event_handlers import EventHandlers
 from headrace.letters import CommandLetters
+from headrace.parked import Parked
 from headrace.projections.definition.projection import Projection
 from headrace.settings import Settings
 
@@ -48,6 +49,7 @@ class RunningApp:
         store: its event store.
         read_models: the tables of its projections.
         letters: commands that were parked, and those held behind them.
+        parked: everything that was, commands and events: `read()`, `retry(entry)`, `skip(entry)`.
         projections: what keeps them up to date; each tells how it is doing in its `status`.
         watch: their lag and alarms; None where nothing runs.
         lineage: whether event store, event topic and readers belong together; None where nothing runs.
@@ -61,6 +63,7 @@ class RunningApp:
         store: "EventStore",
         read_models: "ReadModels",
         letters: CommandLetters,
+        parked: Parked,
         serializer: "Serializer",
     ) -> None:
         self._projection = projection
@@ -69,6 +72,7 @@ class RunningApp:
         self.store = store
         self.read_models = read_models
         self.letters = letters
+        self.parked = parked
         self.projections: Sequence[ProjectionRunner[Any]] = ()
         self.watch: Watch | None = None
         self.lineage: LineageCheck | None = None

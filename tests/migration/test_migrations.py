@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.config import CommandLine
@@ -14,7 +15,8 @@ from sqlalchemy import Connection, inspect, select, text
 from sqlalchemy.exc import DBAPIError
 
 from headrace.errors import SchemaOutOfDate
-from headrace.projections.letters import read_letters
+from headrace.handlers.progress import Standings
+from headrace.projections.letters import new_row, read_letters, read_live_letters
 from headrace.stores.database.engines import create_engine
 from headrace.stores.database.schema import (
     VERSION_TABLE,
@@ -23,7 +25,9 @@ from headrace.stores.database.schema import (
     migrations_folder,
     upgrade,
 )
-from headrace.stores.database.tables import event_streams, metadata
+from headrace.stores.database.tables import event_streams, metadata, parked_rows, projections
+from headrace.stores.open import open_command_letters
+from headrace.testing.conformance.letters import letter
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -119,29 +123,110 @@ async def test_events_survive_the_way_to_the_newest_schema_and_back(database: st
     assert "snapshots" not in names
 
 
+OLD_LETTER = (
+    "INSERT INTO projection_letters (name, generation, aggregate_id, topic, queue_id,"
+    " message_offset, parked_at, held, retries, error) VALUES ('handlers:mail', 0, 'a', 't', 0,"
+    " 7, '2026-01-31 12:00:00', 2, 1, 'no')"
+)
+
+
 async def test_letters_survive_the_way_to_the_newest_schema_and_back(database: str) -> None:
     await upgrade(database, "0008")
     engine = create_engine(database)
-    old = (
-        "INSERT INTO projection_letters (name, generation, aggregate_id, topic, queue_id,"
-        " message_offset, parked_at, held, retries, error) VALUES ('handlers:mail', 0, 'a', 't', 0,"
-        " 7, '2026-01-31 12:00:00', 2, 1, 'no')"
-    )
     async with engine.begin() as connection:
-        await connection.execute(text(old))
+        await connection.execute(text(OLD_LETTER))
     await upgrade(database)
     async with engine.begin() as connection:
-        (letter,) = await connection.run_sync(
+        (parked,) = await connection.run_sync(
             partial(read_letters, name="handlers:mail", generation=0)
         )
-        await connection.execute(
-            text(old.replace("handlers:mail", f"process:{'x' * 100}").replace("'a'", "'b'"))
-        )
-    assert (letter.version, letter.held, letter.error, letter.traceback) == (0, 2, "no", "")
+        place = {"name": f"process:{'x' * 100}", "generation": 0, "aggregate_id": "b"}
+        where = {"topic": "t", "queue_id": 0, "message_offset": 7, "parked_at": parked.parked_at}
+        row = place | where | new_row(ValueError("no"))
+        await connection.execute(parked_rows.insert().values(row))
+    assert (parked.version, parked.held, parked.retries) == (0, 2, 1)
+    assert (parked.error, parked.traceback) == ("no", "")
     await downgrade(database, "0008")
     async with engine.connect() as connection:
         names = (await connection.execute(text("SELECT name FROM projection_letters"))).scalars()
         assert list(names) == ["handlers:mail"]
+    await engine.dispose()
+
+
+async def test_letters_of_every_kind_come_into_the_one_table_and_go_back(database: str) -> None:
+    await upgrade(database, "0013")
+    engine = create_engine(database)
+    names = ("handlers:mail", "process:packing", "sales")
+    command = (
+        "INSERT INTO command_letters (number, aggregate_id, command_id, name, state, parked_at,"
+        " attempts, error, sentence, message, trace) VALUES (:number, 'o-1', :id, 'Ship', :state,"
+        " '2026-01-31 12:00:00', 3, 'ValueError', 'no ship', :message, 'line 1')"
+    )
+    message = msgspec.msgpack.encode({"key": "o-1", "headers": {"a": "b"}, "body": b"{}"})
+    rows = [
+        {"number": 4, "id": "c-1", "state": "holding", "message": message},
+        {"number": 6, "id": "c-2", "state": "held", "message": message},
+    ]
+    async with engine.begin() as connection:
+        for name in names:
+            generation = "1" if name == "sales" else "0"
+            new = f"'{name}', {generation}"
+            await connection.execute(text(OLD_LETTER.replace("'handlers:mail', 0", new)))
+        await connection.execute(text(command), rows)
+        await connection.execute(
+            projections.insert().values(name="sales", generation=1, fingerprint="f")
+        )
+    await upgrade(database)
+    letters = await open_command_letters(database)
+    first, second = await letters.read()
+    assert [(each.number, each.command_id, each.state) for each in (first, second)] == [
+        (4, "c-1", "holding"),
+        (6, "c-2", "held"),
+    ]
+    assert (first.name, first.attempts, first.error) == ("Ship", 3, "ValueError")
+    assert (first.sentence, first.trace, first.body) == ("no ship", "line 1", b"{}")
+    assert await letters.first_in_line("o-1") == first
+    assert await letters.finish(first)
+    assert await letters.count() == 1
+    async with engine.begin() as connection:
+        found = await connection.run_sync(read_live_letters)
+        assert [name for name, _ in found] == list(names)
+        assert {(each.aggregate_id, each.held, each.retries) for _, each in found} == {("a", 2, 1)}
+        assert {(each.offset, each.error) for _, each in found} == {(7, "no")}
+        mail = Standings("mail")
+        await connection.run_sync(mail.note_failure, "a", KeyError("again"))
+        (again,) = await connection.run_sync(mail.letters)
+        assert (again.retries, again.error_name) == (2, "KeyError")
+        assert await connection.run_sync(mail.release, again)
+    await downgrade(database, "0013")
+    async with engine.connect() as connection:
+        left = (
+            await connection.execute(text("SELECT name, retries FROM projection_letters"))
+        ).all()
+        assert sorted(left) == [("process:packing", 1), ("sales", 1)]
+        left = (await connection.execute(text("SELECT number, message FROM command_letters"))).all()
+        assert [(number, bytes(body)) for number, body in left] == [(6, message)]
+    await letters.aclose()
+    await engine.dispose()
+
+
+async def test_a_number_of_a_command_that_is_gone_names_no_other_one(database: str) -> None:
+    await upgrade(database, "0013")
+    engine = create_engine(database)
+    insert = (
+        "INSERT INTO command_letters (aggregate_id, command_id, name, state, parked_at, attempts,"
+        " error, sentence, message) VALUES ('o-1', 'c', 'Ship', 'parked', '2026-01-31 12:00:00',"
+        " 1, '', '', '')"
+    )
+    async with engine.begin() as connection:
+        await connection.execute(text(insert))
+        await connection.execute(text("DELETE FROM command_letters"))
+    await upgrade(database)
+    letters = await open_command_letters(database)
+    await letters.park([letter("o-1", "c-2")])
+    (parked,) = await letters.read()
+    assert parked.number > 1
+    await letters.aclose()
     await engine.dispose()
 
 

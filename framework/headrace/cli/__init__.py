@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import typer
 
-from headrace.cli.application import command, db, events, handler, process, run, stream
+from headrace.cli.application import db, events, parked, process, run, stream
 from headrace.cli.messages import message
 from headrace.cli.projections import projection
 from headrace.cli.queue import archive, broker, group, producer, quota, store, topic
@@ -34,10 +34,9 @@ def _command_line() -> typer.Typer:
     )
     command_line.add_typer(broker.commands, name="broker")
     command_line.command("run")(run.run)
-    command_line.add_typer(command.commands, name="command")
+    command_line.add_typer(parked.commands, name="parked")
     command_line.add_typer(projection.commands, name="projection")
     command_line.add_typer(process.commands, name="process")
-    command_line.add_typer(handler.commands, name="handler")
     command_line.add_typer(db.commands, name="db")
     command_line.add_typer(archive.commands, name="archive")
     command_line.add_typer(topic.commands, name="topic")

@@ -33,7 +33,7 @@ class HandlerLetters(StandingLetters):
             read_models,
             store,
             restless=EventHandlerError,
-            listing=f"headrace handler letters --processor {handlers.name}",
+            listing=f"headrace parked list --processor handlers:{handlers.name}",
         )
         self._handlers = handlers
 

@@ -2,7 +2,7 @@
 How far the handlers of a processor are with each aggregate, and which aggregates they have parked.
 
     projection_versions   the last version of an aggregate that was handled
-    projection_letters    an aggregate whose next version could not be: what follows waits
+    parked               an aggregate whose next version could not be: what follows waits
 
 They share the tables with projections, under a name that no projection can have and the generation
 0, which none has. What waits is in the event store: a letter holds no event.
@@ -17,9 +17,9 @@ from typing import Any, Final
 from sqlalchemy import Connection, delete, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from headrace.projections.letters import Letter, read_letters, reason_of
+from headrace.projections.letters import Letter, new_row, read_letters, reason_of
 from headrace.projections.tables.statements import PARKED, listed, versions_among
-from headrace.stores.database.tables import projection_letters, projection_versions
+from headrace.stores.database.tables import parked_rows, projection_versions
 from headrace.transports.base import Incoming
 
 __all__ = ["Standings"]
@@ -37,7 +37,7 @@ class Standings:
 
     def __init__(self, owner: str, kind: str = "handlers") -> None:
         self.name = f"{kind}:{owner}"
-        columns = projection_letters.c
+        columns = parked_rows.c
         self._letters = (columns.name == self.name, columns.generation == _GENERATION)
 
     def read(
@@ -109,7 +109,7 @@ class Standings:
 
     def is_full(self, connection: Connection, letters_max: int) -> bool:
         """Whether as many aggregates as may be are parked."""
-        count = select(func.count()).select_from(projection_letters).where(*self._letters)
+        count = select(func.count()).select_from(parked_rows).where(*self._letters)
         found: int = connection.execute(count).scalar_one()
         return found >= letters_max
 
@@ -125,7 +125,7 @@ class Standings:
         """Writes the letter of a message's aggregate, which has none."""
         topic, queue_id = message.queue
         connection.execute(
-            projection_letters.insert().values(
+            parked_rows.insert().values(
                 name=self.name,
                 generation=_GENERATION,
                 aggregate_id=message.key,
@@ -133,31 +133,29 @@ class Standings:
                 queue_id=queue_id,
                 message_offset=message.offset,
                 parked_at=now,
-                held=1,
-                retries=0,
-                **reason_of(error),
+                **new_row(error),
                 **columns,
             )
         )
 
     def hold(self, connection: Connection, aggregate_id: str) -> bool:
         """Notes that one more message of an aggregate waits; False: it is not parked (any more)."""
-        held = projection_letters.c.held
+        held = parked_rows.c.held
         done = connection.execute(self.changing(aggregate_id).values(held=held + 1))
         return done.rowcount == 1
 
     def note_failure(self, connection: Connection, aggregate_id: str, error: Exception) -> None:
         """Notes that taking up a letter has failed once more."""
-        retries = projection_letters.c.retries
+        attempts = parked_rows.c.attempts
         connection.execute(
-            self.changing(aggregate_id).values(retries=retries + 1, **reason_of(error))
+            self.changing(aggregate_id).values(attempts=attempts + 1, **reason_of(error))
         )
 
     def release(self, connection: Connection, letter: Letter) -> bool:
         """Ends a letter, unless a message came for it since it was read."""
-        columns = projection_letters.c
+        columns = parked_rows.c
         gone = connection.execute(
-            delete(projection_letters).where(
+            delete(parked_rows).where(
                 *self._letters,
                 columns.aggregate_id == letter.aggregate_id,
                 columns.held == letter.held,
@@ -171,6 +169,4 @@ class Standings:
 
     def changing(self, aggregate_id: str) -> Any:
         """Returns the statement that changes the letter of an aggregate, yet without values."""
-        return update(projection_letters).where(
-            *self._letters, projection_letters.c.aggregate_id == aggregate_id
-        )
+        return update(parked_rows).where(*self._letters, parked_rows.c.aggregate_id == aggregate_id)

@@ -13,7 +13,7 @@ Once where nothing breaks: versions are stored after the handlers, and a crash m
     needs                             `handler_outage_ms` where other calls of it succeed
     a handler raises, a message       tried again `error_retries_max` times, then its aggregate is
     does not decode                   parked: what follows waits in the event store for
-                                      `headrace handler retry`, everything else flows
+                                      `headrace parked retry`, everything else flows
 
 Sits between: the reader of the event topic, the handlers and the table of versions. Must never
 know a broker.

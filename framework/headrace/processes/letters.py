@@ -60,7 +60,7 @@ class _Rejections(StandingLetters):
             read_models,
             store,
             restless=ProcessError,
-            listing=f"headrace process parked {name}",
+            listing=f"headrace parked list --processor process:{name}",
         )
 
     async def _handle(self, letter: Letter) -> Failed | None:

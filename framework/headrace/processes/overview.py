@@ -19,8 +19,6 @@ from sqlalchemy import ColumnElement, Connection, exists, or_, select
 from headrace._runtime.clock import Clock, SystemClock
 from headrace.errors import InstanceNotFound
 from headrace.processes.instances import WAITS, Instance, instance_of
-from headrace.processes.progress import read_parked
-from headrace.projections.letters import Letter
 from headrace.projections.tables.read_models import ReadModels
 from headrace.stores.database.tables import process_commands, process_instances, process_journal
 
@@ -148,15 +146,6 @@ class Processes:
         query = query.limit(min(limit, _INSTANCES_MAX))
         async with self._read_models.snapshot() as connection:
             return await connection.run_sync(self._read, query, now)
-
-    async def parked(self, process: str | None = None) -> list[tuple[str, Letter]]:
-        """Returns the aggregates that process managers have parked, with whose letter it is.
-
-        Args:
-            process: of this process manager only.
-        """
-        async with self._read_models.snapshot() as connection:
-            return await connection.run_sync(read_parked, process)
 
     async def get(self, process: str, key: str) -> ProcessInstance:
         """Returns an instance; raises `InstanceNotFound`."""

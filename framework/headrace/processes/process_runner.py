@@ -9,11 +9,11 @@ after it the commands are in the database, and whoever runs the process next sen
     a database or the queue is away   waited out
     a handler raises                  found by going one by one, tried again `error_retries_max`
                                       times, then its instance is PARKED: what comes for it waits in
-                                      the database for `headrace process retry`, the others go on
+                                      the database for `headrace parked retry`, the others go on
     versions of an aggregate are      read from the event store and handled first; what comes late
     missing                           then is known
     a stream does not decode, has no  its aggregate is parked: what follows of it waits for
-    usable key, or misses versions    `headrace process retry`, everything else flows
+    usable key, or misses versions    `headrace parked retry`, everything else flows
     that the store does not have
 
 Sits between: the reader of the event topic, and `instances` and the command bus. Must never know

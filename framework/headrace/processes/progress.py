@@ -1,7 +1,7 @@
 """
 Which aggregates a process manager has parked, because it could not handle an event of theirs.
 
-    projection_letters   how far it is with a parked aggregate, and why it does not get further
+    parked               how far it is with a parked aggregate, and why it does not get further
     process_journal      rejections that wait: they have no version by which they could be found
 
 Of what is not parked nothing is kept here. Sits between: the loops and the letters of process
@@ -17,13 +17,12 @@ from sqlalchemy import Connection, delete, func, or_, select
 from headrace.handlers.progress import Standings
 from headrace.processes.instances import WAITS
 from headrace.projections.letters import Letter
-from headrace.stores.database.tables import process_journal, projection_letters
+from headrace.stores.database.tables import parked_rows, process_journal
 from headrace.transports.base import Incoming
 
-__all__ = ["ProcessStandings", "is_rejection", "read_parked", "version_before"]
+__all__ = ["ProcessStandings", "is_rejection", "version_before"]
 
 _KIND: Final = "process"
-_PREFIX: Final = f"{_KIND}:"
 
 
 def is_rejection(message: Incoming) -> bool:
@@ -55,7 +54,7 @@ class ProcessStandings(Standings):
         """Returns which of these aggregates are parked."""
         if not aggregate_ids:
             return set()
-        columns = projection_letters.c
+        columns = parked_rows.c
         query = select(columns.aggregate_id).where(
             *self._letters, columns.aggregate_id.in_(aggregate_ids)
         )
@@ -103,7 +102,7 @@ class ProcessStandings(Standings):
             self._note(connection, message)
         else:
             # One that comes late must not be left out; one that comes again may be, and does no harm.
-            version, before = projection_letters.c.version, version_before(message)
+            version, before = parked_rows.c.version, version_before(message)
             earlier = self.changing(message.key).where(or_(version.is_(None), version > before))
             connection.execute(earlier.values(version=before))
         return True
@@ -116,7 +115,7 @@ class ProcessStandings(Standings):
         The version behind which its events do, None: none do; and the rejections, each with its
         number in the journal and the id of its command, in order.
         """
-        columns = projection_letters.c
+        columns = parked_rows.c
         version = connection.scalar(
             select(columns.version).where(*self._letters, columns.aggregate_id == aggregate_id)
         )
@@ -162,15 +161,3 @@ class ProcessStandings(Standings):
                 outcome=WAITS,
             )
         )
-
-
-def read_parked(connection: Connection, manager: str | None = None) -> list[tuple[str, Letter]]:
-    """Returns the letters of one process manager, or of all, each with the manager's name."""
-    columns = projection_letters.c
-    name = columns.name
-    mine = name.startswith(_PREFIX) if manager is None else name == f"{_PREFIX}{manager}"
-    names = connection.scalars(select(name).where(mine).distinct().order_by(name)).all()
-    managers = [each.removeprefix(_PREFIX) for each in names]
-    return [
-        (each, letter) for each in managers for letter in ProcessStandings(each).letters(connection)
-    ]

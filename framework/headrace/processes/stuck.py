@@ -11,12 +11,13 @@ Sits between: whoever repairs, the loop of a process, and the tables. Must never
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, func, select, update
 
 from headrace._runtime.clock import Clock, SystemClock
 from headrace._runtime.tracebacks import storable, traceback_of
@@ -36,9 +37,9 @@ from headrace.processes.process import Process
 from headrace.projections.tables.read_models import ReadModels
 from headrace.serialization import Serializer
 from headrace.stores.base import EventStore
-from headrace.stores.database.tables import process_journal
+from headrace.stores.database.tables import process_instances, process_journal
 
-__all__ = ["StuckInstances"]
+__all__ = ["ParkedInstance", "StuckInstances", "read_parked_instances"]
 
 # Looks at an instance that moves on while it is being repaired, before giving way.
 _ROUNDS_MAX: Final = 10
@@ -49,6 +50,61 @@ _NOT_PARKED: Final[Any] = MappingProxyType(
 
 # Number in the journal, aggregate, command.
 _Entry = tuple[int, str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParkedInstance:
+    """An instance whose handler raised.
+
+    Attributes:
+        process: the process's name.
+        key: the instance's.
+        parked_at: since when.
+        retries: how often it was retried since.
+        waiting: streams that wait for it.
+        error: a sentence about what raised.
+        traceback: where in the code.
+    """
+
+    process: str
+    key: str
+    parked_at: datetime
+    retries: int
+    waiting: int
+    error: str
+    traceback: str
+
+
+def read_parked_instances(connection: Connection) -> list[ParkedInstance]:
+    """Returns the parked instances of all processes, by process, the oldest first."""
+    instances, journal = process_instances.c, process_journal.c
+    waiting = (
+        select(func.count())
+        .where(
+            journal.process == instances.process,
+            journal.instance == instances.instance,
+            journal.outcome == WAITS,
+        )
+        .correlate(process_instances)
+        .scalar_subquery()
+    )
+    query = (
+        select(
+            instances.process,
+            instances.instance,
+            instances.parked_at,
+            instances.retries,
+            waiting,
+            instances.error,
+            func.coalesce(instances.traceback, ""),
+        )
+        .where(instances.parked_at.is_not(None), ~instances.ended)
+        .order_by(instances.process, instances.parked_at, instances.instance)
+    )
+    names = ("process", "key", "parked_at", "retries", "waiting", "error", "traceback")
+    return [
+        ParkedInstance(**dict(zip(names, row, strict=True))) for row in connection.execute(query)
+    ]
 
 
 class StuckInstances:
@@ -122,7 +178,7 @@ class StuckInstances:
             if instance.error is None:
                 raise InstanceNotFound(
                     f"instance {key!r} of process {self._process.name} is not parked;"
-                    " `headrace process list --stuck` lists those that are"
+                    " `headrace parked list` lists those that are"
                 )
             streams = await self._streams(entries)
             outcome = await self._models.transact(

@@ -48,7 +48,7 @@ from headrace.projections.tables.contents import (
 )
 from headrace.projections.written_cache import Recall
 from headrace.serialization import Serializer
-from headrace.stores.database.tables import projection_letters
+from headrace.stores.database.tables import parked_rows
 from headrace.subscriptions.foreign import stream_or_none
 from headrace.subscriptions.gate import Gap, Verdict, VersionGate
 from headrace.subscriptions.outages import claims_outage
@@ -381,10 +381,10 @@ def _writes_alone(projection: Projection[Any]) -> bool:
 
 def hold(connection: Connection, target: Target[Any], held: Mapping[str, int]) -> None:
     """Notes how many more messages of parked aggregates wait behind their letters."""
-    columns = projection_letters.c
+    columns = parked_rows.c
     for aggregate_id, count in held.items():
         connection.execute(
-            update(projection_letters)
+            update(parked_rows)
             .where(
                 columns.name == target.projection.name,
                 columns.generation == target.generation,

@@ -18,7 +18,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
-from sqlalchemy import Connection, delete, func, select, update
+from sqlalchemy import Connection, RowMapping, Select, delete, func, select, update
 
 from headrace._runtime.tracebacks import storable, traceback_of
 from headrace.domain.stream import EventStream
@@ -40,8 +40,8 @@ from headrace.projections.tables.contents import (
     store_versions,
 )
 from headrace.projections.tables.read_models import ReadModels
-from headrace.stores.base import EventStore
-from headrace.stores.database.tables import projection_letters, projection_versions
+from headrace.stores.base import EventStore, LetterState
+from headrace.stores.database.tables import parked_rows, projection_versions, projections
 from headrace.subscriptions.outages import is_outage
 from headrace.transports.base import Incoming, QueueId
 
@@ -51,8 +51,10 @@ __all__ = [
     "Letter",
     "Letters",
     "is_parked",
+    "new_row",
     "park",
     "read_letters",
+    "read_live_letters",
     "reason_of",
 ]
 
@@ -76,6 +78,7 @@ class Letter:
         held: messages that wait, the first one included.
         retries: how often taking it up has failed since.
         error: what went wrong last.
+        error_name: its name; empty where an older version has parked it.
         traceback: where; empty where an older version has parked it.
     """
 
@@ -87,6 +90,7 @@ class Letter:
     held: int
     retries: int
     error: str
+    error_name: str = ""
     traceback: str = ""
 
 
@@ -122,13 +126,13 @@ def park(
     else:
         of_target = _of(target)
         count = connection.execute(
-            select(func.count()).select_from(projection_letters).where(*of_target)
+            select(func.count()).select_from(parked_rows).where(*of_target)
         ).scalar_one()
         if count >= letters_max:
             return Full(letters=count)
         topic, queue_id = message.queue
         connection.execute(
-            projection_letters.insert().values(
+            parked_rows.insert().values(
                 name=target.projection.name,
                 generation=target.generation,
                 aggregate_id=message.key,
@@ -136,26 +140,31 @@ def park(
                 queue_id=queue_id,
                 message_offset=message.offset,
                 parked_at=now,
-                held=1,
-                retries=0,
-                **reason_of(error),
+                **new_row(error),
             )
         )
     store_offsets(connection, target, {message.queue: message.offset + 1})
     return Applied(rows=0)
 
 
+def new_row(error: Exception) -> dict[str, Any]:
+    """Returns the columns of an aggregate that was just parked that are the same for all readers."""
+    waits = {"held": 1, "attempts": 1, "state": LetterState.PARKED.value}
+    return {"command_id": "", "command": "", **waits, **reason_of(error)}
+
+
 def reason_of(error: Exception) -> dict[str, str]:
-    """Returns the columns that say why something is parked: a sentence, and a traceback."""
+    """Returns the columns that say why something is parked: its name, a sentence, and a traceback."""
     return {
-        "error": storable(str(error))[:ERROR_CHARACTERS_MAX],
+        "error": type(error).__name__,
+        "sentence": storable(str(error))[:ERROR_CHARACTERS_MAX],
         "traceback": traceback_of(error),
     }
 
 
 def is_parked(connection: Connection, target: Target[Any], aggregate_id: str) -> bool:
     """Whether an aggregate waits behind a letter of a generation."""
-    columns = projection_letters.c
+    columns = parked_rows.c
     query = select(columns.held).where(*_of(target), columns.aggregate_id == aggregate_id)
     return connection.execute(query).first() is not None
 
@@ -280,13 +289,13 @@ class Letters:
     async def _note_failure(
         self, target: Target[Any], aggregate_id: str, error: Exception
     ) -> Letter:
-        columns = projection_letters.c
+        columns = parked_rows.c
 
         def transact(connection: Connection) -> None:
             connection.execute(
-                update(projection_letters)
+                update(parked_rows)
                 .where(*_of(target), columns.aggregate_id == aggregate_id)
-                .values(retries=columns.retries + 1, **reason_of(error))
+                .values(attempts=columns.attempts + 1, **reason_of(error))
             )
 
         await self._models.transact(transact)
@@ -299,7 +308,7 @@ class Letters:
         if not found:
             raise LetterNotFound(
                 f"projection {self._projection.name} has not parked {aggregate_id!r};"
-                f" `headrace projection letters {self._projection.name}` lists what it has"
+                f" `headrace parked list --processor projection:{self._projection.name}` lists what it has"
             )
         return found[0]
 
@@ -316,7 +325,7 @@ class Letters:
 
 
 def _of(target: Target[Any]) -> tuple[Any, Any]:
-    columns = projection_letters.c
+    columns = parked_rows.c
     return columns.name == target.projection.name, columns.generation == target.generation
 
 
@@ -324,38 +333,60 @@ def read_letters(
     connection: Connection, name: str, generation: int, aggregate_id: str | None = None
 ) -> list[Letter]:
     """Returns the letters of a generation, the oldest first; those of one aggregate if given."""
-    letters, versions = projection_letters.c, projection_versions.c
-    query = (
+    letters = parked_rows.c
+    query = _letters_query().where(letters.name == name, letters.generation == generation)
+    if aggregate_id is not None:
+        query = query.where(letters.aggregate_id == aggregate_id)
+    return [_letter_of(row) for row in connection.execute(query).mappings()]
+
+
+def read_live_letters(connection: Connection) -> list[tuple[str, Letter]]:
+    """Returns the letters of all readers, each with the reader's name; of projections the live ones."""
+    letters, live = parked_rows.c, projections.c
+    # Others have no row there, and letters of the generation 0.
+    generation = (
+        select(func.coalesce(func.max(live.generation), 0))
+        .where(live.name == letters.name)
+        .correlate(parked_rows)
+        .scalar_subquery()
+    )
+    query = _letters_query().where(letters.generation == generation, letters.command_id == "")
+    # The sort is stable: within a name the oldest is first.
+    rows = connection.execute(query).mappings().all()
+    return [(row["name"], _letter_of(row)) for row in sorted(rows, key=lambda row: row["name"])]
+
+
+def _letters_query() -> Select[Any]:
+    letters, versions = parked_rows.c, projection_versions.c
+    return (
         select(
-            projection_letters,
+            parked_rows,
             func.coalesce(letters.version, versions.version, 0).label("done"),
         )
         .outerjoin_from(
-            projection_letters,
+            parked_rows,
             projection_versions,
             (versions.name == letters.name)
             & (versions.generation == letters.generation)
             & (versions.aggregate_id == letters.aggregate_id),
         )
-        .where(letters.name == name, letters.generation == generation)
         .order_by(letters.parked_at, letters.aggregate_id)
     )
-    if aggregate_id is not None:
-        query = query.where(letters.aggregate_id == aggregate_id)
-    return [
-        Letter(
-            aggregate_id=row["aggregate_id"],
-            version=row["done"],
-            queue=(row["topic"], row["queue_id"]),
-            offset=row["message_offset"],
-            parked_at=row["parked_at"],
-            held=row["held"],
-            retries=row["retries"],
-            error=row["error"],
-            traceback=row["traceback"] or "",
-        )
-        for row in connection.execute(query).mappings()
-    ]
+
+
+def _letter_of(row: RowMapping) -> Letter:
+    return Letter(
+        aggregate_id=row["aggregate_id"],
+        version=row["done"],
+        queue=(row["topic"], row["queue_id"]),
+        offset=row["message_offset"],
+        parked_at=row["parked_at"],
+        held=row["held"],
+        retries=row["attempts"] - 1,
+        error=row["sentence"],
+        error_name=row["error"],
+        traceback=row["traceback"],
+    )
 
 
 def _read(
@@ -371,9 +402,9 @@ def _release(
     elsewhere = begin_at(connection, target, {})
     if elsewhere is not None:
         return elsewhere
-    columns = projection_letters.c
+    columns = parked_rows.c
     gone = connection.execute(
-        delete(projection_letters).where(
+        delete(parked_rows).where(
             *_of(target),
             columns.aggregate_id == letter.aggregate_id,
             columns.held == letter.held,

@@ -43,7 +43,7 @@ from headrace.rebuild.switch import (
     tell_comparison,
 )
 from headrace.stores.database.tables import (
-    projection_letters,
+    parked_rows,
     projection_offsets,
     projection_versions,
 )
@@ -329,7 +329,7 @@ def _further(
     )
     if parked:
         return found
-    letters = projection_letters.c
+    letters = parked_rows.c
     letter = select(literal(1)).where(
         letters.name == name,
         letters.generation == other,

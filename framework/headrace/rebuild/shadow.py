@@ -34,7 +34,7 @@ from headrace.serialization import Serializer
 from headrace.stores.database.engines import EngineLimits
 from headrace.stores.database.schema import check
 from headrace.stores.database.tables import (
-    projection_letters,
+    parked_rows,
     projection_offsets,
     projection_versions,
 )
@@ -136,7 +136,7 @@ class Building:
             ProjectionError: the live rows have other fields, or wait for parked events, which lie
                 before the offsets; or the shadow is no longer this owner's.
         """
-        name, letters = self._projection.name, projection_letters.c
+        name, letters = self._projection.name, parked_rows.c
         async with self._read_models.begin() as connection:
             state = await self.check_owner(connection, shadow)
             parked = await connection.scalar(
@@ -147,7 +147,7 @@ class Building:
             if parked:
                 raise ProjectionError(
                     f"projection {name}: {parked} aggregates are parked; take them up with"
-                    f" `headrace projection retry {name}` or skip, or start from zero"
+                    f" `headrace parked retry --processor projection:{name}` or skip, or start from zero"
                 )
             if state.fingerprint != self._projection.shape.fingerprint:
                 raise ProjectionError(

@@ -14,11 +14,27 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from headrace.stores.base import CommandLetter, LetterState
 from headrace.stores.database.engines import autocommit
-from headrace.stores.database.tables import command_letters
+from headrace.stores.database.tables import parked_rows
 
 __all__ = ["DatabaseCommandLetters"]
 
-_columns = command_letters.c
+_columns = parked_rows.c
+# What no reader of events is called.
+_NAME: Final = "commands:"
+_MINE: Final = (_columns.name == _NAME, _columns.generation == 0)
+_SHOWN: Final = (
+    _columns.number,
+    _columns.aggregate_id,
+    _columns.command_id,
+    _columns.command.label("name"),
+    _columns.state,
+    _columns.parked_at,
+    _columns.attempts,
+    _columns.error,
+    _columns.sentence,
+    _columns.traceback.label("trace"),
+    _columns.message,
+)
 
 # PostgreSQL keeps no NUL in a text. What the message really said is in the column `message`.
 _NO_NUL: Final = str.maketrans({"\x00": "\N{REPLACEMENT CHARACTER}"})
@@ -45,14 +61,19 @@ class DatabaseCommandLetters:
         self._engine = engine
         self._single = autocommit(engine)
         insert = sqlite.insert if engine.dialect.name == "sqlite" else postgresql.insert
-        new = insert(command_letters)
+        new = insert(parked_rows)
         is_only_held = new.excluded.state == LetterState.HELD.value
         kept = {
             name: case((is_only_held, _columns[name]), else_=new.excluded[name])
-            for name in ("state", "error", "sentence", "trace")
+            for name in ("state", "error", "sentence", "traceback")
         }
         self._park = new.on_conflict_do_update(
-            index_elements=[_columns.aggregate_id, _columns.command_id],
+            index_elements=[
+                _columns.name,
+                _columns.generation,
+                _columns.aggregate_id,
+                _columns.command_id,
+            ],
             set_={"attempts": _columns.attempts + 1, **kept},
         )
 
@@ -66,22 +87,23 @@ class DatabaseCommandLetters:
     async def read(self, *, after: int = 0, limit: int = 1_000) -> list[CommandLetter]:
         """Returns letters in the order of parking."""
         return await self._select(
-            select(command_letters)
-            .where(_columns.number > after)
+            select(*_SHOWN)
+            .where(*_MINE, _columns.number > after)
             .order_by(_columns.number)
             .limit(limit)
         )
 
     async def find(self, number: int) -> CommandLetter | None:
         """Returns a letter, or None."""
-        found = await self._select(select(command_letters).where(_columns.number == number))
+        found = await self._select(select(*_SHOWN).where(*_MINE, _columns.number == number))
         return found[0] if found else None
 
     async def first_in_line(self, aggregate_id: str) -> CommandLetter | None:
         """Returns the first letter that an aggregate's later commands wait for, or None."""
         found = await self._select(
-            select(command_letters)
+            select(*_SHOWN)
             .where(
+                *_MINE,
                 _columns.aggregate_id == _storable(aggregate_id),
                 _columns.state != LetterState.PARKED.value,
             )
@@ -94,27 +116,25 @@ class DatabaseCommandLetters:
         """Returns the first in line of every aggregate that has a line."""
         first = (
             select(func.min(_columns.number).label("number"))
-            .where(_columns.state != LetterState.PARKED.value)
+            .where(*_MINE, _columns.state != LetterState.PARKED.value)
             .group_by(_columns.aggregate_id)
             .subquery()
         )
         return await self._select(
-            select(command_letters)
-            .join(first, first.c.number == _columns.number)
-            .order_by(_columns.number)
+            select(*_SHOWN).join(first, first.c.number == _columns.number).order_by(_columns.number)
         )
 
     async def finish(self, letter: CommandLetter) -> bool:
         """Takes a letter out unless its command was parked again since it was read."""
         same = and_(_columns.number == letter.number, _columns.attempts == letter.attempts)
         async with self._engine.begin() as connection:
-            done = await connection.execute(delete(command_letters).where(same))
+            done = await connection.execute(delete(parked_rows).where(*_MINE, same))
         return bool(done.rowcount)
 
     async def count(self) -> int:
         """Returns how many letters there are."""
         async with self._single.connect() as connection:
-            query = select(func.count()).select_from(command_letters)
+            query = select(func.count()).where(*_MINE)
             return (await connection.execute(query)).scalar_one()
 
     async def aclose(self) -> None:
@@ -137,15 +157,18 @@ def _storable(text: str) -> str:
 def _row_of(letter: CommandLetter) -> Mapping[str, Any]:
     message = _Message(key=letter.key, headers=dict(letter.headers), body=letter.body)
     return {
+        "name": _NAME,
+        "generation": 0,
+        "held": 1,
         "aggregate_id": _storable(letter.aggregate_id),
         "command_id": _storable(letter.command_id),
-        "name": _plain(letter.name),
+        "command": _plain(letter.name),
         "state": letter.state.value,
         "parked_at": letter.parked_at,
         "attempts": 1,
         "error": _plain(letter.error),
         "sentence": _plain(letter.sentence),
-        "trace": _plain(letter.trace),
+        "traceback": _plain(letter.trace),
         "message": msgspec.msgpack.encode(message),
     }
 

@@ -4,8 +4,7 @@ Alarms: what is parked for too long or too often, messages foreign or left out, 
     looked at every `alarm_check_ms` ─▶ begins: a warning in the log ─▶ ends: a line in the log
                                         while it holds: in `current`, for `GET /health`
 
-Sits between: what an application's projections, event handlers and process managers have parked, and
-whoever watches. Mends nothing.
+Sits between: what an application has parked, commands and events, and those who watch it. Mends nothing.
 """
 
 import asyncio
@@ -24,10 +23,11 @@ from headrace.errors import ProjectionError
 from headrace.processes.progress import ProcessStandings
 from headrace.projections.tables.read_models import ReadModels
 from headrace.settings import Settings
+from headrace.stores.base import CommandLetterStore
 from headrace.stores.database.tables import (
     UtcDateTime,
+    parked_rows,
     process_instances,
-    projection_letters,
     projections,
 )
 
@@ -35,6 +35,7 @@ __all__ = ["Alarm", "Alarms"]
 
 log = get_logger(__name__)
 
+_COMMANDS: Final = "commands"
 _COUNT: Final = "letters"
 _AGE: Final = "oldest letter"
 _FOREIGN: Final = "foreign messages"
@@ -43,8 +44,8 @@ _DAMAGE: Final = "messages left out"
 _PAUSED: Final = "paused by an operator"
 _SENTENCES: Final[Mapping[str, str]] = MappingProxyType(
     {
-        _COUNT: "alarm: events wait that could not be handled",
-        _AGE: "alarm: events wait that could not be handled",
+        _COUNT: "alarm: commands or events wait that could not be handled",
+        _AGE: "alarm: commands or events wait that could not be handled",
         _FOREIGN: "alarm: a foreign program writes to the event topic",
         _LINEAGE: "alarm: event store, event topic and readers do not belong together",
         _DAMAGE: "alarm: messages were left out",
@@ -58,8 +59,9 @@ class Alarm:
     """Something that an operator should look at.
 
     Attributes:
-        projection: whose letters; "handlers:NAME" for event handlers, "process:NAME" for process
-            managers, with the parked instances of a process; of foreign messages the topic; "topic:NAME"
+        projection: whose letters; "commands" for parked commands and those held behind them,
+            "handlers:NAME" for event handlers, "process:NAME" for process managers, with the parked
+            instances of a process; of foreign messages the topic; "topic:NAME"
             for messages of a topic that were left out; "group:NAME" for a consumer group.
         kind: "letters": too many; "oldest letter": one is too old; "foreign messages": they came since
             this process began, and were passed over; "lineage": readers stand still, because the event
@@ -88,7 +90,7 @@ class Delivery(Protocol):
 
 
 class Alarms:
-    """Watches the letters of projections.
+    """Watches what is parked, and what else stands still.
 
     Args:
         projections: their names; those of event handlers and process managers as `Standings` has
@@ -98,11 +100,12 @@ class Alarms:
         clock: tells ages.
         foreign: tells a topic, and how many messages in it were not believed; None: they are not counted.
         refused: tells a topic, and whether its readers stand still; None: it is not known.
+        commands: the commands that are parked; None: they are not looked at.
         transport: tells how many messages of a topic were left out since the start, and which groups
             are paused; None: it is not asked.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts it is put together from, all by name
         self,
         *,
         projections: Iterable[str],
@@ -111,8 +114,10 @@ class Alarms:
         clock: Clock | None = None,
         foreign: Callable[[], tuple[str, int]] | None = None,
         refused: Callable[[], tuple[str, bool]] | None = None,
+        commands: CommandLetterStore | None = None,
         transport: Delivery | None = None,
     ) -> None:
+        self._commands = commands
         self._transport = transport
         self._foreign = foreign
         self._refused = refused
@@ -122,7 +127,7 @@ class Alarms:
         self._clock = clock or SystemClock()
         self._current: Mapping[tuple[str, str], Alarm] = {}
         # Those that wait for room, at the last look. A projection without room says so itself.
-        self._full: tuple[str, ...] = ()
+        self._full: Mapping[str, int] = {}
 
     @property
     def current(self) -> tuple[Alarm, ...]:
@@ -130,15 +135,16 @@ class Alarms:
         return tuple(self._current.values())
 
     def check_room(self) -> None:
-        """Returns if no event handlers and no process manager stood still at the last look.
+        """Returns if neither commands, event handlers nor a process manager stood still at the last look.
 
         Raises:
-            ProjectionError: some have parked as many aggregates as they may, and wait.
+            ProjectionError: some have parked as much as they may, and wait.
         """
         if self._full:
+            full = ", ".join(f"{name} ({most})" for name, most in sorted(self._full.items()))
             raise ProjectionError(
-                f"{', '.join(self._full)} parked {self._settings.projection_letters_max} aggregates,"
-                " as many as may be, and the next one waits; retry or skip some"
+                f"as much is parked as may be, and the next one waits: {full}; use `headrace parked"
+                " retry` or `headrace parked skip`"
             )
 
     async def run(self) -> None:
@@ -153,7 +159,11 @@ class Alarms:
     async def look(self) -> None:
         """Looks once; tells the log what has begun and what has ended."""
         found: dict[tuple[str, str], Alarm] = {}
-        for name, count, oldest in await self._letters():
+        commands = await self._parked_commands()
+        parked = [*commands, *await self._letters()]
+        if commands and commands[0][1] >= self._settings.command_letters_max:
+            self._full = {**self._full, _COMMANDS: self._settings.command_letters_max}
+        for name, count, oldest in parked:
             for kind, value, bound in (
                 (_COUNT, count, self._settings.letters_alarm_count),
                 (_AGE, self._age_ms(oldest), self._settings.letters_alarm_age_ms),
@@ -196,9 +206,16 @@ class Alarms:
             log.debug("paused groups could not be asked for", error=repr(error))
             return [name for name, kind in self._current if kind == _PAUSED]
 
+    async def _parked_commands(self) -> list[tuple[str, int, datetime]]:
+        """Returns how many commands are parked or held, and since when the oldest; empty: none is."""
+        oldest = [] if self._commands is None else await self._commands.read(limit=1)
+        if not oldest or self._commands is None:
+            return []
+        return [(_COMMANDS, await self._commands.count(), oldest[0].parked_at)]
+
     async def _letters(self) -> list[tuple[str, int, datetime]]:
         """Returns whose, how many, and since when the oldest: parked aggregates and instances."""
-        letters, live, instances = projection_letters.c, projections.c, process_instances.c
+        letters, live, instances = parked_rows.c, projections.c, process_instances.c
         aggregates = (
             select(letters.name, func.count(), func.min(letters.parked_at, type_=UtcDateTime()))
             .outerjoin(projections, live.name == letters.name)
@@ -222,7 +239,7 @@ class Alarms:
         async with self._read_models.snapshot() as connection:
             rows: list[Any] = [*(await connection.execute(aggregates)).all()]
             most = self._settings.projection_letters_max
-            self._full = tuple(sorted(name for name, n, _ in rows if ":" in name and n >= most))
+            self._full = {name: most for name, n, _ in rows if ":" in name and n >= most}
             rows += [
                 (ProcessStandings(name).name, count, oldest)
                 for name, count, oldest in (await connection.execute(parked)).all()

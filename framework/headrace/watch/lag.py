@@ -20,7 +20,7 @@ from headrace.errors import ProjectionError
 from headrace.lineage.marks import WHOLE
 from headrace.projections.definition.projection import Projection, projection_group
 from headrace.projections.tables.read_models import ReadModels
-from headrace.stores.database.tables import projection_letters, reader_marks
+from headrace.stores.database.tables import parked_rows, reader_marks
 from headrace.transports.base import QueueId, Transport
 
 __all__ = ["Lags", "ParkedKey", "ProjectionLag", "QueueLag"]
@@ -194,7 +194,7 @@ class Lags:
         return None
 
     async def _parked(self, name: str, generation: int) -> tuple[ParkedKey, ...]:
-        columns = projection_letters.c
+        columns = parked_rows.c
         query = (
             select(columns.aggregate_id, columns.held, columns.parked_at)
             .where(columns.name == name, columns.generation == generation)

@@ -16,6 +16,7 @@ from headrace.projections.definition.projection import Projection
 from headrace.projections.tables.read_models import ReadModels
 from headrace.serialization import Serializer
 from headrace.settings import Settings
+from headrace.stores.base import CommandLetterStore
 from headrace.transports.base import Transport
 from headrace.watch.alarms import Alarms
 from headrace.watch.heartbeat import Heart
@@ -40,6 +41,7 @@ class Watch:
         transport: where the topic is.
         serializer: encodes heartbeats.
         settings: bounds and periods.
+        commands: the commands that are parked; None: they are not looked at.
         belief: has counted foreign messages in the topic; None: they are not counted.
         lineage: knows whether the topic's readers stand still; None: it is not known.
     """
@@ -55,6 +57,7 @@ class Watch:
         transport: Transport,
         serializer: Serializer,
         settings: Settings,
+        commands: CommandLetterStore | None = None,
         belief: Belief | None = None,
         lineage: LineageCheck | None = None,
     ) -> None:
@@ -77,6 +80,7 @@ class Watch:
             refused=None
             if lineage is None
             else lambda: (event_topic(app_name), lineage.refused is not None),
+            commands=commands,
             transport=transport if lineage is None else lineage,
         )
         self._heart = Heart(

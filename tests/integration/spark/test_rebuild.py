@@ -14,11 +14,12 @@ from sqlalchemy import insert, update
 from sqlalchemy.exc import OperationalError
 
 from headrace.errors import ProjectionError, RebuildRunning
+from headrace.projections.letters import new_row
 from headrace.projections.tables.read_models import ReadModels
 from headrace.rebuild.check import drop_built
 from headrace.rebuild.local.partial_rebuild import Wanted
 from headrace.spark.rebuild import rebuild
-from headrace.stores.database.tables import projection_letters
+from headrace.stores.database.tables import parked_rows
 from headrace.stores.open import open_event_store
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -170,11 +171,13 @@ async def test_nothing_is_built_upon_rows_that_wait_for_parked_events(
     models = ReadModels(url)
     letter = {
         "name": "accounts", "generation": 1, "aggregate_id": "a1", "topic": "t", "queue_id": 0,
-        "message_offset": 0, "parked_at": datetime(2026, 1, 1, tzinfo=UTC), "held": 1,
-        "retries": 0, "error": "no",
+        "message_offset": 0, "parked_at": datetime(2026, 1, 1, tzinfo=UTC),
+        **new_row(ValueError("no")),
     }  # fmt: skip
-    await models.transact(lambda connection: connection.execute(insert(projection_letters), letter))
-    with pytest.raises(ProjectionError, match="headrace projection retry accounts"):
+    await models.transact(lambda connection: connection.execute(insert(parked_rows), letter))
+    with pytest.raises(
+        ProjectionError, match="headrace parked retry --processor projection:accounts"
+    ):
         await rebuild(
             APP, "accounts", broker=broker.address, read_models_url=url, spark=spark,
             start="offsets",

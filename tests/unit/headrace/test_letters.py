@@ -63,7 +63,9 @@ async def test_a_retry_tells_the_application_and_gives_up_in_time(
     letters = CommandLetters("app", store, transport)
     with pytest.raises(CommandTimeout, match="does the application run"):
         await letters.retry(1, timeout_ms=1)
-    with pytest.raises(HeadraceError, match="letter 2 is held behind letter 1"):
+    with pytest.raises(
+        HeadraceError, match=r"command 2 \(letter 2\) is held behind 1 \(letter 1\)"
+    ):
         await letters.retry(2)
     assert wishes(transport) == [("a", "1")]
 

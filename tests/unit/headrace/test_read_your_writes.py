@@ -179,8 +179,14 @@ def stepping() -> Process[Step]:
 @pytest.mark.parametrize(
     ("part", "sentence"),
     [
-        (hard, "projection hard has parked c; `headrace projection letters hard` tells why"),
-        (stepping, "process stepping has parked its instance 'c', .* process show stepping c"),
+        (
+            hard,
+            "projection hard has parked c; `headrace parked show --processor projection:hard` tells why",
+        ),
+        (
+            stepping,
+            "process stepping has parked its instance 'c', .* parked show --processor instances:stepping",
+        ),
     ],
 )
 async def test_one_who_waits_behind_what_was_parked_is_told_at_once(part, sentence, tmp_path):

@@ -18,6 +18,7 @@ def running() -> RunningApp:
         store=None,
         read_models=SimpleNamespace(reader=None),
         letters=None,
+        parked=None,
         serializer=None,
     )
 

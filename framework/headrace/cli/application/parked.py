@@ -1,189 +1,292 @@
-"""
-Letters on the command line, of projections and of event handlers: listed, retried, skipped.
-
-Sits between: the commands that take arguments, and the letters beside an application's databases.
-"""
+"""`headrace parked`: what an application could not handle, listed, shown, retried, skipped."""
 
 import asyncio
 import json
 import sys
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-if TYPE_CHECKING:  # a database is loaded by the functions that need it
-    from headrace.app import App
-    from headrace.projections.letters import Letter
-    from headrace.projections.tables.read_models import ReadModels
-    from headrace.stores.base import EventStore
+from headrace.cli.options import AppPath, BrokerAddress, EventStoreUrl, ReadModelsUrl
 
-__all__ = [
-    "Aggregate",
-    "Aggregates",
-    "AsJson",
-    "Desk",
-    "Parked",
-    "Traceback",
-    "plain_letter",
-    "print_letters",
-]
+if TYPE_CHECKING:  # a database is loaded by the functions that need it
+    from headrace.parked import Parked, ParkedEntry
+
+__all__ = ["commands"]
+
+commands = typer.Typer(
+    help="Commands, events and instances that could not be handled.", no_args_is_help=True
+)
 
 T = TypeVar("T")
 
-Aggregate = Annotated[str, typer.Argument(help="The id of the parked aggregate.")]
-Aggregates = Annotated[
-    list[str] | None, typer.Argument(help="Ids of parked aggregates; none: all of them.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="A line of JSON per letter.")]
-Traceback = Annotated[
-    bool, typer.Option("--traceback", help="Where in the code each of them failed, too.")
-]
 
+def _processor(text: str | None) -> str | None:
+    from headrace.parked import COMMANDS, KINDS
+
+    kind, _, name = (text or "").partition(":")
+    if text is not None and (kind not in KINDS or (kind == COMMANDS) == bool(name)):
+        raise typer.BadParameter(
+            "use 'commands', 'projection:NAME', 'handlers:NAME', 'process:NAME' or"
+            f" 'instances:NAME', not {text!r}"
+        )
+    return text
+
+
+Processor = Annotated[
+    str | None,
+    typer.Option(
+        callback=_processor,
+        help="What parked it: commands, projection:NAME, handlers:NAME, process:NAME, instances:NAME.",
+    ),
+]
+Aggregate = Annotated[
+    str | None, typer.Option(help="The id of its aggregate; of an instance its key.")
+]
+CommandId = Annotated[str | None, typer.Option("--command", help="The id of a parked command.")]
+AsJson = Annotated[bool, typer.Option("--json", help="A line of JSON for each.")]
+
+_DEFAULT_STORE = "sqlite:///var/events.db"
+_DEFAULT_MODELS = "sqlite:///var/read.db"
+_DEFAULT_BROKER = "127.0.0.1:9876"
 _NOT_ALL = 1
 
 
-class Parked(Protocol):
-    """The letters of one projection, or of one processor of event handlers."""
+@commands.command("list")
+def list_parked(
+    *,
+    processor: Processor = None,
+    aggregate: Aggregate = None,
+    command_id: CommandId = None,
+    app_path: AppPath,
+    event_store: EventStoreUrl = _DEFAULT_STORE,
+    read_models: ReadModelsUrl = _DEFAULT_MODELS,
+    as_json: AsJson = False,
+) -> None:
+    """List what is parked: commands in their order, then the oldest of each processor first."""
+    databases = _Databases(app_path, event_store, read_models)
+    wanted = _Wanted(processor, aggregate, command_id)
+    _show(databases.work(wanted.find), as_json=as_json)
 
-    async def all(self) -> "list[Letter]":
-        """Returns the letters, the oldest first."""
-        ...
 
-    async def retry(self, aggregate_id: str) -> "Letter | None":
-        """Takes up a letter; returns what is left of it."""
-        ...
+@commands.command()
+def show(
+    *,
+    processor: Processor = None,
+    aggregate: Aggregate = None,
+    command_id: CommandId = None,
+    app_path: AppPath,
+    event_store: EventStoreUrl = _DEFAULT_STORE,
+    read_models: ReadModelsUrl = _DEFAULT_MODELS,
+    as_json: AsJson = False,
+) -> None:
+    """Show all that is known: where in the code it failed, and a command as it came."""
+    databases = _Databases(app_path, event_store, read_models)
+    for entry in databases.work(_Wanted(processor, aggregate, command_id).find_some):
+        plain = _plain(entry) | {"traceback": entry.traceback}
+        if entry.letter is not None:
+            plain |= {
+                "key": entry.letter.key,
+                "headers": dict(entry.letter.headers),
+                "body": entry.letter.body.decode("utf-8", "backslashreplace"),
+            }
+        if as_json:
+            typer.echo(json.dumps(plain))
+            continue
+        traceback = plain.pop("traceback")
+        for name, value in plain.items():
+            if value is not None and value != "":
+                typer.echo(f"{name + ':':14}{value}")
+        typer.echo(f"{traceback or 'no traceback was kept'}\n")
 
-    async def skip(self, aggregate_id: str) -> "Letter | None":
-        """Takes up a letter without what failed; returns what is left of it."""
-        ...
 
+@commands.command()
+def retry(
+    *,
+    processor: Processor = None,
+    aggregate: Aggregate = None,
+    command_id: CommandId = None,
+    app_path: AppPath,
+    broker: BrokerAddress = _DEFAULT_BROKER,
+    event_store: EventStoreUrl = _DEFAULT_STORE,
+    read_models: ReadModelsUrl = _DEFAULT_MODELS,
+    timeout_ms: Annotated[int, typer.Option(min=1, help="Longest wait for each command.")] = 30_000,
+    as_json: AsJson = False,
+) -> None:
+    """Handle what waits, with the code of now: all that is parked, or what the options choose.
 
-class Desk:
-    """Works on letters and says what became of them.
-
-    Args:
-        kind: what parked them, in sentences: "projection".
-        name: its name.
-        app_path: the application, as `MODULE:ATTRIBUTE`.
-        event_store: URL of its events.
-        read_models: URL of the database with the letters.
-        find: returns the letters.
-        as_json: whether the standard output is for a program.
+    Commands are run by the running application, and those held behind them follow by themselves;
+    events are handled here. Exit status 1 if something is still parked.
     """
+    databases = _Databases(app_path, event_store, read_models)
+    wanted = _Wanted(processor, aggregate, command_id)
+    chosen = databases.work(wanted.find_first)
+
+    async def run(parked: "Parked") -> "list[ParkedEntry | None]":
+        return [await parked.retry(each, timeout_ms=timeout_ms) for each in chosen]
+
+    outcomes = databases.work(run, broker=broker, entries=chosen)
+    left = [entry for entry in outcomes if entry is not None]
+    typer.echo(f"{len(chosen) - len(left)} of {len(chosen)} parked are done", err=as_json)
+    if left:
+        _show(left, as_json=as_json)
+        sys.exit(_NOT_ALL)
+
+
+@commands.command()
+def skip(
+    *,
+    processor: Processor = None,
+    aggregate: Aggregate = None,
+    command_id: CommandId = None,
+    app_path: AppPath,
+    broker: BrokerAddress = _DEFAULT_BROKER,
+    event_store: EventStoreUrl = _DEFAULT_STORE,
+    read_models: ReadModelsUrl = _DEFAULT_MODELS,
+    as_json: AsJson = False,
+) -> None:
+    """Leave out the one command or change that fails, then handle what waits behind it.
+
+    The options must choose exactly one. Exit status 1 if another change fails, too.
+    """
+    databases = _Databases(app_path, event_store, read_models)
+    chosen = databases.work(_Wanted(processor, aggregate, command_id).find_first)
+    if len(chosen) != 1:
+        raise typer.BadParameter(
+            f"{len(chosen)} are parked that they choose; name one with --processor, --aggregate and"
+            " --command",
+            param_hint="the options",
+        )
+    (entry,) = chosen
+    left = databases.work(lambda parked: parked.skip(entry), broker=broker, entries=chosen)
+    who = f"{entry.aggregate_id} of {entry.processor}"
+    if left is not None:
+        typer.echo(f"{who} has another one that fails", err=True)
+        _show([left], as_json=as_json)
+        sys.exit(_NOT_ALL)
+    what = f"command {entry.command_id}" if entry.command_id else "it"
+    typer.echo(f"{who} goes on without {what}", err=as_json)
+
+
+class _Wanted:
+    """Which of what is parked is meant; None: any."""
 
     def __init__(
-        self,
-        kind: str,
-        name: str,
-        *,
-        app_path: str,
-        event_store: str,
-        read_models: str,
-        find: "Callable[[App, ReadModels, EventStore], Parked]",
-        as_json: bool,
+        self, processor: str | None, aggregate_id: str | None, command_id: str | None
     ) -> None:
-        self._kind = kind
-        self._name = name
-        self._app_path = app_path
-        self._event_store = event_store
-        self._read_models = read_models
-        self._find = find
-        self._as_json = as_json
+        self._choice = {
+            "processor": processor,
+            "aggregate_id": aggregate_id,
+            "command_id": command_id,
+        }
 
-    def list_all(self, *, traceback: bool = False) -> None:
-        """Prints the letters, with tracebacks where they are wished for."""
-        self._show(self._with_letters(lambda parked: parked.all()), traceback=traceback)
+    async def find(self, parked: "Parked") -> "list[ParkedEntry]":
+        """Returns all of them."""
+        return await parked.read(**self._choice)
 
-    def retry(self, aggregates: list[str] | None) -> None:
-        """Takes up letters, all of them where none are named; exits with 1 if something is left."""
+    async def find_some(self, parked: "Parked") -> "list[ParkedEntry]":
+        """Returns all of them; raises LetterNotFound if one is named that is not parked."""
+        from headrace.errors import LetterNotFound
 
-        async def run(parked: Parked) -> "tuple[int, list[Letter]]":
-            ids = aggregates or [letter.aggregate_id for letter in await parked.all()]
-            outcomes = [await parked.retry(aggregate_id) for aggregate_id in ids]
-            return len(ids), [letter for letter in outcomes if letter is not None]
+        found = await self.find(parked)
+        if not found and (self._choice["aggregate_id"] or self._choice["command_id"]):
+            chosen = ", ".join(f"{each!r}" for each in self._choice.values() if each)
+            raise LetterNotFound(
+                f"nothing is parked of {chosen}; `headrace parked list` lists what is"
+            )
+        return found
 
-        tried, left = self._with_letters(run)
-        typer.echo(
-            f"{tried - len(left)} of {tried} letters of {self._name} are done", err=self._as_json
-        )
-        if left:
-            self._show(left)
-            sys.exit(_NOT_ALL)
+    async def find_first(self, parked: "Parked") -> "list[ParkedEntry]":
+        """Returns those of `find_some` that are taken up by name; held commands follow by themselves."""
+        found = await self.find_some(parked)
+        if self._choice["command_id"]:
+            return found
+        return [each for each in found if each.state != "held"]
 
-    def skip(self, aggregate: str) -> None:
-        """Takes up a letter without what failed; exits with 1 if something is left."""
-        left = self._with_letters(lambda parked: parked.skip(aggregate))
-        if left is not None:
-            typer.echo(f"{aggregate} has another one that fails", err=True)
-            self._show([left])
-            sys.exit(_NOT_ALL)
-        typer.echo(f"{aggregate} goes on without it", err=self._as_json)
 
-    def _with_letters(self, work: Callable[[Parked], Awaitable[T]]) -> T:
+class _Databases:
+    """The databases of an application as they are; looking must not create one."""
+
+    def __init__(self, app_path: str, event_store: str, read_models: str) -> None:
         from headrace.app import load_app
-        from headrace.cli.application.databases import existing_events, existing_read_models
         from headrace.cli.logs import configure_logs
 
         # Away from the standard output, which a program may read.
         configure_logs("console")
-        app = load_app(self._app_path)
+        self._app = load_app(app_path)
+        self._event_store = event_store
+        self._read_models = read_models
+
+    def work(
+        self,
+        work: "Callable[[Parked], Awaitable[T]]",
+        *,
+        broker: str | None = None,
+        entries: "list[ParkedEntry] | None" = None,
+    ) -> T:
+        """Works on what is parked, with the broker where one of the entries needs it."""
+        from headrace.settings import Settings
+        from headrace.stores.database.schema import check
 
         async def run() -> T:
-            async with (
-                existing_read_models(self._read_models) as models,
-                existing_events(self._event_store, app.serializer) as store,
-            ):
-                return await work(self._find(app, models, store))
+            await check(self._event_store)
+            await check(self._read_models)
+            choices = {"event_store": self._event_store, "read_models": self._read_models}
+            async with self._app.parked(Settings(**choices)) as parked:
+                if not any(parked.needs_broker(each) for each in entries or ()):
+                    return await work(parked)
+            async with self._app.parked(Settings(**choices, broker=broker)) as parked:
+                return await work(parked)
 
         return asyncio.run(run())
 
-    def _show(self, found: "list[Letter]", *, traceback: bool = False) -> None:
-        if self._as_json:
-            for letter in found:
-                typer.echo(json.dumps(plain_letter(letter)))
-        elif not found:
-            typer.echo(f"{self._kind} {self._name} has parked nothing")
-        else:
-            print_letters([("", letter) for letter in found], traceback=traceback)
 
-
-def print_letters(found: "list[tuple[str, Letter]]", *, traceback: bool) -> None:
-    """Prints letters as a table, with whose they are where that is not empty; then tracebacks."""
+def _show(found: "list[ParkedEntry]", *, as_json: bool) -> None:
+    if as_json:
+        for entry in found:
+            typer.echo(json.dumps(_plain(entry)))
+        return
+    if not found:
+        typer.echo("nothing is parked")
+        return
     from rich.console import Console
     from rich.table import Table
 
-    owners = ["process"] if any(owner for owner, _ in found) else []
-    table = Table(
-        *owners, "aggregate", "done up to", "waiting", "since", "retries", "error", box=None
-    )
-    for owner, letter in found:
+    table = Table("processor", "aggregate", "command", "state", "waiting", box=None)
+    for name in ("since", "attempts", "error"):
+        table.add_column(name)
+    for entry in found:
+        error = f"{entry.error}: {entry.sentence}" if entry.error else entry.sentence
         table.add_row(
-            *([owner] if owners else []),
-            letter.aggregate_id,
-            f"version {letter.version}",
-            str(letter.held),
-            f"{letter.parked_at:%Y-%m-%d %H:%M:%S}",
-            str(letter.retries),
-            letter.error,
+            entry.processor,
+            entry.aggregate_id,
+            f"{entry.name} {entry.command_id}".strip(),
+            entry.state.value,
+            str(entry.waiting),
+            f"{entry.parked_at:%Y-%m-%d %H:%M:%S}",
+            str(entry.attempts),
+            error if entry.state != "held" else "",
         )
     Console().print(table)
-    for _, letter in found if traceback else ():
-        typer.echo(f"\n{letter.aggregate_id}\n{letter.traceback or 'no traceback was kept'}")
 
 
-def plain_letter(letter: "Letter") -> dict[str, object]:
-    """Returns a letter as JSON values."""
-    topic, queue_id = letter.queue
+def _plain(entry: "ParkedEntry") -> dict[str, object]:
+    """Returns an entry as JSON values; `show` adds the message and the traceback."""
+    topic, queue_id, offset = entry.place or (None, None, None)
     return {
-        "aggregate_id": letter.aggregate_id,
-        "version": letter.version,
+        "processor": entry.processor,
+        "aggregate_id": entry.aggregate_id,
+        "command_id": entry.command_id,
+        "command": entry.name,
+        "state": entry.state.value,
+        "parked_at": entry.parked_at.isoformat(),
+        "attempts": entry.attempts,
+        "waiting": entry.waiting,
+        "version": entry.version,
         "topic": topic,
         "queue_id": queue_id,
-        "offset": letter.offset,
-        "parked_at": letter.parked_at.isoformat(),
-        "held": letter.held,
-        "retries": letter.retries,
-        "error": letter.error,
-        "traceback": letter.traceback,
+        "offset": offset,
+        "error": entry.error,
+        "sentence": entry.sentence,
     }

@@ -1,23 +1,19 @@
-"""`headrace process`: instances of processes, parked aggregates, and what makes them stand still."""
+"""`headrace process`: instances of processes, and what makes them stand still."""
 
 import asyncio
 import dataclasses
 import json
-import sys
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from headrace.cli.application.parked import Traceback, plain_letter, print_letters
-from headrace.cli.options import AppPath, BrokerAddress, EventStoreUrl, ReadModelsUrl
+from headrace.cli.options import ReadModelsUrl
 
 if TYPE_CHECKING:  # a database is loaded by the functions that need it
     from headrace.processes.overview import Processes, ProcessInstance
-    from headrace.processes.repair import Repair
 
 __all__ = ["commands"]
 
@@ -28,8 +24,6 @@ T = TypeVar("T")
 Name = Annotated[str, typer.Argument(help="The process's name.")]
 Key = Annotated[str, typer.Argument(help="The instance's key.")]
 AsJson = Annotated[bool, typer.Option("--json", help="A line of JSON per instance.")]
-
-_NOT_ALL = 1
 
 
 @commands.command("list")
@@ -44,12 +38,6 @@ def list_instances(
 ) -> None:
     """List running instances, and why those that stand still do."""
     found = _look(read_models, lambda one: one.all(name, stuck=stuck, ended=ended, limit=limit))
-    aggregates = _look(read_models, lambda one: one.parked(name))
-    if aggregates:
-        typer.echo(
-            f"{len(aggregates)} aggregates are parked besides; `headrace process parked` lists them",
-            err=True,
-        )
     if as_json:
         for one in found:
             typer.echo(json.dumps(_plain(one)))
@@ -71,28 +59,6 @@ def list_instances(
             "ended" if one.ended else ", ".join(each.kind for each in one.stuck),
         )
     Console().print(table)
-
-
-@commands.command()
-def parked(
-    name: Annotated[str | None, typer.Argument(help="A process manager's name; none: all.")] = None,
-    *,
-    read_models: ReadModelsUrl = "sqlite:///var/read.db",
-    traceback: Traceback = False,
-    as_json: AsJson = False,
-) -> None:
-    """List the aggregates with an event that a process manager could not handle, or a process read.
-
-    What follows of such an aggregate waits until it is retried or skipped.
-    """
-    found = _look(read_models, lambda one: one.parked(name))
-    if as_json:
-        for manager, letter in found:
-            typer.echo(json.dumps({"process": manager, **plain_letter(letter)}))
-    elif not found:
-        typer.echo("no process manager has parked an aggregate")
-    else:
-        print_letters(found, traceback=traceback)
 
 
 @commands.command()
@@ -121,62 +87,6 @@ def show(
         typer.echo(f"{reason.kind:<9} {reason.sentence}")
         if reason.traceback:
             typer.echo(reason.traceback)
-
-
-@commands.command()
-def retry(
-    name: Name,
-    keys: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="Keys of parked instances, ids of parked aggregates; none: all of them."
-        ),
-    ] = None,
-    *,
-    app_path: AppPath,
-    event_store: EventStoreUrl = "sqlite:///var/events.db",
-    read_models: ReadModelsUrl = "sqlite:///var/read.db",
-    broker: BrokerAddress = "127.0.0.1:9876",
-) -> None:
-    """Handle what waits, with the code of now. Exit status 1 if something still cannot be.
-
-    Commands that follow are sent at once for a process manager, and by the running application, within
-    seconds, for a process.
-    """
-
-    async def run(repair: "Repair", instances: "Processes") -> list[tuple[str, str | None]]:
-        every = keys or await _all_parked(name, instances)
-        return [(key, await repair.retry(key)) for key in every]
-
-    outcomes = _repair(app_path, name, event_store, read_models, broker, run)
-    left = [(key, error) for key, error in outcomes if error is not None]
-    typer.echo(f"{len(outcomes) - len(left)} of {len(outcomes)} parked by {name} go on")
-    for key, error in left:
-        typer.echo(f"{key}: {error}", err=True)
-    if left:
-        sys.exit(_NOT_ALL)
-
-
-@commands.command()
-def skip(
-    name: Name,
-    key: Key,
-    *,
-    app_path: AppPath,
-    event_store: EventStoreUrl = "sqlite:///var/events.db",
-    read_models: ReadModelsUrl = "sqlite:///var/read.db",
-    broker: BrokerAddress = "127.0.0.1:9876",
-) -> None:
-    """Leave out the one event that cannot be handled, then handle what waits behind it."""
-
-    async def run(repair: "Repair", _instances: "Processes") -> str | None:
-        return await repair.skip(key)
-
-    error = _repair(app_path, name, event_store, read_models, broker, run)
-    if error is not None:
-        typer.echo(f"{key} has another one that cannot be handled: {error}", err=True)
-        sys.exit(_NOT_ALL)
-    typer.echo(f"{key} goes on without it")
 
 
 @commands.command("prune")
@@ -223,50 +133,6 @@ def _look(read_models: str, work: "Callable[[Processes], Awaitable[T]]") -> T:
     async def run() -> T:
         async with existing_read_models(read_models) as models:
             return await work(Processes(models))
-
-    return asyncio.run(run())
-
-
-async def _all_parked(name: str, instances: "Processes") -> list[str]:
-    stuck = [
-        one.key
-        for one in await instances.all(name, stuck=True)
-        if any(reason.kind == "parked" for reason in one.stuck)
-    ]
-    aggregates = [letter.aggregate_id for _, letter in await instances.parked(name)]
-    return list(dict.fromkeys([*stuck, *aggregates]))
-
-
-def _repair(
-    app_path: str,
-    name: str,
-    event_store: str,
-    read_models: str,
-    broker: str,
-    work: "Callable[[Repair, Processes], Awaitable[T]]",
-) -> T:
-    from headrace.app import load_app
-    from headrace.cli.application.databases import existing_events, existing_read_models
-    from headrace.cli.logs import configure_logs
-    from headrace.processes.overview import Processes
-    from headrace.processes.process import Process
-    from headrace.processes.repair import Repair
-    from headrace.settings import Settings
-
-    configure_logs("console")
-    app = load_app(app_path)
-    manager, serializer = app.process_manager(name), app.serializer
-
-    async def run() -> T:
-        async with AsyncExitStack() as stack:
-            models = await stack.enter_async_context(existing_read_models(read_models))
-            store = await stack.enter_async_context(existing_events(event_store, serializer))
-            bus = None
-            # The commands of a process are in the database; the running application sends them.
-            if not isinstance(manager, Process):
-                settings = Settings(broker=broker, read_models=read_models)
-                bus = await stack.enter_async_context(app.client(settings))
-            return await work(Repair(manager, bus, models, store, serializer), Processes(models))
 
     return asyncio.run(run())
 

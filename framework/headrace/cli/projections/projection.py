@@ -25,7 +25,7 @@ from headrace.cli.options import (
     vouching_store,
 )
 from headrace.cli.projections import follow as following
-from headrace.cli.projections import generation, letters, status
+from headrace.cli.projections import generation, status
 from headrace.cli.projections import pause as pausing
 from headrace.cli.projections.differences import show, show_comparison
 from headrace.cli.queue.administration import milliseconds
@@ -47,9 +47,6 @@ __all__ = ["commands"]
 
 commands = typer.Typer(help="Projections (read models).", no_args_is_help=True)
 commands.command()(following.follow)
-commands.command()(letters.letters)
-commands.command()(letters.retry)
-commands.command()(letters.skip)
 commands.command()(status.status)
 commands.command()(pausing.pause)
 commands.command()(pausing.resume)

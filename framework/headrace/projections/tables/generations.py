@@ -34,7 +34,7 @@ from headrace.projections.tables.row_tables import (
 from headrace.projections.tables.shadow_load import drop_staging
 from headrace.stores.database.tables import (
     metadata,
-    projection_letters,
+    parked_rows,
     projection_offsets,
     projection_versions,
     projections,
@@ -395,7 +395,7 @@ async def _drop_others(
 
 
 async def _drop(connection: AsyncConnection, name: str, generation: int) -> None:
-    for table in (projection_offsets, projection_versions, projection_letters, reader_marks):
+    for table in (projection_offsets, projection_versions, parked_rows, reader_marks):
         await connection.execute(
             delete(table).where(table.c.name == name, table.c.generation == generation)
         )

@@ -43,7 +43,7 @@ from headrace.stores.database.engines import (
     is_in_memory,
 )
 from headrace.stores.database.schema import prepare
-from headrace.stores.database.tables import projection_letters, projection_versions
+from headrace.stores.database.tables import parked_rows, projection_versions
 from headrace.transports.base import QueueId
 
 __all__ = ["ProjectionReader", "ProjectionState", "ReadModels"]
@@ -167,7 +167,7 @@ class ReadModels:
 
     async def parked(self, name: str) -> int:
         """Returns how many aggregates wait behind letters of the live generation."""
-        columns = projection_letters.c
+        columns = parked_rows.c
         query = select(func.count()).where(
             columns.name == name, columns.generation == await self._live(name)
         )
@@ -382,8 +382,8 @@ class ReadModels:
                 return True
             if parked:
                 raise ProjectionError(
-                    f"projection {projection.name} has parked {aggregate_id}; `headrace projection"
-                    f" letters {projection.name}` tells why"
+                    f"projection {projection.name} has parked {aggregate_id}; `headrace parked"
+                    f" show --processor projection:{projection.name}` tells why"
                 )
             return False
 
@@ -457,7 +457,7 @@ def _standing(name: str, generation: int, aggregate_id: str) -> Select[int | Non
 
     versions = projection_versions.c
     folded = select(versions.version).where(*of(versions)).scalar_subquery()
-    return select(folded, exists().where(*of(projection_letters.c)))
+    return select(folded, exists().where(*of(parked_rows.c)))
 
 
 def _roll_back(connection: Any, _record: object, _cause: object) -> None:

@@ -37,7 +37,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError
 
 from headrace.stores.database.tables import (
-    projection_letters,
+    parked_rows,
     projection_offsets,
     projection_versions,
     projections,
@@ -198,7 +198,7 @@ def versions_among(dialect: Dialect) -> CompoundSelect[Any]:
         f"versions {dialect.name}",
         lambda: union_all(
             among(projection_versions, projection_versions.c.version),
-            among(projection_letters, literal(PARKED)),
+            among(parked_rows, literal(PARKED)),
         ),
     )
 

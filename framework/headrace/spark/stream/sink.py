@@ -53,7 +53,7 @@ from headrace.spark.executor.fold import BASE, VERSION, Record
 from headrace.spark.job import Folded
 from headrace.spark.rows import RowCodec
 from headrace.spark.stream.batch import Span
-from headrace.stores.database.tables import projection_letters
+from headrace.stores.database.tables import parked_rows
 from headrace.subscriptions.outages import blames_event, is_outage
 from headrace.transports.base import Incoming, QueueId
 
@@ -408,7 +408,7 @@ def _find_place(connection: Connection, target: Target[Any]) -> tuple[dict[Queue
     place = {"name": target.projection.name, "generation": target.generation}
     found = connection.execute(offsets_of(), place)
     offsets = {(topic, queue_id): offset for topic, queue_id, offset in found}
-    columns = projection_letters.c
+    columns = parked_rows.c
     letters = select(func.count()).where(
         columns.name == place["name"], columns.generation == place["generation"]
     )

@@ -4,11 +4,10 @@ The tables of Headrace, the same on SQLite and PostgreSQL.
     event_streams        what every command did, rejections and nothing among it: the truth
     store_identity       one row: which event store this is
     snapshots            the newest snapshot of each aggregate that has one
-    command_letters      commands that were put aside, and those held behind them
     projections          which generation of each projection is read, and who rebuilds it
     projection_offsets   how far each projection generation has read each queue
     projection_versions  the last version of each aggregate that a projection generation has folded
-    projection_letters   what a projection generation could not apply
+    parked               commands and events that could not be handled, and what waits behind them
     reader_marks         which event topic and event store each reader of events belongs to, and what
                          of them it has seen
     topic_damages        messages of the event topic that cannot be read, and whether the event store
@@ -47,15 +46,14 @@ __all__ = [
     "COMMAND_CONSTRAINT",
     "VERSION_CONSTRAINT",
     "UtcDateTime",
-    "command_letters",
     "event_streams",
     "metadata",
+    "parked_rows",
     "process_commands",
     "process_instances",
     "process_journal",
     "process_versions",
     "processes",
-    "projection_letters",
     "projection_offsets",
     "projection_versions",
     "projections",
@@ -139,30 +137,6 @@ snapshots = Table(
     Column("body", Text, nullable=False),
 )
 
-command_letters = Table(
-    "command_letters",
-    metadata,
-    Column(
-        "number",
-        BigInteger().with_variant(Integer, "sqlite"),
-        primary_key=True,
-        autoincrement=True,
-    ),
-    Column("aggregate_id", String(255), nullable=False),
-    Column("command_id", String(255), nullable=False),
-    Column("name", Text, nullable=False),
-    Column("state", String(7), nullable=False),
-    Column("parked_at", UtcDateTime, nullable=False),
-    Column("attempts", Integer, nullable=False),
-    Column("error", Text, nullable=False),
-    Column("sentence", Text, nullable=False),
-    Column("message", LargeBinary, nullable=False),  # what no text column could hold is in here
-    Column("trace", Text, nullable=False, server_default=""),
-    UniqueConstraint("aggregate_id", "command_id", name="uq_command_letters_command"),
-    # A number that an operator has noted down never names another letter.
-    sqlite_autoincrement=True,
-)
-
 projections = Table(
     "projections",
     metadata,
@@ -197,26 +171,44 @@ projection_versions = Table(
     PrimaryKeyConstraint("name", "generation", "aggregate_id"),
 )
 
-# What could not be applied or handled: one letter per aggregate, whose later events wait behind it.
-projection_letters = Table(
-    "projection_letters",
+# What could not be handled. A command is a row, and so is each that is held behind it. Of events a
+# row is an aggregate whose later events wait; they are read from the event store when they are taken up.
+parked_rows = Table(
+    "parked",
     metadata,
-    # Of a projection; "handlers:NAME" of event handlers, "process:NAME" of process managers.
+    Column(
+        "number",
+        BigInteger().with_variant(Integer, "sqlite"),
+        primary_key=True,
+        autoincrement=True,
+    ),
+    # Of a projection; "handlers:NAME" of event handlers, "process:NAME" of process managers,
+    # "commands:" of the command side.
     Column("name", String(127), nullable=False),
-    Column("generation", Integer, nullable=False),
+    Column("generation", Integer, nullable=False),  # of a projection; 0 of all others
     Column("aggregate_id", String(255), nullable=False),
-    Column("topic", String(127), nullable=False),
-    Column("queue_id", Integer, nullable=False),
-    Column("message_offset", BigInteger, nullable=False),
+    Column("command_id", String(255), nullable=False),  # empty where events wait
+    Column("command", Text, nullable=False),  # its name
+    Column("state", String(7), nullable=False),  # parked; of commands also holding, held
     Column("parked_at", UtcDateTime, nullable=False),
-    Column("held", BigInteger, nullable=False),
-    Column("retries", Integer, nullable=False),
-    Column("error", Text, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("error", Text, nullable=False),  # its name
+    Column("sentence", Text, nullable=False),
+    Column("traceback", Text, nullable=False),
+    Column("held", BigInteger, nullable=False),  # messages that wait, the first one included
     # The last version that a process manager handled; NULL: only rejections wait, or the version
     # is in projection_versions.
     Column("version", BigInteger),
-    Column("traceback", Text),
-    PrimaryKeyConstraint("name", "generation", "aggregate_id"),
+    # Where the message of an event stands that failed.
+    Column("topic", String(127)),
+    Column("queue_id", Integer),
+    Column("message_offset", BigInteger),
+    Column(
+        "message", LargeBinary
+    ),  # a command as it came; what no text column could hold is in here
+    UniqueConstraint("name", "generation", "aggregate_id", "command_id", name="uq_parked_place"),
+    # A number that an operator has noted down never names another row.
+    sqlite_autoincrement=True,
 )
 
 # Per reader (a projection's generation, "handlers:NAME", "process:NAME"; and "topic:NAME" for the

@@ -25,7 +25,7 @@ def test_help_names_every_subcommand() -> None:
     shown = headrace("--help")
     assert shown.returncode == 0
     for name in (
-        "broker", "run", "command", "projection", "db", "topic", "group", "message", "producer", "store",
+        "broker", "run", "parked", "projection", "db", "topic", "group", "message", "producer", "store",
         "stream",
     ):  # fmt: skip
         assert name in shown.stdout

@@ -9,7 +9,6 @@ import pytest
 from headrace.processes.progress import (
     ProcessStandings,
     is_rejection,
-    read_parked,
     version_before,
 )
 from headrace.transports.base import Incoming
@@ -82,21 +81,3 @@ async def test_rejections_wait_in_order_each_once_and_events_behind_them_by_vers
     assert await kept("waiting", "a") == (8, [(1, "c-1"), (2, "c-2")])
     await kept("forget", "a", 1)
     assert await kept("waiting", "a") == (8, [(2, "c-2")])
-
-
-async def test_letters_of_all_process_managers_are_listed_with_their_names(
-    park: Any, read_models: Any
-) -> None:
-    await park(message=event(5), version=4)
-    other = partial(
-        ProcessStandings("x" * 100).park_at,
-        message=event(1),
-        version=0,
-        error=ValueError("no"),
-        now=NOW,
-        letters_max=1,
-    )
-    assert await read_models.transact(other)
-    found = await read_models.transact(read_parked)
-    assert [(name, letter.version) for name, letter in found] == [("copying", 4), ("x" * 100, 0)]
-    assert len(await read_models.transact(partial(read_parked, manager="copying"))) == 1

@@ -17,10 +17,11 @@ from headrace.projections.batch_transaction import (
     apply_through,
     decode_batch,
 )
+from headrace.projections.letters import new_row
 from headrace.projections.tables.contents import Moved, Switched, read_offsets
 from headrace.projections.tables.generations import lock_state
 from headrace.projections.written_cache import Recall
-from headrace.stores.database.tables import projection_letters, projection_versions, projections
+from headrace.stores.database.tables import parked_rows, projection_versions, projections
 from headrace.transports.base import Incoming
 
 Q0, Q1 = ("t", 0), ("t", 1)
@@ -395,17 +396,17 @@ async def test_a_batch_with_a_parked_aggregate_is_counted_behind_its_letter(
     await follow(recall, totals, None, domain.stream("a", 1), domain.stream("b", 1))
     async with models.begin() as connection:
         await connection.execute(
-            insert(projection_letters).values(
+            insert(parked_rows).values(
                 name="totals", generation=1, aggregate_id="c", topic="t", queue_id=0,
-                message_offset=1, parked_at=datetime(2026, 1, 1, tzinfo=UTC), held=1, retries=0,
-                error="no",
+                message_offset=1, parked_at=datetime(2026, 1, 1, tzinfo=UTC),
+                **new_row(ValueError("no")),
             )
         )  # fmt: skip
     outcome = await follow(recall, totals, 2, domain.stream("c", 2), domain.stream("a", 2))
     assert outcome == Applied(rows=1)
     await follow(recall, totals, 4, domain.stream("a", 3), domain.stream("c", 3))
     async with models.begin() as connection:
-        assert (await connection.execute(select(projection_letters.c.held))).scalars().all() == [3]
+        assert (await connection.execute(select(parked_rows.c.held))).scalars().all() == [3]
     assert await rows(models, totals) == {"a": (6, 3), "b": (1, 1)}
 
 

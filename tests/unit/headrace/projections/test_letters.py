@@ -186,7 +186,9 @@ async def test_an_aggregate_that_is_not_parked_is_said_so(
 ) -> None:
     await apply(sqlite_models, domain.stream("a", 1))
     for action in (letters.retry, letters.skip):
-        with pytest.raises(LetterNotFound, match="headrace projection letters totals"):
+        with pytest.raises(
+            LetterNotFound, match="headrace parked list --processor projection:totals"
+        ):
             await action("a")
 
 

@@ -1,6 +1,7 @@
 """Alarms by count and age of letters, on a clock that is moved by hand."""
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,8 +12,12 @@ from headrace.errors import ProjectionError
 from headrace.handlers.progress import Standings
 from headrace.processes.instances import take
 from headrace.processes.progress import ProcessStandings
+from headrace.projections.letters import new_row
 from headrace.settings import Settings
-from headrace.stores.database.tables import projection_letters
+from headrace.stores.base import LetterState
+from headrace.stores.database.tables import parked_rows
+from headrace.stores.memory.letters import MemoryCommandLetters
+from headrace.testing.conformance.letters import letter
 from headrace.transports.base import Incoming
 from headrace.transports.local import LocalTransport
 from headrace.watch.alarms import Alarm, Alarms
@@ -30,7 +35,7 @@ async def park(models: Any, clock: Any, *keys: str, name: str = "totals") -> Non
     async with models.begin() as connection:
         for key in keys:
             await connection.execute(
-                projection_letters.insert().values(
+                parked_rows.insert().values(
                     name=name,
                     generation=1,
                     aggregate_id=key,
@@ -38,9 +43,7 @@ async def park(models: Any, clock: Any, *keys: str, name: str = "totals") -> Non
                     queue_id=0,
                     message_offset=0,
                     parked_at=clock.now(),
-                    held=1,
-                    retries=0,
-                    error="no",
+                    **new_row(ValueError("no")),
                 )
             )
 
@@ -80,9 +83,7 @@ async def test_an_alarm_ends_with_its_cause(
     await park(read_models, clock, "a", "b")
     await alarms.look()
     async with read_models.begin() as connection:
-        await connection.execute(
-            delete(projection_letters).where(projection_letters.c.aggregate_id == "b")
-        )
+        await connection.execute(delete(parked_rows).where(parked_rows.c.aggregate_id == "b"))
     await alarms.look()
     assert alarms.current == ()
     assert [each["event"] for each in logs][-1] == "alarm is over"
@@ -207,12 +208,47 @@ async def test_those_who_wait_for_room_are_told_until_there_is_some(
             )
         )
     await alarms.look()
-    with pytest.raises(ProjectionError, match="process:copies parked 2 aggregates, as many as may"):
+    with pytest.raises(ProjectionError, match=r"the next one waits: process:copies \(2\)"):
         alarms.check_room()
     letter = await read_models.transact(partial(standings.letter, aggregate_id="a"))
     assert await read_models.transact(partial(standings.release, letter=letter))
     await alarms.look()
     alarms.check_room()
+
+
+async def test_parked_commands_are_an_alarm_and_stand_still_when_there_is_no_more_room(
+    read_models: Any, clock: Any, logs: Any
+) -> None:
+    commands = MemoryCommandLetters()
+    alarms = Alarms(
+        projections=["totals"],
+        read_models=read_models,
+        settings=SETTINGS.model_copy(update={"command_letters_max": 3}),
+        clock=clock,
+        commands=commands,
+    )
+    first = replace(letter("a", "1", LetterState.HOLDING), parked_at=clock.now())
+    await commands.park([first])
+    await alarms.look()
+    assert alarms.current == ()
+    clock.advance(60_000)
+    held = replace(letter("a", "2", LetterState.HELD), parked_at=clock.now())
+    await commands.park([held])
+    await alarms.look()
+    assert [(each.projection, each.kind, each.value) for each in alarms.current] == [
+        ("commands", "letters", 2),
+        ("commands", "oldest letter", 60_000),
+    ]
+    alarms.check_room()
+    await commands.park([replace(held, command_id="3")])
+    await alarms.look()
+    with pytest.raises(ProjectionError, match=r"commands \(3\); use `headrace parked retry`"):
+        alarms.check_room()
+    for each in await commands.read():
+        assert await commands.finish(each)
+    await alarms.look()
+    alarms.check_room()
+    assert (alarms.current, logs[-1]["projection"]) == ((), "commands")
 
 
 async def test_a_group_that_an_operator_paused_is_an_alarm_also_while_the_queue_is_away(

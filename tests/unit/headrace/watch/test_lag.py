@@ -8,7 +8,8 @@ import pytest
 
 from headrace.errors import ProjectionError
 from headrace.lineage.marks import write_marks
-from headrace.stores.database.tables import projection_letters
+from headrace.projections.letters import new_row
+from headrace.stores.database.tables import parked_rows
 from headrace.transports.base import Outgoing
 from headrace.transports.local import LocalTransport
 from headrace.watch.lag import Lags, ParkedKey
@@ -123,7 +124,7 @@ async def test_parked_keys_tell_how_far_they_are_behind(
 ) -> None:
     async with sqlite_models.begin() as connection:
         await connection.execute(
-            projection_letters.insert().values(
+            parked_rows.insert().values(
                 name="totals",
                 generation=1,
                 aggregate_id="a",
@@ -131,9 +132,7 @@ async def test_parked_keys_tell_how_far_they_are_behind(
                 queue_id=0,
                 message_offset=0,
                 parked_at=clock.now(),
-                held=7,
-                retries=0,
-                error="no",
+                **new_row(ValueError("no")) | {"held": 7},
             )
         )
     clock.advance(5_000)

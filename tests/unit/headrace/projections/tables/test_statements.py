@@ -17,6 +17,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql, sqlite
 
+from headrace.projections.letters import new_row
 from headrace.projections.tables.statements import (
     PARKED,
     delete_by,
@@ -28,7 +29,7 @@ from headrace.projections.tables.statements import (
     versions_among,
 )
 from headrace.stores.database.tables import (
-    projection_letters,
+    parked_rows,
     projection_offsets,
     projection_versions,
 )
@@ -50,7 +51,7 @@ def table() -> Table:
 def connection(table: Table) -> Any:
     engine = create_engine("sqlite://")
     with engine.begin() as connection:
-        for each in (table, projection_offsets, projection_versions, projection_letters):
+        for each in (table, projection_offsets, projection_versions, parked_rows):
             each.create(connection)
         yield connection
     engine.dispose()
@@ -130,12 +131,10 @@ def test_versions_and_offsets_are_those_of_one_generation(connection: Connection
     place = {"name": "p", "generation": 2}
     found = connection.execute(versions_among(dialect), {**place, **listed(dialect, ["a", "c"])})
     assert found.all() == [("a", 20)]
-    letter = {"topic": "t", "queue_id": 0, "message_offset": 5, "parked_at": PARKED_AT, "held": 1}
-    letter |= {"retries": 0, "error": "no"}
+    letter = {"topic": "t", "queue_id": 0, "message_offset": 5, "parked_at": PARKED_AT}
+    letter |= new_row(ValueError("no"))
     for aggregate_id in ("a", "b", "c"):
-        connection.execute(
-            insert(projection_letters), {**place, "aggregate_id": aggregate_id, **letter}
-        )
+        connection.execute(insert(parked_rows), {**place, "aggregate_id": aggregate_id, **letter})
     found = connection.execute(versions_among(dialect), {**place, **listed(dialect, ["a", "c"])})
     assert sorted(found.all()) == [("a", PARKED), ("a", 20), ("c", PARKED)]
     other = {"name": "p", "generation": 1, **listed(dialect, ["a"])}

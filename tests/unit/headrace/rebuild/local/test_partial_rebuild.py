@@ -11,13 +11,14 @@ from sqlalchemy import delete, insert, update
 
 from headrace import App, Projection
 from headrace.errors import ProjectionError
+from headrace.projections.letters import new_row
 from headrace.projections.tables.contents import store_offsets, store_rows, store_versions
 from headrace.projections.tables.read_models import ReadModels
 from headrace.rebuild.event_topic import EventTopic
 from headrace.rebuild.local import partial_rebuild as mending_module
 from headrace.rebuild.local.partial_rebuild import Wanted
 from headrace.rebuild.local.rebuild import rebuild
-from headrace.stores.database.tables import projection_letters
+from headrace.stores.database.tables import parked_rows
 from headrace.stores.open import open_event_store
 
 
@@ -219,10 +220,10 @@ async def test_rows_that_wait_for_parked_events_are_not_built_upon(
 ) -> None:
     letter = {
         "name": "accounts", "generation": 1, "aggregate_id": "a", "topic": "t", "queue_id": 0,
-        "message_offset": 0, "parked_at": ledger.now, "held": 1, "retries": 0, "error": "no",
+        "message_offset": 0, "parked_at": ledger.now, **new_row(ValueError("no")),
     }  # fmt: skip
     async with read_models.begin() as connection:
-        await connection.execute(insert(projection_letters), letter)
+        await connection.execute(insert(parked_rows), letter)
     for choices in ({"wanted": keys("b")}, {"start": "offsets"}):
         with pytest.raises(ProjectionError, match="1 aggregates are parked"):
             await replay(**choices)

@@ -11,14 +11,13 @@ MOMENT = datetime(2026, 1, 31, 12, 0, 0, 5, tzinfo=UTC)
 
 def test_the_tables_are_these() -> None:
     assert sorted(metadata.tables) == [
-        "command_letters",
         "event_streams",
+        "parked",
         "process_commands",
         "process_instances",
         "process_journal",
         "process_versions",
         "processes",
-        "projection_letters",
         "projection_offsets",
         "projection_versions",
         "projections",
