@@ -9,7 +9,7 @@ the wire, nothing of the broker's insides.
 import asyncio
 from collections.abc import Iterable
 
-from headrace_mq.admin.connection import Asking
+from headrace_mq.admin.connection import AdminConnection
 from headrace_mq.admin.readable import StoredBatch, readable_records, stored_batch
 from headrace_mq.client.fetch.damage import is_marker
 from headrace_mq.errors import RequestTimeout, ResponseCode, error_for
@@ -37,7 +37,7 @@ _NEVER_MS = (1 << 63) - 1
 _PRODUCERS_PER_REQUEST_MAX = 1_000
 
 
-class MessageSearch(Asking):
+class MessageSearch(AdminConnection):
     """The calls that find messages."""
 
     async def find(

@@ -5,7 +5,7 @@ Sits between: `client`, whose part it is, and the trace topic, found by key.
 """
 
 from headrace_mq.admin.lookup import MessageSearch
-from headrace_mq.client.trace.trace_events import TRACE_TOPIC, Step, decode_step
+from headrace_mq.client.trace.trace_events import TRACE_TOPIC, TraceStep, decode_step
 from headrace_mq.errors import TopicNotFound
 from headrace_mq.message_id import MessageId
 
@@ -18,7 +18,7 @@ STEPS_SHOWN_MAX = 1_000
 class MessageTrace(MessageSearch):
     """The call that follows a message."""
 
-    async def steps(self, message_id: str) -> list[Step]:
+    async def steps(self, message_id: str) -> list[TraceStep]:
         """What consumers that trace did with a message, in order of time; the first 1,000 steps.
 
         When it was produced and stored, and by whom, tells the message itself.

@@ -19,7 +19,7 @@ from headrace_mq.settings import SuperviseSettings
 from headrace_mq.supervisor.child import Child
 from headrace_mq.supervisor.crash_report import CrashReport, how_it_ended, keep
 from headrace_mq.supervisor.question import is_answered
-from headrace_mq.supervisor.supervision import Ending, Step, Supervision
+from headrace_mq.supervisor.supervision import Ending, Supervision, SupervisorStep
 
 __all__ = ["Supervised", "supervise"]
 
@@ -114,7 +114,7 @@ class _Supervisor:
 
     def stop(self) -> None:
         step = self._supervision.stop(self._clock.monotonic_ms())
-        if step is Step.TERMINATE and self._child is not None:
+        if step is SupervisorStep.TERMINATE and self._child is not None:
             self._child.signal(signal.SIGTERM)
         self._news.set()
 
@@ -127,25 +127,25 @@ class _Supervisor:
             return
         self._news.clear()
 
-    async def _do(self, step: Step) -> None:
+    async def _do(self, step: SupervisorStep) -> None:
         match step:
-            case Step.START:
+            case SupervisorStep.START:
                 await self._start()
-            case Step.ASK:
+            case SupervisorStep.ASK:
                 if self._question is None or self._question.done():
                     self._question = asyncio.create_task(self._ask(), name="question")
-            case Step.TERMINATE | Step.ABORT | Step.KILL:
+            case SupervisorStep.TERMINATE | SupervisorStep.ABORT | SupervisorStep.KILL:
                 self._signal(step)
 
-    def _signal(self, step: Step) -> None:
+    def _signal(self, step: SupervisorStep) -> None:
         number = {
-            Step.TERMINATE: signal.SIGTERM,
+            SupervisorStep.TERMINATE: signal.SIGTERM,
             # Has every stack written to standard error first.
-            Step.ABORT: signal.SIGABRT,
-            Step.KILL: signal.SIGKILL,
+            SupervisorStep.ABORT: signal.SIGABRT,
+            SupervisorStep.KILL: signal.SIGKILL,
         }[step]
         if self._child is not None:
-            if step is Step.ABORT:
+            if step is SupervisorStep.ABORT:
                 _log.error("the broker does not answer and is ended", pid=self._child.pid)
             self._child.signal(number)
 

@@ -19,14 +19,14 @@ from headrace_mq.errors import HandlerTimeout
 from headrace_mq.message import Record
 from headrace_mq.settings import ConsumerSettings
 
-__all__ = ["Attempts", "BatchHandler", "Deliveries"]
+__all__ = ["Attempts", "BatchHandler", "RecordSource"]
 
 BatchHandler = Callable[[Sequence[Record]], Awaitable[None]]
 
 _log = get_logger(__name__)
 
 
-class Deliveries(Protocol):
+class RecordSource(Protocol):
     """What is needed of a consumer."""
 
     async def poll(self, records_max: int | None = None) -> list[Record]:
@@ -58,7 +58,7 @@ class Attempts:
 
     def __init__(
         self,
-        deliveries: Deliveries,
+        deliveries: RecordSource,
         handler: BatchHandler,
         settings: ConsumerSettings,
         *,

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from headrace_mq.client.batch.batch import Batch
-from headrace_mq.client.batch.message_columns import Part
+from headrace_mq.client.batch.message_columns import MessageColumns
 from headrace_mq.client.producer.route import Route
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns
@@ -46,7 +46,7 @@ def spread(batch: Batch, route: Route) -> list[Batch]:
 def _part(batch: Batch, columns: Columns, queue: QueueRef, places: Sequence[int]) -> Batch:
     picked = Columns(*(_pick(column, places) for column in columns))
     headers: Sequence[Mapping[str, str]] = picked.headers
-    size = Part(picked.bodies, picked.keys, picked.tags, headers).size
+    size = MessageColumns(picked.bodies, picked.keys, picked.tags, headers).size
     return batch.derive(queue, picked, size)
 
 

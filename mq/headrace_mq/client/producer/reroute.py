@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from headrace_mq.client.batch.batch import Batch
 from headrace_mq.client.producer.batch_split import spread
-from headrace_mq.client.producer.queue_sender import Lane
+from headrace_mq.client.producer.queue_sender import QueueSender
 from headrace_mq.client.producer.route import Route
 from headrace_mq.errors import BrokerError, MessageQueueError
 
@@ -44,17 +44,19 @@ class ShutLanes:
 
     def __init__(
         self,
-        lanes: Mapping[tuple[str, int], Lane],
+        lanes: Mapping[tuple[str, int], QueueSender],
         *,
         finish: Callable[[Batch, MessageQueueError], None],
     ) -> None:
         self._all = lanes
         self._finish = finish
-        self.lanes: dict[Lane, None] = {}
+        self.lanes: dict[QueueSender, None] = {}
         # What the broker said of topics whose shut lanes have something on its way.
         self._later: dict[str, Facts] = {}
 
-    def refuse(self, route: Route | None, lane: Lane, batch: Batch, error: BrokerError) -> bool:
+    def refuse(
+        self, route: Route | None, lane: QueueSender, batch: Batch, error: BrokerError
+    ) -> bool:
         """Shuts the lane of a refused batch; False where its messages may go nowhere else."""
         if route is None or not route.may_move:
             return False
@@ -122,5 +124,5 @@ class ShutLanes:
             del self.lanes[lane]
         return found
 
-    def _of(self, topic: str) -> list[Lane]:
+    def _of(self, topic: str) -> list[QueueSender]:
         return [lane for lane in self.lanes if lane.queue.topic == topic]

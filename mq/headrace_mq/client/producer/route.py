@@ -12,7 +12,7 @@ from typing import cast
 
 import google_crc32c
 
-from headrace_mq.client.batch.message_columns import Part
+from headrace_mq.client.batch.message_columns import MessageColumns
 from headrace_mq.message import Message
 from headrace_mq.protocol.keys import open_queues, queue_for_key
 
@@ -116,7 +116,7 @@ class Route:
         """Whether a queue takes messages, as far as is known."""
         return len(self.closed) < self.queues
 
-    def divide(self, part: Part) -> list[tuple[int, Sequence[int]]]:
+    def divide(self, part: MessageColumns) -> list[tuple[int, Sequence[int]]]:
         """Chooses for many messages, in their order, as `choose` does for each one.
 
         Returns queue numbers, each with the places of its messages in the part.

@@ -8,7 +8,7 @@ import pytest
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.broker.server import Broker
 from headrace_mq.client.producer.producer import Producer
-from headrace_mq.client.trace.trace_events import TRACE_TOPIC, Kind, Step, encode_step
+from headrace_mq.client.trace.trace_events import TRACE_TOPIC, Kind, TraceStep, encode_step
 from headrace_mq.message import Message
 from headrace_mq.settings import BrokerSettings, StoreSettings
 
@@ -21,8 +21,8 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
     await broker.aclose()
 
 
-def step(kind: Kind, at_ms: int) -> Step:
-    return Step(kind=kind, at_ms=at_ms, group="g", client_id="c")
+def step(kind: Kind, at_ms: int) -> TraceStep:
+    return TraceStep(kind=kind, at_ms=at_ms, group="g", client_id="c")
 
 
 async def test_steps_are_told_in_the_order_of_their_times(broker: Broker) -> None:

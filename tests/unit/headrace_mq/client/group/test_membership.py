@@ -10,7 +10,7 @@ from headrace_mq.client.group.allocation.circle import circle
 from headrace_mq.client.group.allocation.sticky import sticky
 from headrace_mq.client.group.allocation.strategy import Strategy
 from headrace_mq.client.group.membership import Listeners, Membership, Subscription
-from headrace_mq.client.group.rules import Rules
+from headrace_mq.client.group.rules import CurrentGroupRules
 from headrace_mq.errors import ConnectionLost, InvalidArgument, NameTaken
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.bodies import (
@@ -43,7 +43,7 @@ class Watched:
         self.beats: list[int] = []
         self.changes: list[frozenset[QueueRef]] = []
         self.losses = 0
-        self.rules = Rules("g")
+        self.rules = CurrentGroupRules("g")
         self.membership = Membership(
             link,
             Subscription("g", ["t", "t"], strategy, {"the handling": "per_key"}, self.rules),

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace_mq.client.batch.batch import Batch, encode
-from headrace_mq.client.batch.message_columns import Part
+from headrace_mq.client.batch.message_columns import MessageColumns
 from headrace_mq.client.producer.batch_split import spread
 from headrace_mq.client.producer.route import Route
 from headrace_mq.errors import StoreFull
@@ -34,7 +34,7 @@ async def test_every_message_comes_through_whole_and_in_its_order(
         for n, (key, headed, _) in enumerate(messages)
     ]  # fmt: skip
     for one, (*_, born) in zip(made, messages, strict=True):
-        batch.add(one, Part.of([one]).size, 100 + born)
+        batch.add(one, MessageColumns.of([one]).size, 100 + born)
     size, batch.deadline_ms = batch.size, 77
     if sent:
         batch.encoded = encode(batch, producer_id=1, first_sequence=0, codec="none")
