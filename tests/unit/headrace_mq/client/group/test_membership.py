@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from headrace_mq._net.link import Link
-from headrace_mq.client.group.allocation.average import average
-from headrace_mq.client.group.allocation.circle import circle
+from headrace_mq.client.group.allocation.average import average, circle
 from headrace_mq.client.group.allocation.sticky import sticky
 from headrace_mq.client.group.allocation.strategy import Strategy
 from headrace_mq.client.group.membership import Listeners, Membership, Subscription
