@@ -2,16 +2,17 @@
 Amounts as people write them: `72h`, `10GiB`, `90%`.
 
 Sits between: the options of commands and settings in ms, bytes and percent. Pure. An amount
-without its unit is refused, because whoever writes 10 thinks of one unit and the reader of another.
+without its unit is refused, because the writer of 10 may think of one unit and the reader of another.
 """
 
 import re
+from collections.abc import Callable, Mapping
 from decimal import Decimal
-from typing import Final
+from typing import Final, NamedTuple
 
 import typer
 
-__all__ = ["duration_ms", "duration_us", "percent", "size_bytes"]
+__all__ = ["Unit", "duration_ms", "duration_us", "percent", "size_bytes", "unit_of"]
 
 _AMOUNT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z%]*)\s*")
 _US: Final = {"us": 1, "ms": 1_000}
@@ -71,6 +72,34 @@ def percent(text: str) -> int:
         typer.BadParameter: it is no such thing; the sentence shows what is.
     """
     return _amount(text, _PERCENT, "a share such as 90%")
+
+
+class Unit(NamedTuple):
+    """What a kind of amount is called, and how it is read."""
+
+    kind: str
+    read: Callable[[str], int]
+    units: Mapping[str, int]
+
+    def write(self, number: int) -> str:
+        """Returns an amount as `read` takes it, in the largest unit of which it is a whole number."""
+        fitting = [(size, name) for name, size in self.units.items() if not number % size]
+        size, name = max(fitting)
+        return f"{number // size}{name}" if number else "0"
+
+
+# By what the name of a setting contains.
+_UNITS: Final = {
+    "_us": Unit("TIME", duration_us, _US),
+    "_ms": Unit("TIME", duration_ms, _MS),
+    "_bytes": Unit("SIZE", size_bytes, _BYTES),
+    "_percent": Unit("SHARE", percent, _PERCENT),
+}
+
+
+def unit_of(setting: str) -> Unit | None:
+    """Returns the unit of a setting that its name says; None: it is no amount."""
+    return next((unit for part, unit in _UNITS.items() if part in setting), None)
 
 
 def _amount(text: str, units: dict[str, int], what: str) -> int:

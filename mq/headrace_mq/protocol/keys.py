@@ -8,10 +8,14 @@ order of their numbers. So a queue that is to be removed gives its keys away whe
 writing, and its end changes nothing any more. In a compacted topic, and where no queue takes
 messages, all of them count.
 
+The rule stands in `queue_for_key` alone; everyone who chooses a queue calls that, or one of the
+functions below, which call it too.
+
 Sits between: those who choose a queue (`client.producer.route`, the broker's deliveries) and nothing. Pure.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from itertools import repeat
 
 import google_crc32c
 import msgspec
@@ -19,7 +23,7 @@ import msgspec
 from headrace_mq.errors import UndecodableBatch
 from headrace_mq.protocol.batch import BatchHeader, unpacked
 
-__all__ = ["keyless", "open_queues", "queue_for_key"]
+__all__ = ["keyless", "open_queue_for_key", "open_queues", "open_queues_for_keys", "queue_for_key"]
 
 _decode_keys = msgspec.msgpack.Decoder(
     tuple[list[str], msgspec.Raw, msgspec.Raw, msgspec.Raw, msgspec.Raw]
@@ -28,7 +32,8 @@ _decode_keys = msgspec.msgpack.Decoder(
 
 def queue_for_key(key: str, queues: int) -> int:
     """The queue that holds a routing key: CRC-32C of its UTF-8 bytes modulo the queue count."""
-    return int(google_crc32c.value(key.encode())) % queues
+    found: int = google_crc32c.value(key.encode()) % queues
+    return found
 
 
 def open_queues(queues: int, closed: Collection[int], *, compact: bool) -> Sequence[int]:
@@ -36,6 +41,16 @@ def open_queues(queues: int, closed: Collection[int], *, compact: bool) -> Seque
     if not closed or compact:
         return range(queues)
     return [number for number in range(queues) if number not in closed] or range(queues)
+
+
+def open_queue_for_key(key: str, among: Sequence[int]) -> int:
+    """The number of the queue that holds a routing key; `among` is what `open_queues` returned."""
+    return among[queue_for_key(key, len(among))]
+
+
+def open_queues_for_keys(keys: Iterable[str], among: Sequence[int]) -> list[int]:
+    """The same for many keys, in their order."""
+    return list(map(among.__getitem__, map(queue_for_key, keys, repeat(len(among)))))
 
 
 def keyless(batch: bytes | memoryview, header: BatchHeader) -> int:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
 
-from headrace.cli.amounts import duration_ms, duration_us, percent, size_bytes
+from headrace.cli.amounts import unit_of
 
 if TYPE_CHECKING:  # the help text must not wait for the queue
     import msgspec
@@ -31,7 +31,7 @@ ConfigFile = Annotated[
     Path | None,
     typer.Option(
         "--config", envvar="HEADRACE_CONFIG", metavar="FILE",
-        help="Settings in TOML: names of the broker's, and tables [store] and [archive].",
+        help="Settings in TOML: the broker's by name, others in tables \\[store] and \\[archive].",
     ),
 ]  # fmt: skip
 SetPairs = Annotated[
@@ -41,7 +41,6 @@ SetPairs = Annotated[
 
 # The part whose names stand alone; the others' begin with the part and a dot.
 MAIN = "broker"
-_UNITS = {"_us": duration_us, "_ms": duration_ms, "_bytes": size_bytes, "_percent": percent}
 _WORDS = {"true": True, "false": False}
 
 
@@ -140,9 +139,9 @@ def _parse(name: str, text: str, wanted: Any, where: str) -> Any:
     if int in kinds and text.lstrip("-").isdecimal():
         return int(text)
     if int in kinds:
-        for suffix, read in _UNITS.items():
-            if suffix in name:
-                return read(text)
+        unit = unit_of(name)
+        if unit is not None:
+            return unit.read(text)
     if float in kinds:
         try:
             return float(text)

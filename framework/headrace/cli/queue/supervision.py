@@ -16,11 +16,8 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.amounts import duration_ms
-
 __all__ = [
     "CrashReports",
-    "StuckAfter",
     "Supervise",
     "SupervisedBy",
     "child_command",
@@ -39,13 +36,6 @@ Supervise = Annotated[
         help="Run it in a process of its own and start that again when it dies or is stuck.",
     ),
 ]
-StuckAfter = Annotated[
-    int | None,
-    typer.Option(
-        "--stuck-after", parser=duration_ms, metavar="TIME", show_default="30s",
-        help="With --supervise: no answer for this long means stuck.",
-    ),
-]  # fmt: skip
 CrashReports = Annotated[
     Path | None,
     typer.Option(

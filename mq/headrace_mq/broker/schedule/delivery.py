@@ -7,12 +7,18 @@ the store itself drops a batch that is delivered again after a crash.
 Sits between: `scheduler`, which decides when, and the store and the topics. Must never know the time.
 """
 
-import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 from headrace_mq._runtime.log import get_logger
+from headrace_mq.broker.journal.batches import (
+    JournalReader,
+    NotYet,
+    Sequences,
+    open_queues_of,
+    read_batch,
+)
 from headrace_mq.broker.schedule.journal import (
     Delivery,
     Event,
@@ -21,32 +27,25 @@ from headrace_mq.broker.schedule.journal import (
     read_event,
 )
 from headrace_mq.broker.schedule.wheel import Entry
-from headrace_mq.broker.topics.topics import COMPACT, Topics
+from headrace_mq.broker.topics.topics import Topics
 from headrace_mq.errors import BrokerError, DataCorrupt, FormatTooNew, OffsetOutOfRange, StoreFull
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import (
     BatchHeader,
     Columns,
-    decode_columns,
     encode_batch,
-    read_header,
 )
-from headrace_mq.protocol.bodies import CreateTopic, TopicDescription
-from headrace_mq.protocol.keys import open_queues, queue_for_key
+from headrace_mq.protocol.bodies import CreateTopic
+from headrace_mq.protocol.keys import open_queue_for_key
 from headrace_mq.protocol.scheduled import SCHEDULE_QUEUE
-from headrace_mq.store.message_store import Appended
 
 __all__ = [
     "BYTES_MAX",
     "DEAD_SCHEDULE_QUEUE",
     "PRODUCER_ID",
     "Deliveries",
-    "Journal",
     "Letter",
-    "NotYet",
     "Prepared",
-    "SchedulingStore",
-    "open_queues_of",
 ]
 
 # Clients draw theirs from 2^64, so nobody has this one.
@@ -56,45 +55,10 @@ DEAD_SCHEDULE_QUEUE = QueueRef("%DLQ%SCHEDULE", 0)
 # Of a delivery, and about of one of its batches: what is held in memory, and written, at a time.
 BYTES_MAX = 4 << 20
 _PART_BYTES_MAX = 1 << 20
-_SEQUENCES = 1 << 32
 
 T = TypeVar("T")
 
 _log = get_logger(__name__)
-
-
-class Journal(Protocol):
-    """What is read of the store."""
-
-    def read(self, queue: QueueRef, offset: int, bytes_max: int) -> Sequence[bytes | memoryview]:
-        """Returns whole batches from the one that holds `offset`."""
-        ...
-
-    def read_now(
-        self, queue: QueueRef, offset: int, bytes_max: int
-    ) -> Sequence[bytes | memoryview] | None:
-        """The same without waiting for the disk; None while it is asked for the first of them."""
-        ...
-
-
-class SchedulingStore(Journal, Protocol):
-    """What is needed of the store by those who keep a journal in it."""
-
-    def append(self, batch: bytearray | memoryview, *, retention: str) -> Appended:
-        """Accepts one batch."""
-        ...
-
-    def durable(self) -> asyncio.Future[None]:
-        """Ends when everything appended so far is durable."""
-        ...
-
-    def range(self, queue: QueueRef) -> tuple[int, int]:
-        """The first offset held and the next one to become visible."""
-        ...
-
-
-class NotYet(Exception):
-    """What was asked for comes from the disk; whoever runs the store is told when it is there."""
 
 
 class Letter(NamedTuple):
@@ -123,11 +87,11 @@ class Deliveries:
         epoch: of the broker; no other start of it uses the same sequences.
     """
 
-    def __init__(self, journal: Journal, topics: Topics, *, epoch: int) -> None:
+    def __init__(self, journal: JournalReader, topics: Topics, *, epoch: int) -> None:
         self._journal = journal
         self._topics = topics
         self._epoch = epoch
-        self._next: dict[QueueRef, int] = {}
+        self._sequences = Sequences()
         self._turn = 0
         self._batch: tuple[BatchHeader, Columns] | None = None
 
@@ -217,9 +181,7 @@ class Deliveries:
             StoreFull: the queue had to be made and the disk is full.
         """
         queue = QueueRef(part.topic, part.queue_id)
-        if self._next.get(queue) is not None:
-            # The queue never saw these sequences, so it waits for the first of them.
-            self._next[queue] = part.first_sequence
+        self._sequences.give_back(queue, part.first_sequence)
         self._topics.create(CreateTopic(DEAD_SCHEDULE_QUEUE.topic, 1))
         found = [self.letter(entry.place) for entry in part.entries]
         return _encoded(DEAD_SCHEDULE_QUEUE, [letter for letter in found if letter is not None])
@@ -228,16 +190,7 @@ class Deliveries:
         if self._batch is None or not (
             self._batch[0].base_offset <= place < self._batch[0].next_offset
         ):
-            read = self._journal.read if wait else self._journal.read_now
-            found = read(SCHEDULE_QUEUE, place, 1)
-            if found is None:
-                raise NotYet
-            if not found:
-                raise DataCorrupt("nothing of the journal can be read from there on")
-            header = read_header(found[0])
-            if not header.base_offset <= place < header.next_offset:
-                raise DataCorrupt("its batch was damaged")
-            self._batch = (header, decode_columns(found[0], header))
+            self._batch = read_batch(self._journal, SCHEDULE_QUEUE, place, wait=wait)
         return self._batch
 
     def _queue_of(self, letter: Letter) -> QueueRef:
@@ -256,7 +209,7 @@ class Deliveries:
             return DEAD_SCHEDULE_QUEUE
         open_ones = open_queues_of(described)
         if letter.key:
-            return QueueRef(topic, open_ones[queue_for_key(letter.key, len(open_ones))])
+            return QueueRef(topic, open_queue_for_key(letter.key, open_ones))
         self._turn += 1
         return QueueRef(topic, open_ones[self._turn % len(open_ones)])
 
@@ -264,15 +217,9 @@ class Deliveries:
         numbered = []
         for queue, batches in parts.items():
             for entries in batches:
-                first = self._next.get(queue, 0)
-                self._next[queue] = (first + len(entries)) % _SEQUENCES
+                first = self._sequences.take(queue, len(entries))
                 numbered.append(Part(*queue, first, entries))
         return Delivery(self._epoch, numbered, lost)
-
-
-def open_queues_of(topic: TopicDescription) -> Sequence[int]:
-    """The numbers of a topic's queues that messages are divided among; there is at least one."""
-    return open_queues(topic.queues, topic.unwritable, compact=topic.retention == COMPACT)
 
 
 def _size_of(letter: Letter) -> int:

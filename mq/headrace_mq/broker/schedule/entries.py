@@ -70,20 +70,16 @@ class Schedule:
         self.read_to = 0
         self.unfinished: Delivery | None = None
 
-    @classmethod
-    def restored(cls, kept: KeptSchedule) -> "Schedule":
-        """Makes a schedule of what `kept` returned. Raises ValueError for anything else."""
-        schedule = cls()
-        schedule._dates = Wheel.restored(kept.buckets)
-        schedule._delays = Wheel.restored(kept.delays)
+    def restore(self, kept: KeptSchedule) -> None:
+        """Takes over what `kept` returned. Raises ValueError for anything else, and changes nothing."""
+        dates, delays = Wheel.restored(kept.buckets), Wheel.restored(kept.delays)
         for entry in kept.held:
-            schedule._dates.add(entry)
+            dates.add(entry)
         for entry in kept.held_delays:
-            schedule._delays.add(entry)
-        schedule.ahead_ms, schedule._was_set = kept.ahead_ms, kept.was_set
-        schedule.read_to = kept.read_to
-        schedule.unfinished = kept.unfinished
-        return schedule
+            delays.add(entry)
+        self._dates, self._delays = dates, delays
+        self.ahead_ms, self._was_set = kept.ahead_ms, kept.was_set
+        self.read_to, self.unfinished = kept.read_to, kept.unfinished
 
     def __len__(self) -> int:
         return len(self._dates) + len(self._delays) + len(self._held)
@@ -176,7 +172,7 @@ class Schedule:
         )
         return _earliest(dates, delays, ahead_ms)
 
-    def lowest_place(self) -> int | None:
+    def lowest_offset(self) -> int | None:
         """The lowest journal offset that is still to be read; None where there is none."""
         places = [entry.place for entry, _ in self._held.values()]
         if self.unfinished is not None:

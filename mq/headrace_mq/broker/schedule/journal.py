@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from headrace_mq.broker.journal.batches import own_columns
 from headrace_mq.broker.schedule.wheel import Entry
 from headrace_mq.errors import DataCorrupt, InvalidArgument
 from headrace_mq.message import check_topic
@@ -118,13 +119,12 @@ class ClockSet(msgspec.Struct, frozen=True, array_like=True, tag="clock"):
 Event = Entry | Delayed | Moved | Cancelled | Delivery | Delivered | ClockSet
 _OwnEvent = Cancelled | Delivery | Delivered | ClockSet
 
-_encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_OwnEvent).decode
 
 
-def own_record(event: _OwnEvent) -> Columns:
-    """Returns the columns of a batch that holds one of the broker's own records."""
-    return Columns([], [], [{KIND_HEADER: "event"}], [_encode(event)], [])
+def own_record(*events: _OwnEvent) -> Columns:
+    """Returns the columns of a batch that holds the broker's own records."""
+    return own_columns(KIND_HEADER, events)
 
 
 def moved_headers(

@@ -11,7 +11,7 @@ those in `checkers` that may be asked.
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from headrace_mq.broker.schedule.delivery import NotYet
+from headrace_mq.broker.journal.batches import NotYet
 from headrace_mq.broker.transactions.checkers import Checkers
 from headrace_mq.broker.transactions.journal import Checked
 from headrace_mq.broker.transactions.undecided import Pending, Transactions

@@ -3,61 +3,55 @@ Carries out the decisions on transactions, each once; why a crash changes nothin
 
 A prepared bundle is a record of the journal, queue 0 of `%TRANSACTION%` in the transient log, and is
 acknowledged like any other message: after the sync. Decisions are gathered while the ones before are
-under way, and are
-
-    1  append `decided`: what was decided, and as which batches with which sequences it goes on
-    2  append these batches, under a producer id of the transactions' own
-    3  wait until all of it is durable; answer; only then begin with the next decisions
-
-Where a batch goes to the other log, 1 is durable before 2 begins; within one log a crash keeps what
-stands first, so a batch is never there without its `decided`. A start reads the journal. All but the
-last `decided` are carried out, because of 3. The last one is appended again, batch by batch, with the
-same sequences: the store drops what it has, and takes what it has not. `done` closes the last one when
-nothing follows. So what is committed is appended, and once; what is not never leaves the journal.
+under way. They are an order of that journal: `decided` says what was decided, and as which batches it
+goes on. `broker.journal.worker` argues why each one is carried out once; the answer follows when all of
+it is durable. So what is committed is appended, and once; what is not never leaves the journal.
 
 A transaction that stays undecided is asked for (`checkers`), and after the last question kept aside.
-The state is memory, kept in `transactions.json` now and then so that a start reads only the journal
-behind it. Before a segment of the journal is deleted, what is undecided in it is kept aside too.
+Before a segment of the journal is deleted, what is undecided in it is kept aside too.
 
-Sits between: `handlers`, `topics.deletion` and `server`, and the store. One task works; all belongs to the
-event loop's thread.
+Sits between: `handlers`, `topics.deletion` and `server`, and the journal's worker.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.files.metadata_file import MetadataFile
-from headrace_mq.broker.schedule.delivery import NotYet, SchedulingStore
+from headrace_mq.broker.journal.batches import JournalStore, NotYet, sent_columns
+from headrace_mq.broker.journal.log import JournalFormat, JournalLog
+from headrace_mq.broker.journal.worker import (
+    DISK_MS_MAX,
+    LOOK_MS_MAX,
+    JournalWorker,
+    OrderBatch,
+)
 from headrace_mq.broker.steady_clock import SteadyClock
 from headrace_mq.broker.topics.topics import Topics
 from headrace_mq.broker.transactions.checks import Answer, TransactionChecks
 from headrace_mq.broker.transactions.delivery import DEAD_TRANSACTIONS_QUEUE, Decisions
 from headrace_mq.broker.transactions.drafts import Drafts
 from headrace_mq.broker.transactions.journal import (
-    BundleDecision,
     Decided,
-    DecidedPart,
     Done,
     check_bundle,
+    own_record,
+    read_event,
 )
-from headrace_mq.broker.transactions.log import LOG, TransactionLog
 from headrace_mq.broker.transactions.undecided import KeptTransactions, Transactions
 from headrace_mq.errors import (
-    BrokerError,
     BrokerStopping,
-    CorruptBatch,
-    DataCorrupt,
     InvalidArgument,
     StoreFull,
     StoreReadOnly,
     TransactionsFull,
 )
 from headrace_mq.message import QueueRef
-from headrace_mq.protocol.batch import BatchHeader, decode_columns
+from headrace_mq.protocol.batch import BatchHeader
 from headrace_mq.protocol.transactions import (
     TRANSACTION_QUEUE,
     TRANSACTION_TOPIC,
@@ -71,7 +65,6 @@ from headrace_mq.protocol.transactions import (
     UndecidedTransaction,
 )
 from headrace_mq.settings import BrokerSettings
-from headrace_mq.store.retention.retention import SegmentFacts
 
 __all__ = ["TransactionCoordinator"]
 
@@ -81,12 +74,8 @@ _log = get_logger(__name__)
 
 # Undecided transactions that a description names.
 DESCRIBED_MAX = 100
-# A clock that was set, and a producer that fell silent, are noticed within this time.
-LOOK_MS_MAX = 1_000
-# Bundles that come from the disk are announced; this is for an announcement that was missed.
-DISK_MS_MAX = 100
-# Pause before a disk that was full is tried again.
-PAUSE_MS = 1_000
+# Journal bytes behind the kept state: what a start after a crash reads, about a second.
+KEEP_BYTES = 256 << 20
 
 
 class _Asked(NamedTuple):
@@ -99,7 +88,7 @@ class _Asked(NamedTuple):
 _Answers = list[tuple[_Asked, list[EndedOtherwise]]]
 
 
-class TransactionCoordinator(Generic[S]):
+class TransactionCoordinator(JournalWorker[Decided], Generic[S]):
     """The transactions of one broker; `S` are the connections of those who are asked.
 
     Args:
@@ -112,9 +101,12 @@ class TransactionCoordinator(Generic[S]):
         check_room: raises StoreFull while the disk is too full for new messages.
     """
 
+    _done = Done()
+    _dead_retention = "forever"
+
     def __init__(
         self,
-        store: SchedulingStore,
+        store: JournalStore,
         topics: Topics,
         *,
         clock: SteadyClock,
@@ -123,45 +115,19 @@ class TransactionCoordinator(Generic[S]):
         settings: BrokerSettings,
         check_room: Callable[[], None],
     ) -> None:
-        self._store = store
-        self._topics = topics
+        self._state = Transactions(settings.transaction_timeout_ms)
+        form = JournalFormat(
+            "transactions", TRANSACTION_QUEUE, read_event, own_record, keep_bytes=KEEP_BYTES
+        )
+        log = JournalLog(store, file, clock=clock, state=self._state, form=form)
+        super().__init__(store, topics, log=log, state=self._state)
         self._clock = clock
         self._settings = settings
         self._check_room = check_room
         self._decisions = Decisions(store, topics, epoch=epoch)
-        self._state = Transactions(settings.transaction_timeout_ms)
-        self._log = TransactionLog(store, file, clock=clock, state=self._state)
         self._checks = TransactionChecks[S](self._state, settings, bundle=self._bundle_now)
         self._asked: deque[_Asked] = deque()
         self._on_its_way = False
-        # The decisions to be carried out before there are others, and the note that the last are.
-        self._current: Decided | None = None
-        self._closing: asyncio.Future[None] | None = None
-        self._news = asyncio.Event()
-        self._stopping = False
-        self._task: asyncio.Task[None] | None = None
-
-    def load(self) -> None:
-        """Reads the kept state and the journal behind it; blocks until that is done.
-
-        Raises:
-            FormatTooNew: a newer version wrote the file.
-        """
-        self._state.ahead_ms = self._clock.ahead_ms
-        self._log.load()
-        self._current = self._state.unfinished
-
-    def start(self) -> None:
-        """Begins to work, first of all on what a crash interrupted."""
-        self._task = asyncio.create_task(self._run(), name="transactions")
-
-    async def aclose(self) -> None:
-        """Finishes the decisions under way and keeps the state."""
-        self._stopping = True
-        self._news.set()
-        if self._task is not None:
-            await self._task
-            await self._log.keep(always=True)
 
     def check(self, header: BatchHeader, batch: memoryview) -> None:
         """Raises unless a client may append this batch to the journal.
@@ -172,12 +138,7 @@ class TransactionCoordinator(Generic[S]):
             TransactionsFull: as many are undecided as may be.
             CorruptBatch: the batch cannot be read.
         """
-        if header.queue != TRANSACTION_QUEUE:
-            raise InvalidArgument(f"{TRANSACTION_TOPIC} has one queue, with number 0")
-        try:
-            columns = decode_columns(batch, header)
-        except DataCorrupt as error:
-            raise CorruptBatch(f"the transactions cannot be read: {error}") from error
+        columns = sent_columns(header, batch, TRANSACTION_QUEUE)
         if columns.headers:
             raise InvalidArgument(f"a message to {TRANSACTION_TOPIC} has no headers")
         bundles = [check_bundle(body) for body in columns.bodies]
@@ -189,19 +150,6 @@ class TransactionCoordinator(Generic[S]):
                 f"{self._state.undecided} transactions are undecided, and at most {limit} may be;"
                 " try again later, or raise transactions_max"
             )
-
-    def journal_grew(self) -> None:
-        """Takes over the new records of the journal, or looks again at what came from the disk.
-
-        The store calls it when either can be read.
-        """
-        self._state.ahead_ms = self._clock.ahead_ms
-        self._log.follow()
-        self._news.set()
-
-    def look(self) -> None:
-        """Looks now at what is due, for whoever knows that the clock was set."""
-        self._news.set()
 
     def end(self, request: EndTransactions) -> "asyncio.Future[TransactionsEnded]":
         """Decides transactions; the answer is there when that and what it commits is durable.
@@ -250,42 +198,20 @@ class TransactionCoordinator(Generic[S]):
                 break
         return TransactionsDescription(self._state.undecided, oldest[:DESCRIBED_MAX])
 
-    def spare(self, segments: Sequence[SegmentFacts], before: int) -> int:
-        """Lowers the log position before which segments go to what is still needed of the journal.
+    def _follow(self) -> None:
+        self._state.ahead_ms = self._clock.ahead_ms
+        super()._follow()
 
-        What is undecided there is kept aside soon, so that the next pass can delete more.
-        """
-        ends = [(segment, segment.next_offsets.get(TRANSACTION_QUEUE, 0)) for segment in segments]
-        wanted = max((end for segment, end in ends if segment.end <= before), default=0)
-        if not wanted:
-            return before
-        lowest = self._state.lowest_number()
-        needed = self._log.kept_to if lowest is None else min(lowest, self._log.kept_to)
-        if wanted <= needed:
-            return before
-        self._checks.give_up_below(wanted)
+    def _free_below(self, offset: int) -> None:
+        self._checks.give_up_below(offset)
         if self._current is None:
             # What was decided last is needed no more.
             with suppress(StoreFull, StoreReadOnly):
                 self._close()
-        self._log.keep_now = True
-        self._news.set()
-        return next(segment.base for segment, end in ends if end > needed)
 
     async def _run(self) -> None:
         try:
-            while not self._stopping:
-                try:
-                    await self._turn()
-                except StoreReadOnly as error:
-                    _log.error("no transaction is decided until a restart", reason=str(error))
-                    return
-                except StoreFull as error:
-                    _log.warning("transactions wait for room on the disk", reason=str(error))
-                    await self._pause()
-                except Exception:  # noqa: BLE001 - the next turn may succeed; the broker serves on
-                    _log.exception("the transactions failed and go on in a moment")
-                    await self._pause()
+            await super()._run()
         finally:
             for asked in self._asked:
                 _fail(asked, BrokerStopping("nothing was decided; decide again soon"))
@@ -293,8 +219,6 @@ class TransactionCoordinator(Generic[S]):
 
     async def _turn(self) -> None:
         """Decides once, asks who is to be asked, and waits if there was nothing to decide."""
-        if self._current is not None:
-            await self._finish(self._current)
         self._news.clear()
         self._on_its_way = False
         now_ms = self._clock.steady_ms()
@@ -334,8 +258,7 @@ class TransactionCoordinator(Generic[S]):
             decisions = drafts.decisions()
             if decisions:
                 self._check_room()
-                self._current = self._decisions.number(decisions)
-                await self._finish(self._current)
+                await self._finish(self._decisions.number(decisions))
         except BaseException as error:
             for asked, _ in answers:
                 _fail(asked, error)
@@ -385,79 +308,13 @@ class TransactionCoordinator(Generic[S]):
             return False
         return True
 
-    async def _finish(self, decided: Decided) -> None:
-        """Appends what follows from decisions until all of it is durable.
-
-        Raises:
-            StoreReadOnly: the disk failed; the next start finishes it.
-        """
-        while True:
-            try:
-                await self._attempt(decided)
-            except StoreFull as error:
-                _log.warning("a commit waits for room on the disk", reason=str(error))
-                if self._stopping:
-                    raise
-                await self._pause()
-            else:
-                self._current = self._closing = None
-                return
-
-    async def _attempt(self, decided: Decided) -> None:
-        if self._state.unfinished != decided:
-            self._log.append(decided)
-            if any(self._retention(part) != LOG for part in decided.parts):
-                await self._store.durable()
-        decisions = {decision.number: decision for decision in decided.decisions}
-        for part in decided.parts:
-            self._append_part(decisions[part.number], part, decided.epoch)
-        await self._store.durable()
-
-    def _append_part(self, decision: BundleDecision, part: DecidedPart, epoch: int) -> None:
-        batch = self._decisions.batch_of(decision, part, epoch)
-        if batch is None:
-            return
-        queue = QueueRef(part.topic, part.queue_id)
-        try:
-            # Also where it is frozen by now: the message was accepted before.
-            self._topics.check(queue)
-            self._store.append(batch, retention=self._retention(part))
-        except (StoreFull, StoreReadOnly):
-            raise
-        except BrokerError as error:
-            _log.error("a queue refuses what is committed", queue=queue, reason=str(error))
-            dead = self._decisions.dead_batch_of(decision, part)
-            if dead is not None:
-                self._store.append(dead, retention="forever")
-
-    def _retention(self, part: DecidedPart) -> str:
-        found = self._topics.find(part.topic)
-        return found.retention if found is not None else LOG
-
-    def _close(self) -> None:
-        """Notes that the last decisions are done; whether that becomes durable matters little."""
-        if self._state.unfinished is None or self._closing is not None:
-            return
-        self._log.append(Done())
-        self._closing = self._store.durable()
-        self._closing.add_done_callback(self._closed)
-
-    def _closed(self, outcome: asyncio.Future[None]) -> None:
-        if outcome.exception() is not None and self._closing is outcome:
-            self._closing = None
-
-    async def _pause(self) -> None:
-        """Waits a moment, or for news; what was news before the failure is none."""
-        if self._stopping:
-            return
-        self._news.clear()
-        await self._news_within(PAUSE_MS)
-
-    async def _news_within(self, wait_ms: int) -> bool:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(wait_ms / 1_000):
-                return await self._news.wait()
-        return False
+    def _batches(self, order: Decided) -> Iterator[OrderBatch]:
+        decisions = {decision.number: decision for decision in order.decisions}
+        for part in order.parts:
+            decision = decisions[part.number]
+            batch = self._decisions.batch_of(decision, part, order.epoch)
+            dead = partial(self._decisions.dead_batch_of, decision, part)
+            yield OrderBatch(QueueRef(part.topic, part.queue_id), batch, dead)
 
 
 def _fail(asked: _Asked, error: BaseException) -> None:

@@ -16,7 +16,12 @@ from contextlib import suppress
 from typing import TypedDict, TypeVar
 
 from headrace_mq._runtime.log import get_logger
-from headrace_mq.broker.schedule.delivery import Journal, NotYet, open_queues_of
+from headrace_mq.broker.journal.batches import (
+    JournalReader,
+    Sequences,
+    open_queues_of,
+    read_batch,
+)
 from headrace_mq.broker.topics.topics import COMPACT, Topics
 from headrace_mq.broker.transactions.journal import BundleDecision, Decided, DecidedPart
 from headrace_mq.errors import (
@@ -36,7 +41,7 @@ from headrace_mq.protocol.batch import (
     renumbered,
 )
 from headrace_mq.protocol.bodies import CreateTopic, decode
-from headrace_mq.protocol.keys import queue_for_key
+from headrace_mq.protocol.keys import open_queue_for_key
 from headrace_mq.protocol.transactions import (
     RESERVED_PREFIX,
     TRANSACTION_QUEUE,
@@ -63,7 +68,6 @@ ID_HEADER = RESERVED_PREFIX + "id"
 GROUP_HEADER = RESERVED_PREFIX + "group"
 # Of the bundles of one turn: what is held in memory at a time, give or take one bundle.
 BYTES_MAX = 8 << 20
-_SEQUENCES = 1 << 32
 
 T = TypeVar("T")
 
@@ -87,11 +91,11 @@ class Decisions:
         epoch: of the broker; no other start of it uses the same sequences.
     """
 
-    def __init__(self, journal: Journal, topics: Topics, *, epoch: int) -> None:
+    def __init__(self, journal: JournalReader, topics: Topics, *, epoch: int) -> None:
         self._journal = journal
         self._topics = topics
         self._epoch = epoch
-        self._next: dict[QueueRef, int] = {}
+        self._sequences = Sequences()
         self._bundles: dict[int, Bundle | None] = {}
         self._bytes = 0
 
@@ -134,8 +138,7 @@ class Decisions:
                         continue
                     among, counts = self._shares(part, chosen, aside=aside)
                     for queue, count in counts.items():
-                        first = self._next.get(queue, 0)
-                        self._next[queue] = (first + count) % _SEQUENCES
+                        first = self._sequences.take(queue, count)
                         parts.append(
                             DecidedPart(*queue, first, decision.number, place, aside, among)
                         )
@@ -170,9 +173,7 @@ class Decisions:
         """
         bundle = self.bundle(part.number, wait=True)
         queue = QueueRef(part.topic, part.queue_id)
-        if self._next.get(queue) is not None:
-            # The queue never saw these sequences, so it waits for the first of them.
-            self._next[queue] = part.first_sequence
+        self._sequences.give_back(queue, part.first_sequence)
         self.make_dead_queue()
         if bundle is None:
             return None
@@ -212,16 +213,8 @@ class Decisions:
         return open_ones, Counter(QueueRef(queue.topic, shares[place]) for place in places)
 
     def _read(self, number: int, *, wait: bool) -> Bundle:
-        read = self._journal.read if wait else self._journal.read_now
-        found = read(TRANSACTION_QUEUE, number, 1)
-        if found is None:
-            raise NotYet
-        if not found:
-            raise DataCorrupt("nothing of the journal can be read from there on")
-        header = read_header(found[0])
-        if not header.base_offset <= number < header.next_offset:
-            raise DataCorrupt("its batch was damaged")
-        return decode(Bundle, decode_columns(found[0], header).bodies[number - header.base_offset])
+        header, columns = read_batch(self._journal, TRANSACTION_QUEUE, number, wait=wait)
+        return decode(Bundle, columns.bodies[number - header.base_offset])
 
 
 def _chosen(bundle: Bundle, part: BundlePart, transactions: Sequence[int]) -> Sequence[int]:
@@ -251,9 +244,9 @@ def _divided(part: BundlePart, among: Sequence[int]) -> list[int]:
     with suppress(UndecodableBatch):
         keys = decode_columns(part.batch, read_header(part.batch)).keys
     return [
-        among[
-            queue_for_key(keys[place], len(among)) if keys and keys[place] else place % len(among)
-        ]
+        open_queue_for_key(keys[place], among)
+        if keys and keys[place]
+        else among[place % len(among)]
         for place in range(len(part.owners))
     ]
 

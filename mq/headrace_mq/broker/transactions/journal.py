@@ -16,6 +16,7 @@ from collections.abc import Collection
 
 import msgspec
 
+from headrace_mq.broker.journal.batches import own_columns
 from headrace_mq.errors import (
     CorruptBatch,
     DataCorrupt,
@@ -115,13 +116,12 @@ class Checked(msgspec.Struct, frozen=True, array_like=True, tag="checked"):
 Event = Prepared | Decided | Done | Checked
 _OwnEvent = Decided | Done | Checked
 
-_encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_OwnEvent).decode
 
 
 def own_record(*events: Decided | Done | Checked) -> Columns:
     """Returns the columns of a batch that holds the broker's own records."""
-    return Columns([], [], [{KIND_HEADER: "event"}] * len(events), [_encode(e) for e in events], [])
+    return own_columns(KIND_HEADER, events)
 
 
 def read_event(header: BatchHeader, columns: Columns, index: int) -> Event:

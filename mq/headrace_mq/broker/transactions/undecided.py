@@ -125,7 +125,7 @@ class Transactions:
         pending = self._pending.get(number)
         return self._ended.get(number) if pending is None else pending.outcomes
 
-    def lowest_number(self) -> int | None:
+    def lowest_offset(self) -> int | None:
         """The lowest journal offset that is still to be read; None where there is none."""
         numbers = [part.number for part in self.unfinished.parts] if self.unfinished else []
         return min(

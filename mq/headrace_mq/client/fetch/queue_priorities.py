@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from headrace_mq.client.retry_headers import RETRY_PREFIX
 from headrace_mq.message import Message, QueueRef
-from headrace_mq.protocol.keys import queue_for_key
+from headrace_mq.protocol.keys import open_queue_for_key
 from headrace_mq.settings import ConsumerSettings
 
 __all__ = ["PRIORITY_HEADER", "Priorities", "Urgency", "prioritized", "urgency_of"]
@@ -77,7 +77,7 @@ class Priorities:
             )
         group = range(level, queues, self._levels)
         if message.key:
-            return group[queue_for_key(message.key, len(group))]
+            return open_queue_for_key(message.key, group)
         turn = self._turns[message.topic, level]
         self._turns[message.topic, level] += 1
         return group[turn % len(group)]

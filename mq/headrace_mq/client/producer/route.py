@@ -10,11 +10,14 @@ Sits between: `producer` and the message. Pure.
 from collections.abc import Callable, Collection, Sequence
 from typing import cast
 
-import google_crc32c
-
 from headrace_mq.client.batch.message_columns import MessageColumns
 from headrace_mq.message import Message
-from headrace_mq.protocol.keys import open_queues, queue_for_key
+from headrace_mq.protocol.keys import (
+    open_queue_for_key,
+    open_queues,
+    open_queues_for_keys,
+    queue_for_key,
+)
 
 __all__ = ["Route", "Selector", "queue_for_key"]
 
@@ -42,7 +45,7 @@ class Route:
     """
 
     __slots__ = (
-        "_gained", "_known", "_learns", "_selector", "_step", "_table", "_turn", "closed", "compact",
+        "_gained", "_known", "_learns", "_open", "_selector", "_turn", "closed", "compact",
         "queues", "topic",
     )  # fmt: skip
 
@@ -57,9 +60,8 @@ class Route:
         self._gained, self._learns = 0, True
         self.closed: frozenset[int] = frozenset()
         self.compact = False
-        # Keys go by their hash modulo the one; where queues in between are closed the other says
-        # which number that is.
-        self._step, self._table = queues, list[int]()
+        # The queues that keys are divided among.
+        self._open: Sequence[int] = range(queues)
 
     def update(self, queues: int, closed: Collection[int] = (), *, compact: bool = False) -> bool:
         """Takes over what the broker says of the topic; whether keys may have other queues now."""
@@ -67,9 +69,7 @@ class Route:
         if (queues, closed, compact) == (self.queues, self.closed, self.compact):
             return False
         self.queues, self.closed, self.compact = queues, closed, compact
-        open_ones = open_queues(queues, self.closed, compact=compact)
-        self._step = len(open_ones)
-        self._table = [] if open_ones[-1] == self._step - 1 else list(open_ones)
+        self._open = open_queues(queues, self.closed, compact=compact)
         self._known.clear()
         return True
 
@@ -93,9 +93,7 @@ class Route:
     def choose_by_key(self, key: str) -> int:
         """Returns the queue number for a message with a key, or without one; no selector is asked."""
         if key:
-            # `queue_for_key` without the call, which every message would pay for.
-            number: int = google_crc32c.value(key.encode()) % self._step
-            return self._table[number] if self._table else number
+            return open_queue_for_key(key, self._open)
         return self.next_turn()
 
     def next_turn(self) -> int:
@@ -143,21 +141,16 @@ class Route:
     def _queues_of(self, keys: Sequence[str]) -> Sequence[int]:
         known = self._known
         if not self._learns:
-            return self._hashed(keys)
+            return open_queues_for_keys(keys, self._open)
         found = list(map(known.get, keys))
         new = found.count(None)
         self._gained += len(keys) - 2 * new
         if not new:
             return cast("list[int]", found)
-        queues = self._hashed(keys)
+        queues = open_queues_for_keys(keys, self._open)
         if max(map(len, keys)) <= KNOWN_KEY_CHARACTERS_MAX:
             known.update(zip(keys, queues, strict=True))
         if len(known) > KNOWN_KEYS_MAX:
             known.clear()
             self._learns, self._gained = self._gained > 0, 0
         return queues
-
-    def _hashed(self, keys: Sequence[str]) -> list[int]:
-        step, table = self._step, self._table
-        found = [hashed % step for hashed in map(google_crc32c.value, map(str.encode, keys))]
-        return [table[number] for number in found] if table else found

@@ -5,7 +5,7 @@ import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.cli.amounts import duration_ms, duration_us, percent, size_bytes
+from headrace.cli.amounts import duration_ms, duration_us, percent, size_bytes, unit_of
 
 TIMES = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 SIZES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
@@ -60,3 +60,35 @@ def test_anything_else_is_refused_with_a_sentence_that_shows_what_is_right(
         duration_ms(text)
     assert sentence in str(caught.value)
     assert "72h" in str(caught.value)
+
+
+@given(
+    st.sampled_from(["busy_poll_us", "unconsumed_ms_max", "compact_bytes_per_s", "disk_percent"]),
+    st.integers(0, 10**15),
+)
+def test_what_a_unit_writes_it_reads(setting: str, number: int) -> None:
+    unit = unit_of(setting)
+    assert unit is not None
+    assert unit.read(unit.write(number)) == number
+
+
+@pytest.mark.parametrize(
+    ("setting", "number", "text"),
+    [
+        ("flush_interval_ms", 500, "500ms"),
+        ("transient_age_ms", 72 * 3_600_000, "3d"),
+        ("tail_cache_bytes", 4 << 20, "4MiB"),
+        ("backlog_bytes_max", 0, "0"),
+        ("disk_refuse_percent", 90, "90%"),
+    ],
+)
+def test_an_amount_is_written_in_the_largest_unit_that_fits(
+    setting: str, number: int, text: str
+) -> None:
+    unit = unit_of(setting)
+    assert unit is not None
+    assert unit.write(number) == text
+
+
+def test_a_setting_without_a_unit_in_its_name_is_no_amount() -> None:
+    assert unit_of("connections_max") is None

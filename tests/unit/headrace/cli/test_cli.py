@@ -180,7 +180,7 @@ def test_a_wrong_database_url_is_one_sentence() -> None:
 def test_a_wrong_flush_mode_is_one_sentence(tmp_path: Path) -> None:
     assert_mistake(
         headrace("broker", "--data", str(tmp_path), "--flush", "never"),
-        "use 'always' or 'interval'",
+        "flush must be 'always' or 'interval', not 'never'",
     )
 
 

@@ -5,7 +5,13 @@ from hypothesis import strategies as st
 from headrace_mq.errors import DataCorrupt
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns, encode_batch, read_header
-from headrace_mq.protocol.keys import keyless, queue_for_key
+from headrace_mq.protocol.keys import (
+    keyless,
+    open_queue_for_key,
+    open_queues,
+    open_queues_for_keys,
+    queue_for_key,
+)
 
 
 def test_the_check_value_of_crc_32c_gives_the_queue() -> None:
@@ -33,3 +39,13 @@ def test_keys_that_cannot_be_read_are_damage() -> None:
     batch[header.payload_at] = 0xC1
     with pytest.raises(DataCorrupt):
         keyless(batch, header)
+
+
+@given(st.lists(st.text()), st.integers(1, 9), st.sets(st.integers(0, 8)), st.booleans())
+def test_keys_go_to_the_queues_that_take_messages_by_one_rule(
+    keys: list[str], queues: int, closed: set[int], compact: bool
+) -> None:
+    among = open_queues(queues, closed, compact=compact)
+    expected = [among[queue_for_key(key, len(among))] for key in keys]
+    assert [open_queue_for_key(key, among) for key in keys] == expected
+    assert open_queues_for_keys(keys, among) == expected

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from headrace_mq.broker.journal import worker
 from headrace_mq.broker.metadata import topics_file
 from headrace_mq.broker.schedule import scheduler as scheduler_module
 from headrace_mq.broker.schedule.delivery import (
@@ -215,7 +216,7 @@ def test_a_refused_part_is_kept_among_the_dead_and_its_queue_waits_for_the_same_
 async def test_a_full_disk_delays_deliveries_and_loses_none(
     open_schedule: Open, move: Any, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scheduler_module, "PAUSE_MS", 1)
+    monkeypatch.setattr(worker, "PAUSE_MS", 1)
     rig = open_schedule()
     rig.full = True
     rig.schedule.start()

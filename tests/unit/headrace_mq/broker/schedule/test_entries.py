@@ -24,12 +24,18 @@ def delivery(*entries: Entry) -> Delivery:
     return Delivery(1, [Part("t", 0, 0, list(entries))])
 
 
+def restored(kept: KeptSchedule) -> Schedule:
+    schedule = Schedule()
+    schedule.restore(kept)
+    return schedule
+
+
 def test_what_is_taken_is_neither_taken_again_nor_forgotten() -> None:
     schedule = Schedule()
     schedule.apply(Entry(NOW, 0, 0))
     assert schedule.take(NOW, NOW, 5) == [Entry(NOW, 0, 0)]
     assert schedule.take(NOW, NOW, 5) == []
-    assert (len(schedule), schedule.next_due_ms(0), schedule.lowest_place()) == (1, NOW, 0)
+    assert (len(schedule), schedule.next_due_ms(0), schedule.lowest_offset()) == (1, NOW, 0)
     schedule.give_back([Entry(NOW, 0, 0)])
     assert schedule.take(NOW, NOW, 5) == [Entry(NOW, 0, 0)]
 
@@ -40,11 +46,11 @@ def test_a_delivery_is_unfinished_until_the_next_one_or_its_end() -> None:
     for event in (first, second, delivery(first)):
         schedule.apply(event)
     assert (schedule.unfinished, len(schedule)) == (delivery(first), 1)
-    assert schedule.lowest_place() == 0
+    assert schedule.lowest_offset() == 0
     schedule.apply(delivery(second))
     assert schedule.unfinished == delivery(second)
     schedule.apply(Delivered())
-    assert (schedule.unfinished, len(schedule), schedule.lowest_place()) == (None, 0, None)
+    assert (schedule.unfinished, len(schedule), schedule.lowest_offset()) == (None, 0, None)
 
 
 def test_a_cancelled_message_stays_cancelled_when_its_copy_becomes_visible_late() -> None:
@@ -99,14 +105,14 @@ def test_a_delay_is_cancelled_also_when_the_clock_was_set_since() -> None:
         schedule.apply(Delayed(Entry(NOW + 10_000_000, 0, 0)))
         schedule.apply(ClockSet(86_400_000))
         if was_kept:
-            schedule = Schedule.restored(schedule.kept())
+            schedule = restored(schedule.kept())
         assert schedule.cancel(0, NOW + 10_000_000) == Entry(NOW + 10_000_000, 0, 0)
         assert schedule.cancel(0, NOW + 10_000_000) is None
 
 
 def test_what_the_version_before_kept_are_dates() -> None:
     before = b'{"read_to":3,"buckets":[],"held":[[%d,0,0]],"unfinished":null}' % NOW
-    schedule = Schedule.restored(msgspec.json.decode(before, type=KeptSchedule))
+    schedule = restored(msgspec.json.decode(before, type=KeptSchedule))
     assert schedule.take(NOW, NOW - 10, 5) == [Entry(NOW, 0, 0)]
 
 
@@ -200,7 +206,7 @@ class AgainstItsJournal(RuleBasedStateMachine):
         self.staged, self.taken = [], []
         encoded = msgspec.json.encode(self.kept)
         kept = msgspec.json.decode(encoded, type=KeptSchedule)
-        self.schedule = Schedule() if forget else Schedule.restored(kept)
+        self.schedule = Schedule() if forget else restored(kept)
         for event in self.journal[self.schedule.read_to :]:
             self.schedule.apply(event)
             self.schedule.read_to += 1

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from headrace_mq.broker.journal import worker
 from headrace_mq.broker.metadata import schedule_file
 from headrace_mq.broker.schedule import scheduler as scheduler_module
 from headrace_mq.errors import InvalidArgument, ScheduleFull, StoreFull
@@ -258,7 +259,7 @@ async def test_a_kill_before_or_between_any_two_steps_delivers_each_message_once
 async def test_what_was_interrupted_is_finished_first_whatever_the_clock_says(
     open_schedule: Open, clock: Any, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scheduler_module, "PAUSE_MS", 60_000)
+    monkeypatch.setattr(worker, "PAUSE_MS", 60_000)
     rig = open_schedule()
     await rig.enter(b"1", at_ms=clock.now + 10)
     clock.now += 10

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace_mq.broker.schedule.delivery import NotYet
+from headrace_mq.broker.journal.batches import NotYet
 from headrace_mq.broker.transactions.checks import TransactionChecks
 from headrace_mq.broker.transactions.journal import Checked, Prepared
 from headrace_mq.broker.transactions.undecided import Transactions

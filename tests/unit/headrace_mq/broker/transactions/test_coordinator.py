@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from headrace_mq.broker.metadata import transactions_file
+from headrace_mq.broker.transactions import coordinator
 from headrace_mq.broker.transactions import delivery as transaction_delivery
-from headrace_mq.broker.transactions import log as transaction_log
 from headrace_mq.broker.transactions.delivery import (
     DEAD_TRANSACTIONS_QUEUE,
     GROUP_HEADER,
@@ -207,7 +207,7 @@ async def test_a_lost_or_damaged_file_of_the_state_is_read_from_the_journal(
 async def test_the_state_is_kept_now_and_then_so_that_a_start_reads_little(
     open_transactions: Open, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transaction_log, "KEEP_BYTES", 1)
+    monkeypatch.setattr(coordinator, "KEEP_BYTES", 1)
     rig = open_transactions()
     number = await rig.prepare(bundle_of(b"1"))
     await until(lambda: transactions_file(rig.directory).read() is not None)

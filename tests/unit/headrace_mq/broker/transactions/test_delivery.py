@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from headrace_mq.broker.journal.batches import NotYet
 from headrace_mq.broker.metadata import topics_file
-from headrace_mq.broker.schedule.delivery import NotYet
 from headrace_mq.broker.topics.topics import Topics
 from headrace_mq.broker.transactions.delivery import (
     DEAD_TRANSACTIONS_QUEUE,

@@ -81,13 +81,13 @@ def test_what_the_last_decisions_need_is_read_until_they_are_done() -> None:
     part = DecidedPart("t", 0, 0, 1, 0)
     whole = Decided(1, [BundleDecision(1, [0, 1], [], [])], [part])
     state = told(prepared(1), prepared(2), whole)
-    assert (state.lowest_number(), state.unfinished) == (1, whole)
+    assert (state.lowest_offset(), state.unfinished) == (1, whole)
     state.apply(Done())
-    assert (state.lowest_number(), state.unfinished) == (2, None)
+    assert (state.lowest_offset(), state.unfinished) == (2, None)
     assert [p.number for p in state.numbered_below(9, 5)] == [2]
     assert state.numbered_below(2, 5) == []
     state.apply(decided(2, [0, 1]))
-    assert state.lowest_number() is None
+    assert state.lowest_offset() is None
 
 
 @given(

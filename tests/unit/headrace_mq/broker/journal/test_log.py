@@ -1,4 +1,4 @@
-"""The transactions' journal as a broker follows it."""
+"""A journal, here the transactions', as a broker follows it."""
 
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -7,17 +7,18 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from headrace_mq.broker.journal.log import JournalFormat, JournalLog
 from headrace_mq.broker.metadata import transactions_file
-from headrace_mq.broker.transactions.journal import Checked, Done
-from headrace_mq.broker.transactions.log import TransactionLog
-from headrace_mq.broker.transactions.undecided import Transactions
+from headrace_mq.broker.transactions.journal import Checked, Done, own_record, read_event
+from headrace_mq.broker.transactions.undecided import KeptTransactions, Transactions
 from headrace_mq.protocol.batch import Columns, encode_batch
 from headrace_mq.protocol.bodies import encode
 from headrace_mq.protocol.transactions import TRANSACTION_QUEUE, Bundle, BundlePart
 from headrace_mq.settings import StoreSettings
 from headrace_mq.store.message_store import MessageStore
 
-Open = Callable[[], tuple[TransactionLog, Transactions, MessageStore]]
+FORM = JournalFormat("transactions", TRANSACTION_QUEUE, read_event, own_record)
+Open = Callable[..., tuple[JournalLog, Transactions, MessageStore]]
 
 
 @pytest.fixture
@@ -30,10 +31,13 @@ async def store(tmp_path: Path, clock: Any) -> AsyncIterator[MessageStore]:
 
 @pytest.fixture
 def follow(store: MessageStore, tmp_path: Path, clock: Any) -> Open:
-    def make() -> tuple[TransactionLog, Transactions, MessageStore]:
+    def make(**form: int) -> tuple[JournalLog, Transactions, MessageStore]:
         state = Transactions(6_000)
-        log = TransactionLog(store, transactions_file(tmp_path), clock=clock, state=state)
-        log.load()
+        log = JournalLog(
+            store, transactions_file(tmp_path), clock=clock, state=state, form=FORM._replace(**form)
+        )
+        log.restore()
+        log.follow()
         return log, state, store
 
     return make
@@ -76,6 +80,46 @@ async def test_a_start_goes_on_where_the_state_was_kept(follow: Open) -> None:
     await put(store, bundle())
     again, state, _ = follow()
     assert (again.kept_to, state.read_to, state.undecided) == (1, 2, 4)
+
+
+@pytest.mark.parametrize(
+    ("form", "kept_to"),
+    [
+        ({"keep_records": 2}, 2),
+        ({"keep_records": 3}, 0),
+        ({"keep_bytes": 1}, 2),
+        ({"keep_bytes": 1 << 20}, 0),
+    ],
+)
+async def test_the_state_is_kept_after_so_many_records_or_bytes(
+    follow: Open, form: dict[str, int], kept_to: int
+) -> None:
+    log, _, store = follow(**form)
+    await put(store, bundle(), bundle())
+    log.follow()
+    await log.keep()
+    assert log.kept_to == kept_to
+
+
+async def test_a_kept_state_that_the_journal_does_not_go_on_from_is_not_used(
+    follow: Open, tmp_path: Path
+) -> None:
+    _, _, store = follow()
+    await put(store, bundle())
+    transactions_file(tmp_path).write(KeptTransactions(99, [], [], None))
+    log, state, _ = follow()
+    assert (log.kept_to, state.read_to, state.undecided) == (0, 1, 2)
+
+
+async def test_a_start_within_a_batch_applies_only_what_is_behind_it(
+    follow: Open, tmp_path: Path
+) -> None:
+    _, _, store = follow()
+    await put(store, bundle(), bundle())
+    transactions_file(tmp_path).write(KeptTransactions(1, [], [], None))
+    _, state, _ = follow()
+    assert (state.read_to, state.undecided) == (2, 2)
+    assert state.find(0) is None
 
 
 async def test_a_record_that_means_nothing_is_left_out_and_told(follow: Open) -> None:
