@@ -2,11 +2,11 @@
 A shop that takes orders into a database of its own and announces exactly those that were taken.
 
 An order and its announcement cannot be written in one transaction: one stands in SQLite, the other in
-the queue. So the announcement is prepared first, where nobody sees it; then the order is committed; then
+the queue. So the announcement is prepared first, where no consumer sees it; then the order is committed; then
 the announcement is. Whoever dies in between is asked later, and the answer stands in the table of orders
-itself: no table of messages to be sent is kept beside it.
+itself: it needs no table of messages to be sent.
 
-Sits between: a user and `headrace_mq`'s transactional producer.
+Uses `headrace_mq`'s transactional producer.
 """
 
 import asyncio

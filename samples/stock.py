@@ -6,7 +6,7 @@ Whoever starts reads all of it and goes on from there, without asking anyone and
     headrace broker --data var/broker
     python -m samples.stock 127.0.0.1:9876
 
-Sits between: a shop that counts, and readers that must know what is left.
+Used by a shop that counts, and by readers that must know what is left.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ class Stock:
     """What is left of each article, as it was announced; kept up to date with `follow`.
 
     Args:
-        reader: open, and nobody else's.
+        reader: open, and used by this object alone.
 
     Attributes:
         left: article to count.

@@ -5,8 +5,8 @@ The files under `seeds/bank/` are what this program writes by default. Make a la
 
     python seeds/generate.py --accounts 2000 --transactions 100000 --directory var/large
 
-Sits between: a developer and the CSV files that the sample's demo reads. Only `random()` of
-Python's generator is used, because its sequence is the one that no Python version may change.
+Used by a developer; writes the CSV files that the sample's demo reads. Only `random()` of Python's
+generator is used, because its sequence is the one that no Python version may change.
 """
 
 import argparse
@@ -156,7 +156,7 @@ def _transfers(data: BankData, bank: list[_Account], count: int, chance: _Chance
     more_than_there_is = 1 + sum(abs(a.balance) + a.overdraft_limit for a in bank)
     room = {a.account_id: a.balance + a.overdraft_limit for a in ordinary}
     for number in range(1, count + 1):
-        nobody = f"X-{number:05d}"
+        no_account = f"X-{number:05d}"
         place = chance.below(len(ordinary))
         source = ordinary[place].account_id
         target = ordinary[(place + 1 + chance.below(len(ordinary) - 1)) % len(ordinary)].account_id
@@ -165,14 +165,14 @@ def _transfers(data: BankData, bank: list[_Account], count: int, chance: _Chance
             case 0:
                 amount = more_than_there_is
             case 1:
-                target = nobody
+                target = no_account
             case 2:
-                target = closed[chance.below(len(closed))] if closed else nobody
+                target = closed[chance.below(len(closed))] if closed else no_account
             case 3:
-                source = nobody
-        if source != nobody and amount > room[source]:
+                source = no_account
+        if source != no_account and amount > room[source]:
             amount = more_than_there_is  # not just too much: refused also after money came in
-        elif source != nobody:
+        elif source != no_account:
             room[source] -= amount
         data.transfers.append((f"M-{number:05d}", source, target, _money(amount)))
 

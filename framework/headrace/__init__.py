@@ -6,7 +6,7 @@ Reads top to bottom: `app` (the composition root) -> `bus` (commands in, results
 `transports` (ports and adapters) -> `projections` (read models, process managers) -> `spark`
 (rebuilds).
 
-Sits between: the user's aggregates, handlers and projections, and `headrace_mq` and a database.
+Used by applications: their aggregates, handlers and projections; uses `headrace_mq` and a database.
 """
 
 from importlib import import_module

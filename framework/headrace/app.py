@@ -1,8 +1,8 @@
 """
 The composition root: everything a user defines is bound to an `App`, which then runs it.
 
-Sits between: the user's aggregates, handlers, projections and process managers, and the parts that
-run them. Nothing below this module knows it.
+Used by applications, which bind their aggregates, handlers, projections and process managers here;
+uses the parts that run them. Nothing below this module knows it.
 """
 
 import tempfile
@@ -17,7 +17,6 @@ from pydantic import BaseModel
 
 from headrace._runtime.import_path import import_named
 from headrace._runtime.log import get_logger
-from headrace._runtime.named import bind_named, find_named
 from headrace.bus import CommandBus
 from headrace.commands.command_handlers import HandlerTable
 from headrace.commands.functional import handler_of
@@ -25,7 +24,7 @@ from headrace.commands.middleware import Middleware, around, check_middleware
 from headrace.domain.aggregate import Aggregate
 from headrace.domain.decider import Decider
 from headrace.domain.message import ApplicationMessage, Command, DomainEvent
-from headrace.domain.registries import MessageType, registries
+from headrace.domain.registries import MessageType, bind_named, find_named, registries
 from headrace.domain.registry import Upcaster
 from headrace.domain.topics import CommandTopics
 from headrace.errors import (

@@ -1,10 +1,10 @@
 """
 The command bus: hands commands to the queue and brings their results back.
 
-Headers of a command message: `reply-to` and `reply-correlation`, both absent when nobody waits.
+Headers of a command message: `reply-to` and `reply-correlation`, both absent when no caller waits.
 
-Sits between: callers and process managers on one side and the transport on the other. Never runs
-a handler and never reads the store.
+Used by callers and process managers; uses the transport. It never runs a handler and never reads
+the store.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ __all__ = [
     "CommandBus",
     "CommandResult",
     "Named",
-    "Progress",
+    "ReaderProgress",
     "WaitFor",
     "encode_reply",
 ]
@@ -69,7 +69,7 @@ class Named(Protocol):
 WaitFor = Literal["executed", "handled"] | Collection[Named]
 
 
-class Progress(Protocol):
+class ReaderProgress(Protocol):
     """Knows how far the readers of events have come."""
 
     def check(self, names: Collection[str]) -> None:
@@ -103,7 +103,7 @@ class CommandBus:
         transport: Transport,
         serializer: Serializer,
         settings: Settings,
-        progress: Progress | None = None,
+        progress: ReaderProgress | None = None,
     ) -> None:
         self._progress = progress
         self._name = name
@@ -230,7 +230,7 @@ class CommandBus:
             ) from error
 
     async def aclose(self) -> None:
-        """Lets nobody wait any more: open `execute` calls raise CommandTimeout."""
+        """Ends every wait: open `execute` calls raise CommandTimeout."""
         self._closed = True
         if self._resending is not None:
             self._resending.cancel()

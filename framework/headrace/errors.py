@@ -9,7 +9,7 @@ Every error that the framework raises on purpose.
     ├── UnknownMessageType          a stored or received type name is not registered
     ├── SerializationError          a stored or received body does not fit its type
     │   ├── DamagedStream           the event store holds a stream that cannot be read any more
-    │   └── NoEventStream           a message of the event topic is nobody's events
+    │   └── NoEventStream           a message of the event topic carries no event stream
     ├── CommandTimeout              no result came in time: the outcome is unknown
     │   └── NotYetHandled           the result is known; who was waited for has not come so far
     ├── CommandRefused              the command could not be handed over at all

@@ -4,7 +4,7 @@ The words of declared folds: `from headrace.folds import count, sum_`, for `Proj
     balances.on(Deposited, balance=sum_("amount"), deposits=count())
     balances.on(Withdrawn, balance=sum_(-field("amount")), where=field("amount") > 0)
 
-Sits between: user code and `projections`, where they live.
+Used by applications; the words come from `projections.definition`.
 """
 
 from headrace.projections.definition.expressions import Term, day, field, literal

@@ -1,8 +1,8 @@
 """
-A command whose result somebody waits for.
+A command whose result callers wait for.
 
-Sits between: the bus, which sends the command and hears its reply, and the callers who ask. Pure
-but for the futures that the callers wait for.
+Used by the bus, which sends the command and hears its reply, for the callers who wait. Pure but for
+the futures that the callers wait for.
 """
 
 import asyncio
@@ -15,14 +15,14 @@ __all__ = ["Question"]
 
 
 class Question:
-    """One command; several callers may share it, and the one who gives up takes it from nobody.
+    """One command; several callers may share it, and a caller that gives up takes it from no other.
 
     Attributes:
         envelope: the command.
         correlation: what its replies are known by.
         overdue: set by one look of the bus, so that the next one sends again.
         sent: whether the queue has it, as far as anybody knows.
-        outcome: its result, or why there will be none; None while nobody knows.
+        outcome: its result, or why there will be none; None while it is unknown.
         sending: guards `sent` while the one who sends waits for room: when that caller gives up,
             the next one sends in its place.
     """

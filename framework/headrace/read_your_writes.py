@@ -5,7 +5,7 @@ By position, with no barrier for anybody else: a projection is asked for the ver
 aggregate that it has folded, event handlers for the one that they have handled, a process manager's
 consumer group for the offset of the command's events in their queue.
 
-Sits between: the command bus, which waits for more than the result, and read models and the queue.
+Used by the command bus, which waits for more than the result; uses read models and the queue.
 """
 
 import asyncio

@@ -6,7 +6,7 @@ A reply is the JSON of a `CommandResult`:
     {"status": "executed", "aggregate_id": "a-1", "command_id": "…", "version": 3,
      "value": {"balance": 5}, "error": "", "sentence": "", "place": [2, 17]}
 
-Sits between: the command service, which answers, and the bus, which hands answers on. Pure.
+Used by the command service, which answers, and by the bus, which hands answers on. Pure.
 """
 
 from dataclasses import dataclass, field

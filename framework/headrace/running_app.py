@@ -1,7 +1,7 @@
 """
 An application at work in this process: its bus, its store, its parts as tasks.
 
-Sits between: `App`, which starts the parts, and the user, who sends commands and reads projections.
+Used by `App`, which starts the parts, and by the user, who sends commands and reads projections.
 """
 
 import asyncio

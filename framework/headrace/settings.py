@@ -84,8 +84,8 @@ class Settings(BaseModel):
     # no longer than this. Where no call succeeds the outage is waited out, however long.
     handler_outage_ms: int = Field(default=300_000, ge=1)
     # An ended instance of a process stays so long, with its journal: until then nothing that comes late
-    # for its key begins it anew. Four times what a broker keeps messages that nobody consumes, and a
-    # month to look things up. None: for ever.
+    # for its key starts it again. Four times what a broker keeps unconsumed messages, and a month to
+    # look things up. None: for ever.
     process_ended_ms: int | None = Field(default=2_592_000_000, ge=1)
 
     # How far behind the event topic a projection may be before the service is not ready: messages, and

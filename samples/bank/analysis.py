@@ -23,7 +23,7 @@ from samples.bank.plots import save_bars
 SIGNS = {"Deposited": 1, "MoneyReceived": 1, "MoneyReturned": 1, "Withdrawn": -1, "MoneySent": -1}
 # What is unusual: so many times the account's own usual movement, once it has had some.
 UNUSUAL_TIMES, UNUSUAL_AFTER = 10, 5
-# The most of them that are told.
+# At most this many are listed.
 UNUSUAL_MAX = 10
 
 

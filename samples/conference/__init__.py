@@ -3,7 +3,7 @@ Seats of a conference, reserved until they are paid: a process with a timeout an
 
     orders         an order: placed, reserved, then paid, refused or expired
     seats          the seats of a conference: never more promised than there are
-    registrations  what leads from one to the other, and gives seats back that nobody pays for
+    registrations  what leads from one to the other, and gives unpaid seats back
     application    the App, with a read model of the seats
 """
 

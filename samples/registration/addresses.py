@@ -1,4 +1,4 @@
-"""An e-mail address: whoever claims it first has it, until it is released."""
+"""An e-mail address: the first user to claim it has it, until it is released."""
 
 import unicodedata
 from typing import Annotated
@@ -61,7 +61,7 @@ class EmailTaken(DomainError):
 
 
 class EmailAddress(Aggregate):
-    """An address is held by one user or by nobody.
+    """An address is held by one user or is free.
 
     Claims are numbered, so that a release that comes late, after the same user has claimed the
     address again, does not take it away.
@@ -76,12 +76,12 @@ class EmailAddress(Aggregate):
 
     def register(self, user_id: str, name: str) -> None:
         if self.holder:
-            raise EmailTaken(f"{self.id} belongs to somebody already")
+            raise EmailTaken(f"{self.id} belongs to another user already")
         self.record(UserRegistered(user_id=user_id, name=name, claim=self.claim + 1))
 
     def claim_for(self, user_id: str) -> None:
         if self.holder not in {"", user_id}:
-            raise EmailTaken(f"{self.id} belongs to somebody already")
+            raise EmailTaken(f"{self.id} belongs to another user already")
         self.record(EmailClaimed(user_id=user_id, claim=self.claim + 1))
 
     def release(self, claim: int) -> None:

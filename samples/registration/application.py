@@ -98,7 +98,7 @@ app.add(EmailAddress, User, registration, users)
 
 
 async def _address(email: str, context: CommandContext) -> EmailAddress:
-    """The address, which may be one that nobody has ever claimed."""
+    """The address, which may never have been claimed."""
     try:
         return await context.get(EmailAddress, email)
     except AggregateNotFound:

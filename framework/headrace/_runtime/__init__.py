@@ -1,5 +1,5 @@
 """
 Clock, ids, tasks: what the framework asks of the machine besides storage and messages.
 
-Sits between: every other package and the operating system. Knows nothing of events.
+Used by every other package; uses the operating system. It knows nothing of events.
 """

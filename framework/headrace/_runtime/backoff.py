@@ -1,7 +1,7 @@
 """
 Pauses that grow: what to do when the machine, the database or the network says no.
 
-Sits between: whatever must not give up and the event loop's timer.
+Used by loops that must not give up; uses the event loop's timer.
 """
 
 import asyncio

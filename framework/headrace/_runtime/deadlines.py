@@ -2,7 +2,7 @@
 The ends of many waits, for the price of one timer.
 
 A timer of its own for each of thousands of waits, almost none of which ever ends by it, would cost
-more than what is waited for. Sits between: whoever waits for futures and the event loop's timer.
+more than what is waited for. Used where many futures are awaited; uses the event loop's timer.
 """
 
 import asyncio

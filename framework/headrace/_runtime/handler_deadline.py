@@ -2,8 +2,7 @@
 The time a handler may take, at no cost to one that never waits.
 
 Most handlers find their aggregate in memory and return without a suspension; a timer for each would
-cost more than many of them. Sits between: whoever runs handlers of commands or events and asyncio's
-timeouts.
+cost more than many of them. Used where handlers of commands or events run; uses asyncio's timeouts.
 """
 
 import asyncio
@@ -45,7 +44,7 @@ class Deadline:
             self._timeout.reschedule(None)
 
     def resume(self) -> None:
-        """Begins to count anew."""
+        """Restarts the count."""
         self._paused = False
         if self._timeout is not None:
             self._timeout.reschedule(_from_now())

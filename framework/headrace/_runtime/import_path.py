@@ -1,7 +1,7 @@
 """
 What a path such as `shop.main:app` names, imported; whatever goes wrong becomes one sentence.
 
-Sits between: those who are given an application's path, and the user's modules. Never knows what
+Used by `app`, for the command line and Spark's executors; imports the user's modules. It never knows what
 an application is.
 """
 
@@ -61,7 +61,7 @@ def _place(error: BaseException) -> str:
     paths = sysconfig.get_paths()
     others = ("<frozen ", *(paths[name] for name in ("stdlib", "purelib", "platlib")))
     frames = traceback.extract_tb(error.__traceback__)
-    # The first one is this module's, and the last one is somebody's in any case.
+    # The first one is this module's, and the last one is the user's in any case.
     own = [frame for frame in frames[1:] if not frame.filename.startswith(others)]
     last = own[-1] if own else frames[-1]
     return f"{last.filename}:{last.lineno}"

@@ -1,7 +1,7 @@
 """
 Background tasks with a name and an owner: a failure surfaces, and stopping has an order.
 
-Sits between: components that run several things at once and asyncio.
+Used by components that run several things at once; uses asyncio.
 """
 
 import asyncio
@@ -111,7 +111,7 @@ class TaskSet:
 async def finish(work: Coroutine[Any, Any, T]) -> T:
     """Lets work come to its end, within FINISH_MS_MAX, although its owner is stopped meanwhile.
 
-    For work with a database: a transaction that is cut off stays open until somebody collects it,
+    For work with a database: a transaction that is cut off stays open until it is collected,
     and a connection that was just being made never ends its thread.
     """
     task = asyncio.ensure_future(work)

@@ -1,8 +1,8 @@
 """
 Where an error of a user's function came from, as text to be kept and logged.
 
-Never with local variables, which hold passwords and people's data. Sits between: what calls users'
-functions, and the log and the letters. Pure.
+Never with local variables, which hold passwords and people's data. Used where users' functions are
+called, for the log and for what is parked. Pure.
 """
 
 from pathlib import Path

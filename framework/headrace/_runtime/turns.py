@@ -1,8 +1,7 @@
 """
 Turns: items of one key one after another, items of many keys at once, as many as there is room for.
 
-Sits between: loops that take items in order and the work that each item means. Knows nothing of
-either.
+Used by loops that take items in order and work on each. It knows nothing of either.
 """
 
 import asyncio

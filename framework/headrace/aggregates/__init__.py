@@ -1,6 +1,6 @@
 """
 Bringing an aggregate back: from memory, or from its events.
 
-Sits between: `commands`, which asks for aggregates, and the event store. Never decides, never
+Used by `commands`, which asks for aggregates; uses the event store. It never decides, never
 appends.
 """

@@ -1,7 +1,7 @@
 """
 Live aggregates kept in memory between commands: bounded by count, forgotten when idle.
 
-Sits between: `repository`, its only user, and a dictionary. Never reads the store.
+Used by `repository` alone. It never reads the store.
 """
 
 from collections import OrderedDict

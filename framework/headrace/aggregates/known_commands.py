@@ -3,9 +3,9 @@ Which commands may have an outcome in the store already, without asking it.
 
 An id that a bus makes is a UUIDv7 and tells when it was made. One that was made after this process
 took its queue over can be stored only if it was handled here, and the newest of those are
-remembered. Every other command has to be looked up before its handler runs. Sits between: the
-lanes, which ask for each command, and nothing else. A hint: the store's constraint is the truth,
-and where clocks disagree a handler runs once for nothing.
+remembered. Every other command has to be looked up before its handler runs. Used by the workers of
+aggregates, which ask for each command. A hint: the store's constraint is the truth, and where
+clocks disagree a handler runs once for nothing.
 """
 
 from typing import Final

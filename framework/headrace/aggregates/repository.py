@@ -1,8 +1,8 @@
 """
 Aggregates by id: from the cache, or else from a snapshot and the events after it.
 
-Sits between: the lanes, each of which owns the live aggregate while it has commands, and the cache
-and the event store.
+Used by the workers, each of which owns its aggregate while that has commands; uses the cache and
+the event store.
 """
 
 from collections.abc import Collection

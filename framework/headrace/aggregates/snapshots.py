@@ -5,7 +5,7 @@ The state is written down on the aggregate's lane when a stream is decided, beca
 known to be of that version; it goes to the store after the stream has been committed, in the
 background. A snapshot saves time and nothing else: one that is lost or does not fit is not missed.
 
-Sits between: the lanes and `repository` on one side and the event store on the other.
+Used by the workers and `repository`; uses the event store.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ class Snapshots:
     """Takes and keeps snapshots.
 
     Args:
-        store: keeps them beside the events.
+        store: keeps them with the events.
         events: how many events of an aggregate lie between two of them; 0 takes and reads none.
         waiting_max: most snapshots on their way into the store; further ones are dropped.
     """

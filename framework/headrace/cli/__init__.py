@@ -1,8 +1,8 @@
 """
 The one command, `headrace`: each subcommand in a module of its own.
 
-Sits between: a person or an init system and everything else. The only reader of the environment;
-heavy imports (broker, database, Spark) wait inside the functions that need them.
+Used by a person or an init system; uses everything else. The only reader of the environment; heavy
+imports (broker, database, Spark) wait inside the functions that need them.
 """
 
 import socket

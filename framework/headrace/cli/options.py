@@ -68,7 +68,7 @@ Unsealed = Annotated[
     bool,
     typer.Option(
         "--unsealed",
-        help="Believe all that stands in the topic, without an event store that vouches for it.",
+        help="Trust every message of the topic, without checking it against an event store.",
     ),
 ]
 ReadModelsUrl = Annotated[

@@ -4,7 +4,7 @@ The standard streams of a command: there, even where they were closed, and harml
 Names that clients choose (of clients, groups, aggregates) may hold any character. Printed as they are,
 an escape sequence among them could move the cursor, change the window or hide a line from you.
 
-Sits between: `main` and whatever a command prints. Knows nothing of commands.
+Used by `main` for everything that a command prints. It knows nothing of commands.
 """
 
 import os
@@ -58,7 +58,7 @@ def prepare_streams() -> None:
     """Opens the null device for closed streams, and guards what goes to standard output and error.
 
     Closed ones in the order of their numbers: else a log or a socket would get the number of a stream,
-    and with it what somebody prints.
+    and with it what the program prints.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:

@@ -1,6 +1,6 @@
 """
 From a command message to its answer.
 
-Sits between: the command topic and `aggregates`, `events` and the bus's replies. Knows no
-database and no broker, only their ports.
+Reads the command topic; uses `aggregates`, `events` and the bus's replies. It knows no database and
+no broker, only their ports.
 """

@@ -1,15 +1,15 @@
 """
 One aggregate's way from commands to answers: drives its mailbox.
 
-Sits between: `processor`, which brings deliveries, and everything that has to do with one
-aggregate: loading it, deciding on it, committing, publishing and answering in its order.
+Used by `processor`, which brings deliveries. Does everything that one aggregate needs: loads it,
+decides on it, commits, publishes and answers in its order.
 
 A command's decision is accepted into the live aggregate before it is durable, and the next command
 is decided on top of it. Answers leave in order from the front of the mailbox:
 
-    Recorded    the committer says what became of the stream (its table `NEXT_STEP`)
-    Repeated    the store held its outcome before: answered with that, its handler does not run
-    Failed      the same, if the store holds anything; else parked as a letter
+    Recorded        the committer says what became of the stream (its table `NEXT_STEP`)
+    Repeated        the store held its outcome before: answered with that, its handler does not run
+    DecisionFailed  the same, if the store holds anything; else parked as a letter
 """
 
 import asyncio
@@ -27,10 +27,10 @@ from headrace.aggregates.repository import Repository
 from headrace.aggregates.snapshots import Snapshots
 from headrace.commands.answer import Answering, result_of
 from headrace.commands.decision import (
+    CommandDecider,
     Crashed,
-    Decider,
     Decision,
-    Failed,
+    DecisionFailed,
     Recorded,
     Repeated,
 )
@@ -70,7 +70,7 @@ class LaneParts:
             several topics, whose queues change hands one by one.
     """
 
-    decider: Decider
+    decider: CommandDecider
     known: KnownCommands
     holds: Holds
     repository: Repository
@@ -183,7 +183,7 @@ class Lane:
             self._current = None
             if self._mailbox.ran():
                 self._accept(submission, decision)
-                if isinstance(decision, Failed) and self._parts.holds.enabled:
+                if isinstance(decision, DecisionFailed) and self._parts.holds.enabled:
                     # Only then is it known whether the next ones stand behind a parked command.
                     await self._until_all_decided_is_settled()
             runs += 1
@@ -242,11 +242,11 @@ class Lane:
                 continue
             if not isinstance(decision, Crashed):
                 return decision
-            # What the handler did to the aggregate before it broke off is nobody's decision.
+            # What the handler did to the aggregate before it broke off is no decision.
             self._forget()
             submission.crashes += 1
             if submission.crashes > self._parts.settings.error_retries_max:
-                return Failed(
+                return DecisionFailed(
                     error=type(decision.error).__name__,
                     sentence=str(decision.error),
                     trace=traceback_of(decision.error),
@@ -263,10 +263,10 @@ class Lane:
             self._aggregate_id, self._live.aggregate.version
         )
 
-    def _held(self, submission: Submission, hold: Hold) -> Failed:
+    def _held(self, submission: Submission, hold: Hold) -> DecisionFailed:
         if submission.command_id == hold.command_id:
-            return Failed(error=hold.error, sentence=hold.sentence, held=True)
-        return Failed(
+            return DecisionFailed(error=hold.error, sentence=hold.sentence, held=True)
+        return DecisionFailed(
             error="Held",
             sentence=f"command {hold.command_id} of aggregate {self._aggregate_id!r} is parked, and"
             " its later commands are held behind it; it is carried out when that one was retried"
@@ -293,7 +293,7 @@ class Lane:
                     settled=partial(self._settled, submission),
                 )
             )
-        elif isinstance(decision, Failed):
+        elif isinstance(decision, DecisionFailed):
             self._forget()
         self._advance()
 
@@ -314,7 +314,7 @@ class Lane:
             submission.durable = True
             self._advance()
         elif isinstance(step, Refused):
-            submission.failure = Failed(
+            submission.failure = DecisionFailed(
                 error="StoreRefused", sentence=f"the event store refuses the events: {step.error}"
             )
             self._rewind(submission)
@@ -328,7 +328,7 @@ class Lane:
     def _run_again(self, submission: Submission) -> None:
         submission.conflicts += 1
         if submission.conflicts > self._parts.settings.conflict_retries_max:
-            submission.failure = Failed(
+            submission.failure = DecisionFailed(
                 error="Busy",
                 sentence=f"aggregate {self._aggregate_id!r} was changed by others during each of"
                 f" {submission.conflicts} runs; send the command again",
@@ -380,7 +380,7 @@ class Lane:
         if isinstance(stored, EventStream):
             self._mailbox.settle()
             self._publish_again(submission, stored)
-        elif isinstance(decision, Failed):
+        elif isinstance(decision, DecisionFailed):
             if decision.held and self._parts.holds.find(self._aggregate_id) is None:
                 # What it was held behind was done with meanwhile.
                 self._rewind(submission)
@@ -420,5 +420,5 @@ class Lane:
         self._parts.emptied(self._aggregate_id)
 
 
-def _unreadable(error: DamagedStream) -> Failed:
-    return Failed(error=type(error).__name__, sentence=str(error))
+def _unreadable(error: DamagedStream) -> DecisionFailed:
+    return DecisionFailed(error=type(error).__name__, sentence=str(error))

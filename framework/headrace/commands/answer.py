@@ -1,8 +1,8 @@
 """
 The end of a command: its reply and its acknowledgement.
 
-Sits between: the lanes, which know what became of a command, and the transport. Nothing is
-acknowledged here before its caller says that it is safe.
+Used by the workers, which know how each command ended; uses the transport. Nothing is acknowledged
+here before its caller says that it is safe.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from headrace._runtime.log import get_logger
 from headrace._runtime.tasks import TaskSet
 from headrace.bus import REPLY_CORRELATION, REPLY_TO
-from headrace.commands.submission import Delivery
+from headrace.commands.submission import CommandDelivery
 from headrace.domain.stream import EventStream
 from headrace.results import CommandResult, Reply, encode_reply
 from headrace.transports.base import Place, Transport
@@ -58,16 +58,16 @@ class Answering:
         self._tasks = tasks
         self._finished = finished
         # Sent by one task, which runs while there are any: most transports take a reply at once.
-        self._replies: list[tuple[Delivery, bytes]] = []
+        self._replies: list[tuple[CommandDelivery, bytes]] = []
         self._replying = False
 
     def answer(
         self,
-        deliveries: Sequence[Delivery],
+        deliveries: Sequence[CommandDelivery],
         result: CommandResult | Reply,
         value_json: str | None = None,
     ) -> None:
-        """Replies to whoever waits for one of the deliveries, and acknowledges them all."""
+        """Replies to the callers of the deliveries, and acknowledges them all."""
         reply: bytes | None = None
         for delivery in deliveries:
             if REPLY_TO not in delivery.message.headers:
@@ -80,12 +80,12 @@ class Answering:
             self._replying = True
             self._tasks.start("replies", self._reply_all())
 
-    def acknowledge(self, deliveries: Sequence[Delivery]) -> None:
+    def acknowledge(self, deliveries: Sequence[CommandDelivery]) -> None:
         """Acknowledges deliveries without an answer."""
         for delivery in deliveries:
             self._acknowledge(delivery)
 
-    def confirm(self, delivery: Delivery) -> None:
+    def confirm(self, delivery: CommandDelivery) -> None:
         """Acknowledges a delivery that has left already."""
         try:
             delivery.subscription.ack(delivery.message)
@@ -107,7 +107,7 @@ class Answering:
                 self._acknowledge(delivery)
         self._replying = False
 
-    async def _reply(self, delivery: Delivery, body: bytes) -> None:
+    async def _reply(self, delivery: CommandDelivery, body: bytes) -> None:
         headers = delivery.message.headers
         correlation = headers.get(REPLY_CORRELATION, "")
         try:
@@ -115,6 +115,6 @@ class Answering:
         except Exception as error:  # noqa: BLE001 - the caller may be gone; its timeout covers it
             log.debug("reply not delivered", correlation=correlation, error=repr(error))
 
-    def _acknowledge(self, delivery: Delivery) -> None:
+    def _acknowledge(self, delivery: CommandDelivery) -> None:
         self.confirm(delivery)
         self._finished()

@@ -1,7 +1,7 @@
 """
 Handlers of commands: the table that finds them and the context that they work with.
 
-Sits between: user code, which registers functions, and `decision`, which runs one of them.
+Used by applications, which register functions, and by `decision`, which runs one of them.
 """
 
 import inspect
@@ -189,7 +189,7 @@ class CommandContext:
             )
 
     def _misused(self, sentence: str) -> None:
-        # Noted beside the error, because the handler may catch it.
+        # Noted apart from the error, because the handler may catch it.
         self._run.misuse = sentence
         raise ValueError(sentence)
 

@@ -1,7 +1,7 @@
 """
 One run of one handler, and what it decided.
 
-Sits between: a lane, which says when and on which state, and the user's handler. Knows neither the
+Used by a worker, which says when and on which state; runs the user's handler. Knows neither the
 store nor the topics: a decision is a value.
 """
 
@@ -25,7 +25,7 @@ from headrace.domain.stream import EventStream, Rejection
 from headrace.errors import AggregateExists, DomainError
 from headrace.serialization import CommandEnvelope, Serializer
 
-__all__ = ["Crashed", "Decider", "Decision", "Failed", "Recorded", "Repeated"]
+__all__ = ["CommandDecider", "Crashed", "Decision", "DecisionFailed", "Recorded", "Repeated"]
 
 # The largest stream that every part downstream takes: the broker's limit for a message. One that
 # could be stored but never published would hold its aggregate for ever.
@@ -54,7 +54,7 @@ class Repeated:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failed:
+class DecisionFailed:
     """The command cannot be handled, now or later.
 
     Attributes:
@@ -79,7 +79,7 @@ class Crashed:
     error: BaseException
 
 
-Decision = Recorded | Repeated | Failed | Crashed
+Decision = Recorded | Repeated | DecisionFailed | Crashed
 
 
 class StateOfAggregate(Loader, Protocol):
@@ -90,7 +90,7 @@ class StateOfAggregate(Loader, Protocol):
         ...
 
 
-class Decider:
+class CommandDecider:
     """Runs handlers.
 
     Args:
@@ -112,7 +112,7 @@ class Decider:
         command_type = type(envelope.command)
         handler = self._handlers.find(command_type)
         if handler is None:
-            return Failed(
+            return DecisionFailed(
                 error="NoHandler", sentence=f"no handler is registered for {command_type.__name__}"
             )
         run = HandlerRun()
@@ -127,7 +127,7 @@ class Decider:
             error = raised
         if run.misuse:
             trace = "" if error is None else traceback_of(error)
-            return Failed(error="ContextMisused", sentence=run.misuse, trace=trace)
+            return DecisionFailed(error="ContextMisused", sentence=run.misuse, trace=trace)
         if run.deadline.expired():
             late = TimeoutError(f"the handler ran for more than {HANDLER_MS_MAX} ms")
             # Where it was when it was ended.
@@ -139,7 +139,7 @@ class Decider:
                 return self._rejected(envelope, state, run, error)
             return self._done(envelope, state, run)
         except Exception as raised:  # noqa: BLE001 - a user's event may hold anything; returned
-            return Failed(
+            return DecisionFailed(
                 error="SerializationError",
                 sentence=f"the decision does not encode: {raised}",
                 trace=traceback_of(raised),
@@ -199,7 +199,7 @@ class Decider:
     ) -> Decision:
         body = self._serializer.encode_stream(stream)
         if len(body) > STREAM_BYTES_MAX:
-            return Failed(
+            return DecisionFailed(
                 error="StreamTooLarge",
                 sentence=f"the events of one command have {len(body)} bytes encoded;"
                 f" {STREAM_BYTES_MAX} is the limit",
@@ -218,6 +218,6 @@ async def _call(
 
 
 def _is_cancelled() -> bool:
-    """Whether somebody cancelled this task, other than the handler by raising the error itself."""
+    """Whether this task was cancelled, rather than the handler raising the error itself."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

@@ -1,7 +1,7 @@
 """
 Handlers of deciders: the functional form of an aggregate as the class form's handler.
 
-Sits between: a `Decider`, which knows no context, and the handler table.
+Turns a `Decider`, which knows no context, into an entry of the handler table.
 """
 
 from typing import Any

@@ -2,7 +2,7 @@
 Aggregates whose later commands are held behind one that was parked.
 
 In memory a picture of the letters, which are what lasts: it must be as new as the queue that brings
-the commands. Sits between: the lanes, which ask for every command, and `parked`. Pure.
+the commands. Used by the workers, which ask for every command, and by `parked`. Pure.
 """
 
 from dataclasses import dataclass
@@ -44,5 +44,5 @@ class Holds:
         self._held.pop(aggregate_id, None)
 
     def clear(self) -> None:
-        """Forgets every hold, to be told anew."""
+        """Forgets every hold, before all are read again."""
         self._held.clear()

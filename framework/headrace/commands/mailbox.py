@@ -1,8 +1,8 @@
 """
 One aggregate's commands in one order: run ahead of the store, settled from the front.
 
-Sits between: the queue's deliveries and `aggregate_worker`, which runs what `take` returns. Pure: it knows
-neither handlers nor streams, and has no await, no clock, no I/O.
+Used by `aggregate_worker`, which runs what `take` returns; holds the queue's deliveries. Pure: it
+knows neither handlers nor streams, and has no await, no clock, no I/O.
 
     offered ──▶ waiting ──take──▶ running ──ran──▶ decided ──settle──▶ gone
                    ▲                                  │

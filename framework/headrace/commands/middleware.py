@@ -1,8 +1,8 @@
 """
 What stands around every handler: checks, permissions, traces.
 
-Sits between: user code, which registers middleware, and the handlers. A middleware may look at the
-command and its context, refuse with a `DomainError`, and go on with `call_next`.
+Used by applications, which register middleware; runs around the handlers. A middleware may look at
+the command and its context, refuse with a `DomainError`, and go on with `call_next`.
 """
 
 import inspect

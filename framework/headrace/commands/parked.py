@@ -25,9 +25,9 @@ from headrace._runtime.log import get_logger
 from headrace._runtime.tasks import TaskSet
 from headrace.bus import CommandResult
 from headrace.commands.answer import Answering
-from headrace.commands.decision import Failed
+from headrace.commands.decision import DecisionFailed
 from headrace.commands.holds import Hold, Holds
-from headrace.commands.submission import Delivery
+from headrace.commands.submission import CommandDelivery
 from headrace.letters import RESUME
 from headrace.settings import Settings
 from headrace.stores.base import CommandLetter, CommandLetterStore, LetterState
@@ -50,7 +50,7 @@ class Desk(Protocol):
         """Waits for room for one more delivery, and takes it."""
         ...
 
-    def take(self, delivery: Delivery) -> None:
+    def take(self, delivery: CommandDelivery) -> None:
         """Takes a delivery in that has its room."""
         ...
 
@@ -74,7 +74,7 @@ class _Sheet:
     """A letter to be written, and who gets which answer then."""
 
     letter: CommandLetter
-    deliveries: Sequence[Delivery]
+    deliveries: Sequence[CommandDelivery]
     result: CommandResult
 
 
@@ -132,7 +132,12 @@ class Parking:
         self._turns: dict[str, _Turn] = {}
 
     def park(
-        self, deliveries: Sequence[Delivery], failed: Failed, *, aggregate_id: str, command_id: str
+        self,
+        deliveries: Sequence[CommandDelivery],
+        failed: DecisionFailed,
+        *,
+        aggregate_id: str,
+        command_id: str,
     ) -> None:
         """Makes a letter of a command that cannot be handled, then answers "failed".
 
@@ -229,7 +234,7 @@ class Parking:
         self.holds.release(aggregate_id)
         return False
 
-    def resume(self, delivery: Delivery) -> None:
+    def resume(self, delivery: CommandDelivery) -> None:
         """Goes on with the letters of an aggregate, as an operator wished."""
         # What it sets going needs room; nothing that waits for room may have any.
         self._desk.leave()
@@ -291,7 +296,7 @@ class Parking:
 
     # Taking up.
 
-    async def _resume(self, delivery: Delivery) -> None:
+    async def _resume(self, delivery: CommandDelivery) -> None:
         message = delivery.message
         wish = message.headers[RESUME]
         letter = await self._find(int(wish)) if wish.isdecimal() else None
@@ -341,7 +346,7 @@ class Parking:
         message = Incoming(
             ("letters", letter.number), 0, letter.key, letter.name, letter.headers, letter.body
         )
-        self._desk.take(Delivery(message=message, subscription=run, letter=letter))
+        self._desk.take(CommandDelivery(message=message, subscription=run, letter=letter))
         await run.settled.wait()
         await self._backoff.persist(
             lambda: self._letters.finish(letter), what="finish a letter", unless=()

@@ -1,8 +1,8 @@
 """
 The command service: takes commands from the queue and sees each one through to its answer.
 
-Sits between: the command topics and the lanes, one per aggregate that has commands. Decides nothing
-about a command itself.
+Reads the command topics; uses one worker per aggregate that has commands. It decides nothing about
+a command itself.
 
 A message is acknowledged when its stream is stored and published, or its command is parked or
 changed nothing. A crash at any moment leaves it unacknowledged: it comes again, the event store
@@ -25,9 +25,9 @@ from headrace.aggregates.snapshots import Snapshots
 from headrace.commands.aggregate_worker import Lane, LaneParts
 from headrace.commands.answer import Answering
 from headrace.commands.command_handlers import HandlerTable
-from headrace.commands.decision import Decider, Failed
+from headrace.commands.decision import CommandDecider, DecisionFailed
 from headrace.commands.parked import Parking
-from headrace.commands.submission import Delivery, Submission
+from headrace.commands.submission import CommandDelivery, Submission
 from headrace.domain.identity import check_id
 from headrace.domain.topics import CommandTopics, command_topic
 from headrace.errors import DefinitionError
@@ -99,7 +99,7 @@ class CommandProcessor:
         self._answering = Answering(transport=transport, tasks=self._tasks, finished=self.leave)
         self._parking = self._parking_of(letters, clock)
         self._parts = LaneParts(
-            decider=Decider(handlers=handlers, serializer=serializer, clock=clock),
+            decider=CommandDecider(handlers=handlers, serializer=serializer, clock=clock),
             known=self._known,
             holds=self._parking.holds,
             repository=self._repository,
@@ -191,7 +191,7 @@ class CommandProcessor:
                 await self._room.acquire()
                 if self._note_offset(message):
                     await self._parking.load()
-                self.take(Delivery(message=message, subscription=subscription))
+                self.take(CommandDelivery(message=message, subscription=subscription))
             self._failures = 0
 
     async def _subscribe(self) -> Subscription:
@@ -210,7 +210,7 @@ class CommandProcessor:
         """Waits for room for one more delivery, and takes it."""
         await self._room.acquire()
 
-    def take(self, delivery: Delivery) -> None:
+    def take(self, delivery: CommandDelivery) -> None:
         """Takes a delivery in that has its room: hands it to its aggregate's lane."""
         self._in_flight += 1
         self._nothing_in_flight.clear()
@@ -224,7 +224,9 @@ class CommandProcessor:
                 return
             self._parking.park(
                 [delivery],
-                Failed(error=type(error).__name__, sentence=str(error), trace=traceback_of(error)),
+                DecisionFailed(
+                    error=type(error).__name__, sentence=str(error), trace=traceback_of(error)
+                ),
                 aggregate_id=message.key,
                 command_id="",
             )

@@ -1,26 +1,26 @@
 """
 A command in this process: how it came, and how far it has got.
 
-Sits between: `processor`, which makes one of each delivered message, and the lane that carries it
-to its answer.
+Used by `processor`, which makes one of each delivered message, and by the worker that carries it to
+its answer.
 """
 
 from typing import NamedTuple, Protocol
 
-from headrace.commands.decision import Decision, Failed
+from headrace.commands.decision import Decision, DecisionFailed
 from headrace.domain.stream import EventStream
 from headrace.serialization import CommandEnvelope
 from headrace.stores.base import CommandLetter, Snapshot
 from headrace.transports.base import Incoming
 
-__all__ = ["Delivery", "Submission"]
+__all__ = ["CommandDelivery", "Submission"]
 
 
 class _Acknowledged(Protocol):
     def ack(self, message: Incoming) -> None: ...
 
 
-class Delivery(NamedTuple):
+class CommandDelivery(NamedTuple):
     """A message, and the subscription that wants to hear when it is done.
 
     Attributes:
@@ -62,7 +62,7 @@ class Submission:
         "stored",
     )
 
-    def __init__(self, envelope: CommandEnvelope, delivery: Delivery) -> None:
+    def __init__(self, envelope: CommandEnvelope, delivery: CommandDelivery) -> None:
         self.envelope = envelope
         self.deliveries = [delivery]
         self.conflicts = 0
@@ -73,7 +73,7 @@ class Submission:
         self.snapshot: Snapshot | None = None
         self.sought = False
         self.stored: EventStream | None = None
-        self.failure: Failed | None = None
+        self.failure: DecisionFailed | None = None
 
     @property
     def command_id(self) -> str:

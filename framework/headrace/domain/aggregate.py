@@ -1,8 +1,8 @@
 """
 Aggregates: plain classes that decide in methods and change state only when events are applied.
 
-Sits between: user code, which subclasses `Aggregate`, and `commands`, which collects what a
-command recorded. Pure: no I/O, no clock.
+Used by applications, which subclass `Aggregate`, and by `commands`, which collects the events that
+a command recorded. Pure: no I/O, no clock.
 """
 
 import inspect

@@ -1,8 +1,8 @@
 """
 Aggregates as two functions: decide(command, state) -> events and evolve(state, event) -> state.
 
-Sits between: user code, which registers functions, and `Aggregate`, of which each decider makes a
-class: from there on both forms are the same, with the same guarantees. Pure.
+Used by applications, which register functions. Each decider makes an `Aggregate` class: from there
+on both forms are the same, with the same guarantees. Pure.
 """
 
 import inspect

@@ -2,7 +2,8 @@
 What is different between two values that should be alike: of one type, in all that they hold.
 
 `==` does not tell a date from its text in a field that takes either, an event from one of its base
-class, nor 1 from True. Sits between: what was encoded and what came back of it. Pure.
+class, nor 1 from True. Used by `form` to compare a decoded message with the one that was encoded.
+Pure.
 """
 
 from collections.abc import Mapping

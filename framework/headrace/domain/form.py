@@ -3,8 +3,7 @@ Whether what a message holds comes back from its JSON as it was.
 
 Decided once for each class, by its pydantic schema. A class that can never come back whole is
 refused when it is defined. One whose fields are of exact types needs no look at its values; of any
-other, what was encoded is decoded and compared. Sits between: message classes and `serialization`.
-Pure.
+other, what was encoded is decoded and compared. Used by message classes and `serialization`. Pure.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -60,7 +59,7 @@ EXACT: Final[Form] = _Exact()
 
 
 class _ExactWithin:
-    """One whose messages come back as long as nobody has put a subclass of a field's model in.
+    """One whose messages come back as long as no field holds a subclass of its model.
 
     Attributes:
         models: of the fields, at any depth.

@@ -1,8 +1,8 @@
 """
 Ids as text: whatever a user names things by is rendered once, and is text from then on.
 
-Sits between: user code, which may use UUIDs, numbers or tuples, and everything that stores, routes
-and compares ids. Pure.
+Used by applications, whose ids may be UUIDs, numbers or tuples, and by everything that stores,
+routes and compares ids. Pure.
 """
 
 import re
@@ -36,7 +36,7 @@ def check_id(kind: str, text: str) -> str:
         raise ValueError(
             f"{kind} has 1 to {ID_CHARACTERS_MAX} characters, this one has {len(text)}"
         )
-    # Most ids are ASCII, which is told at once.
+    # Most ids are ASCII, which is quick to see.
     if (not text.isascii() or "\0" in text) and _UNSTORABLE.search(text):
         raise ValueError(f"{kind} has no NUL and no half of a surrogate pair; change {text!r}")
     return text

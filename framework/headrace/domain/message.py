@@ -155,7 +155,7 @@ class DomainEvent(_Message):
 
 
 class ApplicationMessage(_Message):
-    """What a command's handler tells the world, beside events or in place of them.
+    """What a command's handler tells the world, besides events or in place of them.
 
     For facts that are no aggregate's: a check that was passed, a request to another system.
     Subclass it with the fields; class arguments: `name` and `version`, as for commands.

@@ -1,18 +1,36 @@
 """
-The registries of an application: what it can decode, checked as a whole.
+The registries of an application: its parts by their names, and what it can decode.
 
-Sits between: the composition root, which knows every message class, and the serializer. Pure.
+Used by the composition root, which knows every part and every message class; the serializer gets the
+registries of messages. Pure.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
 
 from headrace.domain.message import ApplicationMessage, Command, DomainEvent
 from headrace.domain.registry import Registry, Upcaster
-from headrace.errors import DefinitionError
+from headrace.errors import DefinitionError, HeadraceError
 
-__all__ = ["MessageType", "registries"]
+__all__ = ["MessageType", "bind_named", "find_named", "registries"]
+
+P = TypeVar("P")
 
 MessageType = type[Command] | type[DomainEvent] | type[ApplicationMessage]
+
+
+def find_named(table: Mapping[str, P], name: str, missing: str, error: type[HeadraceError]) -> P:
+    """Returns the part of a name; raises `error`, which begins with `missing`, if there is none."""
+    if name not in table:
+        known = ", ".join(sorted(table)) or "none"
+        raise error(f"{missing} {name!r}; it has: {known}")
+    return table[name]
+
+
+def bind_named(table: dict[str, Any], name: str, part: Any, kind: str) -> None:
+    """Gives a part its name. Raises DefinitionError: another one has it."""
+    if table.setdefault(name, part) is not part:
+        raise DefinitionError(f"two {kind} are named {name!r}; give one of them another name")
 
 
 def registries(

@@ -1,7 +1,7 @@
 """
 Stable type names to classes and back, and old versions to newer ones; no import path is ever stored.
 
-Sits between: message classes and `serialization`. Pure.
+Used by `registries` and `serialization`; holds message classes. Pure.
 """
 
 from collections.abc import Callable, Mapping
@@ -160,7 +160,7 @@ class Registry(Generic[M]):
                 raise DefinitionError(
                     f"{self._kind} {name!r} version {version} cannot be read: there is no way from"
                     f" version {reached} to {reached + 1}; register one with @app.upcasts, or keep"
-                    " the old class beside the new one"
+                    " the old class as well as the new one"
                 )
             reached += 1
 

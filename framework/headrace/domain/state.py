@@ -7,7 +7,7 @@ An aggregate class has a form for its state when each of its attributes is annot
         balance: int
         seen: set[str]
 
-Sits between: aggregate classes and `aggregates`, which takes snapshots and starts from them. Pure.
+Used by `aggregates`, which takes snapshots of aggregate classes and starts from them. Pure.
 """
 
 from typing import Any, ClassVar, Final, Generic, TypeVar, get_origin, get_type_hints

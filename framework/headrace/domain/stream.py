@@ -1,7 +1,7 @@
 """
 What one command did: events of one aggregate with one version, messages, a rejection, or nothing.
 
-Sits between: `commands`, which makes streams, and the stores and topics that keep them. Pure.
+Used by `commands`, which makes streams, and by the stores and topics that keep them. Pure.
 """
 
 from collections.abc import Mapping
@@ -134,7 +134,7 @@ _PUT: Final = tuple(vars(EventStream)[each.name].__set__ for each in fields(Even
 
 
 def stream_of(*values: Any) -> EventStream:
-    """Makes a stream of the values of all its fields, in their order: for whoever decodes many.
+    """Makes a stream of the values of all its fields, in their order: for decoders of many.
 
     `EventStream(…)` looks each field up by its name, which costs more than the rest of it.
 

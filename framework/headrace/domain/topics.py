@@ -1,8 +1,7 @@
 """
 The topics that an application's commands travel through: one for all, and those of single types.
 
-Sits between: command classes, which say where they belong, and whoever publishes or subscribes.
-Pure.
+Used by command classes, which name their topics, and by publishers and subscribers. Pure.
 """
 
 from collections.abc import Collection

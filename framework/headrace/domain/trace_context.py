@@ -1,8 +1,8 @@
 """
 Where a trace is carried along: two of the items that go with a command and its events.
 
-Sits between: whoever makes spans, which puts them there, and the messages that show them in their
-headers, as W3C Trace Context says. Knows no tracing library.
+Used by tracing, which puts spans there, and by messages, which show them in their headers, as W3C
+Trace Context says. It knows no tracing library.
 """
 
 from collections.abc import Mapping

@@ -3,7 +3,8 @@ Models made of values that were checked before, past pydantic's checks.
 
 An event that was checked when it was stored, and a row made of another row's values, come by the
 million: checking them again costs more than all else that is done with them. What is made here is
-what the model would have made. Sits between: pydantic, and whoever knows that values are right. Pure.
+what the model would have made. Used where values are known to be right; uses pydantic's internals.
+Pure.
 """
 
 from typing import Any, Final, TypeVar

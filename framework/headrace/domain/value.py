@@ -1,7 +1,7 @@
 """
 Value objects: what has no identity and is equal when its parts are.
 
-Sits between: user code, which subclasses, and the messages, states and ids that hold values. Pure.
+Used by applications, which subclass it for parts of messages, states and ids. Pure.
 """
 
 from pydantic import BaseModel, ConfigDict

@@ -1,6 +1,6 @@
 """
 From decided to durable to published.
 
-Sits between: `commands`, which decides, and the event store and the event topic. Never runs a
+Used by `commands`, which decides; uses the event store and the event topic. It never runs a
 handler, never answers a caller.
 """

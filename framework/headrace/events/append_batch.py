@@ -1,7 +1,7 @@
 """
 Which streams go into one append of the event store.
 
-Sits between: the lanes, which offer decided streams, and the committer, which appends a batch while
+Used by the workers, which offer decided streams, and by the committer, which appends a batch while
 the next one collects here. Pure: no await, no clock, no I/O.
 """
 

@@ -9,7 +9,7 @@ Which messages of the event topic are believed: those that the event store vouch
 What is not believed is logged and counted, and is for every reader what a heartbeat is: a message to
 pass over, which moves no version, no row and no process.
 
-Sits between: those who read the topic, live, in a rebuild or in Spark, and the seal and the event
+Used by every reader of the topic: live, in a rebuild or in Spark; uses the seal and the event
 store.
 """
 

@@ -1,8 +1,8 @@
 """
 Group commit: one append in flight, the next batch collects meanwhile.
 
-Sits between: the lanes, which offer decided streams and are told what to do next, and the event
-store. Knows nothing of handlers, replies or topics.
+Used by the workers, which offer decided streams and learn what to do next; uses the event store. It
+knows nothing of handlers, replies or topics.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ class Committer:
     Args:
         store: the truth.
         streams_max: most streams in one append.
-        refusals_max: how often an append is repeated whose failure nobody can explain, before it
+        refusals_max: how often an append is repeated after an unexplained failure, before it
             is taken for the fault of a stream.
         backoff: how long to wait before a failed append is repeated.
     """

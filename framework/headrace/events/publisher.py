@@ -4,8 +4,8 @@ Stored streams to the event topic: at least once, in the order in which they wer
     events, rejections     APP.events
     application messages   APP.messages, each a message of its own, after the events of its command
 
-Sits between: the lanes, which offer what the store holds, and the transport. Never publishes what
-is not durable.
+Used by the workers, which offer stored streams; uses the transport. It never publishes what is not
+durable.
 """
 
 import asyncio

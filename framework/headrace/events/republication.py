@@ -5,8 +5,8 @@ Makes the event topic whole again: what the event store has and the topic lacks 
     the store, page by page, in its order ──────────────┴▶ lacking? ─▶ publisher
 
 Each aggregate's streams go in their order, and once; application messages are not sent again. A run
-that ends half way is repeated: it finds what the one before published. Sits between: the store and
-the publisher. Must never know a reader.
+that ends half way is repeated: it finds what the one before published. Uses the store and the
+publisher. It must not know a reader.
 """
 
 import asyncio
@@ -198,7 +198,7 @@ class _Marks:
         return self._connection.scalar(select(func.count()).select_from(_held)) or 0
 
     def close(self) -> None:
-        """Closes the file, which nobody needs any more."""
+        """Closes the file, which is no longer needed."""
         self._connection.close()
         self._engine.dispose()
 

@@ -1,7 +1,8 @@
 """
 A transport that seals what goes into the event topic, and brings nothing from there that is foreign.
 
-Sits between: all in a process that write or read events, and the transport. Knows no reader.
+Used by everything in a process that writes or reads events; wraps the transport. It knows no
+reader.
 """
 
 from collections.abc import AsyncIterator, Sequence

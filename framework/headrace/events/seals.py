@@ -7,8 +7,8 @@ The seal of an event message: proof that the event store's own application publi
 It stands in the body, because that is what every reader has: live, in a rebuild, in an exported file.
 There it is a field like others, which readers that know no seals pass over.
 
-Sits between: all who write or read the event topic and the key, which never leaves the event store
-but with its application. Pure.
+Used by everything that writes or reads the event topic; uses the key, which leaves the event store
+with its application alone. Pure.
 """
 
 from collections import deque

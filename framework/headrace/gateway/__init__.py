@@ -8,8 +8,8 @@ An application over HTTP: commands in, read models out, in the process that runs
     openapi   GET /openapi.json                        overview  GET /docs
     settings  every limit                              catalogue the commands by name and version
 
-Sits between: clients that speak HTTP and a running application's bus and read models. Must never
-know a handler, a fold or the queue.
+Used by clients that speak HTTP; uses a running application's bus and read models. It must not know
+a handler, a fold or the queue.
 
     from headrace.gateway.server import serving
 """

@@ -1,7 +1,7 @@
 """
 The commands of an application by the name and version under which clients call them.
 
-Sits between: `App.command_types` and the endpoints and documents made of it. Pure.
+Used by endpoints and documents; uses `App.command_types`. Pure.
 """
 
 from collections.abc import Iterable, Mapping

@@ -4,7 +4,7 @@
     executed, unchanged   200      rejected by a rule      409      values do not fit    422
     handed over           202      no result in time       504      the broker is away   503
 
-Sits between: HTTP requests and the command bus. Knows no handler and no store.
+Used by HTTP requests; uses the command bus. It knows no handler and no store.
 """
 
 import asyncio
@@ -192,7 +192,7 @@ class Commands:
                 f" was dealt with, and {_SAME_KEY}"
             )
             raise Problem(503, "held", result.error, detail, **about)
-        # The sentence is of an error that nobody expected, and may tell of the inside.
+        # The sentence is of an unexpected error, and may reveal internals.
         log.error("command failed", sentence=result.sentence, **about)
         raise Problem(
             500,

@@ -4,7 +4,7 @@ The gateway's connections: how many one address may have, and how long one may t
     at its bound, and we wait for one of the address     that one is closed, the oldest request first
     at its bound, and all of them wait for us            the newcomer is refused: 503
 
-Sits between: uvicorn and the sockets of clients. Knows no request.
+Used by uvicorn; uses the clients' sockets. It knows no request.
 """
 
 import asyncio

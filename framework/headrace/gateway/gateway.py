@@ -1,7 +1,7 @@
 """
 The gateway as an ASGI application: its routes, and what all requests have in common.
 
-Sits between: an HTTP server and the endpoints. Knows no socket.
+Used by an HTTP server; uses the endpoints. It knows no socket.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """
 The OpenAPI 3.1 document of an application, made of its commands' and rows' pydantic models.
 
-Sits between: the catalogue and the projections, and clients that generate code. Pure.
+Uses the catalogue and the projections; read by clients that generate code. Pure.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,7 @@
 """
 `GET /docs`: the OpenAPI document as one page for people, without a script and without a foreign host.
 
-Sits between: the document and a browser. Pure.
+Turns the document into a page for a browser. Pure.
 """
 
 import json

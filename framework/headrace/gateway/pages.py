@@ -1,7 +1,7 @@
 """
 Rows of a projection's live table by equal fields, a page at a time in key order.
 
-Sits between: the query endpoint and the read database. Must never know HTTP.
+Used by the query endpoint; uses the read database. It must not know HTTP.
 """
 
 from collections.abc import Mapping

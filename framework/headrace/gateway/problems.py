@@ -4,8 +4,7 @@ Every answer that is not a success: a problem in JSON, as RFC 9457 has it.
     {"type": "urn:headrace:problem:rejected", "title": "InsufficientFunds", "status": 409,
      "detail": "account ada holds 5 …", "error": "InsufficientFunds", "command_id": "…"}
 
-Sits between: whatever finds that a request cannot be done and the client. Must never carry a
-traceback.
+Used by every module that refuses a request; read by the client. It must not carry a traceback.
 """
 
 from collections.abc import Mapping, Sequence

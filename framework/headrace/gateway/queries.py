@@ -1,7 +1,7 @@
 """
 `GET /projections/{name}` and `GET /projections/{name}/{key}`: rows of read models.
 
-Sits between: HTTP requests and the read models. Writes nothing.
+Used by HTTP requests; uses the read models. It writes nothing.
 """
 
 from typing import Any, Final

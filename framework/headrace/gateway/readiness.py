@@ -1,7 +1,7 @@
 """
 `GET /ready`: whether every part that a request needs is there, and which is not.
 
-Sits between: whoever watches a process and the parts it runs on. Looks only; mends nothing.
+Used by whatever monitors a process; uses the parts it runs on. It only looks.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ class Readiness:
             return self._missing
 
     async def away(self, part: str) -> bool:
-        """Whether one part is not there right now; False for a part that nobody looks at."""
+        """Whether one part is not there right now; False for a part that is not watched."""
         check = self._checks.get(part)
         return check is not None and await self._try(part, check) is not None
 

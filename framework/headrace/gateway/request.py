@@ -1,7 +1,7 @@
 """
 What a request says: its body, its query and its headers, each checked and bounded.
 
-Sits between: Starlette's requests and the endpoints. Must never know what a request is for.
+Used by the endpoints; uses Starlette's requests. It must not know what a request is for.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ def check_framing(headers: Headers) -> None:
 
     Raises:
         Problem: 400. Of two servers in a row one may believe the one way and one the other, and take
-            what is left for a request of somebody else.
+            what is left for another client's request.
     """
     if "transfer-encoding" in headers and "content-length" in headers:
         raise Problem(

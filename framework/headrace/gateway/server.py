@@ -1,7 +1,8 @@
 """
 The gateway on a socket: uvicorn within the event loop of the application, without its signals.
 
-Sits between: whoever runs an application and uvicorn. Owns the socket and the order of stopping.
+Used by the program that runs an application; uses uvicorn. It owns the socket and the order of
+stopping.
 """
 
 import asyncio
@@ -44,13 +45,13 @@ class Serving:
         self._task = task
 
     async def failed(self) -> None:
-        """Waits, and raises if the server ends before it is told to."""
+        """Waits, and raises if the server ends before it should."""
         await asyncio.shield(self._task)
         raise HeadraceError("the HTTP server has ended by itself")
 
 
 class _Server(uvicorn.Server):
-    """uvicorn that leaves signals to whoever owns the process, and says when it listens."""
+    """uvicorn that leaves signals to the owner of the process, and says when it listens."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -127,7 +128,7 @@ async def serving(
         failure.cancel()
         await asyncio.wait({failure})
         if not failure.cancelled():
-            failure.exception()  # looked at: its owner is whoever runs the application
+            failure.exception()  # looked at: its owner runs the application
 
 
 async def _started(server: _Server, task: asyncio.Task[None]) -> None:
@@ -161,7 +162,7 @@ def _config(gateway: Gateway, settings: GatewaySettings) -> uvicorn.Config:
 def _bound(settings: GatewaySettings) -> socket.socket:
     if not _is_loopback(settings.host):
         log.warning(
-            "the gateway has no authentication yet: whoever reaches the address may send commands",
+            "the gateway has no authentication yet: every client that reaches the address may send commands",
             host=settings.host,
         )
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET

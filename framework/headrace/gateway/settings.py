@@ -1,7 +1,7 @@
 """
 Every limit of the HTTP gateway with its default, its unit and its reason, validated once.
 
-Values only. Sits between: whoever starts a gateway and its parts.
+Values only. Used by the program that starts a gateway, and by the gateway's parts.
 """
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -18,7 +18,7 @@ class GatewaySettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    # This machine alone: the gateway asks nobody who they are.
+    # This machine alone: the gateway has no authentication.
     host: str = "127.0.0.1"
     # 0 takes a free one.
     port: int = Field(default=8080, ge=0, le=65_535)

@@ -311,7 +311,7 @@ class ProcessRunner:
                 await self._react([*before, *await self._missing(outcome)])
                 continue
             for key in sorted(outcome.keys):
-                await self._persist(partial(self._stuck.refold, key), "make a state anew")
+                await self._persist(partial(self._stuck.refold, key), "rebuild a state")
 
     async def _missing(self, lacking: Lacking) -> Sequence[EventStream]:
         """Returns the next of the versions that are missing, in order."""

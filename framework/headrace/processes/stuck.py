@@ -191,7 +191,7 @@ class StuckInstances:
         try:
             progress = self._process.refold(instance.instance, streams)
         except Exception as error:  # noqa: BLE001 - user code raises what it likes; kept
-            sentence = storable(f"its state cannot be made anew: {error!r}")[:ERROR_CHARACTERS_MAX]
+            sentence = storable(f"its state cannot be rebuilt: {error!r}")[:ERROR_CHARACTERS_MAX]
             work.put(
                 replace(
                     instance,

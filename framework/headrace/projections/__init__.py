@@ -1,5 +1,5 @@
 """
 Read models: event batches folded into rows, exactly once, with their offsets.
 
-Sits between: the event topic and the tables that applications read.
+Reads the event topic; writes the tables that applications read.
 """

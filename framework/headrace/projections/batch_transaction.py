@@ -9,28 +9,30 @@ On PostgreSQL a runner that wrote the last batch too reads nothing of that again
 writes rows, versions and offsets, and finds the offsets where the batch begins, or all is undone.
 Where a row is of one aggregate's events, it locks as well, and is the whole transaction.
 
-Rows and offsets move together or not at all: exactly once. Whoever comes with a batch that does not
+Rows and offsets move together or not at all: exactly once. A batch that does not
 begin at the stored offset (a stale owner of the queue, a message delivered twice) changes nothing.
+The functions of `Projection.with_session` write in the same transaction.
 
-Sits between: the live runner and the rebuild, which own the transaction, and the pure cores. Must
-never know a subscription.
+Used by the live runner and the rebuild, which own the transaction; uses the pure cores. Knows no
+subscription.
 """
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from pydantic import BaseModel
 from sqlalchemy import Connection, update
 from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.orm import Session
 
 from headrace.domain.stream import EventStream
 from headrace.errors import ProjectionError, SerializationError, UnknownMessageType
-from headrace.projections.definition.fold import find_touches, fold, fold_facts
+from headrace.projections.definition.fold import find_touches, fold, fold_facts, poisoned
 from headrace.projections.definition.projection import Projection
-from headrace.projections.definition.session_handlers import call_handlers
 from headrace.projections.tables.contents import (
     Moved,
     Switched,
@@ -49,6 +51,7 @@ from headrace.serialization import Serializer
 from headrace.stores.database.tables import projection_letters
 from headrace.subscriptions.foreign import stream_or_none
 from headrace.subscriptions.gate import Gap, Verdict, VersionGate
+from headrace.subscriptions.outages import claims_outage
 from headrace.transports.base import Incoming, QueueId
 
 __all__ = [
@@ -230,7 +233,7 @@ def _apply(
     if isinstance(folded, _Lacking):
         return folded
     _store(connection, target, folded, batch.end, left)
-    call_handlers(connection, target.projection, folded.streams)
+    _call_handlers(connection, target.projection, folded.streams)
     hold(connection, target, folded.held)
     if recall is not None:
         for aggregate_id in parked:
@@ -424,3 +427,27 @@ async def fill_gap(
 def _offer(gate: VersionGate, stream: EventStream) -> Verdict | Gap:
     assert stream.version is not None, "rejections are left out of batches"
     return gate.offer(stream.aggregate_id, stream.version)
+
+
+def _call_handlers(
+    connection: Connection, projection: Projection[Any], streams: Iterable[EventStream]
+) -> None:
+    """Calls each handler for each of its events, in order, within the connection's transaction.
+
+    Raises:
+        ProjectionError: a handler raised; names the event.
+    """
+    if not projection.has_handlers:
+        return
+    # A handler's commit must not end the transaction, which is the batch's.
+    with Session(connection, join_transaction_mode="rollback_only") as session:
+        for event, context in chain.from_iterable(stream.contexts() for stream in streams):
+            try:
+                for handler in projection.handlers_for(type(event)):
+                    handler(session, event, context)
+                session.flush()
+            except Exception as error:
+                if claims_outage(error):
+                    raise
+                raise poisoned(projection, event, context, error) from error
+        session.commit()

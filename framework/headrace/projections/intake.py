@@ -6,8 +6,8 @@ lies beyond them leaves a hole. A hole is asked for once more; if it is still th
 lost those messages (a broken record), and the projection goes on behind them: the version gate
 finds what is missing as soon as the aggregate's next version comes.
 
-Sits between: `Subscription.poll` and the batches that are applied. Pure; must never know a
-database.
+Used by the live runner; turns what `Subscription.poll` returns into batches. Pure; it must not know
+a database.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,14 +1,14 @@
 """
-What a runner wrote last: versions and rows that need not be read again, as long as nobody else writes.
+What a runner wrote last: versions and rows that need not be read again, as long as no one else writes.
 
 Every batch moves an offset of its generation in the transaction that writes its rows. So where all
 stored offsets are those that this runner left, under the lock that every batch takes, its versions
 and rows are those of the tables. Where they are not, all of it is forgotten: after a parked event, a
-batch of another member, a switch, or a transaction that did not end well: nobody may know whether it
+batch of another member, a switch, or a transaction that did not end well: it may be unknown whether it
 was committed, and a fold may have changed a row that was handed to it.
 
-Sits between: `batch_transaction`, which reads and writes, and one runner, whose it is. Pure; must never know
-a database.
+Used by `batch_transaction`, which reads and writes it; each belongs to one runner. Pure; it must
+not know a database.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -65,7 +65,7 @@ class Recall(Generic[R]):
     def offsets_left(
         self, generation: int, begin: Mapping[QueueId, int | None]
     ) -> Mapping[QueueId, int] | None:
-        """Returns the offsets that the last transaction left of a generation; None: nobody knows.
+        """Returns the offsets that the last transaction left of a generation; None: unknown.
 
         A batch that begins there need not read them, as long as writing the new ones finds all
         stored offsets so.

@@ -1,5 +1,5 @@
 """
 Rebuilding read models next to the live ones: what each engine does, and the switch at the end.
 
-Sits between: the command line and the two places where events are kept.
+Used by the command line; uses the event topic and the event store.
 """

@@ -1,9 +1,9 @@
 """
 Live rows compared with what the stored events make, and nothing that anybody reads touched.
 
-    rebuilt beside the live table, by either engine ─▶ compared at the same offsets ─▶ dropped
+    rebuilt next to the live table, by either engine ─▶ compared at the same offsets ─▶ dropped
 
-Sits between: the command line, and the rebuilds that do not switch. Must never know Spark.
+Used by the command line; uses rebuilds that do not switch. It must not know Spark.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ async def check(
     against: Literal["store", "topic"] = "store",
     **choices: Any,
 ) -> dict[str, RebuildReport | Exception]:
-    """Builds projections anew in one pass, compares each with the live one, and drops it again.
+    """Rebuilds projections in one pass, compares each with the live one, and drops it again.
 
     Args:
         app: the application's import path.

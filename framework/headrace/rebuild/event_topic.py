@@ -1,7 +1,7 @@
 """
 The event topic, read by offsets instead of as a member of a group; what is foreign is passed over.
 
-Sits between: a rebuild and one broker. Knows nothing of projections.
+Used by a rebuild; reads from one broker. It knows nothing of projections.
 """
 
 import asyncio
@@ -205,7 +205,7 @@ class EventTopic:
         bodies: list[bytes] = []
         for header, columns, first, last in self._read(self._broker, QueueRef(*queue), start, end):
             if keys is None and first == last:
-                # Nothing can be read up to the end; without a message nobody would get there.
+                # Nothing can be read up to the end; without a message no reader would get there.
                 offsets.append(header.base_offset + last - 1)
                 bodies.append(b"")
             elif keys is None:
@@ -254,9 +254,9 @@ def _unreadable(
     if isinstance(error, OffsetOutOfRange):
         start, end = offsets
         return ProjectionError(
-            f"{topic}/{queue_id} does not hold all offsets from {start} to {end - 1}: the topic was made"
-            " anew, belongs to another broker, or has lost messages; build the rows from the event"
-            " store instead, with `headrace projection rebuild NAME --from store`"
+            f"{topic}/{queue_id} does not hold all offsets from {start} to {end - 1}: the topic was"
+            " recreated, belongs to another broker, or has lost messages; build the rows from the"
+            " event store instead, with `headrace projection rebuild NAME --from store`"
         )
     way_on = ""
     if isinstance(error, DataCorrupt | CorruptBatch):

@@ -4,8 +4,8 @@ Aggregates that a rebuild leaves out, because one of their streams does not deco
 A live reader parks such an aggregate and goes on; its rows stay as the versions before have made them.
 So do those of a rebuild: what comes after the stream that does not decode is left out too.
 
-It is remembered from the fold to the end of catching up, with each engine. Sits between: what reads
-the topic or the event store and what decodes it. Pure.
+It is remembered from the fold to the end of catching up, with each engine. Used by the readers of
+the topic and the event store, and by the decoders. Pure.
 """
 
 from collections.abc import Mapping, Sequence

@@ -5,12 +5,13 @@ From a shadow that was filled from the event store to the live generation, at eq
       ─▶ lock the projection ─▶ fold the rest up to the versions that live has ─▶ compare
       ─▶ offsets of the topic in place of the position ─▶ switch, one transaction
 
-What each side has is told by the versions of its aggregates, and not by offsets: those of the live
+The versions of its aggregates, not offsets, show what each side has: those of the live
 generation may be of a topic that is no more. The topic's ends were asked before the last position
 that the shadow has, and an event is in the store before it is in the topic; so what lies before those
 ends is folded, and what comes behind them and is folded too the version gate passes over.
 
-Sits between: a rebuild from the event store, and the generations of a projection. Must never know Spark.
+Used by a rebuild from the event store; uses the generations of a projection. It must not know
+Spark.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ from headrace.rebuild.stored_events import STORE, StoredEvents
 from headrace.rebuild.switch import (
     OTHER_FIELDS,
     Means,
-    Outcome,
+    RebuildOutcome,
     Shadow,
     advance,
     bring_live,
@@ -79,7 +80,7 @@ class Origin:
 
 async def bring_shadow(
     read_models: ReadModels, shadow: Shadow, means: Means, origin: Origin | None, **wishes: Any
-) -> Outcome:
+) -> RebuildOutcome:
     """Brings a shadow level with the live generation, by what it was filled from.
 
     Args:
@@ -106,7 +107,7 @@ async def bring_level(
     verify: bool,
     switch: bool,
     accept: bool = False,
-) -> Outcome:
+) -> RebuildOutcome:
     """Brings a shadow level with the live generation, compares them, and switches if all is well.
 
     Args:
@@ -140,7 +141,7 @@ async def bring_level(
                 continue
             level = _Level(read_models, shadow, means, connection, state.generation)
             caught_up += await level.fold_rest((end, now), origin.store, as_live=comparable)
-            outcome = Outcome(caught_up=caught_up, offsets=ends)
+            outcome = RebuildOutcome(caught_up=caught_up, offsets=ends)
             if comparable:
                 outcome = await level.compare(outcome, leaving_out=switch)
             elif verify:
@@ -216,7 +217,7 @@ class _Level:
             folded += len(batch.streams)
         return folded
 
-    async def compare(self, outcome: Outcome, *, leaving_out: bool) -> Outcome:
+    async def compare(self, outcome: RebuildOutcome, *, leaving_out: bool) -> RebuildOutcome:
         """Compares the live rows with the shadow's.
 
         Args:

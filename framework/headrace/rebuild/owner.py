@@ -1,8 +1,8 @@
 """
 Who is rebuilding: a name that says whether its process still lives.
 
-Sits between: `rebuild`, which writes the name into the database, and the next one that finds it
-there. Knows no database.
+Used by `rebuild`, which writes the name into the database and compares it with the one there. It
+knows no database.
 """
 
 import os

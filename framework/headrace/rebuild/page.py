@@ -1,8 +1,8 @@
 """
 Reports of rebuilds as a page for a person: what was done, how long it took, and where.
 
-One file without scripts, fonts or pictures from anywhere: plots are SVG in the page. Sits between:
-`RebuildReport`s and whoever writes files. Pure.
+One file without scripts, fonts or pictures from anywhere: plots are SVG in the page. Turns
+`RebuildReport`s into a page; the caller writes the file. Pure.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -80,9 +80,9 @@ def _facts(report: RebuildReport) -> dict[str, str]:
     if report.foreign:
         facts["foreign messages, passed over"] = f"{report.foreign:,}"
     if report.keys is not None:
-        facts["keys folded anew"] = f"{report.keys:,}"
+        facts["keys refolded"] = f"{report.keys:,}"
     if report.mended is not None:
-        facts["of which rows were different"] = f"{report.mended:,}"
+        facts["refolded rows that differed"] = f"{report.mended:,}"
     if report.behind:
         facts["aggregates that live lacks events of"] = f"{report.behind:,}"
     if report.ahead:

@@ -1,7 +1,8 @@
 """
 What a rebuild is doing, and how long each part of it took.
 
-Sits between: an engine, which goes from phase to phase, and the report and the person who waits.
+Used by an engine, which goes from phase to phase; feeds the report and the progress that a person
+sees.
 """
 
 from collections.abc import Callable

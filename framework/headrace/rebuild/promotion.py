@@ -4,7 +4,7 @@ A table that a rebuild has finished and not put in place, put in place: nothing 
     take the shadow up again ─▶ catch up ─▶ switch
       └──▶ an error: it is kept as it was, for the next attempt
 
-Sits between: the command line, and the switch of every rebuild. Must never know Spark.
+Used by the command line; uses the switch of every rebuild. It must not know Spark.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ async def promote(
             can do without; the live projection then reads the event topic from its beginning.
         read_models_url: where the projection's tables are.
         event_store_url: fills gaps of the event topic; needed where the table was built from it.
-        take_over: even if somebody seems to be doing so.
+        take_over: even if another rebuild seems to be running.
 
     Returns:
         What was done; no events are counted but those that were caught up with.

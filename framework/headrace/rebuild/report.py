@@ -1,7 +1,7 @@
 """
 What a rebuild did, for a person and for a machine.
 
-Sits between: `rebuild`, which fills it, and the command line and benchmarks, which print it. Knows
+Used by `rebuild`, which fills it, and by the command line and benchmarks, which print it. It knows
 no Spark and no database.
 """
 
@@ -22,7 +22,7 @@ class RebuildReport:
         generation: the shadow's number; its table is `table`.
         table: where the rows are.
         source: what was folded: the event "topic" or the event "store".
-        start: "zero" or "offsets"; "keys" or "time" where some rows were folded anew.
+        start: "zero" or "offsets"; "keys" or "time" where only some rows were rebuilt.
         start_offsets: where reading began, by `topic/queue`; of the store, positions.
         end_offsets: where reading ended.
         caught_up_offsets: where the shadow stood when it was compared and switched.
@@ -38,7 +38,7 @@ class RebuildReport:
         foreign: messages that were passed over: neither sealed by the event store nor in it.
         left_out: of each aggregate with a stream that does not decode, what is the matter; what came
             after that stream is not in the rows, as it is not live, where the aggregate is parked.
-        keys: of the rows that were folded anew; None: all.
+        keys: of the rows that were rebuilt; None: all.
         mended: how many of those differ from the live ones; None if nothing was compared.
         compared: rows compared; None if nothing was compared.
         mismatches: how many of them differ from the live generation's, though they should not.

@@ -5,7 +5,7 @@ A rebuild's shadow from its begin to its end, whichever engine fills it.
       └──▶ give_up: dropped; a rebuild that dies leaves it, and the next one drops or adopts it
     reopen: one that was finished and not put in place ──▶ switch.bring_live ──▶ finish
 
-Sits between: an engine, and the generations of a projection. Must never know events.
+Used by an engine; uses the generations of a projection. It must not know events.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from headrace.projections.tables import generations
 from headrace.projections.tables.contents import Target, read_offsets
 from headrace.projections.tables.read_models import ReadModels
 from headrace.rebuild.owner import Kind, is_gone, kind_of, new_owner
-from headrace.rebuild.switch import Outcome, Shadow, release
+from headrace.rebuild.switch import RebuildOutcome, Shadow, release
 from headrace.serialization import Serializer
 from headrace.stores.database.engines import EngineLimits
 from headrace.stores.database.schema import check
@@ -103,7 +103,7 @@ class Building:
         """Takes the shadow that a rebuild has finished and not put in place.
 
         Args:
-            take_over: take it even if somebody seems to be doing so.
+            take_over: take it even if another rebuild seems to be running.
 
         Raises:
             RebuildRunning: a rebuild of the projection is under way.
@@ -177,8 +177,8 @@ class Building:
             await asyncio.shield(self.give_up(shadow))
             raise
 
-    async def finish(self, shadow: Shadow, outcome: Outcome) -> None:
-        """Drops what nobody needs after a switch; ends a rebuild that keeps its table."""
+    async def finish(self, shadow: Shadow, outcome: RebuildOutcome) -> None:
+        """Drops what is no longer needed after a switch; ends a rebuild that keeps its table."""
         async with self._read_models.begin() as connection:
             if outcome.switched:
                 await generations.drop_leftovers(connection, shadow.projection.name)

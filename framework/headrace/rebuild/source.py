@@ -1,7 +1,7 @@
 """
 What a rebuild folds, opened: the event topic or the event store, with the means of catching up.
 
-Sits between: every engine, and the two places where events are. Must never know a projection.
+Used by every engine; reads the event topic or the event store. It must not know a projection.
 """
 
 from collections.abc import AsyncIterator

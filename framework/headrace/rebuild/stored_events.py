@@ -4,7 +4,8 @@ The event store, read by positions as the event topic is read by offsets.
 Its one queue is `STORE`: a shadow that is filled from the store stands at a position, which is kept
 among its offsets under that name until it goes live with offsets of the topic.
 
-Sits between: a rebuild and the bodies of an event store. Knows nothing of projections, or of a broker.
+Used by a rebuild; reads the bodies of an event store. It knows nothing of projections, or of a
+broker.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence

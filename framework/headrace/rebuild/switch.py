@@ -6,7 +6,7 @@ From a finished shadow to the live generation: catch up, compare at equal offset
     level                  lock the projection ─▶ still level? ─▶ compare ─▶ switch, one transaction
 
 While the lock is held the live runner waits, so both stand still: what is compared is what is
-switched. Sits between: `rebuild` and the generations of a projection. Must never know Spark.
+switched. Used by `rebuild`; uses the generations of a projection. It must not know Spark.
 """
 
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
@@ -40,7 +40,7 @@ __all__ = [
     "Advanced",
     "Feed",
     "Means",
-    "Outcome",
+    "RebuildOutcome",
     "Shadow",
     "advance",
     "bring_live",
@@ -70,7 +70,7 @@ class Shadow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class RebuildOutcome:
     """How it ended; the fields are those of `RebuildReport`."""
 
     caught_up: int = 0
@@ -129,7 +129,7 @@ async def bring_live(
     switch: bool,
     accept: bool = False,
     mended: Collection[str] | None = None,
-) -> Outcome:
+) -> RebuildOutcome:
     """Brings a shadow level with the live generation, compares them, and switches if all is well.
 
     Whatever keeps it from switching, short of an error, leaves the shadow's table in place.
@@ -155,14 +155,14 @@ async def bring_live(
         caught_up += await _catch_up(read_models, shadow, means)
         if must_be_level and (late := await _wait_for_live(read_models, shadow, means)):
             offsets = await read_models.offsets(name, shadow.generation)
-            return Outcome(caught_up=caught_up, offsets=offsets, reason=late)
+            return RebuildOutcome(caught_up=caught_up, offsets=offsets, reason=late)
         async with read_models.begin() as connection:
             state = await generations.lock_state(connection, name)
             live = _read(await read_offsets(connection, name, state.generation))
             ours = _read(await read_offsets(connection, name, shadow.generation))
             if _ahead(live, ours) or (must_be_level and live != ours):
                 continue
-            outcome = Outcome(caught_up=caught_up, offsets=ours)
+            outcome = RebuildOutcome(caught_up=caught_up, offsets=ours)
             if must_be_level:
                 outcome = await _compare(read_models, shadow, state.generation, outcome, mended)
             elif verify:
@@ -179,7 +179,7 @@ async def bring_live(
     )
 
 
-def keep(read_models: ReadModels, shadow: Shadow, outcome: Outcome) -> Outcome:
+def keep(read_models: ReadModels, shadow: Shadow, outcome: RebuildOutcome) -> RebuildOutcome:
     """Returns the outcome of a shadow that differs and is kept, with what can be done with it."""
     if not (outcome.mismatches or outcome.ahead):
         return outcome
@@ -284,9 +284,9 @@ async def _compare(
     read_models: ReadModels,
     shadow: Shadow,
     live: int,
-    outcome: Outcome,
+    outcome: RebuildOutcome,
     mended: Collection[str] | None,
-) -> Outcome:
+) -> RebuildOutcome:
     found = await compare(
         read_models, shadow.projection, live, shadow.generation, expected=mended or ()
     )
@@ -294,7 +294,7 @@ async def _compare(
     return told if mended is None else replace(told, mended=found.expected)
 
 
-def tell_comparison(outcome: Outcome, found: Comparison[Any]) -> Outcome:
+def tell_comparison(outcome: RebuildOutcome, found: Comparison[Any]) -> RebuildOutcome:
     """Returns an outcome with what a comparison of the live rows with the shadow's has found."""
     return replace(
         outcome,

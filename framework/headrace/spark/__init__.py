@@ -8,9 +8,9 @@ Rebuilding read models with Spark: the live folds, over the whole event topic, o
 
 What a rebuild does before and after its job stands in `headrace.rebuild`.
 
-Sits between: the command line and notebooks, which ask for a rebuild, and the folds, the event
-topic's data source and the tables of read models, which do it. Imports nothing of its own here:
-executors load only what folds.
+Used by the command line and notebooks, which ask for a rebuild; uses the folds, the event topic's
+data source and the tables of read models. It imports nothing of its own here: executors load only
+what folds.
 
     from headrace.spark.rebuild import rebuild
 """

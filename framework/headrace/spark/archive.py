@@ -5,11 +5,11 @@ A folder of exported events: parts that appear whole, each going on where the on
     DIR/export-000001/messages/queue-000.parquet       messages as the topic holds them
     DIR/export-000001/events/Deposited/queue-000-v1.parquet   events of a type, fields as columns
     DIR/export-000001/versions/queue-000.parquet       the last version of each aggregate met
-    DIR/.writing                                       a part that is not finished; nobody reads it
+    DIR/.writing                                       a part that is not finished; never read
 
 A part is written under the last name, flushed to disk, and then renamed, which happens or does not.
-Sits between: `analysis.export`, which writes parts, and `executor.fold`, which reads messages from them instead of
-from the broker. Must never know Spark or what events mean.
+Used by `analysis.export`, which writes parts, and by `executor.fold`, which reads messages from
+them instead of from the broker. It must not know Spark or what events mean.
 """
 
 import fcntl
@@ -191,7 +191,7 @@ def check_follows(held: QueueRange, end: int) -> None:
     if end > held.end:
         raise ProjectionError(
             f"{name} ends at {held.end}, before the exported offsets, which end at {end}: the topic"
-            " was made anew; export it into an empty folder"
+            " was recreated; export it into an empty folder"
         )
 
 

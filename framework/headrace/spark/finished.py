@@ -4,7 +4,7 @@ Which queues the tasks of a job have read, known while the job still runs.
 Each task tells of the slices that it has read when it ends, through an accumulator of Spark's. Spark
 Connect has none: there the queues are known with the result.
 
-Sits between: `job`, whose tasks tell, and `rebuild`, which looks. Must never know a database.
+Used by `job`, whose tasks report, and by `rebuild`, which looks. It must not know a database.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,8 +1,8 @@
 """
 The Spark job of a rebuild: which of `executor.fold`'s functions run in which order, and what they made.
 
-Sits between: `rebuild`, which has a session and a plan, and `executor.fold`, which runs on executors. Works
-with a session of any kind, Spark Connect included. Must never know a database.
+Used by `rebuild`, which has a session and a plan; runs `executor.fold` on executors. It works with
+a session of any kind, Spark Connect included. It must not know a database.
 """
 
 import re
@@ -123,7 +123,7 @@ def run_fold(
         base: rows and versions from before the plan's slices, as records or as what tasks read;
             None to start from zero.
         native: the projection as SQL, used from zero where Spark refuses sums that are too large.
-        finished: is told of each queue that was read, except where the projection is run as SQL.
+        finished: hears of each queue that was read, except where the projection is run as SQL.
         into: where tasks copy rows, versions and deleted keys, which then do not come here; or
             where they are kept on this process's disk, while a part of them is in memory.
 
@@ -209,7 +209,7 @@ def _known(
 
 
 def _refuses_overflow(spark: SparkSession) -> bool:
-    # Without this setting a sum wraps around, and nobody is told.
+    # Without this setting a sum wraps around silently.
     return spark.conf.get("spark.sql.ansi.enabled") == "true"
 
 
@@ -269,7 +269,7 @@ def map_records(
         frame: what it is given.
         step: the function.
         plan: its first argument.
-        finished: is told of queues that were read.
+        finished: hears of queues that were read.
         last: what becomes of what it yields, if this is the last one.
     """
 

@@ -4,9 +4,9 @@ A rebuild's result on its way into a shadow, and what it begins with out of it.
     PostgreSQL  prepare ─▶ the job's tasks copy, each its share ─▶ load: an index, and one transaction
     SQLite      the job ─▶ files on this machine's disk ─▶ load: one transaction
 
-That transaction has rows, versions and offsets. On PostgreSQL the rows are there already, in a table
-that becomes the shadow's; nothing but counts comes through this process. Sits between: the job and the
-database of read models. Must never know Spark sessions or events.
+That transaction has rows, versions and offsets. On PostgreSQL the rows are there already, in a
+table that becomes the shadow's; nothing but counts comes through this process. Used by the job;
+writes the database of read models. It must not know Spark sessions or events.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence

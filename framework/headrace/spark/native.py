@@ -10,7 +10,7 @@ with and makes the records of `executor.fold`, so that all that follows is the s
 Not here, but folded in Python: folds that are functions, keys that are functions, columns that mix
 sums with something else, and sums of floats, which depend on the order of adding.
 
-Sits between: `job`, which has a session, and the rules of a projection. Pure, but for `finish_rows`,
+Used by `job`, which has a session; uses the rules of a projection. Pure, but for `finish_rows`,
 which runs on executors.
 """
 
@@ -37,14 +37,14 @@ from headrace.spark.executor.plan import FoldPlan, load_application
 from headrace.spark.executor.sql import number, to_sql
 from headrace.spark.rows import RowCodec
 
-__all__ = ["Kept", "NativeFold", "finish_rows", "plan_native"]
+__all__ = ["ColumnResult", "NativeFold", "finish_rows", "plan_native"]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class ColumnResult:
     """How a column of the read model comes from what a group yields.
 
     Attributes:
@@ -81,7 +81,7 @@ class NativeFold:
     touches: str
     values: Mapping[str, str]
     aggregates: Mapping[str, str]
-    columns: tuple[Kept, ...]
+    columns: tuple[ColumnResult, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,9 +117,9 @@ def plan_native(serializer: JsonSerializer, projection: Projection[Any]) -> Nati
     branches = [branch for rule in rules for branch in _branches(projection, rule, types, keys)]
     query = _Query(by_aggregate=projection.keyed_by_aggregate)
     start = rules[0].start()
-    columns: list[Kept] = []
+    columns: list[ColumnResult] = []
     for field in projection.shape.fields:
-        kept = Kept(name=field.name, kind=field.kind, start=start.get(field.name))
+        kept = ColumnResult(name=field.name, kind=field.kind, start=start.get(field.name))
         operation = operations.get(field.name)
         of = [branch for branch in branches if field.name in branch.values]
         if operation is not None and of:
@@ -257,7 +257,7 @@ class _Query:
         self._back = "(- turn)" if by_aggregate else "struct(- moment, - part, - turn)"
 
     def add(
-        self, kept: Kept, operation: Operation, branches: Sequence[_Branch]
+        self, kept: ColumnResult, operation: Operation, branches: Sequence[_Branch]
     ) -> Iterator[tuple[str, ...]]:
         """Adds a column; yields its parts."""
         if operation is Operation.LAST:
@@ -326,7 +326,7 @@ def _exclusive(branches: Sequence[_Branch]) -> list[list[_Branch]]:
     return groups
 
 
-def _column(kept: Kept, groups: Mapping[str, Sequence[Any]]) -> Sequence[Any]:
+def _column(kept: ColumnResult, groups: Mapping[str, Sequence[Any]]) -> Sequence[Any]:
     """Returns the values of a column, one per group."""
     start, kind = kept.start, kept.kind
     count = len(groups["key"])

@@ -5,8 +5,8 @@ Rebuilding a projection: events from the topic through Spark into a shadow, then
     offsets in one transaction ─▶ catch up ─▶ compare with the live rows ─▶ switch
 
 Until the switch nothing that anybody reads is touched: a rebuild that is killed at any moment
-leaves an unused table, which the next one drops. Sits between: the command line and the parts of
-this package. Must never know a subscription.
+leaves an unused table, which the next one drops. Used by the command line; uses the other modules
+of this package. It must not know a subscription.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ from headrace.rebuild.report import RebuildReport
 from headrace.rebuild.shadow import Building, open_read_models
 from headrace.rebuild.source import Opened, Source, open_events
 from headrace.rebuild.stored_events import STORE
-from headrace.rebuild.switch import Outcome, Shadow
+from headrace.rebuild.switch import RebuildOutcome, Shadow
 from headrace.spark.archive import archived_in, files_of, held_with
 from headrace.spark.executor.event_reader import UNDECODABLE
 from headrace.spark.executor.plan import FoldPlan, module_folder
@@ -104,7 +104,7 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
     report: Progress | None = None,
     clock: Clock | None = None,
 ) -> RebuildReport:
-    """Builds a projection anew beside the live one, compares the two, and switches to the new one.
+    """Rebuilds a projection next to the live one, compares the two, and switches to the new one.
 
     Args:
         app: the application's import path, such as `samples.bank:app`; executors import it too.
@@ -324,7 +324,7 @@ class _Work:
             if one.first > 0:
                 raise ProjectionError(
                     f"projection {self.projection.name}: {one.topic}/{one.queue_id} begins at"
-                    f" offset {one.first}, and rows are folded anew from the first event on"
+                    f" offset {one.first}, but rebuilding single rows needs the first event"
                 )
         queues = [QueueRef(one.topic, one.queue_id) for one in held]
         slices = self._plan(
@@ -423,7 +423,7 @@ class _Work:
         shadow: Shadow,
         slices: Sequence[QueueSlice],
         folded: Folded,
-        outcome: Outcome,
+        outcome: RebuildOutcome,
         *,
         start: str,
         rows: int,

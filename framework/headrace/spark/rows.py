@@ -1,7 +1,7 @@
 """
 Rows of a read model as bytes, on their way between executors and the driver.
 
-Sits between: the folds, which have row models, and the database's bulk loading, which wants plain
+Used by the folds, which have row models; feeds the database's bulk loading, which wants plain
 values. Exact for every type a row may hold, not-a-number included; therefore not JSON.
 """
 

@@ -2,7 +2,7 @@
 Spark sessions: on this machine, on a cluster, or behind a Connect server.
 
 A local one has settings that start quickly and use few cores well; the others add what they are
-given. Sits between: whoever has no session of their own, and PySpark. Knows nothing of projections
+given. Used by callers without a session of their own; uses PySpark. It knows nothing of projections
 or topics.
 """
 
@@ -179,7 +179,7 @@ def _settings(driver_memory: str, java_options: str) -> dict[str, str]:
         "spark.driver.memory": driver_memory,
         "spark.driver.extraJavaOptions": java_options,
         "spark.driver.maxResultSize": RESULT_BYTES_MAX,
-        # A web server that nobody opens costs about a second.
+        # A web server that is never opened costs about a second.
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.catalogImplementation": "in-memory",

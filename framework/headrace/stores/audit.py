@@ -1,7 +1,7 @@
 """
 Every stored stream read once: which ones are damaged, and which are older than checksums.
 
-Sits between: the command line and the database of an event store, SQLite or PostgreSQL. Changes
+Used by the command line; uses the database of an event store, SQLite or PostgreSQL. It changes
 nothing but checksums that are not there, and those only when asked to.
 """
 

@@ -1,9 +1,8 @@
 """
 The ports of the event store and of the commands put aside: what every adapter promises.
 
-Sits between: `events` and `aggregates`, which call it, and the adapters for memory, SQLite and
-PostgreSQL beside it. The public conformance suite in `headrace.testing.conformance` holds every
-adapter to these words.
+Called by `events` and `aggregates`; implemented by the adapters for memory, SQLite and PostgreSQL.
+The public conformance suite in `headrace.testing.conformance` holds every adapter to these words.
 """
 
 from collections.abc import Collection, Mapping, Sequence

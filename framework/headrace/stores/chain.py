@@ -1,7 +1,7 @@
 """
 The chain rule of an append: which streams may be stored, given what is stored already. Pure.
 
-Sits between: the adapters, which look up what is stored, and the words of the `EventStore` port.
+Used by the adapters, which look up what is stored; returns outcomes of the `EventStore` port.
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -1,7 +1,7 @@
 """
 An event store by URL, and the letters beside it.
 
-Sits between: the composition root, which has a setting, and the adapters.
+Used by the composition root, which has a setting; uses the adapters.
 """
 
 import sqlite3

@@ -40,7 +40,7 @@ def stream_or_none(
     except NoEventStream as error:
         topic, number = queue
         log.warning(
-            "a message of the event topic is nobody's events and is left out",
+            "left out a message of the event topic that carries no event stream",
             topic=topic,
             queue=number,
             offset=offset,

@@ -1,5 +1,5 @@
 """
 What users test their own code with: scenarios for aggregates, fakes, conformance suites.
 
-Sits between: a user's tests and the framework. No part of a running application.
+Used by a user's tests; uses the framework. No part of a running application.
 """

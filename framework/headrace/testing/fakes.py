@@ -1,7 +1,7 @@
 """
 Stand-ins for the machine: a clock that is moved by hand.
 
-Sits between: tests and whatever takes a `Clock`.
+Used by tests, in place of a real `Clock`.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -12,7 +12,7 @@ _START = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 
 
 class FakeClock:
-    """A clock that stands still until it is told to go on.
+    """A clock that stands still until a test advances it.
 
     Args:
         start: the time of day to begin with; UTC.

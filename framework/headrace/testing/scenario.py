@@ -11,7 +11,7 @@ none:
 
     scenario(Account, app=app).given(...).when(Withdraw(account_id="a-1", amount=5)).then(...)
 
-Sits between: a user's tests and their aggregates. No store, no queue, no event loop.
+Used by a user's tests of their aggregates. No store, no queue, no event loop.
 """
 
 from collections.abc import Callable, Coroutine
@@ -108,7 +108,7 @@ class Scenario(Generic[A]):
             handler = self._app.handlers.find(type(command))
         if handler is None:
             raise AssertionError(
-                f"nobody handles {type(command).__name__}; begin with scenario(…, app=app) where"
+                f"no handler for {type(command).__name__}; begin with scenario(…, app=app) where"
                 " app has its handler"
             )
         envelope = CommandEnvelope(

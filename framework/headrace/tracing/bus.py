@@ -1,7 +1,7 @@
 """
 A command bus that makes a span for each command, and hands its context on with it.
 
-Sits between: callers and the command bus.
+Used by callers; wraps the command bus.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
 """
 Spans as the messaging conventions of OpenTelemetry want them, and how they are carried.
 
-Sits between: the traced parts and the OpenTelemetry API.
+Used by the traced parts; uses the OpenTelemetry API.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -64,7 +64,7 @@ class Spans:
         parent: Context | None = None,
         links: Sequence[trace.SpanContext] = (),
     ) -> Span:
-        """Begins a span of the messaging system; whoever begins it ends it.
+        """Begins a span of the messaging system; the caller that begins it ends it.
 
         Without a parent it is the first of a new trace.
         """

@@ -1,7 +1,7 @@
 """
 An event store that makes a span for each stream that it stores.
 
-Sits between: the command service and the event store.
+Used by the command service; wraps the event store.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """
 The traced parts of one application, put in place of the parts themselves.
 
-Sits between: `App`, which puts an application together, and the traced parts.
+Used by `App`, which puts an application together; makes the traced parts.
 """
 
 from typing import Any, cast

@@ -6,7 +6,7 @@ A transport whose subscriptions make a span for what they deliver, until it is d
     process managers, handlers      one for each message, in its trace, until it is acknowledged
     the command service             none: each run of a handler has its own
 
-Sits between: the readers of events and the transport.
+Used by the readers of events; wraps the transport.
 """
 
 from collections.abc import Sequence
@@ -69,7 +69,7 @@ class TracedSubscription:
         self._open: dict[tuple[QueueId, int], Span] = {}
 
     async def poll(self) -> list[Incoming]:
-        """As `Subscription.poll`; whoever folds in batches has done the last one by now."""
+        """As `Subscription.poll`; a reader that folds in batches has finished the last one by now."""
         self._end_batch()
         messages = await self._subscription.poll()
         if self._batched:

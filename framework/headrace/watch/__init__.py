@@ -1,5 +1,5 @@
 """
 What watches the readers of events: lag, alarms, heartbeats.
 
-Sits between: the readers and the people who operate them.
+Watches the readers of events, for the people who operate them.
 """

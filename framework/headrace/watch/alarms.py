@@ -45,7 +45,7 @@ _SENTENCES: Final[Mapping[str, str]] = MappingProxyType(
     {
         _COUNT: "alarm: events wait that could not be handled",
         _AGE: "alarm: events wait that could not be handled",
-        _FOREIGN: "alarm: somebody else writes to the event topic",
+        _FOREIGN: "alarm: a foreign program writes to the event topic",
         _LINEAGE: "alarm: event store, event topic and readers do not belong together",
         _DAMAGE: "alarm: messages were left out",
         _PAUSED: "alarm: an operator has paused a consumer group at the broker",
@@ -55,7 +55,7 @@ _SENTENCES: Final[Mapping[str, str]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alarm:
-    """Something that somebody should look at.
+    """Something that an operator should look at.
 
     Attributes:
         projection: whose letters; "handlers:NAME" for event handlers, "process:NAME" for process
@@ -187,7 +187,7 @@ class Alarms:
         self._current = found
 
     async def _standing_still(self) -> list[str]:
-        """Returns the groups that an operator paused; those of the last look where nobody answers."""
+        """Returns the groups that an operator paused; those of the last look where the broker does not answer."""
         if self._transport is None:
             return []
         try:

@@ -2,8 +2,8 @@
 Heartbeats through the event topic: where nothing happens, the lag still tells the truth.
 
 A beat is a message in every queue that every reader passes over: for them it is the rejection of a
-command that nobody sends. A projection that stands still has the first beat after that in front of
-it, and its age is the lag. Sits between: the application, which runs it, and the event topic.
+command that no caller sends. A projection that stands still has the first beat after that in front of
+it, and its age is the lag. Used by the application, which runs it; writes to the event topic.
 """
 
 import asyncio

@@ -4,8 +4,8 @@ How far projections are behind the event topic: from its newest message, not fro
     next offset, committed with the rows ──┬─▶ messages between, age of the first of them
     end of the queue, as the broker says ──┘
 
-A projection whose runner has died, or never began, is behind like any other. Sits between: whoever
-watches, and read models and the queue. Writes nothing.
+A projection whose runner has died, or never began, is behind like any other. Used by monitoring and
+the command line; uses read models and the queue. It writes nothing.
 """
 
 from collections.abc import Mapping

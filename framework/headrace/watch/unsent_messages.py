@@ -1,7 +1,7 @@
 """
-What listens for messages that nobody sends: found before anything runs.
+Handlers of messages that no part sends: found before anything runs.
 
-Sits between: the composition root, which knows all parts, and their declarations. Pure.
+Used by the composition root, which knows all parts; reads their declarations. Pure.
 """
 
 from collections.abc import Collection, Iterable

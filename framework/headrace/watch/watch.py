@@ -1,7 +1,7 @@
 """
 What watches the event side of a running application: lag, heartbeats, alarms.
 
-Sits between: the application, which runs it, and readiness, health and whoever asks.
+Used by the application, which runs it, and by readiness and health.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping

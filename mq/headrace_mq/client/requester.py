@@ -144,7 +144,7 @@ async def reply_to(producer: Producer, record: Record, body: bytes) -> bool:
     try:
         await producer.reply(*address, body)
     except ReplyUndeliverable as error:
-        _log.info("nobody waits for a reply", reason=str(error))
+        _log.info("dropped a reply: its requester is gone", reason=str(error))
         return False
     return True
 

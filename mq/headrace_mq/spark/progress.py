@@ -39,7 +39,7 @@ class Loss:
             return f"offset {self.at} of {name} was deleted; the first one held is {self.first}"
         return (
             f"offset {self.at} of {name} was reached before, but the queue ends at {self.end}: the"
-            " topic was made anew, or the broker lost its data"
+            " topic was recreated, or the broker lost its data"
         )
 
 

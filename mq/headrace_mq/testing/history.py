@@ -248,7 +248,7 @@ class _Check:
         seen: dict[bytes, Place] = {}
         for place, body in sorted(self._log.items()):
             if body not in self._sent:
-                self._break("phantom", f"{_at(*place)} holds {body!r}, which nobody sent")
+                self._break("phantom", f"{_at(*place)} holds {body!r}, which was never sent")
             if body in seen:
                 self._break("stored twice", f"{body!r} is at {_at(*seen[body])} and {_at(*place)}")
             seen.setdefault(body, place)
@@ -391,7 +391,7 @@ class _Check:
             self._break(
                 "offset from nowhere",
                 f"{event.group} stands at {_at(event.queue, event.offset)} at {event.at_ms} ms,"
-                " which nobody committed",
+                " which no member committed",
             )
         reading.floor = max(reading.floor, event.offset)
         reading.committed.append((event.at_ms, event.offset))

@@ -103,7 +103,7 @@ class SimulatedNetwork:
         await self._reach(here, host)
         listener = self._listeners.get((host, port))
         if listener is None:
-            raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens on {host}:{port}")
+            raise ConnectionRefusedError(errno.ECONNREFUSED, f"no listener on {host}:{port}")
         client = End(self._loop, process, CLIENT_PATIENCE_S)
         server = End(self._loop, listener.process, SERVER_PATIENCE_S)
         self._next_stream += 1

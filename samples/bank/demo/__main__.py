@@ -3,9 +3,9 @@ The bank sample end to end, on real processes; `make demo` runs it.
 
     python -m samples.bank.demo [--transactions FILE.csv] [--data DIR] [--fresh]
 
-Sits between: a person with a data set, and the bank. Exit status 0: everything that was compared is
-the same. 1: something differs, or a process failed. 2: the file or folder cannot be used. 3: the
-same as 0, but Spark could not run because Java is missing.
+Used by a person with a data set; runs the bank. Exit status 0: everything that was compared is the
+same. 1: something differs, or a process failed. 2: the file or folder cannot be used. 3: the same
+as 0, but Spark could not run because Java is missing.
 """
 
 import argparse

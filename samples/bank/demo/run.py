@@ -1,7 +1,7 @@
 """
 The demo's steps, in order: start, send, kill, restart, catch up, compare, rebuild, compare.
 
-Sits between: `__main__`, which knows the terminal, and the parts that do one thing each.
+Used by `__main__`, which knows the terminal; uses the modules of this package.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from headrace import Projection, Settings
 from headrace.projections.tables.read_models import ReadModels
 from headrace.stores import open_event_store
+from headrace.stores.base import EventStore
 from headrace_mq.admin.client import AdminClient
 from samples.bank import app
 from samples.bank.demo import sending
@@ -31,13 +32,13 @@ from samples.bank.demo.comparing import (
 from samples.bank.demo.data_set import DataSet
 from samples.bank.demo.folder import Folder
 from samples.bank.demo.java import missing_java
-from samples.bank.demo.journal import Journal
 from samples.bank.demo.ledger import Ledger, expect
 from samples.bank.demo.processes import Child, complete, running
 from samples.bank.demo.summary import Outcome
 from samples.bank.read_models import balances, daily_totals, statement, transfers_in_flight
+from samples.bank.transfers import TransferCancelled, TransferCompleted
 
-__all__ = ["run"]
+__all__ = ["Journal", "run"]
 
 # The broker takes a whole segment from the disk in advance; the default of 1 GiB is for servers.
 SEGMENT_MIB: Final = 64
@@ -57,6 +58,38 @@ PROJECTIONS: Final[tuple[Projection[Any], ...]] = (
 
 # By projection and key.
 Rows = dict[str, dict[str, Any]]
+
+
+class Journal:
+    """Follows an event store.
+
+    Attributes:
+        events: how many have been read.
+        versions: the latest version of each aggregate, by its id.
+        transfers: "completed" or "cancelled", by transfer id, for those that have ended.
+    """
+
+    def __init__(self, store: EventStore) -> None:
+        self.events = 0
+        self.versions: dict[str, int] = {}
+        self.transfers: dict[str, str] = {}
+        self._store = store
+        self._position = 0
+
+    async def advance(self) -> None:
+        """Reads what was stored since the last time."""
+        while page := await self._store.read_all(after_position=self._position):
+            for stored in page:
+                stream = stored.stream
+                self._position = stored.position
+                self.events += len(stream.events)
+                if stream.version is not None:
+                    self.versions[stream.aggregate_id] = stream.version
+                for event in stream.events:
+                    if isinstance(event, TransferCompleted):
+                        self.transfers[stream.aggregate_id] = "completed"
+                    elif isinstance(event, TransferCancelled):
+                        self.transfers[stream.aggregate_id] = "cancelled"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,7 +301,7 @@ async def _rebuild(ledger: Ledger, live: Rows, bank: Bank, outcome: Outcome) -> 
         return
     begin = time.perf_counter()
     outcome.spark = []
-    with _step(bank.console, "Spark rebuilds every projection beside the live one"):
+    with _step(bank.console, "Spark rebuilds every projection next to the live one"):
         outcome.spark += await _rebuild_with_spark([each.name for each in PROJECTIONS], bank)
     outcome.rebuild_seconds = time.perf_counter() - begin
     rebuilt = await _rows(bank)

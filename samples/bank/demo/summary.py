@@ -8,7 +8,7 @@ from rich.table import Table
 
 __all__ = ["Outcome", "show"]
 
-# More differences than these help nobody; their number is in the table.
+# More differences than these do not help; their number is in the table.
 DIFFERENCES_SHOWN_MAX = 10
 
 

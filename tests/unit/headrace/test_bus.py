@@ -258,7 +258,7 @@ async def test_when_the_caller_who_sends_gives_up_the_one_who_shares_sends(bus, 
     assert first.cancelled()
 
 
-async def test_who_comes_after_a_refusal_that_all_have_heard_sends_again(bus, other_side):
+async def test_a_caller_after_a_refusal_that_all_have_heard_sends_again(bus, other_side):
     other_side.refusals = [OSError("no space left")]
     with pytest.raises(CommandRefused):
         await bus.execute(Deposit(account_id="a"), command_id="c")
@@ -268,7 +268,7 @@ async def test_who_comes_after_a_refusal_that_all_have_heard_sends_again(bus, ot
     assert (await again).status == "executed"
 
 
-async def test_who_asks_when_the_answer_is_there_and_not_fetched_yet_gets_it(bus, other_side):
+async def test_a_caller_gets_an_answer_that_arrived_and_was_not_fetched_yet(bus, other_side):
     other_side.roomy = False
     other_side.go_on.clear()
     early = asyncio.create_task(bus.execute(Deposit(account_id="a"), command_id="c"))

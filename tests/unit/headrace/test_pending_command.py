@@ -38,7 +38,7 @@ async def test_a_failure_is_everybodys_and_nobody_has_to_hear_it(question):
             await asker
 
 
-async def test_who_gave_up_is_told_nothing_and_takes_the_answer_from_nobody(question):
+async def test_a_caller_that_gave_up_hears_nothing_and_takes_the_answer_from_no_other(question):
     patient, hasty = question.ask(), question.ask()
     hasty.cancel()
     question.answer(RESULT)

@@ -196,7 +196,7 @@ async def test_one_who_waits_behind_what_was_parked_is_told_at_once(part, senten
         assert ok.version == 1
 
 
-async def test_who_is_late_is_named(running, watching):
+async def test_the_error_names_the_reader_that_is_late(running, watching):
     with pytest.raises(NotYetHandled, match="process manager watching has not reacted"):
         await running.bus.execute(Count(counter_id="c", by=13), wait_for="handled", timeout_ms=300)
 

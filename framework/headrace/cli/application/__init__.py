@@ -1,5 +1,5 @@
 """
 The commands that run an application and look at its data.
 
-Sits between: an operator and an application's databases.
+Used by an operator of an application; uses its databases.
 """

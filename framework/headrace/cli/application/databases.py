@@ -1,8 +1,8 @@
 """
 The databases of an application as they are: looked at and mended, never made.
 
-Sits between: the commands about projections, processes and letters, and the databases. A mistyped
-URL of an SQLite file must not become an empty database in which all is well.
+Used by the commands about projections, processes and letters; opens their databases. A mistyped URL
+of an SQLite file must not become an empty database in which all is well.
 """
 
 from collections.abc import AsyncIterator

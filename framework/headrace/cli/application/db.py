@@ -51,12 +51,12 @@ def shard(
     *,
     url: Url,
     shards: Annotated[
-        int | None, typer.Option(min=1, help="How many there shall be; 1: a plain table.")
+        int | None, typer.Option(min=1, help="The new number of shards; 1: a plain table.")
     ] = None,
 ) -> None:
     """Divide the streams of a PostgreSQL database by a hash of the aggregate's id.
 
-    Says how many shards there are; with --shards rewrites the table, while who uses it waits.
+    Shows the number of shards. With --shards it rewrites the table, and its users wait meanwhile.
     """
     from headrace.stores.postgres.partitions import reshard, shards_of
 

@@ -40,7 +40,7 @@ def export(
     json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
     log_format: LogFormat = "console",
 ) -> None:
-    """Write the events that earlier exports have not, each once; a part is there whole or not at all."""
+    """Export the events that no earlier export has, each once; a part is written whole or not at all."""
     from headrace.cli.logs import configure_logs
     from headrace.spark.analysis.export import export_events
 

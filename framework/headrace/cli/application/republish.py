@@ -25,18 +25,18 @@ def republish(
         bool,
         typer.Option(
             "--replace",
-            help="Make the topic new first, with what the event store has and nothing else. No"
+            help="Recreate the topic first, with exactly the events of the event store. No"
             " service may run. This store is then the one that readers belong to.",
         ),
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Tell what is missing; change nothing.")
+        bool, typer.Option("--dry-run", help="Report what is missing; change nothing.")
     ] = False,
     log_format: LogFormat = "console",
 ) -> None:
     """Publish what the event store has and the event topic lacks, in each aggregate's order.
 
-    Killed half way, run it again: it finds what was published.
+    If it is killed half way, run it again: it finds what was published.
     """
     from headrace.app import load_app
     from headrace.cli.logs import configure_logs
@@ -96,10 +96,10 @@ async def _republish(
 
 
 async def _delete(broker: str, topic: str) -> None:
-    """Deletes a topic; groups that stand in it begin anew in the next one of its name.
+    """Deletes a topic; its consumer groups start from the beginning of the next topic of that name.
 
     Raises:
-        HeadraceError: somebody reads it.
+        HeadraceError: a member of a group reads it.
     """
     from headrace.errors import HeadraceError
     from headrace_mq.admin.client import AdminClient

@@ -113,7 +113,7 @@ def check(
         bool,
         typer.Option(
             "--fill-in",
-            help="Give streams a checksum that are older than checksums, as they are now.",
+            help="Add checksums, computed now, to streams that were stored without one.",
         ),
     ] = False,
 ) -> None:

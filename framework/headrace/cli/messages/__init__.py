@@ -1,5 +1,5 @@
 """
 `headrace message`: single messages and dead letters.
 
-Sits between: an operator and a broker.
+Used by an operator; uses a broker.
 """

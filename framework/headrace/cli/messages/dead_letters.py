@@ -33,7 +33,7 @@ def dead(
         bool, typer.Option("--unsent/--all", help="Only those that were not sent again.")
     ] = False,
     start: Annotated[int, typer.Option("--from", metavar="ID", help="The first id shown.")] = 0,
-    limit: Annotated[int, typer.Option(help="So many at most, up to 1,000.")] = 100,
+    limit: Annotated[int, typer.Option(help="Show at most this many, up to 1,000.")] = 100,
     as_json: AsJson = False,
     broker: BrokerAddress = "127.0.0.1:9876",
 ) -> None:
@@ -82,7 +82,7 @@ def resend(
     ] = False,
     rate: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="With --all: so many in a second. Default: 500."),
+        typer.Option(min=1, metavar="N", help="With --all: letters per second. Default: 500."),
     ] = None,
     as_json: AsJson = False,
     broker: BrokerAddress = "127.0.0.1:9876",

@@ -116,9 +116,9 @@ def trace(
     as_json: AsJson = False,
     broker: BrokerAddress = "127.0.0.1:9876",
 ) -> None:
-    """Tell what became of one message. Exit status 1 if nothing is known of it.
+    """Show what happened to one message. Exit status 1 if nothing is known of it.
 
-    What consumers did is known of those whose setting `trace_share` says so.
+    Consumers are shown only if their setting `trace_share` records the message.
     """
 
     async def question(admin: Any) -> tuple[Any, list[Any], Senders]:
@@ -164,7 +164,7 @@ def find(
     until: Annotated[
         str | None, typer.Option("--to", metavar="TIME", help="Stored before that.")
     ] = None,
-    limit: Annotated[int, typer.Option(help="The first so many.")] = 100,
+    limit: Annotated[int, typer.Option(help="Show at most this many.")] = 100,
     as_json: AsJson = False,
     broker: BrokerAddress = "127.0.0.1:9876",
 ) -> None:
@@ -207,7 +207,7 @@ def tail(
     ] = None,
     last: Annotated[int, typer.Option("--last", "-n", help="How many messages.")] = 10,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on with what comes, until interrupted.")
+        bool, typer.Option("--follow", "-f", help="Keep showing new messages until interrupted.")
     ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object a line, for programs.")

@@ -1,7 +1,7 @@
 """
 How the commands about messages write one: for people, and for programs.
 
-Sits between: `message` and `dead_letters`, and the records that a broker returned.
+Used by `message` and `dead_letters`; formats the records that a broker returned.
 """
 
 import base64

@@ -1,5 +1,5 @@
 """
 `headrace projection`: read models, their rebuilds and their state.
 
-Sits between: an operator and the database of read models.
+Used by an operator; uses the database of read models.
 """

@@ -1,7 +1,7 @@
 """
 What a rebuild or a comparison found, for a person.
 
-Sits between: the commands about projections, and their reports. Pure but for what it prints.
+Used by the commands about projections; prints their reports. Pure but for what it prints.
 """
 
 from collections.abc import Iterator
@@ -31,8 +31,8 @@ def show(report: "RebuildReport", *, json: bool) -> None:
         )
     _show_passed_over(report)
     if report.keys is not None:
-        differed = "" if report.mended is None else f", {report.mended:,} of which were different"
-        typer.echo(f"folded {report.keys:,} keys anew{differed}")
+        differed = "" if report.mended is None else f"; {report.mended:,} of them differed"
+        typer.echo(f"refolded {report.keys:,} keys{differed}")
     if report.compared is not None:
         typer.echo(
             f"compared {report.compared:,} rows with the live table: {report.mismatches} differ"
@@ -64,8 +64,8 @@ def show_comparison(report: "RebuildReport", *, json: bool) -> None:
         typer.echo(f"projection {report.projection}: not compared: {report.reason}")
         return
     typer.echo(
-        f"projection {report.projection}: {report.compared:,} rows compared with"
-        f" {report.events:,} events of the {report.source} folded anew: {report.mismatches} differ"
+        f"projection {report.projection}: compared {report.compared:,} rows with"
+        f" {report.events:,} refolded events of the {report.source}: {report.mismatches} differ"
     )
     for line in _details(report):
         typer.echo(line)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # loaded by the function: the help text must not wait for Spa
     from pyspark.sql import SparkSession
 
     from headrace.spark.stream.continuous import Followed
-    from headrace.spark.stream.sink import Taken
+    from headrace.spark.stream.sink import AppliedBatch
 
 __all__ = ["follow"]
 
@@ -61,7 +61,7 @@ def follow(
     load_app(app_path).projection(name)
     settings, store = spark_settings(conf), vouching_store(event_store, unsealed=unsealed)
 
-    def report(taken: "Taken") -> None:
+    def report(taken: "AppliedBatch") -> None:
         typer.echo(dumps(_told(taken)) if json else _line(name, taken))
 
     async def run(spark: "SparkSession") -> "Followed":
@@ -94,7 +94,7 @@ def follow(
         )
 
 
-def _told(taken: "Taken") -> dict[str, object]:
+def _told(taken: "AppliedBatch") -> dict[str, object]:
     offsets = {f"{topic}/{number}": at for (topic, number), at in taken.offsets.items()}
     return {
         "messages": taken.messages,
@@ -104,7 +104,7 @@ def _told(taken: "Taken") -> dict[str, object]:
     }
 
 
-def _line(name: str, taken: "Taken") -> str:
+def _line(name: str, taken: "AppliedBatch") -> str:
     where = "" if taken.here else ", folded on executors"
     offsets = " ".join(f"{number}:{at:,}" for (_, number), at in sorted(taken.offsets.items()))
     return (

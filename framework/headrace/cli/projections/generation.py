@@ -21,13 +21,14 @@ def switch(
     read_models: ReadModelsUrl = "sqlite:///var/read.db",
     no_broker: NoBroker = False,
     take_over: Annotated[
-        bool, typer.Option("--take-over", help="Even if somebody seems to be doing so.")
+        bool,
+        typer.Option("--take-over", help="Switch even if another rebuild seems to be running."),
     ] = False,
 ) -> None:
-    """Put the table of a rebuild in place that differed, or was not to be switched to.
+    """Make a rebuilt table live that its rebuild left aside, because rows differed or by --no-switch.
 
-    It catches up with what came since and is switched to, whatever its rows differ in; nothing is folded
-    again. `rollback` is the way back.
+    The table first catches up with the events since its rebuild; nothing is folded again. The switch
+    happens however many rows differ. `rollback` undoes it.
     """
     from headrace.rebuild.promotion import promote
 

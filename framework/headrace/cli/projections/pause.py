@@ -1,4 +1,4 @@
-"""`headrace projection pause|resume|reset`: a projection stopped, let go on, begun anew."""
+"""`headrace projection pause|resume|reset`: pauses, resumes or restarts a projection."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -28,7 +28,7 @@ Names = Annotated[list[str], typer.Argument(help="The projections' names.")]
 def pause(
     names: Names, *, app_path: AppPath, read_models: ReadModelsUrl = "sqlite:///var/read.db"
 ) -> None:
-    """Apply no more events to projections until `resume`; restarts change nothing about that."""
+    """Pause projections until `resume`; they stay paused across restarts."""
     _each(app_path, names, read_models, lambda models, name: models.pause(name))
     for name in names:
         typer.echo(f"projection {name} is paused")
@@ -37,7 +37,7 @@ def pause(
 def resume(
     names: Names, *, app_path: AppPath, read_models: ReadModelsUrl = "sqlite:///var/read.db"
 ) -> None:
-    """Let paused projections go on where they stand."""
+    """Resume paused projections where they stopped."""
     _each(app_path, names, read_models, lambda models, name: models.resume(name))
     for name in names:
         typer.echo(f"projection {name} goes on")
@@ -61,9 +61,9 @@ def reset(
         ),
     ] = None,
 ) -> None:
-    """Begin a projection anew with an empty table, which is live at once; `rollback` undoes it.
+    """Start a projection over with an empty table, which is live at once; `rollback` undoes it.
 
-    Where the table should stay until its successor is complete, use `rebuild`.
+    To keep the present table live until its successor is complete, use `rebuild`.
     """
     from headrace.app import load_app
     from headrace.cli.application.databases import existing_read_models
@@ -89,7 +89,7 @@ def reset(
             return await models.reset(projection, new_owner(), offsets=offsets, versions=versions)
 
     generation = asyncio.run(run())
-    typer.echo(f"projection {name} begins anew as generation {generation}")
+    typer.echo(f"projection {name} starts over as generation {generation}")
 
 
 def _place(text: str) -> tuple[int, int]:

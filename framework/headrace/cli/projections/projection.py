@@ -77,17 +77,17 @@ OnlyKeys = Annotated[
     typer.Option(
         "--only-keys",
         metavar="KEY|@FILE",
-        help="Rows that are folded anew, from zero, while the others stay; a key, or a file with a"
-        " key in each line. Several times.",
+        help="Rebuild only these rows, from the first event on; the others stay. A key, or a file"
+        " with one key per line; repeat it for more.",
     ),
 ]
 Verify = Annotated[bool, typer.Option(help="Compare with the live table before switching.")]
-Switch = Annotated[bool, typer.Option(help="Put the rebuilt table in place.")]
+Switch = Annotated[bool, typer.Option(help="Make the rebuilt table live.")]
 Accept = Annotated[
     bool,
     typer.Option(
         "--accept-differences",
-        help="Put it in place even if rows differ, and tell which: the code has changed.",
+        help="Switch even if rows differ, and report which ones; use it after a change of code.",
     ),
 ]
 Against = Annotated[
@@ -249,7 +249,7 @@ def _check_choices(engine: str, from_export: Path | None, start: str, *, no_brok
 
 
 def _wanted(start: str, only_keys: list[str] | None) -> "Wanted | None":
-    """Returns which rows are folded anew; None: all."""
+    """Returns which rows to rebuild; None: all."""
     from headrace.rebuild.local.partial_rebuild import Wanted
 
     if only_keys:
@@ -302,8 +302,8 @@ def verify(
 ) -> None:
     """Compare live tables, row for row, with what the events make. Exit status 1 on a mismatch.
 
-    Builds them anew beside the live ones, all in one pass, compares each at the same versions of its
-    aggregates, and drops it again; nothing that anybody reads is touched.
+    Builds each table again under another name, all in one pass, compares it with the live one at the
+    same versions of its aggregates, and drops it. The live tables stay as they are.
     """
     from headrace.app import load_app
     from headrace.cli.logs import configure_logs

@@ -34,7 +34,7 @@ def status(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="A line of JSON per projection.")] = False,
 ) -> None:
-    """Tell how far projections are behind: per queue, and per aggregate that is parked."""
+    """Show how far projections are behind, per queue and per parked aggregate."""
     lags = asyncio.run(_measure(app_path, names or [], broker, read_models))
     if as_json:
         for lag in lags:

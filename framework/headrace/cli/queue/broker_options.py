@@ -41,7 +41,6 @@ class Row(NamedTuple):
     variable: str | None = None
 
 
-# fmt: off
 OPTIONS: Final = (
     Row("--data", "store.directory", "Folder for the broker's files; required.", "HEADRACE_DATA"),
     Row("--host", "broker.host", "Address to listen on.", "HEADRACE_HOST"),
@@ -93,8 +92,7 @@ OPTIONS: Final = (
         "Refuse new messages while more than this waits for the archive."),
     Row("--stuck-after", "supervise.stuck_after_ms",
         "With --supervise: restart the broker when it does not answer for this long."),
-)
-# fmt: on
+)  # fmt: skip
 
 
 class BrokerGroup(TyperGroup):

@@ -32,7 +32,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would move; ch
 def list_groups(*, as_json: AsJson = False, broker: BrokerAddress = "127.0.0.1:9876") -> None:
     """List every group with its members, its lag, and how fast it reads.
 
-    No lag is told of groups that keep their offsets themselves, as projections do.
+    Groups that keep their own offsets, as projections do, show no lag.
     """
     groups = ask(broker, lambda admin: admin.groups())
     if as_json:
@@ -200,14 +200,14 @@ def reset(
 @commands.command()
 def clone(
     name: Annotated[str, typer.Argument(metavar="SOURCE", help="The group to copy from.")],
-    target: Annotated[str, typer.Argument(help="The group that shall stand there.")],
+    target: Annotated[str, typer.Argument(help="The group that gets the offsets.")],
     *,
     topic: Topics = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
     broker: BrokerAddress = "127.0.0.1:9876",
 ) -> None:
-    """Let a group stand where another one stands; the target's consumers must be stopped."""
+    """Copy a group's offsets to another group; the target's consumers must be stopped."""
     answer = ask(
         broker,
         lambda admin: admin.clone_offsets(name, target, topics=topic or (), dry_run=dry_run),
@@ -229,7 +229,7 @@ def limit(
             " the group SKIP messages for good."
         ),
     ] = "block",
-    remove: Annotated[bool, typer.Option("--remove", help="Any number again.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the limit.")] = False,
     broker: BrokerAddress = "127.0.0.1:9876",
 ) -> None:
     """Limit how far behind a group may be; holds at once, and across restarts."""

@@ -7,12 +7,12 @@ from headrace.cli.queue.administration import AsJson, ask, print_json, print_tab
 
 __all__ = ["commands"]
 
-commands = typer.Typer(help="Who sends messages.", no_args_is_help=True)
+commands = typer.Typer(help="Connections that send messages.", no_args_is_help=True)
 
 
 @commands.command("list")
 def list_producers(*, as_json: AsJson = False, broker: BrokerAddress = "127.0.0.1:9876") -> None:
-    """List the connections that messages were taken from since they were made."""
+    """List the connections that have sent messages."""
     connections = ask(broker, lambda admin: admin.connections("producer"))
     if as_json:
         print_json(connections)

@@ -16,7 +16,8 @@ __all__ = ["commands"]
 commands = typer.Typer(help="The files of a broker that does not run.", no_args_is_help=True)
 
 Directory = Annotated[
-    Path, typer.Argument(metavar="DIR", help="What `headrace broker --data` is given.")
+    Path,
+    typer.Argument(metavar="DIR", help="The broker's directory, as in `headrace broker --data`."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")]
 
@@ -43,7 +44,7 @@ def repair(
     directory: Directory,
     *,
     apply: Annotated[
-        bool, typer.Option("--apply", help="Do it; without this it is only said.")
+        bool, typer.Option("--apply", help="Make the changes; without this they are only reported.")
     ] = False,
     export: Annotated[
         Path | None,
@@ -54,7 +55,7 @@ def repair(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what would make a damaged store usable again, and do it with --apply; deletes nothing.
+    """Report how to make a damaged store usable again, and do it with --apply; deletes nothing.
 
     Exit status 0: nothing is left to do, 1: something is, 2: cannot tell.
     """
@@ -83,12 +84,12 @@ def repair(
 
 @commands.command()
 def selftest(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where a store shall live.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The directory to test.")],
     *,
     mib: Annotated[int, typer.Option(help="How much to write in large blocks.")] = 64,
     as_json: AsJson = False,
 ) -> None:
-    """Try whether the disk of a directory keeps its promises; leaves nothing behind.
+    """Test whether the disk of a directory keeps what it has synced; leaves nothing behind.
 
     Exit status 0: passed, perhaps with warnings, 1: bytes were lost, 2: cannot tell.
     """

@@ -39,7 +39,7 @@ Supervise = Annotated[
 CrashReports = Annotated[
     Path | None,
     typer.Option(
-        "--crash-reports", metavar="FOLDER", show_default="beside the data: DATA.crashes",
+        "--crash-reports", metavar="FOLDER", show_default="DATA.crashes, next to the data",
         help="With --supervise: where reports of unwanted ends are kept.",
     ),
 ]  # fmt: skip
@@ -56,11 +56,11 @@ def divide_work(
     """Returns in the process that is to be the broker; a supervisor does its work in here.
 
     Args:
-        data: the broker's folder. Reports stand beside it, because it holds the broker's files
+        data: the broker's folder. Reports are kept next to it, because it holds the broker's files
             alone: what else is in there would be taken for what is left of a damaged one.
         supervise: whether a supervisor is wanted.
         stuck_after_ms: None leaves it to the settings.
-        reports: their folder, None for the one beside the data.
+        reports: their folder, None for the one next to the data.
         supervised_by: the supervisor's process, in the process that it started.
 
     Raises:
@@ -113,7 +113,7 @@ def child_command(port: int | None) -> tuple[str, ...]:
 def end_with_parent(parent: int) -> None:
     """Has this process stop in order when its supervisor is gone, where the system can.
 
-    Without it, the next supervisor would find the directory in use by a broker that nobody asks.
+    Without it, the next supervisor would find the directory in use by a broker without a supervisor.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)

@@ -118,7 +118,7 @@ def add_queues(
     queues: Annotated[int, typer.Option("--to", help="How many the topic shall have in all.")],
     broker: BrokerAddress = "127.0.0.1:9876",
 ) -> None:
-    """Let a topic have more queues, while it is in use. Keys may then belong to other queues."""
+    """Add queues to a topic while it is in use. Keys may then belong to other queues."""
     topic = ask(broker, lambda admin: admin.add_queues(name, queues))
     typer.echo(f"topic {name} has {topic.queues} queues")
 
@@ -169,14 +169,17 @@ def delete(
         int, typer.Option(help="Delete only the queues from this number on; 0: the topic.")
     ] = 0,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would go and what hinders; change nothing.")
+        bool,
+        typer.Option(
+            "--dry-run", help="Report what would be deleted and what prevents it; change nothing."
+        ),
     ] = False,
     as_json: AsJson = False,
     broker: BrokerAddress = "127.0.0.1:9876",
 ) -> None:
     """Delete a topic or its last queues, once they are frozen for both and consumed by all groups.
 
-    Exit status 1 after a dry run that found something that hinders.
+    Exit status 1 if a dry run finds an obstacle.
     """
     answer = ask(broker, lambda admin: admin.delete_queues(name, keep, dry_run=dry_run))
     if as_json:

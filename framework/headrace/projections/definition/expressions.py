@@ -9,8 +9,8 @@ Terms: what a declared fold reads from an event, in a form that Python and SQL c
 
 A comparison with None is neither true nor false but None, as in SQL, and no condition holds.
 
-Sits between: whoever defines a projection, and the two that compute terms: `bind` here, for every
-fold in Python, and Spark. Pure; must never know Spark.
+Used by definitions of projections; computed by `bind` here, for every fold in Python, and by Spark.
+Pure; it must not know Spark.
 """
 
 import operator
@@ -162,7 +162,7 @@ class Day(Term):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Compared(Term):
-    """Two terms beside each other; None where either is None."""
+    """Two terms side by side; None where either is None."""
 
     sign: str
     left: Term
@@ -374,7 +374,7 @@ def _bind_day(moment: Term, event_type: type[DomainEvent], access: Access) -> Bo
         value = read(event, context)
         if isinstance(value, datetime):
             if value.tzinfo is None:
-                raise ValueError(f"{value!r} has no time zone: nobody knows its day")
+                raise ValueError(f"{value!r} has no time zone, so its day is unknown")
             value = value.astimezone(UTC).date()
         return None if value is None else value.isoformat()
 

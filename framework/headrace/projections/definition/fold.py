@@ -4,8 +4,8 @@ Events to row changes: the one fold that runs live and on Spark's executors.
     streams ──▶ [(event, context)] ──▶ fold_facts ──▶ {key: row, or None to delete}
     streams ──▶ find_touches ──▶ [Touch] ──▶ fold ──▶ the same, where keys must be known before rows
 
-Sits between: `Projection`, whose rules it runs, and whoever keeps the rows. Pure; must never know
-a database, so that an executor can import it for nothing.
+Runs the rules of a `Projection` for every module that keeps rows. Pure; it must not know a
+database, so that an executor can import it for nothing.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -6,7 +6,7 @@ Keys: which rows an event touches, from the forms in which a projection may say 
     lambda event: …                 a key, or several; none is no row
     lambda event, context: …        the same
 
-Sits between: `Projection` and its rules. Pure.
+Used by `Projection` and its rules. Pure.
 """
 
 import inspect

@@ -1,8 +1,8 @@
 """
 The definition of a read model: one row model, one key, and what each event makes of a row.
 
-The same definition runs live, in a rebuild and in Spark. Sits between: user code, which writes it,
-and `fold`, which runs it. Pure: a row and an event make the next row.
+The same definition runs live, in a rebuild and in Spark. Used by applications, which define
+projections, and by `fold`, which runs them. Pure: a row and an event make the next row.
 """
 
 import re
@@ -166,7 +166,7 @@ class Projection(Generic[R]):
                 session.execute(insert(notes).values(event=context.event_id))
 
         It is called for each event in order, after the rows of its batch are written, and neither
-        commits nor rolls back. Such a projection is not rebuilt: nobody could tell what its
+        commits nor rolls back. Such a projection is not rebuilt: there is no way to tell what its
         handlers have written before.
 
         Raises:

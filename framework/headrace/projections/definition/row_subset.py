@@ -1,7 +1,7 @@
 """
 A projection that touches a few of its rows: the same folds, and no other key.
 
-Sits between: a rebuild of some rows and everything that takes a projection. Pure.
+Used by a rebuild of some rows, in place of the whole projection. Pure.
 """
 
 from collections.abc import Callable, Collection, Sequence

@@ -4,8 +4,7 @@ The rules of a projection: which rows an event touches, and what it makes of eac
     FoldRule      a function of the user's, called with row and event
     SummaryRule   columns that keep summaries, compiled into one function per event type
 
-Sits between: `Projection`, which collects them, and `fold`, which runs what they compile to.
-Pure.
+Used by `Projection`, which collects rules, and by `fold`, which runs what they compile to. Pure.
 """
 
 import inspect
@@ -185,7 +184,7 @@ class SummaryRule(Generic[R]):
         return _named(self.projection, partial(self._compile, event_type))
 
     def compile_in_place(self, event_type: type[DomainEvent], *, stored: bool) -> CompiledRule[R]:
-        """Returns the rule for rows that nobody else holds: `next_row` changes them where they are.
+        """Returns the rule for rows with no other holder: `next_row` changes them where they are.
 
         Args:
             event_type: whose fields the rule reads.

@@ -2,8 +2,8 @@
 The shape of a row model: which columns it stands for, and the one form of each row.
 
 A row that went through a database and a row that stayed in memory must be the same value, or a fold
-would see the batching; `canonical` is that one form. Sits between: `Projection`, which refuses
-unusable row models with it, and `fold` and `tables.row_tables`. Pure; must never know a database.
+would see the batching; `canonical` is that one form. Used by `Projection`, which refuses unusable
+row models with it, by `fold` and by `tables.row_tables`. Pure; it must not know a database.
 """
 
 import hashlib

@@ -8,7 +8,7 @@ Summaries: what a column keeps of the events of its row, declared instead of wri
     min_, max_         the smallest and the largest there was; None is neither
 
 Each has one meaning, computed here event by event for the live rows and by Spark over all events at
-once. Sits between: `Projection.on` and the rules of a projection. Pure; must never know Spark.
+once. Used by `Projection.on` and the rules of a projection. Pure; it must not know Spark.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,5 +1,5 @@
 """
 Where read models are kept: generations of tables, their rows, versions and offsets.
 
-Sits between: the loops that fold and the database.
+Used by the loops that fold; uses the database.
 """

@@ -1,8 +1,8 @@
 """
 Two generations of a projection compared row for row, in one consistent view of the database.
 
-Sits between: a rebuild, which wants proof before it switches, and the tables. Reads pages of both
-in key order and merges them, so that neither has to fit into memory. Writes nothing.
+Used by a rebuild, which wants proof before it switches; uses the tables. It reads pages of both in
+key order and merges them, so that neither has to fit into memory. It writes nothing.
 """
 
 from collections import Counter
@@ -76,7 +76,7 @@ async def compare(
         projection: whose they are.
         generation_a: the one.
         generation_b: the other.
-        expected: keys whose rows may differ, which is told apart.
+        expected: keys whose rows may differ; they are reported separately.
     """
     async with read_models.snapshot() as connection:
         tables = (
@@ -104,7 +104,7 @@ async def compare_on(
         connection: to which nothing of either appears while it compares.
         projection: whose tables they are.
         tables: the two.
-        expected: keys whose rows may differ, which is told apart.
+        expected: keys whose rows may differ; they are reported separately.
     """
     rows = mismatches = as_expected = 0
     differences: list[Difference[R]] = []

@@ -2,10 +2,10 @@
 What the tables hold of a projection's generation: where it stands, its versions, its rows.
 
 Everything is read and written in bulk, within the caller's transaction, which begins by locking the
-projection's row: whoever writes a generation finds out first that it is still in use.
+projection's row: a writer of a generation checks first that it is still in use.
 
-Sits between: `batch_transaction` and whoever else writes rows and offsets together, and the statements. Must
-never know an event.
+Used by `batch_transaction` and every other module that writes rows and offsets together; uses the
+statements. It must not know an event.
 """
 
 from collections.abc import Collection, Mapping

@@ -8,7 +8,7 @@ The generations of a projection: which one is live, which one is being built, an
 Every function takes a connection in a write transaction and locks the projection's row first, as
 the batches of the live runner do: a switch falls between two batches, never into one.
 
-Sits between: `ReadModels`, which begins and commits, and the tables. Must never know events.
+Used by `ReadModels`, which begins and commits; uses the tables. It must not know events.
 """
 
 from dataclasses import dataclass
@@ -156,7 +156,7 @@ async def ensure(connection: AsyncConnection, projection: Projection[Any]) -> No
     if state.fingerprint != mark:
         raise ProjectionError(
             f"projection {name}: the fields of {projection.row.__name__} have changed; run"
-            f" `headrace projection rebuild {name}` to build its table anew"
+            f" `headrace projection rebuild {name}` to rebuild its table"
         )
 
 

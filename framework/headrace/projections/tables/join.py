@@ -5,7 +5,7 @@ A join is made where rows are read and not where they are folded: between two ag
 order that a rebuild could find again, so a fold that looked at another projection's rows would make
 rows that depend on when it ran. Each of these reads is one statement and sees one moment.
 
-Sits between: queries of the application and the tables of two projections. Must never know events;
+Used by the application's queries; uses the tables of two projections. It must not know events; it
 writes nothing.
 """
 

@@ -1,8 +1,8 @@
 """
 The database of read models: tables, generations, offsets and readers of every projection.
 
-Sits between: whoever runs, rebuilds, verifies or reads projections, and SQLAlchemy. Owns the engine
-and every transaction boundary but the batches'. Must never know a subscription or a fold.
+Used by everything that runs, rebuilds, verifies or reads projections; uses SQLAlchemy. It owns the
+engine and every transaction boundary but the batches'. It must not know a subscription or a fold.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """
 Reading a projection: typed rows out of its live generation, or of any one.
 
-Sits between: queries of the application and of `comparison`, and the tables. Must never know events;
+Used by the application's queries and by `comparison`; uses the tables. It must not know events; it
 writes nothing.
 """
 

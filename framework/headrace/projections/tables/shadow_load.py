@@ -4,13 +4,13 @@ Where several processes put the rows of a shadow, until one transaction makes th
     create ─▶ shares are copied in, each in a transaction of its own ─▶ index ─▶ become the shadow
                                                                             └─▶ merge into it
 
-A share counts once: whoever copies it notes so in the same transaction, and of two who do, one only
+A share counts once: its copier notes so in the same transaction, and of two who do, one only
 commits. Nobody can note one for another owner than that of the tables: what a rebuild that has died
 still does never gets into the next one's, though the names may be the same. They are the shadow's
 with more to them, and the tables are dropped with it. PostgreSQL only.
 
-Sits between: whoever fills a shadow from many processes, and `generations`, which drops. Must never
-know an event, nor what fills the tables.
+Used by rebuilds that fill a shadow from many processes, and by `generations`, which drops it. It
+must not know an event, nor what fills the tables.
 """
 
 from collections.abc import Mapping, Sequence
@@ -74,13 +74,13 @@ _ACTIVITY: Final = lightweight_table(
 
 
 class Staging(NamedTuple):
-    """Names: of the tables beside a shadow's own, and of the sessions that copy into them.
+    """Names: of the tables next to a shadow's own, and of the sessions that copy into them.
 
     Attributes:
         rows: columns as the shadow's, without an index.
         others: `kind`, `key` and `number` of versions and of deleted rows.
         shares: `share`, unique, how many `rows` it has, and the shadow's `owner`.
-        sessions: what the sessions are called, for whoever has to end them.
+        sessions: what the sessions are called, for the caller that ends them.
     """
 
     rows: str
@@ -146,7 +146,7 @@ async def enter_staging(connection: AsyncConnection, table: str, connections_max
 
 
 async def is_noted(connection: AsyncConnection, table: str, share: int) -> bool:
-    """Whether somebody has copied a share, and committed."""
+    """Whether a share was copied and committed."""
     shares = _shares(staging_of(table)).c
     found = await connection.execute(select(literal(1)).where(shares.share == share))
     return found.one_or_none() is not None
@@ -334,7 +334,7 @@ def _shares(names: Staging, owner: str | None = None) -> Table:
 
 async def _end_sessions(connection: AsyncConnection, names: Staging) -> None:
     # Whoever is left of those that copied belongs to a job that has ended, or to one whose result
-    # nobody waits for; a lock of theirs would hold up this transaction, and with it the live runner.
+    # no task waits for; a lock of theirs would hold up this transaction, and with it the live runner.
     sessions = _ACTIVITY.c
     await connection.execute(
         select(func.pg_terminate_backend(sessions.pid)).where(

@@ -1,9 +1,9 @@
 """
 The SQL of a batch, built once per table: upserts and lookups, each for any number of values.
 
-SQLAlchemy compiles a statement once and finds it again, but building one costs more than running
-it on a small batch. Sits between: `contents` and `batch_transaction`, which run the statements, and
-SQLAlchemy Core. Must never know a projection or an event.
+SQLAlchemy compiles a statement once and finds it again, but building one costs more than running it
+on a small batch. Used by `contents` and `batch_transaction`, which run the statements; uses
+SQLAlchemy Core. It must not know a projection or an event.
 """
 
 import json
@@ -244,7 +244,7 @@ def _together(table: Table, gone: str | None) -> Executable:
 def _build_together(table: Table, gone: str | None) -> Executable:
     """One expression that divides by zero, and so undoes the parts before it, unless all is well.
 
-    Each part asks for the lock first: whoever else writes the projection takes it before all else.
+    Each part asks for the lock first: every other writer of the projection takes it first.
     """
     p, v = projections.c, projection_versions.c
     name: ColumnElement[str] = bindparam("place_name")

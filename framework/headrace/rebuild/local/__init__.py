@@ -1,5 +1,5 @@
 """
 A rebuild in this process: decode, fold in memory, write.
 
-Sits between: the events and a shadow generation. Needs no Spark.
+Reads the events; fills a shadow generation. It needs no Spark.
 """

@@ -7,7 +7,7 @@ What a rebuild keeps in memory of one shadow: versions of aggregates, rows, and 
 Most projections keep a row per aggregate, and of a million events in many rows most time goes into
 waiting for what stands far apart in memory. Both fold the same rules with the same outcome.
 
-Sits between: `rows_in_memory`, which brings what the tables hold, and the pure cores. Pure; must never
+Used by `rows_in_memory`, which brings what the tables hold; uses the pure cores. Pure; it must not
 know a database.
 """
 
@@ -275,7 +275,7 @@ class SharedRows(Generic[R]):
 
 
 def _steps(projection: Projection[Any]) -> Steps:
-    # What a function returned may be somebody else's too; rows of declared folds are made here.
+    # What a function returned may belong to the user, too; rows of declared folds are made here.
     return Steps(projection, in_place=projection.summary_rules is not None)
 
 

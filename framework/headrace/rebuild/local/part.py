@@ -4,8 +4,8 @@ One projection's part in a rebuild of several: its shadow, where it stands, and 
     stand ─▶ add, add, … ─▶ write ─▶ bring_live ─▶ the report
       └────────┴────────────┴────────────┴─▶ fail: the shadow is dropped, the other parts go on
 
-Sits between: `rebuild`, which reads the topic once for all parts, and what each does with what it is
-given. Must never know a broker.
+Used by `rebuild`, which reads the topic once for all parts and gives each its messages. It must not
+know a broker.
 """
 
 from bisect import bisect_left
@@ -24,7 +24,7 @@ from headrace.rebuild.local.rows_in_memory import Gathering
 from headrace.rebuild.phases import Phases
 from headrace.rebuild.report import RebuildReport
 from headrace.rebuild.shadow import Building
-from headrace.rebuild.switch import Means, Outcome, Shadow
+from headrace.rebuild.switch import Means, RebuildOutcome, Shadow
 from headrace.transports.base import QueueId
 
 __all__ = ["Part"]
@@ -127,9 +127,9 @@ class Part:
             if last < self._start[queue]:
                 raise ProjectionError(
                     f"projection {self.name}: {queue[0]}/{queue[1]} ends at {last}, before"
-                    f" {self._start[queue]}, where the rows stand that are to be built upon; if the"
-                    " topic was made anew, or this is another event store, run"
-                    f" `headrace projection rebuild {self.name} --from store`, which begins anew"
+                    f" {self._start[queue]}, where the live rows stand; if the topic was recreated, or"
+                    f" this is another event store, run `headrace projection rebuild {self.name}"
+                    " --from store`, which starts over"
                 )
             if first > self._start[queue]:
                 raise ProjectionError(
@@ -218,7 +218,7 @@ class Part:
         self._phases.end()
         self.report = self._report(outcome)
 
-    def _report(self, outcome: Outcome) -> RebuildReport:
+    def _report(self, outcome: RebuildOutcome) -> RebuildReport:
         target = self._read_models.target(self._shadow.projection, self._shadow.generation)
         seconds = self._phases.seconds
         return RebuildReport(

@@ -1,5 +1,5 @@
 """
-Some rows of a projection folded anew, from the first event, among live rows that stay as they are.
+Rebuilds some rows of a projection, from the first event on, among live rows that stay as they are.
 
     begin a shadow ─▶ copy the live rows, versions and offsets ─▶ which keys? ─▶ an engine folds their
     events up to those offsets ─▶ their rows in place of the copied ones ─▶ catch up ─▶ compare: may
@@ -8,7 +8,7 @@ Some rows of a projection folded anew, from the first event, among live rows tha
 The rows are exchanged in a copy and go live by the switch of every rebuild: the live runner cannot be
 in between, what it holds in memory is forgotten with the generation, and the way back is a rollback.
 
-Sits between: the rebuilds of either engine, and the generations of a projection. Must never know Spark.
+Used by the rebuilds of both engines; uses the generations of a projection. It must not know Spark.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -29,14 +29,14 @@ from headrace.rebuild.event_topic import EventTopic
 from headrace.rebuild.phases import Phases
 from headrace.rebuild.report import RebuildReport
 from headrace.rebuild.shadow import Building
-from headrace.rebuild.switch import Means, Outcome, Shadow, bring_live
+from headrace.rebuild.switch import Means, RebuildOutcome, Shadow, bring_live
 from headrace.subscriptions.foreign import stream_or_none
 from headrace.subscriptions.gate import Gap
 from headrace.transports.base import QueueId
 
 __all__ = ["KEYS_MAX", "Mending", "Refold", "Refolded", "Wanted"]
 
-# Rows that are folded anew in one go: they are in memory, and travel to every executor. Beyond that a
+# Rows that are rebuilt in one go: they are in memory, and travel to every executor. Beyond that a
 # rebuild of everything is the shorter way.
 KEYS_MAX: Final = 1_000_000
 # Keys and versions per statement.
@@ -108,7 +108,7 @@ class Mending:
         take_over: bool,
         accept: bool = False,
     ) -> RebuildReport:
-        """Folds the rows anew and puts them in place.
+        """Rebuilds the rows and puts them in place.
 
         Args:
             wanted: which rows.
@@ -160,13 +160,13 @@ class Mending:
             found = await self._touched_since(wanted.since_ms, ends)
             if not found:
                 raise ProjectionError(
-                    f"projection {self.projection.name}: no event that its live rows have was"
-                    " stored since then, so none of them would be folded anew"
+                    f"projection {self.projection.name}: none of the events in its live rows was"
+                    " stored since then, so there is no row to rebuild"
                 )
         if len(found) > KEYS_MAX:
             raise ProjectionError(
-                f"projection {self.projection.name}: more than {KEYS_MAX:,} rows would be folded"
-                " anew one by one; rebuild all of them from zero"
+                f"projection {self.projection.name}: more than {KEYS_MAX:,} rows to rebuild one"
+                " by one; rebuild all of them with --from zero"
             )
         return frozenset(found)
 
@@ -237,7 +237,7 @@ class Mending:
         keys: frozenset[str],
         ends: Mapping[QueueId, int],
         refolded: Refolded,
-        outcome: Outcome,
+        outcome: RebuildOutcome,
     ) -> RebuildReport:
         seconds, counts = self.phases.seconds, refolded.counts
         total = sum(took for name, took in seconds.items() if name not in self.outside)

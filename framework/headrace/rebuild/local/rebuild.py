@@ -4,9 +4,10 @@ Rebuilding projections in this process: the topic folded in memory, then the swi
     begin (or go on with) a shadow each ─▶ capture where the topic ends ─▶ read and decode it once,
     fold and write for each ─▶ catch up ─▶ compare with the live rows ─▶ switch
 
-Needs no Java. What is written is one transaction with its offsets, so a rebuild that was killed goes on
-where it stood when it is run again; of several, reading begins where the one furthest behind stands.
-Sits between: the command line and the parts of this package. Must never know Spark.
+Needs no Java. What is written is one transaction with its offsets, so a rebuild that was killed
+goes on where it stood when it is run again; of several, reading begins where the one furthest
+behind stands. Used by the command line; uses the other modules of this package. It must not know
+Spark.
 """
 
 import gc
@@ -122,7 +123,7 @@ async def rebuild(
     report: Progress | None = None,
     **choices: Unpack[Choices],
 ) -> RebuildReport:
-    """Builds a projection anew beside the live one, compares the two, and switches to the new one.
+    """Rebuilds a projection next to the live one, compares the two, and switches to the new one.
 
     Args:
         app: the application's import path, such as `samples.bank:app`.
@@ -214,8 +215,10 @@ async def _mend(
     report: Progress | None,
     chosen: _Chosen,
 ) -> RebuildReport:
-    """Folds some rows anew; rows in memory are written at once, whatever `messages_max` is."""
-    assert chosen.kind == "topic", "rows that are folded anew begin with their first event there"
+    """Rebuilds some rows; rows in memory are written at once, for any `messages_max`."""
+    assert chosen.kind == "topic", (
+        "single rows are rebuilt from the topic, from their first event on"
+    )
     application = load_app(app)
     projection = application.projection(projection_name)
     async with (

@@ -1,7 +1,7 @@
 """
 The events of some keys folded in this process, from the first one to where the live rows stand.
 
-Sits between: `partial_rebuild`, which knows the keys, and the event topic. Must never know a database.
+Used by `partial_rebuild`, which knows the keys; reads the event topic. It must not know a database.
 """
 
 from collections import Counter
@@ -75,5 +75,5 @@ async def _check_held(topic: EventTopic, target: Target[Any], ends: Mapping[Queu
         if first > 0 or end > last:
             raise ProjectionError(
                 f"projection {target.projection.name}: {queue[0]}/{queue[1]} holds offsets {first}"
-                f" to {last}, and rows are folded anew from all that lies before {end}"
+                f" to {last}, but rebuilding single rows needs every offset before {end}"
             )

@@ -1,5 +1,5 @@
 """
 Events for analysis: as typed DataFrames, and as Parquet.
 
-Sits between: the event topic and notebooks.
+Used by notebooks; reads the event topic.
 """

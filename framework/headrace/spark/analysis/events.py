@@ -1,5 +1,5 @@
 """
-Events as typed DataFrames: one per event type, its fields as columns beside the struct `context`.
+Events as typed DataFrames: one per event type, its fields as columns next to the struct `context`.
 
     events = read_events(spark, "samples.bank:app", broker="127.0.0.1:9876")
     events.of(Deposited).groupBy("context.aggregate_id").sum("amount")
@@ -12,7 +12,7 @@ upcasters, models' rules kept. Columns are what the model says:
     date, datetime               date, timestamp
     anything else                string: as JSON
 
-Sits between: notebooks and jobs, which bring a session, and `executor.event_reader`. Writes nothing.
+Used by notebooks and jobs, which bring a session; uses `executor.event_reader`. It writes nothing.
 """
 
 from collections import Counter
@@ -91,7 +91,7 @@ class TypedEvents:
         self._fail = incomplete == "fail"
 
     def of(self, event_type: type[DomainEvent]) -> DataFrame:
-        """Returns the events of exactly this type, read anew by every action.
+        """Returns the events of exactly this type, read again by every action.
 
         Raises:
             DefinitionError: the type has a field called `context`.
@@ -183,8 +183,8 @@ def typed_columns(event_type: type[DomainEvent]) -> list[str]:
     """
     if "context" in event_type.model_fields:
         raise DefinitionError(
-            f"{event_type.__name__} has a field called context, as the column beside its fields is;"
-            " give one of them another name"
+            f"{event_type.__name__} has a field called context, which is the name of a column of every"
+            " event; rename the field"
         )
     parts = []
     for name in Reading(types=()).context:

@@ -4,7 +4,7 @@ Events of the event topic into Parquet: messages as they are, and events as type
     broker ─▶ messages/*.parquet ─▶ gate, decode ─▶ events/TYPE/*.parquet ─▶ one rename
 
 Runs in this process, without a Spark session; what it writes is for Spark and everything else that
-reads Parquet. Sits between: the command line and notebooks, and `archive`, which keeps the parts.
+reads Parquet. Used by the command line and notebooks; uses `archive`, which keeps the parts.
 """
 
 from collections import Counter
@@ -154,8 +154,8 @@ class _Typed:
         for each in self._types:
             if "context" in each.model_fields:
                 raise DefinitionError(
-                    f"{each.__name__} has a field called context, as the column beside its fields"
-                    " is; give one of them another name"
+                    f"{each.__name__} has a field called context, which is the name of a column of"
+                    " every event; rename the field"
                 )
         self._reading = Reading(
             types=tuple(
@@ -249,7 +249,7 @@ class _Typed:
             writer.write_table(pa.table(arrays, schema=_VERSIONS))
 
     def _table(self, batch: pa.RecordBatch, place: int) -> pa.Table:
-        """Returns events as columns of their own types beside the struct `context`."""
+        """Returns events as columns of their own types next to the struct `context`."""
         context: dict[str, Any] = {
             name: batch[context_column(name)] for name in self._reading.context
         }

@@ -1,5 +1,5 @@
 """
 What runs in a Spark task: reads its slice of the topic, gates it and folds it.
 
-Sits between: a Spark job and the broker. Imports nothing of the driver's side.
+Used by a Spark job; reads from the broker. It imports nothing of the driver's side.
 """

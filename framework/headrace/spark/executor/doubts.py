@@ -1,7 +1,7 @@
 """
 Which messages of the topic an executor believes: those that the event store vouches for.
 
-Sits between: what reads the topic on executors, and belief, which is that of every other reader. An
+Used by the readers of the topic on executors; uses the same belief as every other reader. An
 executor asks the event store only about messages without a seal that holds.
 """
 

@@ -5,8 +5,7 @@ One row per event, each version of an aggregate once and in order, whatever stoo
 records of what else came up, of the kinds of `fold`. `turn` counts a slice's events in the order in
 which a fold meets them.
 
-Sits between: Spark, which wants record batches, and `decode`. Must never know what becomes of
-the rows.
+Used by Spark, which wants record batches; uses `decode`. It must not know what becomes of the rows.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -54,7 +53,7 @@ __all__ = [
 
 # What is said of a message whose events cannot be read.
 UNDECODABLE = "does not decode"
-# Kinds of rows besides those of `fold`: an event, and how many events nobody has a class for.
+# Kinds of rows besides those of `fold`: an event, and how many events have no class.
 EVENT = "event"
 UNKNOWN = "unknown"
 

@@ -8,8 +8,8 @@ The executor's side of a rebuild: read, gate and fold in one Python process.
     from offsets, keyed otherwise    read_slices ─▶ route_aggregates ─▶ fold_keys
 
 An arrow is a shuffle by key, sorted by key and place. Everything that travels has one form, the
-records of `RECORD_SCHEMA`. Sits between: Spark, which moves records, and `folding`, whose folds are
-the live runner's. Must never know a database of read models.
+records of `RECORD_SCHEMA`. Used by Spark, which moves records; uses the folds of the live runner.
+It must not know a database of read models.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -104,7 +104,7 @@ Batches = Iterator[pa.RecordBatch]
 _new = tuple.__new__
 
 
-class Place(NamedTuple):
+class EventPlace(NamedTuple):
     """Where something stands in the order of things; the order in which a key's events are folded.
 
     `moment` is when the broker stored it (ms), never going back within a queue; `turn` tells apart
@@ -118,7 +118,7 @@ class Place(NamedTuple):
 
 
 # Before every event: what was there before the tail.
-FIRST = Place(moment=-1)
+FIRST = EventPlace(moment=-1)
 
 
 class Record(NamedTuple):
@@ -126,7 +126,7 @@ class Record(NamedTuple):
 
     kind: str
     key: str
-    place: Place
+    place: EventPlace
     number: int
     data: bytes
 
@@ -139,7 +139,7 @@ class Record(NamedTuple):
 class TopicMessage(NamedTuple):
     """A message of the event topic with events in it; its key is the aggregate's id."""
 
-    place: Place
+    place: EventPlace
     key: str
     body: bytes
 
@@ -199,7 +199,8 @@ def read_messages(
         for page in measured.reading(read_share(plan, piece)):
             # What several shares have of one key is folded in the order of positions.
             some = [
-                TopicMessage(Place(at, queue_id, at), key, body.encode()) for at, key, body in page
+                TopicMessage(EventPlace(at, queue_id, at), key, body.encode())
+                for at, key, body in page
             ]
             measured.count(some)
             yield some
@@ -219,7 +220,7 @@ def read_messages(
     for stored_ms, found in measured.reading(read_archived(plan.archive, piece)):
         moment = max(moment, stored_ms)
         some = [
-            _new(TopicMessage, (_new(Place, (moment, queue_id, offset, 0)), key, body))
+            _new(TopicMessage, (_new(EventPlace, (moment, queue_id, offset, 0)), key, body))
             for offset, key, body in found
         ]
         yield believed(some)
@@ -232,7 +233,7 @@ def read_messages(
         offsets = range(header.base_offset, header.base_offset + header.count)
         columns_of_one = zip(offsets, keys, headers, columns.bodies, strict=True)
         some = [
-            _new(TopicMessage, (_new(Place, (moment, queue_id, offset, 0)), key, body))
+            _new(TopicMessage, (_new(EventPlace, (moment, queue_id, offset, 0)), key, body))
             for offset, key, head, body in islice(columns_of_one, first, last)
             if head.get("kind") != "rejection"
         ]
@@ -424,7 +425,7 @@ def _touches_out(
             yield _touch_out(touch, last, turn, body)
 
 
-def _touch_out(touch: Touch, place: Place, turn: int, body: bytes) -> Record:
+def _touch_out(touch: Touch, place: EventPlace, turn: int, body: bytes) -> Record:
     number = touch.context.sequence << _RULE_BITS | touch.rule
     return Record(TOUCH, touch.key, place._replace(turn=turn), number, body)
 
@@ -473,7 +474,7 @@ def _records_in(batches: Batches) -> Iterator[Record]:
     for batch in batches:
         columns = [column.to_pylist() for column in batch.columns]
         for kind, key, *place, number, data in zip(*columns, strict=True):
-            yield Record(kind, key, Place(*place), number, data)
+            yield Record(kind, key, EventPlace(*place), number, data)
 
 
 def batched(*records: Iterable[Record]) -> Batches:

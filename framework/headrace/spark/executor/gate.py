@@ -1,8 +1,9 @@
 """
 Streams of a topic through the version gate: each version once and in order, early ones held back.
 
-Sits between: a queue's streams as they stand in the topic, where one may stand twice or before an
-earlier one, and the folds. Pure: where missing streams come from is a function that is passed in.
+Used on executors. Takes a queue's streams as they stand in the topic, where one may stand twice or
+before an earlier one, and hands them to the folds in order. Pure: where missing streams come from
+is a function that is passed in.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import Final
 from headrace.domain.stream import EventStream
 from headrace.subscriptions.gate import Gap, Verdict, VersionGate
 
-__all__ = ["FindStreams", "Missing", "StreamGate"]
+__all__ = ["FindStreams", "MissingVersions", "StreamGate"]
 
 # Given an aggregate, a version to start after and one to go up to, returns the streams between.
 FindStreams = Callable[[str, int, int], Sequence[EventStream]]
@@ -23,7 +24,7 @@ HELD_STREAMS_MAX: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Missing:
+class MissingVersions:
     """Versions of an aggregate that neither the topic nor the event store has."""
 
     aggregate_id: str
@@ -66,7 +67,7 @@ class StreamGate:
         self.duplicates = 0
         self.gaps = 0
         self.filled = 0
-        self.missing: list[Missing] = []
+        self.missing: list[MissingVersions] = []
 
     @property
     def versions(self) -> dict[str, int]:
@@ -143,7 +144,7 @@ class StreamGate:
         found = self._find(aggregate_id, after, to) if self._find else ()
         if [stream.version for stream in found] != list(range(after + 1, to + 1)):
             self.missing.append(
-                Missing(aggregate_id=aggregate_id, after_version=after, to_version=to)
+                MissingVersions(aggregate_id=aggregate_id, after_version=after, to_version=to)
             )
             return False
         for stream in found:

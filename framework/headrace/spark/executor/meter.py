@@ -1,7 +1,7 @@
 """
 What reading a queue takes: messages, bytes, and how long they were waited for.
 
-Sits between: `fold` and `event_reader`, which read slices on an executor, and the report of a rebuild.
+Used by `fold` and `event_reader`, which read slices on an executor; feeds the report of a rebuild.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,7 @@
 """
 What an executor needs to know to fold its share of a topic: names and numbers, nothing alive.
 
-Sits between: the driver, which makes a plan, and `fold`, which carries it out in another process,
+Used by the driver, which makes a plan, and by `fold`, which carries it out in another process,
 perhaps on another machine. An application travels as the path to import it by.
 """
 

@@ -4,8 +4,8 @@ The event store read by the tasks of a job, each the streams of a share of its a
 Every task reads from the first position to the last, in order, what falls to its share: so all events
 of an aggregate are folded by one task, as where they are in one queue of the topic.
 
-Sits between: the plan of a rebuild, and `fold`, which reads on executors: it loads what reads a
-database only where one is read, as workers would load SQLAlchemy for nothing. Must never know an event.
+Used by the plan of a rebuild and by `fold`. It imports database modules only where a database is
+read, because workers would otherwise load SQLAlchemy for nothing. It must not know an event.
 """
 
 import asyncio
@@ -44,10 +44,10 @@ def read_share(plan: FoldPlan, piece: QueueSlice) -> "Iterator[Sequence[StoredBo
     """
     from sqlalchemy.exc import SQLAlchemyError
 
-    from headrace.stores.database.bodies import Share, StoredBodies
+    from headrace.stores.database.bodies import ReaderShare, StoredBodies
 
     assert plan.event_store is not None, "it was read on the driver"
-    share = Share(piece.queue.queue_id, plan.shares)
+    share = ReaderShare(piece.queue.queue_id, plan.shares)
     with asyncio.Runner() as runner:
         bodies = StoredBodies(plan.event_store)
         pages = bodies.read(piece.start - 1, piece.end - 1, share)

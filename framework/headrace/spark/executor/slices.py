@@ -5,8 +5,8 @@ Slices of the topic folded whole, each in the Python process that reads it.
                                         └─ no: through the gate, with all that follows until it holds
                                            nothing back
 
-Right where a row's events are all of one aggregate, and so in one queue. Sits between: Spark, which
-hands out slices, and what rebuilds without Spark use. Must never know a database of read models.
+Right where a row's events are all of one aggregate, and so in one queue. Used by Spark, which hands
+out slices; uses the readers of rebuilds without Spark. It must not know a database of read models.
 """
 
 from collections.abc import Iterator, Sequence

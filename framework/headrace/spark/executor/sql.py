@@ -2,8 +2,8 @@
 Terms as Spark SQL, over the columns that `event_reader` makes.
 
 Values stand in the plain form of `decode`: a decimal as its digits in text, a moment and a day as
-numbers. So nothing here depends on the session's time zone. Sits between: the terms of a projection
-and `native`. Pure; must never know a session.
+numbers. So nothing here depends on the session's time zone. Used by `native`; uses the terms of a
+projection. Pure; it must not know a session.
 """
 
 from dataclasses import dataclass

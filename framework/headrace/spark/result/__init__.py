@@ -1,5 +1,5 @@
 """
 From the rows of a Spark job to the database of read models.
 
-Sits between: a job's tasks and the shadow generation.
+Used by a job's tasks; fills the shadow generation.
 """

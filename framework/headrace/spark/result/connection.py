@@ -1,7 +1,7 @@
 """
 A task's own connection to the database of read models, of which all tasks together have so many.
 
-Sits between: what a task copies or reads, and the engine. Runs on executors. Must never know a row.
+Used by tasks that copy or read rows; uses the engine. It runs on executors. It must not know a row.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ _LOOK_MS_MAX: Final = 1_000
 # How long a task waits for another one to be done with its connection: as long as one may take.
 _TURN_MS_MAX: Final = 1_800_000
 # One batch of rows takes seconds. Between two of them a task folds, for as long as it takes: a
-# session whose task is gone holds up nobody but the next rebuild, which ends it.
+# session whose task is gone holds up only the next rebuild, which ends it.
 _LIMITS: Final = EngineLimits(
     connections_max=1, statement_timeout_ms=300_000, idle_transaction_ms=1_800_000
 )

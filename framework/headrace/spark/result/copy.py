@@ -4,10 +4,10 @@ A task's share of a rebuild's result, copied into PostgreSQL by the task itself.
     batches ─▶ rows, versions, deleted keys ─▶ COPY, in one transaction, which notes the share
            └─▶ counts, and nothing else ─▶ the driver
 
-Spark may run a task again, or twice at a time. What an attempt has copied is seen by nobody before
-it commits; the first one that does has noted the share, and no other can. Sits between: the last
-fold of a job, which yields records, and the tables of `staging`. Runs on executors. Must never know a
-live table.
+Spark may run a task again, or twice at a time. What an attempt has copied is invisible before
+it commits; the first one that does has noted the share, and no other can. Used by the last fold of
+a job, which yields records; fills the tables of `shadow_load`. It runs on executors. It must not
+know a live table.
 """
 
 from collections.abc import Sequence

@@ -3,8 +3,8 @@ Files in a folder that driver and tasks both see: that of a session on this mach
 
     rows and versions that a rebuild begins with, a page at a time ─▶ files ─▶ tasks that read them
 
-Sits between: `load`, which reads a database that tasks cannot, and the folds, which want records.
-Must never know that database.
+Used by `load`, which reads a database that tasks cannot; feeds the folds with records. It must not
+know that database.
 """
 
 from collections.abc import AsyncIterator, Iterator

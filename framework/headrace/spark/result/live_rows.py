@@ -4,9 +4,9 @@ What a rebuild from offsets begins with, read out of PostgreSQL by the tasks of 
     rows      blocks 0 ─▶ n of the shadow's table          each share of blocks is a task's
     versions  blocks 0 ─▶ m of the table of all versions   the same, of this generation
 
-The shadow is a copy that nobody changes, so its rows stay in their blocks; unless the table is
-rewritten meanwhile, which is noticed. Sits between: the shadow of a rebuild and the folds, which want
-records. Its second half runs on executors. Must never know an event.
+The shadow is a copy that does not change, so its rows stay in their blocks; unless the table is
+rewritten meanwhile, which is noticed. Reads the shadow of a rebuild; feeds the folds with records.
+Its second half runs on executors. It must not know an event.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -77,7 +77,7 @@ class Beginning:
 async def plan_beginning(
     connection: AsyncConnection, target: Target[Any], url: str, connections_max: int
 ) -> Beginning:
-    """Returns how a generation that nobody changes is read.
+    """Returns how a generation that does not change is read.
 
     Args:
         connection: to the database.
@@ -149,7 +149,7 @@ async def _pages(
     own: TaskConnection, projection: str, share: Share, wanted: Select[Any]
 ) -> AsyncIterator[Sequence[Any]]:
     connection = await own.enter()
-    # From here on to the end of the transaction nobody rewrites it.
+    # From here on to the end of the transaction it is not rewritten.
     await connection.exec_driver_sql(f'LOCK TABLE "{share.table}" IN ACCESS SHARE MODE')
     name = func.to_regclass(literal(f'"{share.table}"'))
     file = (await connection.execute(select(func.pg_relation_filenode(name)))).scalar_one()

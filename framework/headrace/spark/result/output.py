@@ -3,9 +3,8 @@ What becomes of the records that the last fold of a job yields, in the process t
 
     copied into PostgreSQL │ written into files on this machine │ made into pieces │ passed on
 
-Sits between: `job`, which says which of them, and what does it. Travels with each job, so it imports
-what copies only where something is copied: workers would load SQLAlchemy for nothing. Must never
-know a session.
+Used by `job`, which chooses one of them. It travels with each job, so it imports what copies only
+where something is copied: workers would load SQLAlchemy for nothing. It must not know a session.
 """
 
 from dataclasses import dataclass

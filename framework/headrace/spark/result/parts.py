@@ -5,9 +5,10 @@ A job's result on its way to the driver's disk, of which never more than a part 
     elsewhere        records of a task ─▶ pieces, kept on executors' disks ─▶ their sizes
                                              └─▶ all of them, or by a shuffle some at a time ─▶ spool
 
-The pieces are kept so that all tasks run once and at a time; the shuffle is there so that what comes
-together is small even where a task makes much. Sits between: the last fold of a job, which yields
-records, and the loading of them where executors cannot write themselves. Must never know a database.
+The pieces are kept so that all tasks run once and at a time; the shuffle is there so that what
+comes together is small even where a task makes much. Used by the last fold of a job, which yields
+records, and by the loading of them where executors cannot write themselves. It must not know a
+database.
 """
 
 import tempfile
@@ -89,7 +90,7 @@ def in_pieces(task: int, batches: Batches) -> Batches:
 def in_files(folder: str, batches: Batches) -> Batches:
     """Writes rows, deleted keys and versions of a task into files; yields their names, and the rest.
 
-    Runs on executors. What an attempt that fails has written is named to nobody.
+    Runs on executors. Files of a failed attempt are never reported.
 
     Args:
         folder: which the driver has too.
@@ -136,7 +137,7 @@ class Spool:
     """Rows, deleted keys and versions in files that are gone when it is closed.
 
     Args:
-        folder: in which tasks write them, if it is on their disk too; whoever made it deletes it.
+        folder: in which tasks write them, if it is on their disk too; its maker deletes it.
 
     Attributes:
         rows: how many there are.
@@ -194,7 +195,7 @@ class Spool:
         return None
 
     def close(self) -> None:
-        """Deletes the files, or leaves them to whoever made the folder."""
+        """Deletes the files, or leaves them to the maker of the folder."""
         for file in (
             *self._writers.values(),
             *(each for some in self._files.values() for each in some),

@@ -1,5 +1,5 @@
 """
 A live projection as a structured-streaming job.
 
-Sits between: the event topic and a live generation.
+Reads the event topic; keeps a live generation up to date.
 """

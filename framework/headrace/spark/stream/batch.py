@@ -1,8 +1,8 @@
 """
 A micro-batch of the event topic: which offsets it holds, and its messages, here or as streams there.
 
-Sits between: a structured-streaming query, which has the batch as a frame of `format("headrace")`,
-and whoever folds it. Must never know a database.
+Used by the sink; reads the batch of a structured-streaming query, a frame of `format("headrace")`.
+It must not know a database.
 """
 
 from collections.abc import Mapping

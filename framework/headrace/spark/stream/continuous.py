@@ -6,8 +6,8 @@ A live projection kept up to date by a structured-streaming job, in place of the
           └──── the broker was away, or the projection was switched: from the start ◀───────┘
 
 Rows and offsets are committed together, so the job may be killed at any moment and started again.
-Spark's checkpoint lives as long as one query and decides nothing. Sits between: the command line
-and Spark's streaming queries. Must never know a subscription.
+Spark's checkpoint lives as long as one query and decides nothing. Used by the command line; uses
+Spark's streaming queries. It must not know a subscription.
 """
 
 import asyncio
@@ -41,12 +41,12 @@ from headrace.spark.stream.batch import MicroBatch, Span
 from headrace.spark.stream.increment import fold_increment
 from headrace.spark.stream.sink import (
     HERE_MAX,
+    AppliedBatch,
     Behind,
     Known,
     Messages,
     ProjectionSink,
     Stopped,
-    Taken,
 )
 from headrace.transports.base import QueueId
 from headrace_mq.message import QueueRef
@@ -56,7 +56,7 @@ from headrace_mq.spark.offsets import QueueSlice
 __all__ = ["BATCH_MESSAGES_MAX", "Followed", "follow"]
 
 # Called after each batch that changed something, in the query's thread.
-Progress = Callable[[Taken], None]
+Progress = Callable[[AppliedBatch], None]
 
 # Messages of a micro-batch: some ten megabytes while it is folded, and one transaction.
 BATCH_MESSAGES_MAX: Final = 100_000
@@ -82,7 +82,7 @@ class Followed:
         batches: that changed something.
         messages: in them.
         rows: written or deleted, each once per batch.
-        restarts: queries that were begun anew.
+        restarts: queries that were restarted.
         offsets: the next offset of each queue of the projection.
     """
 
@@ -309,7 +309,7 @@ class _Job:
             return writer.trigger(availableNow=True).start()
         return writer.trigger(processingTime=f"{_INTERVAL_MS} milliseconds").start()
 
-    def _note(self, taken: Taken) -> None:
+    def _note(self, taken: AppliedBatch) -> None:
         done = self.done
         done.offsets = taken.offsets
         if not taken.messages:

@@ -4,8 +4,8 @@ The Spark job of a large micro-batch: its streams onto the rows and versions tha
     keyed by aggregate  streams + versions + rows ─▶ fold_aggregates
     keyed otherwise     streams + versions ─▶ route_aggregates ─▶ touches + rows ─▶ fold_keys
 
-Only what the batch touches is looked up. Sits between: `sink`, which has a batch and a database,
-and `executor.fold`, which runs on executors. Must never know a database itself.
+Only what the batch touches is looked up. Used by `sink`, which has a batch and a database; runs
+`executor.fold` on executors. It must not know a database itself.
 """
 
 from collections.abc import Iterable
@@ -29,10 +29,10 @@ from headrace.spark.executor.fold import (
 from headrace.spark.executor.plan import FoldPlan
 from headrace.spark.job import Folded, by_key, map_records, read_result, reason_of
 
-__all__ = ["Known", "fold_increment"]
+__all__ = ["StoredLookup", "fold_increment"]
 
 
-class Known(Protocol):
+class StoredLookup(Protocol):
     """What is stored of aggregates and of rows, as records."""
 
     def versions(self, aggregates: Iterable[str]) -> list[Record]:
@@ -45,7 +45,7 @@ class Known(Protocol):
 
 
 def fold_increment(
-    streams: DataFrame, plan: FoldPlan, known: Known, *, keyed_by_aggregate: bool
+    streams: DataFrame, plan: FoldPlan, known: StoredLookup, *, keyed_by_aggregate: bool
 ) -> Folded:
     """Folds streams onto what is known, and brings the result here; blocks.
 

@@ -3,12 +3,12 @@ Micro-batches into a projection's live table: rows, versions and offsets in one 
 
     what the stored offsets say is new ─▶ few messages: folded here, as the live runner folds
                                        └▶ many: folded on executors onto looked-up rows ─▶ stored
-                                          if nobody has moved the projection meanwhile
+                                          if no one moved the projection meanwhile
 
 The stored offsets decide what is applied, whatever a query's checkpoint says; who comes with a
-batch that they have passed changes nothing. So several jobs, and live runners beside them, exclude
-each other batch by batch. Sits between: a streaming query's thread, in which `take` blocks, and the
-database of read models, which lives on an event loop. Must never know a broker.
+batch that they have passed changes nothing. So several jobs, and live runners besides, exclude
+each other batch by batch. Used by a streaming query's thread, in which `take` blocks; uses the
+database of read models, which lives on an event loop. It must not know a broker.
 """
 
 import asyncio
@@ -57,7 +57,16 @@ from headrace.stores.database.tables import projection_letters
 from headrace.subscriptions.outages import blames_event, is_outage
 from headrace.transports.base import Incoming, QueueId
 
-__all__ = ["HERE_MAX", "Behind", "Fold", "Known", "Messages", "ProjectionSink", "Stopped", "Taken"]
+__all__ = [
+    "HERE_MAX",
+    "AppliedBatch",
+    "Behind",
+    "Fold",
+    "Known",
+    "Messages",
+    "ProjectionSink",
+    "Stopped",
+]
 
 T = TypeVar("T")
 
@@ -73,7 +82,7 @@ _log = get_logger(__name__)
 
 
 class Stopped(Exception):
-    """The job is being stopped; the batch is left to whoever comes next."""
+    """The job is being stopped; the batch is left to the next reader."""
 
 
 class Behind(Exception):
@@ -126,7 +135,7 @@ Fold = Callable[[Messages, Sequence[Span], Known], Folded]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
+class AppliedBatch:
     """What became of a batch.
 
     Attributes:
@@ -202,7 +211,7 @@ class ProjectionSink:
         offsets, letters = await self.read_models.transact(partial(_find_place, target=target))
         return _Place(target=target, offsets=offsets, letters=letters)
 
-    def take(self, batch: Messages, loop: asyncio.AbstractEventLoop) -> Taken:
+    def take(self, batch: Messages, loop: asyncio.AbstractEventLoop) -> AppliedBatch:
         """Applies what is new of a batch; blocks, in a thread that is not the loop's.
 
         Raises:
@@ -223,7 +232,7 @@ class ProjectionSink:
             new = _new(spans, place.offsets)
             count = sum(span.end - span.start for span in new)
             if not new:
-                return Taken(messages=0, rows=rows, here=True, offsets=place.offsets)
+                return AppliedBatch(messages=0, rows=rows, here=True, offsets=place.offsets)
             rest = batch.after(place.offsets)
             here = self._belongs_here(count, place)
             if not here:
@@ -240,8 +249,13 @@ class ProjectionSink:
                 outcome = wait(partial(self._apply, rest.messages(), place))
             if isinstance(outcome, Applied):
                 offsets = dict(place.offsets) | {span.queue: span.end for span in new}
-                return Taken(messages=count, rows=rows + outcome.rows, here=here, offsets=offsets)
-            _log.info("somebody else has moved on", projection=self.projection.name)
+                return AppliedBatch(
+                    messages=count, rows=rows + outcome.rows, here=here, offsets=offsets
+                )
+            _log.info(
+                "another reader advanced the offsets; reading again",
+                projection=self.projection.name,
+            )
 
     async def persist(self, work: Callable[[], Awaitable[T]]) -> T:
         """Does work with the database, again and again while it is away.

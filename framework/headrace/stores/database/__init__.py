@@ -1,5 +1,5 @@
 """
 What both SQL adapters share: engines, schema, tables, statements.
 
-Sits between: the SQLite and PostgreSQL adapters and SQLAlchemy.
+Used by the SQLite and PostgreSQL adapters; uses SQLAlchemy.
 """

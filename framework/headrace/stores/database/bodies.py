@@ -4,7 +4,7 @@ Everything stored, as it is stored: bodies by position, undecoded, for those who
 A share is the streams of some aggregates, so that several processes read the store together and
 each aggregate is read whole by one of them.
 
-Sits between: rebuilds, which decode, and the two databases. Must never know an event.
+Used by rebuilds, which decode; reads the two databases. It must not know an event.
 """
 
 import json
@@ -20,7 +20,7 @@ from headrace.stores.database.rows import checksum_of
 from headrace.stores.database.schema import check
 from headrace.stores.database.tables import event_streams
 
-__all__ = ["WHOLE", "Share", "StoredBodies", "StoredBody"]
+__all__ = ["WHOLE", "ReaderShare", "StoredBodies", "StoredBody"]
 
 # Streams per statement, and about how many bytes of them: streams of 10 KB and more come in smaller
 # pages, so that a page never takes more memory than a fetch from the broker does.
@@ -45,14 +45,14 @@ class StoredBody(NamedTuple):
     body: str
 
 
-class Share(NamedTuple):
+class ReaderShare(NamedTuple):
     """The aggregates that fall to one of several readers."""
 
     number: int
     of: int
 
 
-WHOLE: Final = Share(0, 1)
+WHOLE: Final = ReaderShare(0, 1)
 
 
 class StoredBodies:
@@ -89,7 +89,7 @@ class StoredBodies:
             return (await connection.execute(queries.highest_position())).scalar_one()
 
     async def read(
-        self, after_position: int, to_position: int, share: Share = WHOLE
+        self, after_position: int, to_position: int, share: ReaderShare = WHOLE
     ) -> AsyncIterator[Sequence[StoredBody]]:
         """Yields what stands after a position up to another, in position order, rejections included.
 

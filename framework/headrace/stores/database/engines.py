@@ -1,8 +1,8 @@
 """
 Databases by URL: SQLite and PostgreSQL, with everything set that durability depends on.
 
-Sits between: the event stores and projections, which run statements, and SQLAlchemy's engines.
-Settings of the database that could lose acknowledged data are never inherited. Knows no table.
+Used by the event stores and projections, which run statements; uses SQLAlchemy's engines. Settings
+of the database that could lose acknowledged data are never inherited. It knows no table.
 """
 
 import os
@@ -214,7 +214,7 @@ def _prepare_connections(engine: Engine, url: URL, limits: EngineLimits) -> None
         cursor.close()
         if mode != "wal" and not is_in_memory(url):
             raise DefinitionError(
-                f"SQLite cannot keep a write-ahead log beside {url.database} (journal mode"
+                f"SQLite cannot keep a write-ahead log next to {url.database} (journal mode"
                 f" {mode!r}); use a file on a local, writable disk"
             )
 

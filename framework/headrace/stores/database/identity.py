@@ -1,7 +1,7 @@
 """
 Which event store a database holds: made by the first who asks, and the same for all after it.
 
-Sits between: the adapters and the table of one row. A database that only has read models is never
+Used by the adapters; uses the table of one row. A database that only has read models is never
 asked, so it has no identity.
 """
 

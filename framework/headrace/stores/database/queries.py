@@ -1,7 +1,7 @@
 """
 What is read of aggregates: the same statements for every database.
 
-Sits between: the adapters, which run them, and the tables. Knows no engine.
+Used by the adapters, which run them; uses the tables. It knows no engine.
 """
 
 from typing import Any

@@ -1,10 +1,13 @@
 """
-What a failed append says: the database is away, or the values do not fit.
+What a failed append means: the database is away, the values do not fit, or a constraint is broken.
 
-Sits between: databases' errors and the committer, which repeats the one and looks for the stream
-that is to blame for the other. Pure.
+Used by the committer, which repeats an append when the database was away and looks for the stream to
+blame otherwise; and by the SQLite and PostgreSQL stores, which turn broken constraints into outcomes.
+Reads SQLAlchemy's errors and the drivers' errors within them. Pure.
 """
 
+import re
+from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
@@ -12,11 +15,25 @@ from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, StatementError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from headrace.errors import HeadraceError
+from headrace.stores.base import AppendOutcome
+from headrace.stores.database.tables import COMMAND_CONSTRAINT, VERSION_CONSTRAINT
 
-__all__ = ["Blame", "blame_of"]
+__all__ = ["Blame", "blame_of", "postgres_outcome", "sqlite_outcome"]
 
 # Classes of SQLSTATE that blame the values: data exceptions and broken constraints.
 _VALUE_CLASSES: Final = frozenset({"22", "23"})
+
+_OUTCOMES: Final[Mapping[str, AppendOutcome]] = {
+    VERSION_CONSTRAINT: AppendOutcome.VERSION_CONFLICT,
+    COMMAND_CONSTRAINT: AppendOutcome.DUPLICATE_COMMAND,
+}
+# PostgreSQL names the constraints of a shard itself: after the shard and the columns.
+_OF_SHARD: Final = re.compile(r"event_streams_\d+_\d+_aggregate_id_(version|command_id)_key")
+_OF_COLUMN: Final = {"version": VERSION_CONSTRAINT, "command_id": COMMAND_CONSTRAINT}
+# SQLite names the columns of the violated constraint, never the constraint.
+_SQLITE_VIOLATION: Final = re.compile(
+    r"UNIQUE constraint failed: event_streams\.aggregate_id, event_streams\.(version|command_id)"
+)
 
 
 class Blame(Enum):
@@ -40,3 +57,18 @@ def blame_of(error: BaseException) -> Blame:
     if isinstance(error, StatementError | UnicodeError | OverflowError | HeadraceError):
         return Blame.VALUES
     return Blame.DATABASE if isinstance(error, OSError | PoolTimeout) else Blame.UNKNOWN
+
+
+def sqlite_outcome(error: IntegrityError) -> AppendOutcome | None:
+    """Returns what the violated constraint means; None: it is not one of the event store's."""
+    violation = _SQLITE_VIOLATION.fullmatch(str(error.orig))
+    return _OUTCOMES[_OF_COLUMN[violation[1]]] if violation else None
+
+
+def postgres_outcome(error: IntegrityError) -> AppendOutcome | None:
+    """Returns what the violated constraint means; None: it is not one of the event store's."""
+    # SQLAlchemy wraps the driver's error once; only the driver's own knows the constraint.
+    cause = error.orig.__cause__ if error.orig is not None else None
+    name = getattr(cause, "constraint_name", None) or ""
+    shard = _OF_SHARD.fullmatch(name)
+    return _OUTCOMES.get(_OF_COLUMN[shard[1]] if shard else name)

@@ -6,7 +6,7 @@ disk, a restore or a hand has changed; it is no seal against those who can write
 CRC-32C, because it finds every change of up to three bits and every burst of 32, costs a tenth of a
 microsecond, and guards the queue's batches already.
 
-Sits between: the adapters, which select `COLUMNS`, and the serializer. Pure.
+Used by the adapters, which select `COLUMNS`; uses the serializer. Pure.
 """
 
 from collections.abc import Iterable

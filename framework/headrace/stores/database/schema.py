@@ -1,8 +1,8 @@
 """
 The schema of a database: up to date, behind, or not there yet.
 
-Runs the migrations, which are found in the installed package or beside the checkout. Sits between:
-the command line and whatever opens a database, and alembic. Knows no statement of its own.
+Runs the migrations, which are found in the installed package or next to the checkout. Used by the
+command line and every module that opens a database; uses alembic. It knows no statement of its own.
 """
 
 import asyncio
@@ -70,7 +70,7 @@ _one_migration = threading.Lock()
 
 
 def migrations_folder(package: Path | None = None) -> Path:
-    """Returns the folder of the migrations: within the installed package, or beside the checkout.
+    """Returns the folder of the migrations: within the installed package, or next to the checkout.
 
     Args:
         package: the folder of the package `headrace`; that of the running one by default.

@@ -1,7 +1,7 @@
 """
-The SQL of an adapter: one statement per file, beside the adapter.
+The SQL of an adapter: one statement per file, next to the adapter.
 
-Sits between: the adapters and the files in their `sql/` folders.
+Used by the adapters; reads the files in their `sql/` folders.
 """
 
 from importlib.resources import files

@@ -18,8 +18,8 @@ The tables of Headrace, the same on SQLite and PostgreSQL.
     process_commands     what each instance has sent, or is about to
     processes            a row to lock for each process
 
-Sits between: the migrations, whose sum must equal this (a test says so), and the code that reads
-and writes the tables. Knows no engine and no event.
+Used by the code that reads and writes the tables. The sum of the migrations must equal this module
+(a test says so). It knows no engine and no event.
 """
 
 from datetime import UTC, datetime

@@ -5,7 +5,7 @@ How a connection to PostgreSQL is encrypted: the options of its URL that psql kn
     sslrootcert=FILE   whom to believe; the system's authorities without it
     sslcert=FILE       what to show, with sslkey=FILE
 
-Sits between: URLs, and the driver, which wants a mode or a context.
+Reads URLs; makes what the driver wants, a mode or a context.
 """
 
 import ssl

@@ -1,5 +1,5 @@
 """
 The event store in memory: the reference adapter.
 
-Sits between: the port and this process's memory.
+Implements the ports in this process's memory.
 """

@@ -1,7 +1,7 @@
 """
 The event store in this process's memory: the reference adapter.
 
-Sits between: the `EventStore` port and two dictionaries. It never knows a database, a file or a
+Implements the `EventStore` port on two dictionaries. It never knows a database, a file or a
 serializer; it keeps the values themselves, which are frozen. For tests and first steps: nothing
 survives the process.
 """

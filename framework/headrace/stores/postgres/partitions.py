@@ -3,8 +3,8 @@ The table of streams in several parts, by a hash of the aggregate's id.
 
 PostgreSQL keeps the parts behind one name, so every statement stays as it is: a row finds its part,
 and a lookup by aggregate reads one of them. Positions come from one sequence, in the writers' one
-order, whatever the parts. Sits between: the command line and a database whose schema is up to date.
-Knows no event.
+order, whatever the parts. Used by the command line; uses a database whose schema is up to date. It
+knows no event.
 """
 
 from typing import Final
@@ -61,7 +61,7 @@ async def shards_of(url: str) -> int:
 async def reshard(url: str, shards: int) -> None:
     """Gives the table of streams another number of parts; whole or not at all.
 
-    All streams are copied, with their positions; meanwhile nobody reads or writes any, and who
+    All streams are copied, with their positions; meanwhile no client reads or writes any, and who
     wants to waits. Costs nothing while there are none.
 
     Raises:

@@ -1,10 +1,9 @@
 """
 The event store in a PostgreSQL database.
 
-An append is one statement and one round trip as long as nobody interferes; only then the writers'
+An append is one statement and one round trip as long as no other writer interferes; only then the writers'
 turn, which orders positions, is held for as long as the server needs and not for as long as this
-process is busy. Sits between: the `EventStore` port and PostgreSQL. Never knows what an event
-means.
+process is busy. Implements the `EventStore` port on PostgreSQL. It never knows what an event means.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -30,10 +29,10 @@ from headrace.stores.chain import decide, expected_heads
 from headrace.stores.database import queries
 from headrace.stores.database.engines import EngineLimits, autocommit, create_engine
 from headrace.stores.database.identity import identity_in
+from headrace.stores.database.refusals import postgres_outcome
 from headrace.stores.database.rows import by_command, checksum_of, entry_in, stream_in
 from headrace.stores.database.statements import load_statement
-from headrace.stores.postgres.errors import outcome_of
-from headrace.stores.postgres.writer import Writer
+from headrace.stores.postgres.writer import PostgresWriter
 
 __all__ = ["PostgresEventStore"]
 
@@ -63,7 +62,7 @@ class PostgresEventStore:
         self._append_sql = text(append)
         alone = replace(limits or EngineLimits(), connections_max=1)
         self._writing = create_engine(url, alone)
-        self._writer = Writer(autocommit(self._writing), append)
+        self._writer = PostgresWriter(autocommit(self._writing), append)
         self._save_snapshot_sql = text(load_statement("headrace.stores", "save_snapshot"))
         self._turn_sql = text(load_statement("headrace.stores.postgres", "turn"))
         self._heads_sql = text(load_statement("headrace.stores.postgres", "heads"))
@@ -167,14 +166,14 @@ class PostgresEventStore:
             async with self._single.connect() as connection:
                 return await self._insert(connection, streams, bodies, heads)
         except IntegrityError as error:
-            if outcome_of(error) is None:
+            if postgres_outcome(error) is None:
                 raise
             return False
 
     async def _append_chosen(
         self, streams: Sequence[EventStream], bodies: Sequence[bytes]
     ) -> list[AppendOutcome]:
-        """Looks up what stands in the way, within a turn in which nobody else writes."""
+        """Looks up what stands in the way, within a turn in which no other writer writes."""
         async with self._engine.begin() as connection:
             await connection.execute(self._turn_sql, {"turn": _TURN})
             heads, commands = await self._look_up(connection, streams)

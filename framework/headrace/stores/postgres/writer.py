@@ -1,9 +1,9 @@
 """
 The connection that appends go over as long as nothing goes wrong.
 
-Sits between: the store and asyncpg, past SQLAlchemy, whose way to a statement costs a single stream
-more than everything else in an append. Never knows why something failed: then the store takes its
-other way, which is slower and says what is the matter.
+Used by the store. Uses asyncpg directly, because a statement through SQLAlchemy costs a single
+stream more than everything else in an append. It never knows why something failed: then the store
+takes its other way, which is slower and says what is the matter.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from headrace._runtime.log import get_logger
 
-__all__ = ["Writer", "numbered"]
+__all__ = ["PostgresWriter", "numbered"]
 
 log = get_logger(__name__)
 
@@ -38,7 +38,7 @@ def numbered(statement: str) -> tuple[str, Sequence[str]]:
     return _BIND.sub(number, statement), names
 
 
-class Writer:
+class PostgresWriter:
     """Runs one INSERT again and again, each a transaction of its own.
 
     Args:
@@ -75,7 +75,7 @@ class Writer:
             await self.aclose()
             return None
         except BaseException:
-            # Cancelled in the middle: nobody knows what the connection would say next.
+            # Cancelled in the middle: what the connection would say next is unknown.
             await self.aclose()
             raise
         finally:

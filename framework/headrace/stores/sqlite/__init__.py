@@ -1,5 +1,5 @@
 """
 The event store in one SQLite file: the default that needs no server.
 
-Sits between: the `EventStore` port and SQLite. Knows nothing of PostgreSQL.
+Implements the `EventStore` port on SQLite. It knows nothing of PostgreSQL.
 """

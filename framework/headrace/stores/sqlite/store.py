@@ -1,10 +1,10 @@
 """
 The event store in one SQLite file.
 
-One thread writes on one connection, a few threads read on others, and each call costs one change
-of thread: half the time of the asyncio driver for a single stream (1.0 against 1.9 ms, fsync
+One thread writes on one connection, a few threads read on others, and each call costs one change of
+thread: half the time of the asyncio driver for a single stream (1.0 against 1.9 ms, fsync
 included). Every append takes the file's only place to write at its beginning, so that other
-processes may write to the same file. Sits between: the `EventStore` port and the file. Never knows
+processes may write to the same file. Implements the `EventStore` port on a file. It never knows
 what an event means.
 """
 
@@ -40,10 +40,10 @@ from headrace.stores.database.engines import (
     is_in_memory,
 )
 from headrace.stores.database.identity import identity_in
+from headrace.stores.database.refusals import sqlite_outcome
 from headrace.stores.database.rows import by_command, checksum_of, entry_in, stream_in
 from headrace.stores.database.statements import load_statement
-from headrace.stores.sqlite.errors import outcome_of
-from headrace.stores.sqlite.writer import Row, Writer
+from headrace.stores.sqlite.writer import Row, SqliteWriter
 
 __all__ = ["SqliteEventStore"]
 
@@ -69,7 +69,7 @@ class SqliteEventStore:
             raise DefinitionError(f"{url} names no file; use sqlite:///FILE, or memory://")
         limits = limits or EngineLimits()
         self._serializer = serializer
-        self._writer = Writer(create_sqlite_engine(url, replace(limits, connections_max=1)))
+        self._writer = SqliteWriter(create_sqlite_engine(url, replace(limits, connections_max=1)))
         self._readers = autocommit(create_sqlite_engine(url, limits))
         self._write_thread = ThreadPoolExecutor(1, "headrace-sqlite-writer")
         self._read_threads = ThreadPoolExecutor(limits.connections_max, "headrace-sqlite-reader")
@@ -201,7 +201,7 @@ class SqliteEventStore:
         try:
             return self._writer.append(rows)
         except IntegrityError as error:
-            if outcome_of(error) is None:
+            if sqlite_outcome(error) is None:
                 raise
             return False
 

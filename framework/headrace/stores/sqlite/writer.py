@@ -5,8 +5,8 @@ A transaction that is a single statement costs a single call of the driver, whic
 for the interpreter's lock once; a call for each row does so for each of them, and while the event
 loop is busy every time may last until it pauses.
 
-Sits between: the store, whose writing thread is the only one in here, and SQLite's driver, past
-SQLAlchemy, whose way costs a single stream more than the rest of it. Never knows what a conflict
+Used by the store's writing thread alone. Uses SQLite's driver directly, because a statement through
+SQLAlchemy costs a single stream more than the rest of an append. It never knows what a conflict
 means.
 """
 
@@ -20,7 +20,7 @@ from sqlalchemy.exc import DBAPIError
 
 from headrace.stores.database.statements import load_statement
 
-__all__ = ["Row", "Writer"]
+__all__ = ["Row", "SqliteWriter"]
 
 # Rows of one statement at most: 2,304 binds, far below what any build of SQLite takes.
 _ROWS_MAX: Final = 256
@@ -45,7 +45,7 @@ class Row(NamedTuple):
     checksum: int
 
 
-class Writer:
+class SqliteWriter:
     """Writes over one connection that it keeps; for one thread.
 
     Args:

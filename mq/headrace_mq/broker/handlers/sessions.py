@@ -129,7 +129,9 @@ def join_group(state: BrokerState, connection: Connection, frame: Frame) -> tupl
         except ValueError as error:
             raise InvalidArgument(str(error)) from error
         if topic == TRANSACTION_TOPIC:
-            raise InvalidArgument(f"nobody consumes {topic}: its messages are not sent yet")
+            raise InvalidArgument(
+                f"{topic} cannot be consumed: its transactions are not decided yet"
+            )
     _check_held(request.held)
     now_ms = state.clock.monotonic_ms()
     change = state.groups.join(

@@ -290,7 +290,7 @@ class TransactionCoordinator(JournalWorker[Decided], Generic[S]):
                 count = drafts.keep_aside(pending)
                 del given_up[number]
                 _log.error(
-                    "nobody decided on transactions, their messages are kept aside",
+                    "transactions stay undecided after their last check; moved their messages aside",
                     group=pending.group, transactions=count, checks=pending.checks,
                     topic=DEAD_TRANSACTIONS_QUEUE.topic,
                 )  # fmt: skip

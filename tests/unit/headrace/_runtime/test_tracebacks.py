@@ -12,7 +12,7 @@ async def fail(password: str) -> None:
     {}[len(password)]
 
 
-async def test_it_begins_with_the_first_call_that_is_not_our_own():
+async def test_a_traceback_begins_with_the_first_call_outside_the_framework():
     with pytest.raises(KeyError) as raised:
         await Backoff(ms_min=1, ms_max=1).persist(
             lambda: fail("hunter2"), what="x", unless=(KeyError,)

@@ -9,7 +9,7 @@ import pytest
 from headrace._runtime import handler_deadline as deadline
 from headrace.commands import decision as deciding
 from headrace.commands.command_handlers import CommandContext, HandlerTable
-from headrace.commands.decision import Crashed, Decider, Failed, Recorded
+from headrace.commands.decision import CommandDecider, Crashed, DecisionFailed, Recorded
 from headrace.domain.aggregate import Aggregate, applies
 from headrace.domain.message import AggregateId, Command, DomainEvent
 from headrace.errors import AggregateExists, DomainError
@@ -44,7 +44,7 @@ def decide(world):
         if not isinstance(handler_or_command, Command):
             handlers, command = HandlerTable(), Try(account_id="a-1")
             handlers.add(handler_or_command)
-        decider = Decider(handlers=handlers, serializer=world.serializer, clock=world.clock)
+        decider = CommandDecider(handlers=handlers, serializer=world.serializer, clock=world.clock)
         envelope = CommandEnvelope(
             command=command, command_id="c-1", correlation_id="c-0", items={"trace": "t"}
         )
@@ -159,7 +159,9 @@ async def test_a_command_without_handler_fails_with_its_name(decide):
         account_id: AggregateId
 
     decision = await decide(Unheard(account_id="a-1"), State())
-    assert decision == Failed(error="NoHandler", sentence="no handler is registered for Unheard")
+    assert decision == DecisionFailed(
+        error="NoHandler", sentence="no handler is registered for Unheard"
+    )
 
 
 async def test_an_unexpected_error_is_returned_and_not_raised(decide):
@@ -180,7 +182,7 @@ async def test_a_command_that_touches_two_aggregates_fails_whatever_its_handler_
             (await context.get(bank.Account, "a-2")).deposit(1)
 
     decision = await decide(handler, State(account))
-    assert isinstance(decision, Failed)
+    assert isinstance(decision, DecisionFailed)
     assert decision.error == "ContextMisused"
     assert "'a-2'" in decision.sentence
 
@@ -193,7 +195,7 @@ async def test_events_that_do_not_encode_fail_the_command_before_anything_is_sto
         account.record(bank.Deposited.model_construct(amount=object(), balance=0))
 
     decision = await decide(handler, State(account))
-    assert isinstance(decision, Failed)
+    assert isinstance(decision, DecisionFailed)
     assert decision.error == "SerializationError"
 
 
@@ -202,7 +204,7 @@ async def test_a_stream_that_no_queue_would_take_fails_the_command(
 ):
     monkeypatch.setattr(deciding, "STREAM_BYTES_MAX", 100)
     decision = await decide(bank.Deposit(account_id="a-1", amount=5), State(account))
-    assert isinstance(decision, Failed)
+    assert isinstance(decision, DecisionFailed)
     assert decision.error == "StreamTooLarge"
     assert "100 is the limit" in decision.sentence
 

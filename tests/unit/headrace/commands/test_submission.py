@@ -6,8 +6,8 @@ import pytest
 
 from headrace._runtime.ids import new_id
 from headrace.commands.aggregate_worker import SOUGHT_TOGETHER_MAX
-from headrace.commands.decision import Failed, Repeated
-from headrace.commands.submission import Delivery, Submission
+from headrace.commands.decision import DecisionFailed, Repeated
+from headrace.commands.submission import CommandDelivery, Submission
 from headrace.serialization import CommandEnvelope
 
 
@@ -15,10 +15,10 @@ def test_a_new_decision_takes_the_place_of_the_old_one_and_of_what_became_of_it(
     envelope = CommandEnvelope(
         command=bank.Look(account_id="a-1"), command_id="c-1", correlation_id="c-1"
     )
-    delivery = Delivery(message=None, subscription=None)
+    delivery = CommandDelivery(message=None, subscription=None)
     submission = Submission(envelope, delivery)
     assert (submission.command_id, submission.deliveries) == ("c-1", [delivery])
-    submission.decided(Failed(error="x", sentence="y"))
+    submission.decided(DecisionFailed(error="x", sentence="y"))
     submission.durable = True
     submission.recalling = True
     submission.decided(Repeated())

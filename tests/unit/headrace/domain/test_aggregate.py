@@ -110,7 +110,7 @@ def test_an_id_that_no_store_could_keep_is_refused(aggregate_id):
         Counter(aggregate_id)
 
 
-def test_its_repr_is_safe_and_short():
+def test_the_repr_of_an_aggregate_is_safe_and_short():
     assert repr(Counter("n-1")) == "<Counter 'n-1' version 0>"
 
 

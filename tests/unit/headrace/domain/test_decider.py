@@ -59,7 +59,7 @@ def test_each_aggregate_starts_from_a_state_of_its_own():
     assert one.state is not other.state
 
 
-def test_its_class_is_an_aggregate_like_any_other():
+def test_the_class_of_a_decider_is_an_aggregate_like_any_other():
     decider = sums()
     aggregate_type = decider.aggregate_type
     assert (aggregate_type.aggregate_name, aggregate_type.state_version) == ("Sum", 4)

@@ -39,7 +39,7 @@ def test_nothing_is_different_from_itself(value: Any) -> None:
 
 
 @given(VALUES, VALUES)
-def test_it_is_the_same_both_ways_and_finds_all_that_is_not_equal(one: Any, other: Any) -> None:
+def test_a_difference_is_symmetric_and_finds_all_that_is_not_equal(one: Any, other: Any) -> None:
     found = difference(Pair(left=one), Pair(left=other))
     assert bool(found) is bool(difference(Pair(left=other), Pair(left=one)))
     if not found:

@@ -26,7 +26,7 @@ VALUES: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_it_is_the_model_in_every_respect() -> None:
+def test_an_unchecked_model_equals_the_checked_one() -> None:
     made, wanted = make_unchecked(Plain, dict(VALUES), set(VALUES)), Plain(**VALUES)
     assert type(made) is Plain
     assert made == wanted

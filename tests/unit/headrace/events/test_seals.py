@@ -91,7 +91,7 @@ def test_another_key_of_the_same_store_does_not_hold() -> None:
     assert SEAL.broken([guessed.put_on(BODY)]) == [0]
 
 
-def test_it_is_said_why_it_does_not_hold() -> None:
+def test_a_seal_that_does_not_hold_says_why() -> None:
     assert SEAL.why_broken(BODY) == "it has no seal"
     assert SEAL.why_broken(b"no JSON") == "it is no event message"
     assert "the seal of another event store" in SEAL.why_broken(Seal(new_identity()).put_on(BODY))
@@ -106,7 +106,7 @@ def test_readers_that_know_no_seals_read_what_is_sealed() -> None:
     assert origin_of(b'{"aggregate_id":"a-1"}') is None
 
 
-def test_it_travels_to_executors() -> None:
+def test_a_seal_travels_to_executors() -> None:
     there = pickle.loads(pickle.dumps(SEAL))
     assert there.broken([SEAL.put_on(BODY), BODY]) == [1]
 

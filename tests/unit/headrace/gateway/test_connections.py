@@ -67,7 +67,7 @@ async def test_many_slow_clients_of_an_address_leave_room_for_others_and_for_it(
         assert all([await is_closed(each) for each in slow[:36]])
 
 
-async def test_who_asked_last_stays_connected(bank: Any, connect: Any) -> None:
+async def test_the_client_with_the_last_request_stays_connected(bank: Any, connect: Any) -> None:
     settings = GatewaySettings(port=0, connections_per_address_max=2)
     async with serving(app, bank, settings) as served:
         first = await connect(served, GET)

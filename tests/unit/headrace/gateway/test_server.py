@@ -24,7 +24,7 @@ async def get(address: str, path: str) -> httpx.Response:
         return await client.get(path)
 
 
-async def test_it_serves_on_the_address_it_says_until_the_block_ends(bank: Any) -> None:
+async def test_the_server_serves_on_the_address_it_prints_until_the_block_ends(bank: Any) -> None:
     async with serving(app, bank, FREE) as served:
         assert (await get(served.address, "/ready")).json()["parts"]["parts"] == "ready"
     with pytest.raises(httpx.ConnectError):

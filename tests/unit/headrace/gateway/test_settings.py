@@ -11,7 +11,7 @@ from headrace.gateway.settings import GatewaySettings
 ROOT = Path(__file__).parents[4]
 
 
-def test_it_listens_on_this_machine_alone_unless_told_otherwise() -> None:
+def test_the_gateway_listens_on_this_machine_alone_by_default() -> None:
     assert GatewaySettings().host == "127.0.0.1"
 
 

@@ -133,7 +133,7 @@ async def test_a_state_that_cannot_be_made_anew_parks_the_instance(
     await give(make_process(), domain.stream("a", 1))
     await stuck(make_process([1], state_version=2)).refold("a")
     found, _ = await look()
-    assert "its state cannot be made anew: RuntimeError('1 is not bearable')" in found.error
+    assert "its state cannot be rebuilt: RuntimeError('1 is not bearable')" in found.error
     assert await stuck(make_process(state_version=2)).retry("a") is None
     assert (await look())[0].error is None
 

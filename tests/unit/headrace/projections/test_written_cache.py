@@ -43,7 +43,7 @@ def test_a_transaction_that_did_not_end_well_makes_it_forget() -> None:
         assert recall.versions(["a"]) == {}
 
 
-def test_it_keeps_a_bounded_number_of_those_last_asked_for() -> None:
+def test_the_cache_keeps_a_bounded_number_of_the_last_entries_read() -> None:
     recall: Recall[Any] = Recall(kept_max=10)
     offset = 0
     recall.expect(1, {})

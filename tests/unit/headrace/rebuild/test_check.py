@@ -60,7 +60,7 @@ async def test_a_live_projection_that_is_behind_is_not_compared_and_the_reason_i
     assert "has not caught up" in found.reason
 
 
-async def test_one_that_cannot_be_folded_costs_the_others_nothing(
+async def test_a_projection_that_cannot_be_folded_costs_the_others_nothing(
     checked: Any, history: Any, read_models: ReadModels, ledger: Any, go_live: Any
 ) -> None:
     broken = Projection("broken", row=ledger.Partner, key="partner")

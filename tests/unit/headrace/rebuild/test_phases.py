@@ -36,7 +36,7 @@ def test_what_is_done_within_a_phase_is_announced_and_the_phase_goes_on() -> Non
     assert phases.seconds == {"fold": 1.5}
 
 
-def test_nobody_has_to_listen() -> None:
+def test_phases_need_no_listener() -> None:
     clock: Any = SimpleNamespace(monotonic_ms=lambda: 0)
     phases = Phases(clock, None)
     phases.begin("fold")

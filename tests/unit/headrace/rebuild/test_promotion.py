@@ -63,7 +63,7 @@ async def test_a_table_that_differed_is_switched_to_with_what_came_since(
         await promote(ledger.path, "accounts", **choices)
 
 
-async def test_one_that_cannot_catch_up_is_kept_for_the_next_attempt(
+async def test_a_shadow_that_cannot_catch_up_is_kept_for_the_next_attempt(
     choices: dict[str, Any], stored: list[Any], read_models: ReadModels, ledger: Any
 ) -> None:
     kept = await rebuild(
@@ -78,7 +78,7 @@ async def test_one_that_cannot_catch_up_is_kept_for_the_next_attempt(
     assert await read_models.offsets("accounts", report.generation) == {}
 
 
-async def test_one_built_from_the_topic_needs_the_broker(
+async def test_a_shadow_built_from_the_topic_needs_the_broker(
     choices: dict[str, Any], stored: list[Any], read_models: ReadModels, ledger: Any
 ) -> None:
     await rebuild(ledger.path, "accounts", verify=False, switch=False, **choices)
@@ -87,7 +87,7 @@ async def test_one_built_from_the_topic_needs_the_broker(
     assert (await promote(ledger.path, "accounts", **choices)).switched
 
 
-async def test_one_whose_switch_was_killed_is_taken_up_again(
+async def test_a_shadow_whose_switch_was_killed_is_taken_up_again(
     choices: dict[str, Any], stored: list[Any], read_models: ReadModels, ledger: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip

@@ -12,7 +12,7 @@ from headrace.projections.tables.contents import write_offsets
 from headrace.projections.tables.read_models import ReadModels
 from headrace.rebuild import shadow as building_module
 from headrace.rebuild.shadow import Building, open_read_models, open_truth
-from headrace.rebuild.switch import Outcome, Shadow
+from headrace.rebuild.switch import RebuildOutcome, Shadow
 from headrace.stores.open import open_event_store
 
 
@@ -77,7 +77,7 @@ async def test_only_a_finished_shadow_is_taken_up_again_and_by_one(
     with pytest.raises(RebuildRunning, match="not finished"):
         await building.reopen(take_over=True)
     shadow = await building.begin(take_over=True)
-    await building.finish(shadow, Outcome(offsets={}))
+    await building.finish(shadow, RebuildOutcome(offsets={}))
     again = await building.reopen(take_over=False)
     assert again.generation == shadow.generation
     with pytest.raises(RebuildRunning):
@@ -90,13 +90,13 @@ async def test_only_a_finished_shadow_is_taken_up_again_and_by_one(
         await building.reopen(take_over=False)
 
 
-async def test_one_finished_table_is_kept_beside_what_is_not_to_go_live(
+async def test_the_last_finished_shadow_is_kept_next_to_the_newest(
     building: Building, read_models: ReadModels
 ) -> None:
     found = []
     for _ in range(3):
         shadow = await building.begin(take_over=True, keep_finished=True)
-        await building.finish(shadow, Outcome(offsets={}))
+        await building.finish(shadow, RebuildOutcome(offsets={}))
         found.append(shadow.generation)
         async with read_models.begin() as connection:
             tables = await connection.run_sync(generations._generation_tables, "accounts")
@@ -114,7 +114,7 @@ async def test_the_table_from_before_a_switch_is_none_that_a_rebuild_has_kept(
     shadow = await building.begin(take_over=True)
     async with read_models.begin() as connection:
         await generations.switch(connection, ledger.accounts, shadow.generation, shadow.owner)
-    await building.finish(shadow, Outcome(offsets={}, switched=True))
+    await building.finish(shadow, RebuildOutcome(offsets={}, switched=True))
     await read_models.rollback(ledger.accounts)
     with pytest.raises(ProjectionError, match="no rebuilt table that was kept"):
         await building.reopen(take_over=False)
@@ -124,7 +124,7 @@ async def test_a_finished_shadow_with_other_columns_is_not_taken_up(
     building: Building, read_models: ReadModels, ledger: Any
 ) -> None:
     shadow = await building.begin(take_over=True)
-    await building.finish(shadow, Outcome(offsets={}))
+    await building.finish(shadow, RebuildOutcome(offsets={}))
     changed = Projection("accounts", row=ledger.Partner, key="partner")
     with pytest.raises(ProjectionError, match="does not have the fields of Partner"):
         await Building(read_models, changed).reopen(take_over=False)
@@ -160,7 +160,7 @@ async def test_finishing_without_a_switch_keeps_the_table_and_lets_the_next_one_
     building: Building, read_models: ReadModels, ledger: Any
 ) -> None:
     shadow = Shadow(projection=ledger.accounts, generation=2, owner="the test")
-    await building.finish(shadow, Outcome(offsets={}))
+    await building.finish(shadow, RebuildOutcome(offsets={}))
     assert await read_models.reader(ledger.accounts, generation=2).count() == 0
     await building.begin(take_over=False)
 

@@ -184,7 +184,7 @@ def test_broker_and_files_hold_a_queue_together(write: WritePart, tmp_path: Path
     assert held_with(files, [held(0, 9)]) == [held(0, 9)]
     with pytest.raises(ProjectionError, match=r"offsets 7 to 8 were deleted before they were"):
         held_with(files, [held(9, 12)])
-    with pytest.raises(ProjectionError, match="the topic was made anew"):
+    with pytest.raises(ProjectionError, match="the topic was recreated"):
         held_with(files, [held(0, 6)])
 
 

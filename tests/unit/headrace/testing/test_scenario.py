@@ -195,7 +195,7 @@ def test_a_command_meets_the_middleware():
 
 
 def test_a_command_that_nobody_handles_or_that_waits_is_a_mistake_of_the_test():
-    with pytest.raises(AssertionError, match="nobody handles Open"):
+    with pytest.raises(AssertionError, match="no handler for Open"):
         scenario(Account).when(Open(account_id="a-1", owner="Ann"))
     with pytest.raises(AssertionError, match="waits for something"):
         scenario(Account, app=bank()).when(Wait(account_id="a-1"))

@@ -143,7 +143,7 @@ async def test_foreign_messages_are_an_alarm_from_the_first_on(
         Alarm(projection="shop.events", kind="foreign messages", value=3, bound=1),
     )
     (told,) = logs
-    assert told["event"] == "alarm: somebody else writes to the event topic"
+    assert told["event"] == "alarm: a foreign program writes to the event topic"
 
 
 async def test_process_managers_have_alarms_too_for_aggregates_and_instances(

@@ -41,7 +41,7 @@ async def test_each_queue_gets_a_beat_and_after_the_first_time_exactly_one(
     assert await ends(topic, domain.topic) == [end + 1 for end in first]
 
 
-async def test_it_beats_until_it_is_stopped_and_a_missed_beat_is_logged(
+async def test_the_heartbeat_beats_until_it_is_stopped_and_logs_a_missed_beat(
     heart: Heart, topic: LocalTransport, domain: Any, logs: Any
 ) -> None:
     task = asyncio.create_task(heart.run())

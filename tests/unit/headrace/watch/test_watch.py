@@ -11,7 +11,7 @@ from headrace.transports.local import LocalTransport
 from headrace.watch.watch import Watch
 
 
-async def test_it_beats_only_where_that_is_wished_and_takes_bounds_from_the_settings(
+async def test_the_watch_beats_only_if_asked_and_takes_bounds_from_the_settings(
     totals: Any, sqlite_models: Any, serializer: Any, domain: Any
 ) -> None:
     transport = LocalTransport()

@@ -8,7 +8,7 @@ import pytest
 from headrace.app import RunningApp
 from samples.bank import app
 from samples.bank.accounts import CloseAccount, Deposit, OpenAccount, Withdraw
-from samples.bank.demo.journal import Journal
+from samples.bank.demo.run import Journal
 from samples.bank.read_models import Balance, StatementLine, balances, statement
 from samples.bank.transfers import RequestTransfer
 

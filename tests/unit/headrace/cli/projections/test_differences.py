@@ -23,7 +23,7 @@ def test_what_differs_is_told_by_column_and_by_key(capsys: pytest.CaptureFixture
     show_comparison(found, json=False)
     first, behind, ahead, *rest = capsys.readouterr().out.splitlines()
     assert first == (
-        "projection loans: 3 rows compared with 9 events of the store folded anew: 2 differ"
+        "projection loans: compared 3 rows with 9 refolded events of the store: 2 differ"
     )
     assert "lack events of 4 aggregates" in behind
     assert "have events of 5 aggregates" in ahead

@@ -11,7 +11,7 @@ import pytest
 import headrace.spark.session
 import headrace.spark.stream.continuous
 from headrace.spark.stream.continuous import Followed
-from headrace.spark.stream.sink import Taken
+from headrace.spark.stream.sink import AppliedBatch
 
 OFFSETS = {("bank.events", 0): 1_200, ("bank.events", 1): 34}
 
@@ -31,7 +31,7 @@ def spark(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     async def follow(app: str, name: str, **choices: Any) -> Followed:
         seen.jobs.append((app, name, choices))
         for here in (True, False):
-            choices["report"](Taken(messages=1_204, rows=310, here=here, offsets=OFFSETS))
+            choices["report"](AppliedBatch(messages=1_204, rows=310, here=here, offsets=OFFSETS))
         if seen.signalled:
             os.kill(os.getpid(), signal.SIGTERM)
             await choices["stop"].wait()

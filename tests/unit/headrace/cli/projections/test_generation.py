@@ -136,7 +136,7 @@ def test_differences_that_are_accepted_are_told_and_go_live_at_once(
     assert "table beds__3 is live" in done.output
 
 
-def test_one_that_was_not_to_be_switched_to_says_how_it_is(projection: Any, plants: Any) -> None:
+def test_a_rebuild_without_a_switch_says_how_to_switch(projection: Any, plants: Any) -> None:
     done = projection("rebuild", *STORE, "--no-switch", "--no-verify")
     assert done.status == 0
     assert "not switched: as asked" in done.output

@@ -115,7 +115,7 @@ def test_a_projection_is_paused_and_goes_on(shop: None, ask: Any) -> None:
 
 
 def test_a_projection_is_begun_anew_and_had_back(shop: None, ask: Any) -> None:
-    assert ask("reset", "sales") == (0, "projection sales begins anew as generation 2\n")
+    assert ask("reset", "sales") == (0, "projection sales starts over as generation 2\n")
     assert (listed(ask)["generation"], listed(ask)["rows"]) == (2, 0)
     ask("rollback", "sales")
     assert (listed(ask)["generation"], listed(ask)["rows"]) == (1, 3)

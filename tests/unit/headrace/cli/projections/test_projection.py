@@ -114,7 +114,7 @@ def rebuild(
     return run_it
 
 
-def test_one_that_fails_is_told_of_after_what_became_of_the_others(rebuild: Any) -> None:
+def test_a_rebuild_that_fails_is_reported_after_the_others(rebuild: Any) -> None:
     done = rebuild("loans", "broken", "lendings")
     assert done.status == 2
     lines = done.output.splitlines()
@@ -139,7 +139,7 @@ def test_json_is_a_report_per_projection_and_no_phases(rebuild: Any) -> None:
     ]
 
 
-def test_one_alone_ends_with_its_error_and_phases_need_no_name(rebuild: Any) -> None:
+def test_a_single_rebuild_ends_with_its_error_and_its_phases_need_no_name(rebuild: Any) -> None:
     assert "fold: 3 ahead" in rebuild("loans").output.splitlines()
     with pytest.raises(ProjectionError, match="cannot fold"):
         rebuild("broken")
@@ -160,7 +160,7 @@ def test_live_tables_that_are_what_the_events_make_are_told_of_one_by_one(verify
     done = verify("loans", "lendings")
     assert done.status == 0
     assert [line for line in done.output.splitlines() if line.startswith("projection ")] == [
-        f"projection {name}: 1 rows compared with 3 events of the store folded anew: 0 differ"
+        f"projection {name}: compared 1 rows with 3 refolded events of the store: 0 differ"
         for name in ("loans", "lendings")
     ]
 
@@ -173,7 +173,7 @@ def test_a_row_that_is_not_what_the_events_make_is_shown_and_ends_with_status_1(
     done = verify("loans", "lendings")
     assert done.status == 1
     assert (
-        "projection loans: 1 rows compared with 3 events of the store folded anew: 1 differ"
+        "projection loans: compared 1 rows with 3 refolded events of the store: 1 differ"
         in done.output
     )
     assert "b-1: live {'book_id': 'b-1', 'times': 4}, rebuilt {" in done.output
@@ -186,11 +186,11 @@ def test_a_row_that_is_not_what_the_events_make_is_shown_and_ends_with_status_1(
     ]
 
 
-def test_one_that_cannot_be_folded_is_not_verified_and_the_others_are(verify: Any) -> None:
+def test_a_projection_that_cannot_be_folded_is_not_verified_and_the_others_are(verify: Any) -> None:
     done = verify("broken", "loans")
     assert done.status == 2
     assert (
-        "projection loans: 1 rows compared with 3 events of the store folded anew: 0 differ"
+        "projection loans: compared 1 rows with 3 refolded events of the store: 0 differ"
         in done.output
     )
     assert "projection broken: not verified: projection broken cannot fold" in done.output
@@ -199,7 +199,7 @@ def test_one_that_cannot_be_folded_is_not_verified_and_the_others_are(verify: An
 def test_the_topic_is_what_they_are_compared_with_on_request(verify: Any) -> None:
     done = verify("loans", "--against", "topic")
     assert done.status == 0
-    assert "1 rows compared with 3 events of the topic folded anew: 0 differ" in done.output
+    assert "compared 1 rows with 3 refolded events of the topic: 0 differ" in done.output
     refused = verify("loans", "--against", "hearsay")
     assert refused.status == 2
 
@@ -251,7 +251,7 @@ def test_rows_of_keys_and_since_a_time_are_folded_anew(rebuild: Any, tmp_path: P
     keys.write_text("b-1\n\nb-2\n", encoding="utf-8")
     done = rebuild("loans", "--only-keys", f"@{keys}", "--only-keys", "b-3", options=())
     assert done.status == 0
-    assert "folded 3 keys anew, 1 of which were different" in done.output.splitlines()
+    assert "refolded 3 keys; 1 of them differed" in done.output.splitlines()
     for start in ("2026-01-31T12:00:00Z", "1769860800000"):
         done = rebuild("lendings", "--from", start, "--json", options=())
         report = json.loads(done.output)

@@ -80,7 +80,7 @@ def test_a_comparison_with_none_is_neither_true_nor_false(term: Term) -> None:
     assert value(term) is None
 
 
-def test_one_side_may_decide_whatever_the_other_is() -> None:
+def test_one_side_of_a_condition_may_decide_it_alone() -> None:
     unknown = field("partner") == "bob"
     assert value(unknown | (field("amount") == 5)) is True
     assert value((field("amount") == 5) | unknown) is True

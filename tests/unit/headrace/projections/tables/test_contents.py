@@ -56,7 +56,7 @@ async def test_later_values_take_the_place_of_earlier_ones_and_none_deletes_a_ro
         assert await connection.run_sync(find_rows, target, ["a"]) == {}
 
 
-async def test_nobody_begins_a_generation_that_stands_elsewhere_or_is_not_in_use(
+async def test_a_batch_does_not_begin_on_a_generation_that_stands_elsewhere_or_is_unused(
     read_models: Any, target: Any, totals: Any
 ) -> None:
     async with read_models.begin() as connection:

@@ -152,7 +152,7 @@ async def test_of_two_attempts_at_a_share_one_counts(models: ReadModels, totals:
         await index_staging(connection, target.table)
 
 
-async def test_nobody_copies_for_another_owner(models: ReadModels, totals: Any) -> None:
+async def test_a_copier_of_another_owner_copies_nothing(models: ReadModels, totals: Any) -> None:
     await stage(models, totals)
     async with session(models) as late:
         await copy_share(late, TABLE, ROWS, [])
@@ -206,7 +206,7 @@ async def test_giving_up_a_shadow_ends_who_copies_into_it_and_drops_all(
         await drop_staging(connection, TABLE)
 
 
-async def test_who_goes_on_with_an_empty_shadow_drops_what_was_copied_beside_it(
+async def test_a_rebuild_that_resumes_with_an_empty_shadow_drops_its_copied_rows(
     models: ReadModels, totals: Any
 ) -> None:
     await stage(models, totals)

@@ -48,7 +48,7 @@ def decoded(end: int, offsets: Sequence[int], streams: list[Any]) -> Decoded:
     return Decoded(end, offsets, told, [len(stream.events) for stream in streams])
 
 
-async def test_it_folds_what_lies_before_it_and_leaves_out_what_it_has_behind_it(
+async def test_a_part_folds_what_lies_ahead_and_leaves_out_what_it_has_folded(
     make_part: Any, streams: list[Any], read_models: ReadModels, ledger: Any
 ) -> None:
     first = make_part()
@@ -69,7 +69,7 @@ async def test_it_folds_what_lies_before_it_and_leaves_out_what_it_has_behind_it
     assert {row.account_id: row async for row in reader.rows()} == wanted
 
 
-async def test_its_failure_is_kept_and_its_shadow_dropped(
+async def test_the_failure_of_a_part_is_kept_and_its_shadow_dropped(
     make_part: Any, read_models: ReadModels
 ) -> None:
     part = make_part()

@@ -233,9 +233,9 @@ async def test_too_many_keys_are_refused(
     replay: Any, live: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mending_module, "KEYS_MAX", 1)
-    with pytest.raises(ProjectionError, match="more than 1 rows would be folded anew"):
+    with pytest.raises(ProjectionError, match="more than 1 rows to rebuild"):
         await replay(wanted=keys("a", "b"))
-    with pytest.raises(ProjectionError, match="more than 1 rows would be folded anew"):
+    with pytest.raises(ProjectionError, match="more than 1 rows to rebuild"):
         await replay(wanted=Wanted(since_ms=0))
 
 

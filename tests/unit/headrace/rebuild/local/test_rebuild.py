@@ -229,7 +229,9 @@ async def test_rows_that_stand_behind_the_topics_end_are_not_built_upon(
     target = read_models.target(ledger.accounts, 1)
     ahead = {(ledger.topic_name, 0): 999}
     await read_models.transact(lambda connection: store_offsets(connection, target, ahead))
-    with pytest.raises(ProjectionError, match=r"before 999, where the rows stand.*--from store"):
+    with pytest.raises(
+        ProjectionError, match=r"before 999, where the live rows stand.*--from store"
+    ):
         await replay(start="offsets")
     assert (await read_models.state("accounts")).rebuild_generation is None
 
@@ -321,7 +323,7 @@ async def test_a_message_that_does_not_decode_fails_those_that_have_it_before_th
             raise other
 
 
-async def test_one_of_three_that_fails_costs_the_others_nothing(
+async def test_a_failed_rebuild_among_three_costs_the_others_nothing(
     together: Any, history: Any, event_broker: Any, read_models: ReadModels, ledger: Any
 ) -> None:
     await event_broker.publish(ledger.stream("z", 1, ledger.Noted(text="fail")))
@@ -337,7 +339,7 @@ async def test_one_of_three_that_fails_costs_the_others_nothing(
     }  # fmt: skip
 
 
-async def test_one_that_is_being_rebuilt_already_is_refused_and_the_others_are_built(
+async def test_a_projection_under_rebuild_is_refused_and_the_others_are_built(
     together: Any, event_broker: Any, read_models: ReadModels
 ) -> None:
     outcomes = await together()

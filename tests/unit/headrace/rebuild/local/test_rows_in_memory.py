@@ -89,7 +89,7 @@ async def test_the_rows_are_those_of_one_fold(
     assert await read_models.offsets(name, 2) == {Q0: len(history)}
 
 
-async def test_it_goes_on_from_what_is_written(
+async def test_rows_in_memory_go_on_from_the_written_ones(
     gather: Any, history: list[EventStream], read_models: ReadModels, ledger: Any
 ) -> None:
     first = gather(messages_max=30)

@@ -17,7 +17,7 @@ from headrace.spark.executor.fold import (
     QUEUE,
     STREAM,
     VERSION,
-    Place,
+    EventPlace,
     Record,
     fold_aggregates,
     read_slices,
@@ -68,7 +68,7 @@ def plan(make_plan: Callable[..., FoldPlan], topic: Any, url: str, seal: Seal) -
 
 
 def in_order(ledger: Any, plan: FoldPlan, bodies: list[bytes]) -> pa.RecordBatch:
-    places = [Place(moment=1, queue=0, offset=offset) for offset in range(len(bodies))]
+    places = [EventPlace(moment=1, queue=0, offset=offset) for offset in range(len(bodies))]
     return records_to_arrow(
         [Record(STREAM, "a", place, 0, body) for place, body in zip(places, bodies, strict=True)]
     )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headrace.domain.message import DomainEvent
 from headrace.domain.stream import EventStream
-from headrace.spark.executor.gate import Missing, StreamGate
+from headrace.spark.executor.gate import MissingVersions, StreamGate
 
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
 
@@ -80,7 +80,7 @@ def test_what_cannot_be_found_is_named_and_passes_nothing(found: list[int] | Non
     gate = StreamGate({}, find=None if found is None else find)
     gate.admit([stream("a", 1), stream("a", 4), stream("b", 1)])
     assert gate.finish() == []
-    assert gate.missing == [Missing(aggregate_id="a", after_version=1, to_version=3)]
+    assert gate.missing == [MissingVersions(aggregate_id="a", after_version=1, to_version=3)]
     assert str(gate.missing[0]) == "a versions 2 to 3"
     assert gate.finish() == []
 

@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 
 from headrace.errors import ProjectionError
 from headrace.projections.definition.fold import fold_streams
-from headrace.spark.executor.fold import BASE, STREAM, VERSION, Place, Record, records_to_arrow
+from headrace.spark.executor.fold import BASE, STREAM, VERSION, EventPlace, Record, records_to_arrow
 from headrace.spark.rows import RowCodec
 from headrace.spark.stream.increment import fold_increment
 
@@ -43,7 +43,7 @@ def frame_of(ledger: Any, make_frame: Any) -> Any:
 
     def make(streams: list[Any]) -> Any:
         records = [
-            Record(STREAM, one.aggregate_id, Place(place, 0, place), 0,
+            Record(STREAM, one.aggregate_id, EventPlace(place, 0, place), 0,
                    ledger.serializer.encode_stream(one))
             for place, one in enumerate(streams)
         ]  # fmt: skip

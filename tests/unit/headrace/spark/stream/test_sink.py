@@ -18,7 +18,7 @@ from headrace.settings import Settings
 from headrace.spark.job import Folded
 from headrace.spark.rows import RowCodec
 from headrace.spark.stream.batch import Span
-from headrace.spark.stream.sink import Behind, Known, ProjectionSink, Stopped, Taken
+from headrace.spark.stream.sink import AppliedBatch, Behind, Known, ProjectionSink, Stopped
 from headrace.stores.database.schema import upgrade
 from headrace.stores.memory.store import MemoryEventStore
 from headrace.transports.base import Incoming, QueueId
@@ -124,7 +124,7 @@ class Bench:
     def batch(self, start: int = 0, end: int | None = None) -> Listed:
         return Listed(self.topic[start:end])
 
-    async def take(self, sink: ProjectionSink, batch: Listed) -> Taken:
+    async def take(self, sink: ProjectionSink, batch: Listed) -> AppliedBatch:
         return await asyncio.to_thread(sink.take, batch, asyncio.get_running_loop())
 
     async def rows(self) -> dict[str, Any]:
@@ -192,7 +192,7 @@ async def test_executors_are_given_what_is_new_alone(small: Any) -> None:
 
 
 @pytest.mark.parametrize("here_max", [0, 1_000])
-async def test_whoever_comes_second_writes_nothing(bench: Any, here_max: int) -> None:
+async def test_the_second_of_two_jobs_writes_nothing(bench: Any, here_max: int) -> None:
     bench.book(6)
     other = bench.sink()
     loop = asyncio.get_running_loop()

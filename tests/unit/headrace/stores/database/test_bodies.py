@@ -11,7 +11,7 @@ from headrace.domain.stream import EventStream
 from headrace.errors import DefinitionError, SchemaOutOfDate, SerializationError
 from headrace.events.seals import aggregate_of
 from headrace.stores.database import bodies as bodies_module
-from headrace.stores.database.bodies import WHOLE, Share, StoredBodies
+from headrace.stores.database.bodies import WHOLE, ReaderShare, StoredBodies
 from headrace.stores.database.engines import create_engine
 from headrace.stores.database.schema import upgrade
 from headrace.stores.database.tables import event_streams
@@ -44,7 +44,7 @@ async def url(database_url: str) -> str:
     return database_url
 
 
-async def read(bodies: StoredBodies, *range_: int, share: Share = WHOLE) -> list[Any]:
+async def read(bodies: StoredBodies, *range_: int, share: ReaderShare = WHOLE) -> list[Any]:
     return [page async for page in bodies.read(*range_, share)]
 
 
@@ -68,7 +68,9 @@ async def test_each_aggregate_is_of_one_share(url: str, shares: int) -> None:
     last = await bodies.last_position()
     found = [
         [each.aggregate_id for page in pages for each in page]
-        for pages in [await read(bodies, 0, last, share=Share(n, shares)) for n in range(shares)]
+        for pages in [
+            await read(bodies, 0, last, share=ReaderShare(n, shares)) for n in range(shares)
+        ]
     ]
     assert all(found)
     assert sorted(each for some in found for each in some) == sorted(ACCOUNTS)

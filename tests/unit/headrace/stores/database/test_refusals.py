@@ -1,6 +1,9 @@
-"""An append that failed tells who is to blame."""
+"""A failed append tells who is to blame, and which constraint it broke."""
+
+import sqlite3
 
 import pytest
+from sqlalchemy import text
 from sqlalchemy.exc import (
     DataError,
     DBAPIError,
@@ -13,7 +16,24 @@ from sqlalchemy.exc import (
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from headrace.errors import UnknownMessageType
-from headrace.stores.database.refusals import Blame, blame_of
+from headrace.stores.base import AppendOutcome
+from headrace.stores.database.engines import create_engine
+from headrace.stores.database.refusals import Blame, blame_of, postgres_outcome, sqlite_outcome
+
+INSERT = (
+    "INSERT INTO event_streams"
+    " (aggregate_id, aggregate_type, version, command_id, recorded_at, body)"
+    " VALUES (:aggregate_id, 'Notebook', :version, :command_id, CURRENT_TIMESTAMP, :body)"
+)
+FIRST = {"aggregate_id": "a", "version": 1, "command_id": "c", "body": "x"}
+violations = pytest.mark.parametrize(
+    ("change", "outcome"),
+    [
+        ({"command_id": "d"}, AppendOutcome.VERSION_CONFLICT),
+        ({"version": 2}, AppendOutcome.DUPLICATE_COMMAND),
+        ({"version": 2, "command_id": "d", "body": None}, None),
+    ],
+)
 
 
 class DriverError(Exception):
@@ -40,10 +60,39 @@ class DriverError(Exception):
         (DBAPIError("statement", {}, DriverError("22001")), Blame.VALUES),
         (IntegrityError("statement", {}, DriverError("23514")), Blame.VALUES),
         (StatementError("no zone", "statement", {}, ValueError()), Blame.VALUES),
-        (UnknownMessageType("nobody applies it"), Blame.VALUES),
+        (UnknownMessageType("no class applies it"), Blame.VALUES),
         (OverflowError("int too big"), Blame.VALUES),
         (RuntimeError("?"), Blame.UNKNOWN),
     ],
 )
-def test_a_failure_blames_the_database_the_values_or_nobody_known(error, blame):
+def test_a_failure_blames_the_database_the_values_or_is_unknown(error, blame):
     assert blame_of(error) is blame
+
+
+@violations
+async def test_a_constraint_that_sqlite_names_by_its_columns_means_an_outcome(
+    sqlite_database: str, change: dict[str, object], outcome: AppendOutcome | None
+) -> None:
+    connection = sqlite3.connect(sqlite_database.removeprefix("sqlite:///"))
+    connection.execute(INSERT, FIRST)
+    with pytest.raises(sqlite3.IntegrityError) as violation:
+        connection.execute(INSERT, FIRST | change)
+    connection.close()
+    assert sqlite_outcome(IntegrityError("", None, violation.value)) is outcome
+
+
+@violations
+async def test_a_constraint_that_postgresql_names_means_an_outcome(
+    migrated_postgres: str, change: dict[str, object], outcome: AppendOutcome | None
+) -> None:
+    engine = create_engine(migrated_postgres)
+    async with engine.connect() as connection:
+        await connection.execute(text(INSERT), FIRST)
+        with pytest.raises(IntegrityError) as violation:
+            await connection.execute(text(INSERT), FIRST | change)
+    await engine.dispose()
+    assert postgres_outcome(violation.value) is outcome
+
+
+def test_an_error_without_a_driver_s_error_means_no_outcome() -> None:
+    assert postgres_outcome(IntegrityError("", None, ValueError())) is None

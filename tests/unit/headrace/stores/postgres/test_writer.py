@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from headrace.stores.database.engines import autocommit, create_engine
-from headrace.stores.postgres.writer import Writer, numbered
+from headrace.stores.postgres.writer import PostgresWriter, numbered
 
 INSERT = "INSERT INTO numbers SELECT unnest(CAST(:numbers AS bigint[]))"
 
@@ -22,9 +22,9 @@ async def engine(postgres_database: str) -> AsyncIterator:
 
 
 @pytest.fixture
-async def writer(engine) -> AsyncIterator[Writer]:
+async def writer(engine) -> AsyncIterator[PostgresWriter]:
     """Inserts numbers."""
-    writer = Writer(engine, INSERT)
+    writer = PostgresWriter(engine, INSERT)
     yield writer
     await writer.aclose()
 
@@ -40,7 +40,7 @@ def test_named_binds_become_numbers_in_the_order_of_their_first_use():
     assert numbered(statement) == ("SELECT f($1), CAST($2 AS int[]), $1, c::text", ["b", "a"])
 
 
-async def test_it_says_how_many_rows_it_inserted(engine, writer):
+async def test_the_writer_says_how_many_rows_it_inserted(engine, writer):
     assert await writer.insert({"numbers": [1, 2, 3]}) == 3
     assert await writer.insert({"numbers": []}) == 0
     assert await count(engine) == 3
@@ -68,6 +68,6 @@ async def test_a_failure_is_not_raised_and_the_next_insert_finds_another_connect
 
 async def test_a_database_that_cannot_be_reached_is_left_to_the_other_way(tmp_path):
     engine = create_engine(f"postgresql://nobody@/nothing?host={tmp_path}")
-    writer = Writer(autocommit(engine), INSERT)
+    writer = PostgresWriter(autocommit(engine), INSERT)
     assert await writer.insert({"numbers": [1]}) is None
     await engine.dispose()

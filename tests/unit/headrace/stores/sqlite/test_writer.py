@@ -7,13 +7,13 @@ import pytest
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from headrace.stores.database.engines import EngineLimits, create_sqlite_engine
-from headrace.stores.sqlite.writer import Row, Writer
+from headrace.stores.sqlite.writer import Row, SqliteWriter
 
 
 @pytest.fixture
-def writer(sqlite_database: str) -> Iterator[Writer]:
+def writer(sqlite_database: str) -> Iterator[SqliteWriter]:
     limits = EngineLimits(connections_max=1, busy_timeout_ms=0)
-    writer = Writer(create_sqlite_engine(sqlite_database, limits))
+    writer = SqliteWriter(create_sqlite_engine(sqlite_database, limits))
     yield writer
     writer.close()
 
@@ -47,7 +47,7 @@ def stored(other: sqlite3.Connection) -> list[tuple[str, int | None]]:
 
 @pytest.mark.parametrize("count", [1, 2, 3, 64, 65, 256, 257, 1_000])
 def test_any_number_of_rows_is_inserted_in_its_order(
-    writer: Writer, other: sqlite3.Connection, count: int
+    writer: SqliteWriter, other: sqlite3.Connection, count: int
 ) -> None:
     several = [row(f"a-{number % 7}", 1 + number // 7) for number in range(count)]
     assert writer.append(several)
@@ -55,7 +55,7 @@ def test_any_number_of_rows_is_inserted_in_its_order(
 
 
 def test_the_chain_of_an_aggregate_goes_on_from_append_to_append(
-    writer: Writer, other: sqlite3.Connection
+    writer: SqliteWriter, other: sqlite3.Connection
 ) -> None:
     assert writer.append([row("a", 1), row("b", 1), row("a", 2)])
     assert writer.append([row("b", 2), row("a", 3), row("a", None, "no"), row("a", 4)])
@@ -64,7 +64,7 @@ def test_the_chain_of_an_aggregate_goes_on_from_append_to_append(
 
 @pytest.mark.parametrize("count", [2, 3, 300])
 def test_a_hole_in_one_aggregate_keeps_everything_out(
-    writer: Writer, other: sqlite3.Connection, count: int
+    writer: SqliteWriter, other: sqlite3.Connection, count: int
 ) -> None:
     assert writer.append([row("a", 1)])
     several = [row(f"b-{number}", 1) for number in range(count - 1)]
@@ -76,7 +76,7 @@ def test_a_hole_in_one_aggregate_keeps_everything_out(
 @pytest.mark.parametrize("count", [2, 300])
 @pytest.mark.parametrize("late", [row("a", 1, "new"), row("a", 2, "a-1")])
 def test_a_row_that_comes_too_late_keeps_everything_out(
-    writer: Writer, other: sqlite3.Connection, count: int, late: Row
+    writer: SqliteWriter, other: sqlite3.Connection, count: int, late: Row
 ) -> None:
     assert writer.append([row("a", 1)])
     several = [row(f"b-{number}", 1) for number in range(count)]
@@ -88,7 +88,7 @@ def test_a_row_that_comes_too_late_keeps_everything_out(
 
 @pytest.mark.parametrize("count", [1, 300])
 def test_a_locked_file_is_an_error_that_may_be_retried(
-    writer: Writer, other: sqlite3.Connection, count: int
+    writer: SqliteWriter, other: sqlite3.Connection, count: int
 ) -> None:
     several = [row(f"a-{number}", 1) for number in range(count)]
     other.execute("BEGIN IMMEDIATE")
@@ -100,7 +100,7 @@ def test_a_locked_file_is_an_error_that_may_be_retried(
 
 
 def test_what_another_program_has_written_meanwhile_is_no_error(
-    writer: Writer, other: sqlite3.Connection
+    writer: SqliteWriter, other: sqlite3.Connection
 ) -> None:
     assert writer.append([row("a", 1)])
     other.execute("UPDATE event_streams SET body = 'x'")
@@ -109,7 +109,7 @@ def test_what_another_program_has_written_meanwhile_is_no_error(
 
 @pytest.mark.parametrize("count", [8, 300])
 def test_a_full_disk_stores_nothing_and_is_an_error_that_may_be_retried(
-    writer: Writer, other: sqlite3.Connection, count: int
+    writer: SqliteWriter, other: sqlite3.Connection, count: int
 ) -> None:
     assert writer.append([row("a", 1)])
     large = [row(f"b-{number}", 1, body="x" * 10_000) for number in range(count)]
@@ -125,7 +125,7 @@ def test_a_full_disk_stores_nothing_and_is_an_error_that_may_be_retried(
 
 
 def test_an_error_within_a_transaction_takes_it_back(
-    writer: Writer, other: sqlite3.Connection
+    writer: SqliteWriter, other: sqlite3.Connection
 ) -> None:
     def run(statement: str) -> None:
         with writer.transaction() as cursor:
@@ -140,7 +140,7 @@ def test_an_error_within_a_transaction_takes_it_back(
 
 
 def test_a_row_that_cannot_be_text_is_the_row_s_own_fault(
-    writer: Writer, other: sqlite3.Connection
+    writer: SqliteWriter, other: sqlite3.Connection
 ) -> None:
     with pytest.raises(UnicodeError):
         writer.append([row("a", 1), row("b", 1, body="\ud800")])

@@ -1,0 +1,72 @@
+"""Users read plain English: in the command line's help, in errors and in the log."""
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+DIALECT = re.compile(
+    r"\b(?:whoever|whatever|nobody|somebody|beside|anew|thereby|sits between|(?:is|are) told)\b",
+    re.IGNORECASE,
+)
+COMMAND_LINE = "headrace.cli"
+
+
+def sentences(module: Any) -> Iterator[str]:
+    """Yields what users may read of a module: its strings, and the docstrings that are help."""
+    tree = module.tree
+    documentation = {
+        id(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if id(node) not in documentation:
+                yield node.value
+        elif isinstance(node, ast.FunctionDef) and module.name.startswith(COMMAND_LINE):
+            yield ast.get_docstring(node) or ""
+
+
+def dialect(text: str) -> list[str]:
+    """Returns the words of a sentence that plain English does without; a lone name has none."""
+    return DIALECT.findall(text) if " " in text.strip() else []
+
+
+def test_no_string_that_users_read_has_a_word_of_the_dialect(modules: Any) -> None:
+    found = {
+        f"{module.where}: {text}": words
+        for module in modules
+        for text in sentences(module)
+        if (words := dialect(text))
+    }
+    assert found == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "nobody waits for a reply",
+        " the topic was made anew",
+        "Whoever reaches the address may send",
+        "kept beside the data",
+        "groups of which no lag is told",
+    ],
+)
+def test_each_word_of_the_dialect_is_found(text: str) -> None:
+    assert dialect(text) != []
+
+
+@pytest.mark.parametrize("text", ["NOBODY", "besides the data", "it told the group", "renewed"])
+def test_words_that_only_look_alike_are_plain(text: str) -> None:
+    assert dialect(text) == []
+
+
+def test_help_is_read_from_strings_and_docstrings_and_comments_are_not(modules: Any) -> None:
+    """Guards the guard: it reads f-strings, options' help and commands' docstrings."""
+    read = {text for module in modules for text in sentences(module)}
+    assert "Make the rebuilt table live." in read  # an option
+    assert any(text.startswith("Compare live tables, row for row") for text in read)  # a command
+    assert "its state cannot be rebuilt: " in read  # the beginning of an f-string
