@@ -34,7 +34,7 @@ from headrace_mq.broker.server import Broker
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns, encode_batch
 from headrace_mq.settings import BrokerSettings, StoreSettings
-from headrace_mq.store.log.lookup import Wanted
+from headrace_mq.store.log.lookup import LookupQuery
 from headrace_mq.store.message_store import MessageStore
 
 LOOKUPS = 2_000
@@ -158,7 +158,7 @@ async def find_measured(directory: Path, messages: int) -> dict[str, float]:
     def by_key() -> object:
         nonlocal calls
         cursor, found = None, 0
-        wanted = Wanted(TOPIC, f"key-{chance.randrange(messages)}")
+        wanted = LookupQuery(TOPIC, f"key-{chance.randrange(messages)}")
         while True:
             answer = store.find(wanted, cursor)
             calls, found, cursor = calls + 1, found + answer.messages, answer.cursor

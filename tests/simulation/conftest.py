@@ -19,9 +19,9 @@ from headrace_mq.testing.history import (
     Acknowledged,
     Broken,
     Crashed,
-    Delivered,
-    Done,
     Event,
+    Finished,
+    Received,
     Reset,
     Sent,
     check,
@@ -149,7 +149,7 @@ class World:
         if process is None or process.alive:
             self.events.append(event)
             self.sim.trace(str(event))
-            if isinstance(event, Done) and process and self.caught and not self.caught.done():
+            if isinstance(event, Finished) and process and self.caught and not self.caught.done():
                 self.sim.stop(process)
                 self.caught.set_result((process, event.group))
 
@@ -389,7 +389,7 @@ class World:
         async def handle(record: Record) -> None:
             self._delivered(member, record, life, in_turn=True)
             await self._handle()
-            self.note(Done(self.now_ms(), member.group, life, record.queue, record.offset))
+            self.note(Finished(self.now_ms(), member.group, life, record.queue, record.offset))
 
         if member.group.startswith("run"):
             await consumer.run(handle)
@@ -401,7 +401,7 @@ class World:
                     self._delivered(member, record, life, in_turn=False)
                 for record in records:
                     await self._handle()
-                    done = Done(self.now_ms(), member.group, life, record.queue, record.offset)
+                    done = Finished(self.now_ms(), member.group, life, record.queue, record.offset)
                     self.note(done)
                     consumer.ack(record)
 
@@ -411,7 +411,7 @@ class World:
 
     def _delivered(self, member: Member, record: Record, life: str, *, in_turn: bool) -> None:
         place = (record.queue, record.offset, record.body)
-        self.note(Delivered(self.now_ms(), member.group, life, *place, in_turn))
+        self.note(Received(self.now_ms(), member.group, life, *place, in_turn))
 
     def _of(self, group: str) -> list[Member]:
         return [m for m in self.members if m.group == group and not m.leaves.is_set()]

@@ -22,7 +22,7 @@ from headrace_mq.client.transactions.transactional_producer import (
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.message import Message, QueueRef
 from headrace_mq.settings import BrokerSettings, ProducerSettings
-from headrace_mq.testing.history import Acknowledged, Cancelled, Sent
+from headrace_mq.testing.history import Acknowledged, Sent, TakenBack
 
 ADDRESS, TOPIC = "broker:9876", "t"
 SEEDS, SEEDS_PER_TEST = 12, 4
@@ -82,7 +82,7 @@ class Transactional:
         if decision is Decision.COMMIT:
             self.note(Acknowledged(self.now_ms(), body, QueueRef(TOPIC, 0), -1))
         else:
-            self.note(Cancelled(self.now_ms(), body, sure=True))
+            self.note(TakenBack(self.now_ms(), body, sure=True))
 
     async def _send(self, producer: Any, name: str, number: int) -> None:
         if self.chosen.random() < 0.3:

@@ -8,9 +8,9 @@ requests, each in a part of its own. Knows the wire, nothing of the broker's ins
 from headrace_mq.admin.dead_letters import DeadLetterAdministration
 from headrace_mq.admin.groups import GroupAdministration
 from headrace_mq.admin.limits import LimitAdministration
+from headrace_mq.admin.lookup import MessageSearch
 from headrace_mq.admin.offsets import OffsetAdministration
 from headrace_mq.admin.tail import MessageTail
-from headrace_mq.admin.trace import MessageTrace
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.scheduled import ScheduleDescription
 from headrace_mq.protocol.transactions import TransactionsDescription
@@ -21,7 +21,7 @@ __all__ = ["AdminClient"]
 class AdminClient(
     GroupAdministration,
     OffsetAdministration,
-    MessageTrace,
+    MessageSearch,
     MessageTail,
     DeadLetterAdministration,
     LimitAdministration,

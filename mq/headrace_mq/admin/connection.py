@@ -12,7 +12,7 @@ from headrace_mq._runtime.async_block import AsyncBlock
 from headrace_mq.protocol.bodies import Body
 from headrace_mq.protocol.codes import RequestCode
 
-__all__ = ["Asking"]
+__all__ = ["AdminConnection"]
 
 # First and longest pause between two connection attempts.
 RECONNECT_MS = (50, 1_000)
@@ -20,7 +20,7 @@ RECONNECT_MS = (50, 1_000)
 B = TypeVar("B", bound=Body)
 
 
-class Asking(AsyncBlock):
+class AdminConnection(AsyncBlock):
     """A connection for administration; use it in an `async with` block.
 
     Every call raises `ConnectionLost` or `RequestTimeout` when the broker does not answer, and the

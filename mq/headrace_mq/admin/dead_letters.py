@@ -18,7 +18,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from headrace_mq.admin.connection import Asking
+from headrace_mq.admin.connection import AdminConnection
 from headrace_mq.admin.letter_marks import (
     Kind,
     LetterMarks,
@@ -27,7 +27,7 @@ from headrace_mq.admin.letter_marks import (
     encode_marks,
     marks_queue,
 )
-from headrace_mq.admin.pace import Pace, ResendSettings
+from headrace_mq.admin.pace import ResendRate, ResendSettings
 from headrace_mq.admin.readable import readable_records
 from headrace_mq.client.fetch.damage import is_marker
 from headrace_mq.client.producer.producer import Producer
@@ -96,7 +96,7 @@ class Resent(NamedTuple):
     error: str = ""
 
 
-class DeadLetterAdministration(Asking):
+class DeadLetterAdministration(AdminConnection):
     """The calls about dead letters."""
 
     async def dead_letters(
@@ -177,7 +177,7 @@ class DeadLetterAdministration(Asking):
         if at == end:
             return []
         marks, loop = await self._marks(group), asyncio.get_running_loop()
-        pace = Pace(settings or ResendSettings(), loop.time())
+        pace = ResendRate(settings or ResendSettings(), loop.time())
         reported: list[Resent] = []
         async with Producer(self._link.address) as producer:
             await _make_marks(producer, group)

@@ -20,8 +20,8 @@ from headrace_mq.message import QueueRef, check_topic
 __all__ = [
     "RUNS_MAX",
     "Kind",
+    "LetterMark",
     "LetterMarks",
-    "Mark",
     "Run",
     "Runs",
     "decode_mark",
@@ -39,7 +39,7 @@ Kind = Literal["resent", "purged"]
 _PREFIX = "%MARK%"
 
 
-class Mark(msgspec.Struct, frozen=True):
+class LetterMark(msgspec.Struct, frozen=True):
     """One record: what happened to letters, by runs of their ids."""
 
     kind: Kind
@@ -55,15 +55,15 @@ def marks_queue(group: str) -> QueueRef:
 def encode_marks(kind: Kind, runs: Sequence[Run]) -> list[bytes]:
     """The bodies of the records that say this."""
     return [
-        msgspec.json.encode(Mark(kind, list(runs[at : at + RUNS_MAX])))
+        msgspec.json.encode(LetterMark(kind, list(runs[at : at + RUNS_MAX])))
         for at in range(0, len(runs), RUNS_MAX)
     ]
 
 
-def decode_mark(body: bytes) -> Mark | None:
+def decode_mark(body: bytes) -> LetterMark | None:
     """What a record says; None where that is nothing of ours."""
     try:
-        return msgspec.json.decode(body, type=Mark)
+        return msgspec.json.decode(body, type=LetterMark)
     except msgspec.DecodeError:
         return None
 
@@ -133,7 +133,7 @@ class LetterMarks:
         self.purged = Runs()
         self._times: list[tuple[int, Run]] = [(0, (0, resent_before))]
 
-    def note(self, mark: Mark, at_ms: int) -> None:
+    def note(self, mark: LetterMark, at_ms: int) -> None:
         """Takes over a record that was stored at that time."""
         kept = self.resent if mark.kind == "resent" else self.purged
         for run in mark.runs:

@@ -6,7 +6,7 @@ Sits between: `client`, whose part it is, and the broker's requests about limits
 
 from typing import Literal
 
-from headrace_mq.admin.connection import Asking
+from headrace_mq.admin.connection import AdminConnection
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.limits import (
     NO_RATES,
@@ -24,7 +24,7 @@ BacklogPolicy = Literal["block", "reject", "drop_oldest"]
 QuotaKind = Literal["client", "topic"]
 
 
-class LimitAdministration(Asking):
+class LimitAdministration(AdminConnection):
     """The calls about limits."""
 
     async def quotas(self) -> QuotasAnswer:

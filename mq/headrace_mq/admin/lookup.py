@@ -1,18 +1,18 @@
 """
-Finds single messages, by key and by id, and tells who sent them.
+Finds single messages, by key and by id, who sent them, and what consumers did with them.
 
 Sits between: `client`, whose part it is, and the broker's FIND_MESSAGES, FETCH and
-DESCRIBE_PRODUCERS. Knows
-the wire, nothing of the broker's insides.
+DESCRIBE_PRODUCERS. Knows the wire and the trace topic, nothing of the broker's insides.
 """
 
 import asyncio
 from collections.abc import Iterable
 
-from headrace_mq.admin.connection import Asking
+from headrace_mq.admin.connection import AdminConnection
 from headrace_mq.admin.readable import StoredBatch, readable_records, stored_batch
 from headrace_mq.client.fetch.damage import is_marker
-from headrace_mq.errors import RequestTimeout, ResponseCode, error_for
+from headrace_mq.client.trace.trace_events import TRACE_TOPIC, TraceStep, decode_step
+from headrace_mq.errors import RequestTimeout, ResponseCode, TopicNotFound, error_for
 from headrace_mq.message import QueueRef, Record
 from headrace_mq.message_id import MessageId
 from headrace_mq.protocol.administration import (
@@ -27,6 +27,8 @@ from headrace_mq.protocol.lookup import FindMessages, decode_find_answer
 
 __all__ = ["FIND_LIMIT_MAX", "MessageSearch"]
 
+# Steps of one message: a group that retries it for ever does not fill the screen.
+STEPS_SHOWN_MAX = 1_000
 # Messages of one `find`: all of them are in memory at once.
 FIND_LIMIT_MAX = 10_000
 # What one answer carries; a broker takes a few milliseconds for it.
@@ -37,7 +39,7 @@ _NEVER_MS = (1 << 63) - 1
 _PRODUCERS_PER_REQUEST_MAX = 1_000
 
 
-class MessageSearch(Asking):
+class MessageSearch(AdminConnection):
     """The calls that find messages."""
 
     async def find(
@@ -133,6 +135,27 @@ class MessageSearch(Asking):
             answer = await self._ask(ProducersAnswer, RequestCode.DESCRIBE_PRODUCERS, asked)
             found |= {one.producer_id: one for one in answer.producers}
         return found
+
+    async def steps(self, message_id: str) -> list[TraceStep]:
+        """What consumers that trace did with a message, in order of time; the first 1,000 steps.
+
+        When it was produced and stored, and by whom, tells the message itself.
+
+        Args:
+            message_id: `topic:queue:offset`, where it stood first: a retried message keeps its id.
+
+        Raises:
+            ValueError: it is no message id.
+            RequestTimeout: the search took longer than a call may.
+        """
+        MessageId.parse(message_id)
+        try:
+            records = await self.find(TRACE_TOPIC, message_id, limit=STEPS_SHOWN_MAX)
+        except TopicNotFound:
+            return []
+        found = (decode_step(record.body) for record in records)
+        # Steps told by several consumers meet in the topic in the order of their arrival.
+        return sorted((step for step in found if step is not None), key=lambda step: step.at_ms)
 
     async def _collect(self, wanted: FindMessages, limit: int) -> list[Record]:
         # By their places: where the broker compacts meanwhile, a search may come by them twice.

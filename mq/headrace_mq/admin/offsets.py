@@ -7,7 +7,7 @@ Sits between: `client`, whose part it is, and the broker's requests about offset
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from headrace_mq.admin.connection import Asking
+from headrace_mq.admin.connection import AdminConnection
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.administration import (
     CloneOffsets,
@@ -35,7 +35,7 @@ def _by_queue(answer: OffsetsAnswer) -> dict[QueueRef, int]:
     return {QueueRef(item.topic, item.queue_id): item.offset for item in answer.offsets}
 
 
-class OffsetAdministration(Asking):
+class OffsetAdministration(AdminConnection):
     """The calls about the offsets of groups."""
 
     async def offsets(self, group: str, topics: Sequence[str]) -> dict[QueueRef, int]:

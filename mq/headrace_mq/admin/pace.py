@@ -8,7 +8,7 @@ import msgspec
 
 from headrace_mq._runtime.checks import require, require_types
 
-__all__ = ["Pace", "ResendSettings"]
+__all__ = ["ResendRate", "ResendSettings"]
 
 
 class ResendSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,7 +26,7 @@ class ResendSettings(msgspec.Struct, frozen=True, kw_only=True):
             require(getattr(self, name) >= 1, f"{name} must be at least 1")
 
 
-class Pace:
+class ResendRate:
     """So many a second, counted from a beginning, in portions.
 
     Args:

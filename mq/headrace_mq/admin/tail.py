@@ -8,7 +8,7 @@ commits nothing, and reads what each queue holds now.
 from collections.abc import AsyncIterator, Collection, Mapping
 from typing import NamedTuple
 
-from headrace_mq.admin.connection import Asking
+from headrace_mq.admin.connection import AdminConnection
 from headrace_mq.admin.readable import readable_records
 from headrace_mq.errors import QueueNotFound, ResponseCode, error_for
 from headrace_mq.message import QUEUES_PER_TOPIC_MAX, QueueRef, Record
@@ -24,7 +24,7 @@ from headrace_mq.protocol.bodies import (
 )
 from headrace_mq.protocol.codes import RequestCode
 
-__all__ = ["TAIL_MAX", "MessageTail", "Tail"]
+__all__ = ["TAIL_MAX", "MessageTail", "TopicTail"]
 
 # Messages of one `tail`, over all queues: that many of each queue are in memory at once.
 TAIL_MAX = 1_000
@@ -33,17 +33,17 @@ _FOLLOW_WAIT_MS = 1_000
 _ANSWER_BYTES_MAX = 1 << 20
 
 
-class Tail(NamedTuple):
+class TopicTail(NamedTuple):
     """The last messages, oldest first, and where each queue goes on behind them."""
 
     records: list[Record]
     behind: dict[QueueRef, int]
 
 
-class MessageTail(Asking):
+class MessageTail(AdminConnection):
     """The calls that look at the end of topics."""
 
-    async def tail(self, topic: str, count: int, queues: Collection[int] = ()) -> Tail:
+    async def tail(self, topic: str, count: int, queues: Collection[int] = ()) -> TopicTail:
         """The last messages of a topic by the time they were stored.
 
         Args:
@@ -73,7 +73,7 @@ class MessageTail(Asking):
             last = await self._between(queue, max(first, end - count), end)
             # Of those before it, none can be among the last.
             found = sorted(found + last, key=_stored)[-count:] if count else []
-        return Tail(found, behind)
+        return TopicTail(found, behind)
 
     async def follow(self, behind: Mapping[QueueRef, int]) -> AsyncIterator[Record]:
         """Yields what is stored from these offsets on, as it comes, without an end.

@@ -6,7 +6,7 @@ Sits between: `client`, whose part it is, and the broker's requests about topics
 
 from collections.abc import Sequence
 
-from headrace_mq.admin.connection import Asking
+from headrace_mq.admin.connection import AdminConnection
 from headrace_mq.errors import TopicNotFound
 from headrace_mq.message import QUEUES_PER_TOPIC_MAX
 from headrace_mq.protocol.administration import (
@@ -32,7 +32,7 @@ from headrace_mq.protocol.codes import RequestCode
 __all__ = ["TopicAdministration", "portions"]
 
 
-class TopicAdministration(Asking):
+class TopicAdministration(AdminConnection):
     """The calls about topics and their queues."""
 
     async def create_topic(

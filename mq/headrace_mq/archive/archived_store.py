@@ -21,7 +21,7 @@ from headrace_mq.protocol.transactions import TRANSACTION_TOPIC
 from headrace_mq.settings import StoreSettings
 from headrace_mq.store.log.batch_reader import Batch
 from headrace_mq.store.log.commit_log import COMPACT
-from headrace_mq.store.log.lookup import FOUND_BYTES_MAX, FOUND_MAX, Cursor, Found, Wanted
+from headrace_mq.store.log.lookup import FOUND_BYTES_MAX, FOUND_MAX, Cursor, Found, LookupQuery
 from headrace_mq.store.log.write_group import Group
 from headrace_mq.store.message_store import RETENTIONS, MessageStore
 from headrace_mq.store.segment.log_walk import LogWalk
@@ -119,7 +119,7 @@ class ArchivedStore(MessageStore):
 
     def _find(
         self,
-        wanted: Wanted,
+        wanted: LookupQuery,
         cursor: Cursor | None = None,
         *,
         starts: Mapping[QueueRef, int] | None = None,

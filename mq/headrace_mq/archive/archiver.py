@@ -17,7 +17,7 @@ from headrace_mq._runtime.clock import Clock
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.archive.archived_store import ARCHIVED_LOGS, ArchivedStore, LogStretch
 from headrace_mq.archive.backlog import Backlog
-from headrace_mq.archive.database import ArchiveUnfit, Database, KeptLog, Moved
+from headrace_mq.archive.database import ArchivePositionMoved, ArchiveUnfit, Database, KeptLog
 from headrace_mq.archive.past import Past
 from headrace_mq.archive.rows import COPY_END, COPY_START, copy_rows
 from headrace_mq.errors import ArchiveUnavailable, DataCorrupt, FormatTooNew
@@ -134,7 +134,7 @@ class Archiver:
             try:
                 more = await self._turn()
             except (
-                Moved,
+                ArchivePositionMoved,
                 ArchiveUnavailable,
                 ArchiveUnfit,
                 DataCorrupt,

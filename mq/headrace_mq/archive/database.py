@@ -24,11 +24,11 @@ if TYPE_CHECKING:  # loaded when an archive is opened: few brokers have one
 
 __all__ = [
     "SCHEMA_REVISION",
+    "ArchivePositionMoved",
     "ArchiveUnfit",
     "Database",
     "KeptLog",
     "Keyed",
-    "Moved",
     "RowSource",
     "shown",
 ]
@@ -50,7 +50,7 @@ class ArchiveUnfit(MessageQueueError):
     """The database cannot be this broker's archive; the sentence says what to do."""
 
 
-class Moved(MessageQueueError):
+class ArchivePositionMoved(MessageQueueError):
     """A log's archived position is not where this broker left it: look again before going on."""
 
 
@@ -157,13 +157,13 @@ class Database:
         """Copies rows and moves the log's position behind them, both or neither.
 
         Raises:
-            Moved: the log is not where `kept` says; nothing was copied.
+            ArchivePositionMoved: the log is not where `kept` says; nothing was copied.
             ArchiveUnavailable: the outcome is unknown; `logs` tells it.
         """
         async with self._connection() as connection, connection.transaction():
             held = await connection.fetchval(self._sql["lock"], *kept)
             if held is None:
-                raise Moved(
+                raise ArchivePositionMoved(
                     f"the log {kept.log!r} is not archived up to {kept.position} in {self.shown}"
                 )
             await connection.copy_to_table(

@@ -16,7 +16,7 @@ import msgspec
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns, assign, encode_batch
 
-__all__ = ["BATCH_BYTES", "Rebuilt", "Row", "rebuilt"]
+__all__ = ["BATCH_BYTES", "ArchivedRow", "Rebuilt", "rebuilt"]
 
 # Of bodies in one batch, beside one message: what a reader takes in one go.
 BATCH_BYTES = 256 << 10
@@ -26,7 +26,7 @@ _U64, _U32 = (1 << 64) - 1, (1 << 32) - 1
 _decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 
 
-class Row(NamedTuple):
+class ArchivedRow(NamedTuple):
     """What is read of a message, in the order of the columns of `block.sql`."""
 
     queue_offset: int
@@ -81,7 +81,7 @@ def rebuilt(queue: QueueRef, rows: Sequence[Sequence[Any]]) -> Iterator[Rebuilt]
 
 
 def _batch(queue: QueueRef, rows: list[Sequence[Any]]) -> Rebuilt:
-    first = Row(*rows[0])
+    first = ArchivedRow(*rows[0])
     columns = list(zip(*rows, strict=True))
     keys, tags, headers, bodies, born = (list(columns[at]) for at in (5, 6, 7, 8, 9))
     born_first = min(born)

@@ -1,5 +1,5 @@
 """
-Spark's filters as bounds on what is fetched: filters in, a `Wanted` and the filters left over out.
+Spark's filters as bounds on what is fetched: filters in, a `RowFilter` and the filters left over out.
 
 Sits between: `source`, to which Spark offers filters, and `reader`. A filter is answered for only
 where every row that it refuses is certain to be left out; all others go back to Spark, which applies
@@ -26,7 +26,7 @@ from pyspark.sql.datasource import (
 from headrace_mq.protocol.batch import BatchHeader, tag_bit
 from headrace_mq.spark.offsets import QueueSlice
 
-__all__ = ["Numbers", "Wanted", "take_filters"]
+__all__ = ["NumberRange", "RowFilter", "take_filters"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NEVER_NULL = frozenset(
@@ -35,7 +35,7 @@ _NEVER_NULL = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Numbers:
+class NumberRange:
     """Whole numbers from `low` to `high`, both included, and only those of `among` if given."""
 
     low: int | None = None
@@ -49,22 +49,22 @@ class Numbers:
             and (self.among is None or number in self.among)
         )
 
-    def __and__(self, other: "Numbers") -> "Numbers":
+    def __and__(self, other: "NumberRange") -> "NumberRange":
         lows = [low for low in (self.low, other.low) if low is not None]
         highs = [high for high in (self.high, other.high) if high is not None]
         sets = [among for among in (self.among, other.among) if among is not None]
-        return Numbers(
+        return NumberRange(
             low=max(lows, default=None),
             high=min(highs, default=None),
             among=frozenset.intersection(*sets) if sets else None,
         )
 
 
-ANY = Numbers()
+ANY = NumberRange()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class RowFilter:
     """The rows that may pass the filters; None and `ANY` stand for no bound.
 
     `stored_us` counts microseconds since 1970 UTC, as Spark's timestamps do.
@@ -72,9 +72,9 @@ class Wanted:
 
     topics: frozenset[str] | None = None
     tags: frozenset[str] | None = None
-    queue_ids: Numbers = ANY
-    offsets: Numbers = ANY
-    stored_us: Numbers = ANY
+    queue_ids: NumberRange = ANY
+    offsets: NumberRange = ANY
+    stored_us: NumberRange = ANY
 
     def narrow(self, slices: Iterable[QueueSlice]) -> Iterator[QueueSlice]:
         """Yields what remains of slices; those of which nothing remains are left out."""
@@ -82,7 +82,7 @@ class Wanted:
         offsets = self.offsets
         if among is not None:
             # One range that holds them all: Spark chooses from it.
-            offsets &= Numbers(low=min(among, default=0), high=max(among, default=-1))
+            offsets &= NumberRange(low=min(among, default=0), high=max(among, default=-1))
         for piece in slices:
             topic, queue_id = piece.queue
             if self.topics is not None and topic not in self.topics:
@@ -111,9 +111,9 @@ class Wanted:
         return keep
 
 
-def take_filters(filters: Iterable[Filter]) -> tuple[Wanted, list[Filter]]:
+def take_filters(filters: Iterable[Filter]) -> tuple[RowFilter, list[Filter]]:
     """Returns what the filters want, and those that Spark still has to apply itself."""
-    wanted, left = Wanted(), []
+    wanted, left = RowFilter(), []
     for one in filters:
         wanted, exact = _take(wanted, one)
         if not exact:
@@ -121,7 +121,7 @@ def take_filters(filters: Iterable[Filter]) -> tuple[Wanted, list[Filter]]:
     return wanted, left
 
 
-def _take(wanted: Wanted, one: Filter) -> tuple[Wanted, bool]:
+def _take(wanted: RowFilter, one: Filter) -> tuple[RowFilter, bool]:
     column = ".".join(getattr(one, "attribute", ()))
     if isinstance(one, IsNotNull):
         return wanted, column in _NEVER_NULL
@@ -157,25 +157,25 @@ def _words(one: Filter) -> frozenset[str] | None:
     return None
 
 
-def _numbers(one: Filter, convert: Callable[[Any], int | None]) -> Numbers | None:
+def _numbers(one: Filter, convert: Callable[[Any], int | None]) -> NumberRange | None:
     if isinstance(one, In):
         several = [convert(value) for value in one.value]
         known = frozenset(value for value in several if value is not None)
-        return Numbers(among=known) if None not in several else None
+        return NumberRange(among=known) if None not in several else None
     value = convert(getattr(one, "value", None))
     if value is None:
         return None
     match one:
         case EqualTo() | EqualNullSafe():
-            return Numbers(low=value, high=value)
+            return NumberRange(low=value, high=value)
         case GreaterThan():
-            return Numbers(low=value + 1)
+            return NumberRange(low=value + 1)
         case GreaterThanOrEqual():
-            return Numbers(low=value)
+            return NumberRange(low=value)
         case LessThan():
-            return Numbers(high=value - 1)
+            return NumberRange(high=value - 1)
         case LessThanOrEqual():
-            return Numbers(high=value)
+            return NumberRange(high=value)
     return None
 
 

@@ -31,7 +31,7 @@ from pyspark.sql.types import (
 )
 
 from headrace_mq.spark.columns import ARROW_SCHEMA
-from headrace_mq.spark.filters import Wanted, take_filters
+from headrace_mq.spark.filters import RowFilter, take_filters
 from headrace_mq.spark.offsets import split_slices
 from headrace_mq.spark.options import SourceOptions
 from headrace_mq.spark.plan import SlicePartition, slices_of
@@ -157,7 +157,7 @@ class _TopicsReader(DataSourceReader):
     def __init__(self, options: SourceOptions, choice: Choice) -> None:
         self._options = options
         self._choice = choice
-        self._wanted = Wanted()
+        self._wanted = RowFilter()
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options

@@ -24,7 +24,7 @@ from headrace_mq.protocol.batch import BatchHeader, assign
 from headrace_mq.settings import StoreSettings
 from headrace_mq.store.compaction.compaction import Compaction
 from headrace_mq.store.index.log_index import BLOCK_BYTES
-from headrace_mq.store.index.page import Entry
+from headrace_mq.store.index.page import IndexEntry
 from headrace_mq.store.log.batch_check import checked_header
 from headrace_mq.store.log.batch_reader import Batch, BatchReader, ReadFigures
 from headrace_mq.store.log.clean_end import CleanEnd, QueueEnd, read_either, write_both
@@ -48,7 +48,7 @@ _log = get_logger(__name__)
 RETENTIONS = ("forever", "transient", COMPACT)
 LOCK_NAME = "lock"
 
-Fetch = Callable[[QueueRef, CommitLog, list[Entry]], Sequence[Batch | str] | None]
+Fetch = Callable[[QueueRef, CommitLog, list[IndexEntry]], Sequence[Batch | str] | None]
 _new = tuple.__new__
 
 
@@ -242,7 +242,7 @@ class MessageStore:
         )
         undo = queues.stage(queue, header)
         # Named tuples built as tuples: half the time of calling them.
-        entry = _new(Entry, (position, length, base, header.count, now_ms))
+        entry = _new(IndexEntry, (position, length, base, header.count, now_ms))
         flusher.stage(group, _new(Staged, (header.queue, entry, undo)), bytes(batch))
         return _new(Appended, (base, False))
 
@@ -464,7 +464,7 @@ class MessageStore:
         self._reader.forget(COMPACT)
         self._cache.forget(COMPACT, segment.base, segment.limit)
 
-    def _leave_out(self, queue: QueueRef, known: Queue, entry: Entry, reason: str) -> None:
+    def _leave_out(self, queue: QueueRef, known: Queue, entry: IndexEntry, reason: str) -> None:
         """Forgets a batch that cannot be read, or the page that was wrong about it."""
         log, index = known.log, known.index
         ref = index.page_of(entry)

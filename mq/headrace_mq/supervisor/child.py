@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-__all__ = ["Child", "Tail"]
+__all__ = ["Child", "OutputTail"]
 
 # One turn of reading; as much as a pipe of Linux holds.
 _CHUNK_BYTES = 64 << 10
@@ -22,7 +22,7 @@ _LINE_BYTES_MAX = 4 << 10
 _STREAMS_S_MAX = 1.0
 
 
-class Tail:
+class OutputTail:
     """The end of a stream of lines, bounded in bytes."""
 
     def __init__(self, bytes_max: int) -> None:
@@ -63,7 +63,7 @@ class Child:
     ) -> None:
         self._process = process
         self._said = said
-        self._errors = Tail(stderr_bytes_max)
+        self._errors = OutputTail(stderr_bytes_max)
         self._streams = (
             asyncio.create_task(self._listen(), name="standard output"),
             asyncio.create_task(self._pass_on(), name="standard error"),

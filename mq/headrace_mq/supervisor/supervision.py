@@ -14,7 +14,7 @@ from enum import Enum, auto
 
 from headrace_mq.settings import SuperviseSettings
 
-__all__ = ["Ending", "Phase", "Step", "Supervision"]
+__all__ = ["Ending", "Phase", "Supervision", "SupervisorStep"]
 
 # How the command line ends after a mistake or a missing part of the surroundings: a wrong option, a
 # directory in use, files to be repaired. Starting again changes none of it.
@@ -36,7 +36,7 @@ class Phase(Enum):
     OVER = auto()
 
 
-class Step(Enum):
+class SupervisorStep(Enum):
     """What the supervisor has to do now."""
 
     START = auto()
@@ -90,7 +90,7 @@ class Supervision:
         """The monotonic time at which `due` should be asked again; None: after the next event."""
         return self._due_ms
 
-    def due(self, now_ms: int) -> Step | None:
+    def due(self, now_ms: int) -> SupervisorStep | None:
         """What has to be done now; the answer counts as done, so each step comes once."""
         if self._due_ms is None or now_ms < self._due_ms:
             return None
@@ -100,18 +100,18 @@ class Supervision:
                 self.phase, self._due_ms = Phase.STARTING, now_ms + settings.start_ms_max
                 self._ready_ms = self._silent_since_ms = None
                 self._stuck = False
-                return Step.START
+                return SupervisorStep.START
             case Phase.SERVING:
                 return self._ask(now_ms, late_ms)
             case Phase.STARTING | Phase.STOPPING:
                 return self._abort(now_ms)
             case Phase.ABORTING:
                 self.phase, self._due_ms = Phase.KILLED, None
-                return Step.KILL
+                return SupervisorStep.KILL
             case Phase.KILLED | Phase.OVER:  # nothing is ever due there
                 return None
 
-    def _ask(self, now_ms: int, late_ms: int) -> Step:
+    def _ask(self, now_ms: int, late_ms: int) -> SupervisorStep:
         settings, since = self._settings, self._silent_since_ms
         # After a pause of the supervisor itself the answers are still in its sockets.
         if since is None or late_ms >= settings.ask_every_ms:
@@ -119,12 +119,12 @@ class Supervision:
         if now_ms - since >= settings.stuck_after_ms:
             return self._abort(now_ms)
         self._due_ms = min(now_ms + settings.ask_every_ms, since + settings.stuck_after_ms)
-        return Step.ASK
+        return SupervisorStep.ASK
 
-    def _abort(self, now_ms: int) -> Step:
+    def _abort(self, now_ms: int) -> SupervisorStep:
         self._stuck = True
         self.phase, self._due_ms = Phase.ABORTING, now_ms + self._settings.abort_ms_max
-        return Step.ABORT
+        return SupervisorStep.ABORT
 
     def ready(self, now_ms: int) -> None:
         """The process serves."""
@@ -138,7 +138,7 @@ class Supervision:
             self._silent_since_ms = None
             self._due_ms = now_ms + self._settings.ask_every_ms
 
-    def stop(self, now_ms: int) -> Step | None:
+    def stop(self, now_ms: int) -> SupervisorStep | None:
         """The supervisor is told to stop; returns what to do about the process at once."""
         self._stopping = True
         match self.phase:
@@ -146,9 +146,9 @@ class Supervision:
                 self._finish(0)
             case Phase.STARTING | Phase.SERVING:
                 self.phase, self._due_ms = Phase.STOPPING, now_ms + self._settings.stop_ms_max
-                return Step.TERMINATE
+                return SupervisorStep.TERMINATE
             case Phase.STOPPING:  # told again: so is the process
-                return Step.TERMINATE
+                return SupervisorStep.TERMINATE
             case Phase.ABORTING | Phase.KILLED | Phase.OVER:
                 pass
         return None

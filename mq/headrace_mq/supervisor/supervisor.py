@@ -13,15 +13,18 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from headrace_mq._net.link import hello_for, parse_address
 from headrace_mq._runtime.clock import Clock, SystemClock
 from headrace_mq._runtime.log import get_logger
+from headrace_mq.protocol.bodies import encode
+from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.protocol.frame import encode_frame
 from headrace_mq.settings import SuperviseSettings
 from headrace_mq.supervisor.child import Child
 from headrace_mq.supervisor.crash_report import CrashReport, how_it_ended, keep
-from headrace_mq.supervisor.question import is_answered
-from headrace_mq.supervisor.supervision import Ending, Step, Supervision
+from headrace_mq.supervisor.supervision import Ending, Supervision, SupervisorStep
 
-__all__ = ["Supervised", "supervise"]
+__all__ = ["Supervised", "is_answered", "supervise"]
 
 _log = get_logger(__name__)
 
@@ -114,7 +117,7 @@ class _Supervisor:
 
     def stop(self) -> None:
         step = self._supervision.stop(self._clock.monotonic_ms())
-        if step is Step.TERMINATE and self._child is not None:
+        if step is SupervisorStep.TERMINATE and self._child is not None:
             self._child.signal(signal.SIGTERM)
         self._news.set()
 
@@ -127,25 +130,25 @@ class _Supervisor:
             return
         self._news.clear()
 
-    async def _do(self, step: Step) -> None:
+    async def _do(self, step: SupervisorStep) -> None:
         match step:
-            case Step.START:
+            case SupervisorStep.START:
                 await self._start()
-            case Step.ASK:
+            case SupervisorStep.ASK:
                 if self._question is None or self._question.done():
                     self._question = asyncio.create_task(self._ask(), name="question")
-            case Step.TERMINATE | Step.ABORT | Step.KILL:
+            case SupervisorStep.TERMINATE | SupervisorStep.ABORT | SupervisorStep.KILL:
                 self._signal(step)
 
-    def _signal(self, step: Step) -> None:
+    def _signal(self, step: SupervisorStep) -> None:
         number = {
-            Step.TERMINATE: signal.SIGTERM,
+            SupervisorStep.TERMINATE: signal.SIGTERM,
             # Has every stack written to standard error first.
-            Step.ABORT: signal.SIGABRT,
-            Step.KILL: signal.SIGKILL,
+            SupervisorStep.ABORT: signal.SIGABRT,
+            SupervisorStep.KILL: signal.SIGKILL,
         }[step]
         if self._child is not None:
-            if step is Step.ABORT:
+            if step is SupervisorStep.ABORT:
                 _log.error("the broker does not answer and is ended", pid=self._child.pid)
             self._child.signal(number)
 
@@ -233,3 +236,29 @@ class _Supervisor:
 
 def _chance() -> float:
     return random.random()  # noqa: S311 - spreads pauses, guards nothing
+
+
+async def is_answered(address: str, *, timeout_ms: int) -> bool:
+    """Asks a broker whether its event loop still turns; False: no answer in time, or no listener.
+
+    Any answer will do: a refusal too. A broker that has no place for one more connection works, and
+    its clients would lose their connections if it were ended.
+
+    Args:
+        address: its `host:port`.
+        timeout_ms: how long to wait for an answer, in milliseconds.
+    """
+    try:
+        async with asyncio.timeout(timeout_ms / 1_000):
+            reader, writer = await asyncio.open_connection(*parse_address(address))
+            try:
+                writer.write(encode_frame(RequestCode.HELLO, 1, encode(hello_for("supervisor"))))
+                await reader.read(1)
+            except ConnectionError:
+                # The kernel alone accepts; only the process ends a connection.
+                return True
+            finally:
+                writer.transport.abort()
+    except (OSError, TimeoutError):
+        return False
+    return True

@@ -19,16 +19,16 @@ from headrace_mq.message import QueueRef
 __all__ = [
     "Acknowledged",
     "Broken",
-    "Cancelled",
     "Committed",
     "Crashed",
-    "Delivered",
-    "Done",
     "Event",
     "Failed",
+    "Finished",
     "Granted",
+    "Received",
     "Reset",
     "Sent",
+    "TakenBack",
     "Told",
     "check",
 ]
@@ -54,7 +54,7 @@ class Acknowledged(NamedTuple):
     offset: int
 
 
-class Cancelled(NamedTuple):
+class TakenBack(NamedTuple):
     """A scheduled message was taken back; `sure` is False where nobody knows whether in time."""
 
     at_ms: int
@@ -62,7 +62,7 @@ class Cancelled(NamedTuple):
     sure: bool
 
 
-class Delivered(NamedTuple):
+class Received(NamedTuple):
     """A record reached the application.
 
     `in_turn`: its key was to wait for its turn (True), the queue's order was to be kept (False), or
@@ -78,7 +78,7 @@ class Delivered(NamedTuple):
     in_turn: bool | None
 
 
-class Done(NamedTuple):
+class Finished(NamedTuple):
     """The application is done with a record, and acknowledges it next."""
 
     at_ms: int
@@ -148,7 +148,7 @@ class Crashed(NamedTuple):
 
 
 Event = (
-    Sent | Acknowledged | Cancelled | Delivered | Done | Failed | Committed | Granted | Told | Reset
+    Sent | Acknowledged | TakenBack | Received | Finished | Failed | Committed | Granted | Told | Reset
     | Crashed
 )  # fmt: skip
 
@@ -201,11 +201,11 @@ class _Check:
                 self._sent[event.body] = event
             case Acknowledged():
                 self._acknowledged.append(event)
-            case Cancelled():
+            case TakenBack():
                 self._cancelled[event.body] = event.sure
-            case Delivered():
+            case Received():
                 self._delivered(event)
-            case Done():
+            case Finished():
                 self._reading(event).done.add(event.offset)
             case Failed():
                 self._reading(event).failed.add(event.offset)
@@ -231,7 +231,7 @@ class _Check:
                     self._break("never done", f"{group} never finished {_at(queue, *missing[:5])}")
 
     def _reading(
-        self, event: Delivered | Done | Failed | Committed | Granted | Told | Reset
+        self, event: Received | Finished | Failed | Committed | Granted | Told | Reset
     ) -> _Reading:
         key = (event.group, event.queue)
         found = self._readings.get(key)
@@ -289,7 +289,7 @@ class _Check:
 
     # --- deliveries -----------------------------------------------------------------------------
 
-    def _delivered(self, event: Delivered) -> None:
+    def _delivered(self, event: Received) -> None:
         reading, offset = self._reading(event), event.offset
         where = f"{event.member} of {event.group} at {event.at_ms} ms: {_at(event.queue, offset)}"
         held = self._log.get((event.queue, offset))
@@ -306,7 +306,7 @@ class _Check:
         reading.seen.add(offset)
         reading.next_new = max(reading.next_new, offset + 1)
 
-    def _check_run(self, event: Delivered, reading: _Reading, where: str) -> None:
+    def _check_run(self, event: Received, reading: _Reading, where: str) -> None:
         queue, offset = event.queue, event.offset
         last = reading.last_of.get(event.member, -1)
         goes_on = -1 < last < offset and not self._between(queue, last + 1, offset)
@@ -322,7 +322,7 @@ class _Check:
         held = self._held.get(queue, [])
         return {held[at] for start in starts if (at := bisect_left(held, start)) < len(held)}
 
-    def _check_turn(self, event: Delivered, reading: _Reading, where: str) -> None:
+    def _check_turn(self, event: Received, reading: _Reading, where: str) -> None:
         sent = self._sent.get(event.body)
         for earlier in self._held.get(event.queue, ()):
             if earlier >= event.offset:

@@ -9,27 +9,68 @@ of brokers and messages.
 
 import hashlib
 import random
-from collections.abc import Coroutine, Iterator
+import secrets
+import uuid
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from typing import Any, TypeVar
+from unittest.mock import patch
 
 import structlog
 from structlog.typing import EventDict, WrappedLogger
 
+from headrace_mq.store.log import batch_reader, index_writer
 from headrace_mq.testing.clock import SimulatedClock
 from headrace_mq.testing.processes import PROCESS, Process
-from headrace_mq.testing.randomness import repeatable
 from headrace_mq.testing.simulated_disk import MountedFiles, SimulatedDisk
 from headrace_mq.testing.simulated_loop import SimulatedLoop, elapse
 from headrace_mq.testing.simulated_network import SimulatedNetwork
 from headrace_mq.testing.simulated_stream import Packet
 
-__all__ = ["Simulation", "Trace"]
+__all__ = ["InlineExecutor", "Simulation", "Trace", "repeatable"]
 
 T = TypeVar("T")
 
 # A packet on a local network takes between these, in seconds.
 LATENCY_S = (0.000_1, 0.005)
+
+
+UUID_VERSION = 4
+UUID_BITS = 128
+
+
+class InlineExecutor(Executor):
+    """Runs every job when it is handed over."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        """Takes what a ThreadPoolExecutor takes."""
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """Runs the job and returns its outcome."""
+        done: Future[T] = Future()
+        try:
+            done.set_result(fn(*args, **kwargs))
+        except Exception as error:  # noqa: BLE001 - the caller gets it with the outcome
+            done.set_exception(error)
+        return done
+
+
+@contextmanager
+def repeatable(chosen: random.Random) -> Iterator[None]:
+    """Lets everything that is drawn in the block come from one seeded generator."""
+
+    def identity() -> uuid.UUID:
+        return uuid.UUID(int=chosen.getrandbits(UUID_BITS), version=UUID_VERSION)
+
+    with (
+        patch.object(uuid, "uuid4", identity),
+        patch.object(secrets, "randbits", chosen.getrandbits),
+        patch.object(random, "SystemRandom", lambda: chosen),
+        patch.object(index_writer, "ThreadPoolExecutor", InlineExecutor),
+        patch.object(batch_reader, "ThreadPoolExecutor", InlineExecutor),
+    ):
+        yield
 
 
 class Trace:

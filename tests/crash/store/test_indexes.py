@@ -15,7 +15,7 @@ from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns, decode_records, encode_batch
 from headrace_mq.settings import StoreSettings
 from headrace_mq.store.check.inspection import check
-from headrace_mq.store.log.lookup import Wanted
+from headrace_mq.store.log.lookup import LookupQuery
 from headrace_mq.store.message_store import MessageStore
 
 QUEUES = [QueueRef("t", number) for number in range(3)]
@@ -70,7 +70,7 @@ def seen(store: MessageStore, *, indexed: bool = True) -> Seen:
     for key in KEYS:
         found[key], cursor = [], None
         while True:
-            answer = store.find(Wanted("t", key), cursor)
+            answer = store.find(LookupQuery("t", key), cursor)
             records = [record for batch in answer.batches for record in decode_records(batch)]
             found[key] += [(r.queue.queue_id, r.offset, r.body) for r in records if r.key == key]
             if answer.cursor is None:

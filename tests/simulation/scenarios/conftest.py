@@ -19,11 +19,11 @@ from headrace_mq.settings import ConsumerSettings, RetrySettings
 from headrace_mq.testing.history import (
     Acknowledged,
     Broken,
-    Cancelled,
-    Delivered,
-    Done,
     Failed,
+    Finished,
+    Received,
     Sent,
+    TakenBack,
 )
 
 ADDRESS, TOPIC = "broker:9876", "t"
@@ -122,7 +122,7 @@ class Scenario:
             if member.group == GROUPS["retries"] and self._fails(record):
                 self.note(Failed(*place))
                 raise Failing
-            self.note(Done(*place))
+            self.note(Finished(*place))
 
         await consumer.run(handle)
 
@@ -191,9 +191,9 @@ class Scenario:
         while True:
             for record in await consumer.poll():
                 place = (self.now_ms(), host, host, record.queue, record.offset)
-                self.note(Delivered(*place, record.body, None))
+                self.note(Received(*place, record.body, None))
                 await self._handle()
-                self.note(Done(self.now_ms(), *place[1:]))
+                self.note(Finished(self.now_ms(), *place[1:]))
                 self.heard[host].add((record.queue, record.offset))
                 consumer.ack(record)
 
@@ -232,10 +232,10 @@ class Scenario:
             self.note(Acknowledged(self.now_ms(), body, QueueRef(TOPIC, 0), -1))
             if self.chosen.random() < 0.3:
                 # Until the answer is there, nobody knows.
-                self.note(Cancelled(self.now_ms(), body, sure=False))
+                self.note(TakenBack(self.now_ms(), body, sure=False))
                 taken_back = await producer.cancel(scheduled.id)
                 if taken_back:
-                    self.note(Cancelled(self.now_ms(), body, sure=True))
+                    self.note(TakenBack(self.now_ms(), body, sure=True))
         except MessageQueueError as error:
             self.sim.trace(f"{name} gave up {body!r}: {type(error).__name__}")
 
@@ -279,7 +279,7 @@ class Scenario:
             for letter in letters:
                 origin = letter.origin
                 queue = QueueRef(origin.topic, origin.queue_id)
-                self.note(Done(self.now_ms(), group, "dead letters", queue, origin.offset))
+                self.note(Finished(self.now_ms(), group, "dead letters", queue, origin.offset))
 
 
 def with_scenarios(world: type[Any]) -> type[Any]:

@@ -21,7 +21,7 @@ from headrace_mq.client.broadcast.local_offsets import LocalOffsets
 from headrace_mq.client.fetch.process_queue import ProcessQueue
 from headrace_mq.client.fetch.queue_priorities import Priorities, Urgency
 from headrace_mq.client.handlers.failures import Settled
-from headrace_mq.client.producer.queue_sender import Lane
+from headrace_mq.client.producer.queue_sender import QueueSender
 from headrace_mq.client.retries.retries import Retrying
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.keys import queue_for_key
@@ -99,7 +99,7 @@ def forget_to_sync(files: MountedFiles, fd: int) -> int:
     return 20
 
 
-def forget_the_sequence(lane: Lane) -> None:
+def forget_the_sequence(lane: QueueSender) -> None:
     lane.severed = lane.late = lane.confirmed = False
     lane._sequence = 0
 
@@ -140,7 +140,7 @@ def load_beyond(load: Callable[..., Any]) -> Callable[..., Any]:
         (Offsets, "get", tell_less(Offsets.get), "come", {"went back"}),
         (Locks, "check", lambda *_, now_ms: None, "crowd", {"stale commit"}),
         (Queues, "duplicate_of", lambda queues, header: None, "drop", {"stored twice"}),
-        (Lane, "_begin_sequence", forget_the_sequence, "part", {"lost", "changed", "order"}),
+        (QueueSender, "_begin_sequence", forget_the_sequence, "part", {"lost", "changed", "order"}),
         (Locks, "_grant", grant_the_same_epoch, "come", {"two owners"}),
         (Retrying, "decide", settle_and_forget, "come", {"never done"}),
         (LocalOffsets, "load", load_beyond(LocalOffsets.load), "kill_listener", {"stuck"}),

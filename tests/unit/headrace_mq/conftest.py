@@ -7,7 +7,7 @@ import pytest
 
 from headrace_mq._net.link import Link
 from headrace_mq.client.fetch.assigned_queues import Shares, limits_of
-from headrace_mq.client.fetch.fetcher import Asking, Pulling
+from headrace_mq.client.fetch.fetcher import GroupFilters, Pulling
 from headrace_mq.filters.filter import filters_of
 from headrace_mq.message import QueueRef, Record
 from headrace_mq.settings import ConsumerSettings
@@ -26,7 +26,7 @@ class Watched:
             self.shares,
             settings=chosen,
             clock=clock,
-            asking=Asking("g", filters_of({"t": wanted})),
+            asking=GroupFilters("g", filters_of({"t": wanted})),
             on_records=self.news.set,
             on_error=self._fail,
         )

@@ -19,7 +19,7 @@ from headrace_mq.protocol.filter.sieve import Gathering, Part, Sieve
 from headrace_mq.store.log.batch_reader import Batch
 from headrace_mq.store.message_store import MessageStore
 
-__all__ = ["Bounds", "Scan"]
+__all__ = ["ReadLimits", "Scan"]
 
 # A scan looks at its clock between two steps of this size: a tenth of a millisecond for most
 # conditions, a few milliseconds for the worst that 2,048 characters can ask for.
@@ -31,7 +31,7 @@ AHEAD_FROM_BYTES = STEP_BYTES * 3 // 2
 SCAN_MS_MAX = 5
 
 
-class Bounds(NamedTuple):
+class ReadLimits(NamedTuple):
     """What one queue may add to an answer.
 
     `bytes_enough` and `messages_enough` end a scan when they are reached; `bytes_max` is never
@@ -81,7 +81,7 @@ class Scan:
         return min(STEP_BYTES, self._left)
 
     def read(
-        self, queue: QueueRef, offset: int, sieve: Sieve, bounds: Bounds
+        self, queue: QueueRef, offset: int, sieve: Sieve, bounds: ReadLimits
     ) -> tuple[Gathering, int] | None:
         """Gathers what is selected of a queue from an offset on, of which there is something.
 
@@ -104,7 +104,9 @@ class Scan:
             return None
         return self.through(queue, found, sieve, bounds) if found else (Gathering(queue), -1)
 
-    def _gathering_of(self, queue: QueueRef, sifted: Sifted, bounds: Bounds) -> Gathering | None:
+    def _gathering_of(
+        self, queue: QueueRef, sifted: Sifted, bounds: ReadLimits
+    ) -> Gathering | None:
         """What another process found, with the batches that are wanted whole.
 
         None where the answer has no room for all of it, or these are not in memory.
@@ -121,7 +123,7 @@ class Scan:
         return gathering
 
     def through(
-        self, queue: QueueRef, found: list[Batch], sieve: Sieve, bounds: Bounds
+        self, queue: QueueRef, found: list[Batch], sieve: Sieve, bounds: ReadLimits
     ) -> tuple[Gathering, int]:
         """Gathers what is selected of the batches found and those behind them.
 
@@ -169,7 +171,7 @@ class Scan:
         return self._ahead.ask(Wanted(queue, end, sieve.wanted.text, self._picks))
 
 
-def _fits(gathering: Gathering, part: Part, batch: Batch, bounds: Bounds) -> bool:
+def _fits(gathering: Gathering, part: Part, batch: Batch, bounds: ReadLimits) -> bool:
     if gathering.count and gathering.count + part.records > bounds.messages_enough:
         return False
     is_alone = not gathering.size and len(batch) <= bounds.bytes_max

@@ -12,7 +12,7 @@ import msgspec
 
 from headrace_mq._net.server import Connection
 from headrace_mq.broker.fetch.long_poll import ParkedFetch
-from headrace_mq.broker.fetch.scan import Bounds, Scan
+from headrace_mq.broker.fetch.scan import ReadLimits, Scan
 from headrace_mq.broker.handlers.throttle import charge_fetched, hold_fetch, room_to_fetch
 from headrace_mq.broker.quotas.quotas import Room
 from headrace_mq.broker.refusals import refuse
@@ -281,7 +281,7 @@ def _read(
         status, readable = _look_at(state, queue, offsets[queue], group=request.group)
         if status is None or (room is not None and used and room.messages <= 0):
             continue
-        bounds = Bounds(budget - used, _ALL if room is None else room.messages, limit - used)
+        bounds = ReadLimits(budget - used, _ALL if room is None else room.messages, limit - used)
         taken: _Taken | None = _NOTHING
         if readable and sieve:
             taken = _selected(scan, queue, offsets[queue], sieve, bounds)
@@ -320,7 +320,7 @@ def _charged(
 
 
 def _selected(
-    scan: Scan, queue: QueueRef, offset: int, sieve: Sieve, bounds: Bounds
+    scan: Scan, queue: QueueRef, offset: int, sieve: Sieve, bounds: ReadLimits
 ) -> _Taken | None:
     """What is selected of a queue; None while something of it is still to come."""
     selected = scan.read(queue, offset, sieve, bounds)
@@ -334,7 +334,7 @@ def _whole(
     state: BrokerState,
     queue: QueueRef,
     offset: int,
-    bounds: Bounds,
+    bounds: ReadLimits,
     room: Room | None,
     *,
     first: bool,

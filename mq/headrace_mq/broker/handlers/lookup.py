@@ -13,7 +13,7 @@ from headrace_mq.protocol.administration import DescribeProducers, ProducersAnsw
 from headrace_mq.protocol.bodies import decode, encode
 from headrace_mq.protocol.frame import Frame
 from headrace_mq.protocol.lookup import FindAnswer, FindMessages, encode_find_answer
-from headrace_mq.store.log.lookup import Cursor, Wanted
+from headrace_mq.store.log.lookup import Cursor, LookupQuery
 
 __all__ = ["PRODUCERS_PER_REQUEST_MAX", "describe_producers", "find_messages"]
 
@@ -37,7 +37,7 @@ def find_messages(
     queues = state.topics.queues_of(asked.topic)
     starts = {queue: state.topics.start_of(queue) for queue in queues}
     found = state.store.find(
-        Wanted(asked.topic, asked.key, asked.from_ms, asked.to_ms),
+        LookupQuery(asked.topic, asked.key, asked.from_ms, asked.to_ms),
         Cursor(asked.log, asked.position) if asked.log else None,
         starts=starts,
         messages_max=asked.messages_max,

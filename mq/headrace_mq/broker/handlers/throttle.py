@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from headrace_mq._net.server import Connection
 from headrace_mq.broker.quotas.quotas import FETCH, PRODUCE, Demand, Room, Whose
-from headrace_mq.broker.quotas.throttle import Held, Lane, Obstacle
+from headrace_mq.broker.quotas.throttle import Held, Obstacle, WaitLine
 from headrace_mq.broker.refusals import refuse
 from headrace_mq.broker.state import BrokerState
 from headrace_mq.errors import BrokerError, DataCorrupt, ResponseCode, Throttled
@@ -50,7 +50,7 @@ def hold_produce(
     demands = _demands(state, connection, batches)
     topics = {header.queue.topic for batch in batches if (header := _header(batch))}
     obstacles: list[Obstacle] = [*demands, *state.backlogs.blocked(topics)]
-    lane = Lane(connection, _PRODUCE_LANE, connection.client_id)
+    lane = WaitLine(connection, _PRODUCE_LANE, connection.client_id)
     size = len(frame.body)
 
     def go(waited_ms: int) -> None:
@@ -92,7 +92,7 @@ def hold_fetch(
         _waited(state, connection, 0, waited_ms)
         refuse(connection, frame, error)
 
-    lane = Lane(connection, frame.correlation, connection.client_id)
+    lane = WaitLine(connection, frame.correlation, connection.client_id)
     return state.throttle.hold(lane, Held([Demand(flow) for flow in flows], go, refused))
 
 

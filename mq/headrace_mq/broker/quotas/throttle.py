@@ -19,7 +19,7 @@ from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.fetch.long_poll import Cancellable, Timers
 from headrace_mq.errors import BrokerError
 
-__all__ = ["Held", "Lane", "Obstacle", "Throttle"]
+__all__ = ["Held", "Obstacle", "Throttle", "WaitLine"]
 
 # For each lane: how often a log line says that it waits.
 _TELL_EVERY_MS = 10_000
@@ -48,7 +48,7 @@ class Obstacle(Protocol):
         ...
 
 
-class Lane(NamedTuple):
+class WaitLine(NamedTuple):
     """Requests of a connection that must keep their order; `client` is for the log."""
 
     connection: Hashable
@@ -90,7 +90,7 @@ class Throttle:
         self._clock = clock
         self._wait_ms_max = wait_ms_max
         self._held_max = held_max
-        self._lanes: dict[Lane, deque[_Waiting]] = {}
+        self._lanes: dict[WaitLine, deque[_Waiting]] = {}
         self._count = 0
         # What somebody waits for already.
         self._short: set[Hashable] = set()
@@ -102,7 +102,7 @@ class Throttle:
     def __len__(self) -> int:
         return self._count
 
-    def hold(self, lane: Lane, held: Held) -> bool:
+    def hold(self, lane: WaitLine, held: Held) -> bool:
         """Keeps a request if it must wait; False: it may be served now.
 
         Raises:
@@ -204,7 +204,7 @@ class Throttle:
         self._due_ms = due_ms
         self._timer = self._timers.call_later(wait_ms / 1_000, self.look)
 
-    def _tell(self, lane: Lane, short: Sequence[Obstacle], now_ms: int) -> None:
+    def _tell(self, lane: WaitLine, short: Sequence[Obstacle], now_ms: int) -> None:
         told_at_ms = self._told_at_ms.get(lane.connection)
         if short and (told_at_ms is None or now_ms - told_at_ms >= _TELL_EVERY_MS):
             self._told_at_ms[lane.connection] = now_ms

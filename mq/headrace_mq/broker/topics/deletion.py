@@ -12,7 +12,7 @@ from typing import Protocol
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.message import QueueRef
 from headrace_mq.settings import StoreSettings
-from headrace_mq.store.retention.retention import Rules, SegmentFacts, delete_before
+from headrace_mq.store.retention.retention import RetentionRules, SegmentFacts, delete_before
 from headrace_mq.store.retention.timeline import Timeline
 
 __all__ = ["Deletion", "SegmentStore", "rules_of"]
@@ -35,9 +35,9 @@ class SegmentStore(Protocol):
         ...
 
 
-def rules_of(settings: StoreSettings, *, early: bool) -> Rules:
+def rules_of(settings: StoreSettings, *, early: bool) -> RetentionRules:
     """Returns the rules of the transient log; `early` while the disk fills."""
-    return Rules(
+    return RetentionRules(
         age_ms=settings.transient_age_ms,
         bytes_max=settings.transient_bytes_max or None,
         early=early,

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from headrace_mq.client.batch.message_columns import Part
+from headrace_mq.client.batch.message_columns import MessageColumns
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.message import Message, QueueRef, SendResult
 from headrace_mq.protocol.batch import Columns, decode_columns, encode_batch, read_header
@@ -100,7 +100,7 @@ class Batch:
         self.count = number + 1
         return number
 
-    def extend(self, part: Part, born_ms: int) -> int:
+    def extend(self, part: MessageColumns, born_ms: int) -> int:
         """Takes many messages; returns the number of the first."""
         self._turn_fresh()
         if self._columns is None:

@@ -12,7 +12,7 @@ from operator import itemgetter
 
 from headrace_mq.message import Message, not_text
 
-__all__ = ["Part", "text_bytes"]
+__all__ = ["MessageColumns", "text_bytes"]
 
 # Field lengths in msgpack and the born delta, rounded up, of a message and of each of its headers.
 MESSAGE_OVERHEAD_BYTES = 32
@@ -23,7 +23,7 @@ KEY_SURELY_SHORT, TAG_SURELY_SHORT = 256, 32
 _SURELY_BYTES_MAX = 4 * (KEY_SURELY_SHORT + TAG_SURELY_SHORT) + MESSAGE_OVERHEAD_BYTES
 
 
-class Part:
+class MessageColumns:
     """Some messages of one topic; a column of defaults only is empty.
 
     Args:
@@ -68,7 +68,7 @@ class Part:
             raise TypeError(self._wrong() or str(error)) from error
 
     @classmethod
-    def of(cls, messages: Sequence[Message]) -> "Part":
+    def of(cls, messages: Sequence[Message]) -> "MessageColumns":
         """Turns messages on their side; their topics are not looked at."""
         return cls(
             [message.body for message in messages],
@@ -78,7 +78,7 @@ class Part:
         )
 
     @classmethod
-    def measured(cls, messages: Sequence[Message], size: int) -> "Part":
+    def measured(cls, messages: Sequence[Message], size: int) -> "MessageColumns":
         """Like `of`, for messages that were checked and whose size is known."""
         part = cls.__new__(cls)
         part.bodies = [message.body for message in messages]
@@ -115,7 +115,7 @@ class Part:
                 return f"message {number} of these: {told}"
         return ""
 
-    def pick(self, places: Sequence[int] | range) -> "Part":
+    def pick(self, places: Sequence[int] | range) -> "MessageColumns":
         """The messages at some places, in that order; there is at least one place."""
         if len(places) == 1:
             places = range(places[0], places[0] + 1)
@@ -125,14 +125,14 @@ class Part:
             else itemgetter(*places)
         )
         if self.tags or self.headers:
-            return Part(
+            return MessageColumns(
                 take(self.bodies),
                 take(self.keys) if self.keys else (),
                 take(self.tags) if self.tags else (),
                 take(self.headers) if self.headers else (),
             )
         # What most parts are, without the checks that the whole has passed.
-        part = Part.__new__(Part)
+        part = MessageColumns.__new__(MessageColumns)
         part.tags = part.headers = ()
         part.bodies = take(self.bodies)
         part.size = sum(map(len, part.bodies)) + MESSAGE_OVERHEAD_BYTES * len(part.bodies)

@@ -22,7 +22,7 @@ from headrace_mq.client.consumer.commits import Commits
 from headrace_mq.client.consumer.handover import HandingOver
 from headrace_mq.client.fetch.assigned_queues import Shares, limits_of
 from headrace_mq.client.fetch.damage import Damages
-from headrace_mq.client.fetch.fetcher import Asking, Pulling
+from headrace_mq.client.fetch.fetcher import GroupFilters, Pulling
 from headrace_mq.client.fetch.queue_priorities import urgency_of
 from headrace_mq.client.fetch.record_columns import RecordColumns
 from headrace_mq.client.fetch.start_offsets import OffsetLoader, find_starts, offsets_at
@@ -32,9 +32,9 @@ from headrace_mq.client.group.contract import check_wanted, contract_of
 from headrace_mq.client.group.locks import QueueLocks
 from headrace_mq.client.group.membership import Listeners, Membership, Subscription
 from headrace_mq.client.group.rebalance import STRATEGIES
-from headrace_mq.client.group.rules import Rules
+from headrace_mq.client.group.rules import CurrentGroupRules
 from headrace_mq.client.handlers.attempts import BatchHandler
-from headrace_mq.client.handlers.execution import Batch, Handler
+from headrace_mq.client.handlers.execution import BatchLimits, Handler
 from headrace_mq.client.handlers.failures import FailurePolicy
 from headrace_mq.client.handlers.runs import Running
 from headrace_mq.client.names import client_id_of
@@ -104,10 +104,10 @@ class Consumer(AsyncBlock):
         check_wanted(group, topics, settings, keeps_offsets=load_offsets is not None)
         self._group = group
         self._topics = [check_topic(topic) for topic in topics]
-        self._asking = Asking(group, filters_of(topics))
+        self._asking = GroupFilters(group, filters_of(topics))
         self._settings = settings or ConsumerSettings()
         self.contract = contract_of(topics, settings=self._settings, strategy=strategy)
-        self.rules = Rules(group)
+        self.rules = CurrentGroupRules(group)
         self._load_offsets = load_offsets
         self._clock = clock or SystemClock()
         self._client_id = client_id_of(self._settings.name)
@@ -363,7 +363,7 @@ class Consumer(AsyncBlock):
             on_failure: decides on each record of a batch that failed.
         """
         policy = policy_for(self._tracer, on_failure, self._settings)
-        await self._running.run_batches(handler, Batch(records_max, wait_ms), policy)
+        await self._running.run_batches(handler, BatchLimits(records_max, wait_ms), policy)
 
     async def _end(self) -> None:
         if self._tracer is not None:

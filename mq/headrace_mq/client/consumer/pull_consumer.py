@@ -14,7 +14,7 @@ from headrace_mq._runtime.clock import Clock, SystemClock
 from headrace_mq.client.fetch.assigned_queues import Shares, limits_of
 from headrace_mq.client.fetch.damage import Damages
 from headrace_mq.client.fetch.delivery import Delivering
-from headrace_mq.client.fetch.fetcher import Asking, Pulling
+from headrace_mq.client.fetch.fetcher import GroupFilters, Pulling
 from headrace_mq.client.fetch.queue_priorities import urgency_of
 from headrace_mq.client.fetch.start_offsets import find_starts, offsets_at
 from headrace_mq.client.group.locks import QueueLocks
@@ -51,7 +51,7 @@ class PullConsumer(AsyncBlock):
         clock: Clock | None = None,
     ) -> None:
         self._group = group
-        self._asking = Asking(group, filters_of(filters or {}))
+        self._asking = GroupFilters(group, filters_of(filters or {}))
         self._settings = settings or ConsumerSettings()
         self._clock = clock or SystemClock()
         self._link = Link(

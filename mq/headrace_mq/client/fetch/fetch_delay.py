@@ -13,13 +13,13 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["Gathering"]
+__all__ = ["FetchDelay"]
 
 # An answer of as many records is worth its round trip: the next fetch follows at once.
 FEW_RECORDS: Final = 100
 
 
-class Gathering:
+class FetchDelay:
     """The fetches of one consumer that are put off.
 
     Args:

@@ -20,7 +20,7 @@ from headrace_mq._runtime.clock import Clock
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.client.fetch.assigned_queues import Share, Shares
 from headrace_mq.client.fetch.damage import Damaged, marker_of
-from headrace_mq.client.fetch.fetch_delay import Gathering
+from headrace_mq.client.fetch.fetch_delay import FetchDelay
 from headrace_mq.client.fetch.record_columns import (
     RecordColumns,
     decode_record_columns,
@@ -53,7 +53,7 @@ from headrace_mq.protocol.filter.sieve import selected_of
 from headrace_mq.protocol.sparse import is_sparse, removed_before
 from headrace_mq.settings import ConsumerSettings
 
-__all__ = ["Asking", "Pulling"]
+__all__ = ["GroupFilters", "Pulling"]
 
 # The broker's limit of queues in one fetch.
 QUEUES_PER_FETCH_MAX = 1_024
@@ -72,7 +72,7 @@ TROUBLE_PAUSE_MS = 1_000
 _log = get_logger(__name__)
 
 
-class Asking(NamedTuple):
+class GroupFilters(NamedTuple):
     """The group that reads, and what it wants of a topic: all of those without a filter."""
 
     group: str
@@ -116,7 +116,7 @@ class Pulling:
         *,
         settings: ConsumerSettings,
         clock: Clock,
-        asking: Asking,
+        asking: GroupFilters,
         on_records: Callable[[], None],
         on_error: Callable[[Exception], None],
     ) -> None:
@@ -129,7 +129,7 @@ class Pulling:
         self._on_error = on_error
         self._loop = asyncio.get_running_loop()
         self._current: set[int] = set()
-        self._gathering = Gathering(settings.fetch_gather_ms)
+        self._gathering = FetchDelay(settings.fetch_gather_ms)
         self._parked = 0
         self._next_fetch = 0
         self._scheduled = False

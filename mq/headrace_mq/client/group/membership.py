@@ -19,7 +19,7 @@ from headrace_mq._runtime.log import get_logger
 from headrace_mq.client.group.allocation.sticky import sticky
 from headrace_mq.client.group.allocation.strategy import Strategy
 from headrace_mq.client.group.rebalance import allocate
-from headrace_mq.client.group.rules import Rules
+from headrace_mq.client.group.rules import CurrentGroupRules
 from headrace_mq.client.names import member_of
 from headrace_mq.errors import (
     BrokerError,
@@ -66,7 +66,7 @@ class Subscription(NamedTuple):
     topics: Sequence[str]
     strategy: Strategy
     contract: dict[str, str]
-    rules: Rules
+    rules: CurrentGroupRules
 
 
 class Listeners(NamedTuple):

@@ -11,8 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 
-from headrace_mq.client.group.allocation.average import average
-from headrace_mq.client.group.allocation.circle import circle
+from headrace_mq.client.group.allocation.average import average, circle
 from headrace_mq.client.group.allocation.consistent_hash import consistent_hash
 from headrace_mq.client.group.allocation.sticky import sticky
 from headrace_mq.client.group.allocation.strategy import Strategy

@@ -7,12 +7,12 @@ Sits between: `membership`, which hears it, and those who keep to it. Pure, but 
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.protocol.bodies import GroupAnswer
 
-__all__ = ["Rules"]
+__all__ = ["CurrentGroupRules"]
 
 _log = get_logger(__name__)
 
 
-class Rules:
+class CurrentGroupRules:
     """The rules of one group.
 
     Args:

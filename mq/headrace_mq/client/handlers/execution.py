@@ -17,18 +17,18 @@ from inspect import iscoroutinefunction
 from itertools import islice
 from typing import NamedTuple
 
-from headrace_mq.client.handlers.attempts import Attempts, BatchHandler, Deliveries
+from headrace_mq.client.handlers.attempts import Attempts, BatchHandler, RecordSource
 from headrace_mq.client.handlers.failures import FailurePolicy, InPlace
 from headrace_mq.errors import Closed
 from headrace_mq.message import QueueRef, Record
 from headrace_mq.settings import ConsumerSettings
 
-__all__ = ["Batch", "Handler", "Handling", "check_async", "one_by_one"]
+__all__ = ["BatchLimits", "Handler", "Handling", "check_async", "one_by_one"]
 
 Handler = Callable[[Record], Awaitable[None]]
 
 
-class Batch(NamedTuple):
+class BatchLimits(NamedTuple):
     """How many records are handled together, and how long the first of them waits for the rest."""
 
     records_max: int
@@ -80,17 +80,17 @@ class Handling:
 
     def __init__(
         self,
-        deliveries: Deliveries,
+        deliveries: RecordSource,
         handler: BatchHandler,
         settings: ConsumerSettings,
         *,
         on_failure: FailurePolicy | None = None,
-        batch: Batch | None = None,
+        batch: BatchLimits | None = None,
     ) -> None:
         self._deliveries = deliveries
         self._order = settings.handling if batch is None else "per_queue"
         self._one_at_a_time = settings.priorities > 1 and batch is None
-        self._batch = batch or Batch(1, 0)
+        self._batch = batch or BatchLimits(1, 0)
         self._chains: dict[_Chain, deque[Record]] = {}
         self._workers: set[asyncio.Task[None]] = set()
         self._places = asyncio.Semaphore(settings.handlers_max)

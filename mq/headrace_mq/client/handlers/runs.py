@@ -8,8 +8,14 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
-from headrace_mq.client.handlers.attempts import BatchHandler, Deliveries
-from headrace_mq.client.handlers.execution import Batch, Handler, Handling, check_async, one_by_one
+from headrace_mq.client.handlers.attempts import BatchHandler, RecordSource
+from headrace_mq.client.handlers.execution import (
+    BatchLimits,
+    Handler,
+    Handling,
+    check_async,
+    one_by_one,
+)
 from headrace_mq.client.handlers.failures import FailurePolicy
 from headrace_mq.settings import ConsumerSettings
 
@@ -24,7 +30,7 @@ class Running:
         settings: of the consumer.
     """
 
-    def __init__(self, deliveries: Deliveries, settings: ConsumerSettings) -> None:
+    def __init__(self, deliveries: RecordSource, settings: ConsumerSettings) -> None:
         self._handling: Callable[..., Handling] = partial(Handling, deliveries, settings=settings)
         self._runs: set[asyncio.Task[None]] = set()
 
@@ -37,7 +43,7 @@ class Running:
         await self._watch(self._handling(handler=one_by_one(handler), on_failure=on_failure))
 
     async def run_batches(
-        self, handler: BatchHandler, batch: Batch, on_failure: FailurePolicy | None
+        self, handler: BatchHandler, batch: BatchLimits, on_failure: FailurePolicy | None
     ) -> None:
         """Handles batches until the consumer is closed.
 

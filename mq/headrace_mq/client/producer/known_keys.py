@@ -8,7 +8,7 @@ saves; so a table that has filled up without being of use is the last one.
 Sits between: `send_buffer`, and the lanes that it chose by the routing rule. Pure.
 """
 
-from headrace_mq.client.producer.queue_sender import Lane
+from headrace_mq.client.producer.queue_sender import QueueSender
 from headrace_mq.client.producer.route import KNOWN_KEY_CHARACTERS_MAX, KNOWN_KEYS_MAX
 
 __all__ = ["KnownKeys"]
@@ -24,10 +24,10 @@ class KnownKeys:
     __slots__ = ("_learns", "_placed", "lanes")
 
     def __init__(self) -> None:
-        self.lanes: dict[str, dict[str, Lane]] = {}
+        self.lanes: dict[str, dict[str, QueueSender]] = {}
         self._learns, self._placed = True, 0
 
-    def learn(self, topic: str, key: str, lane: Lane, placed: int) -> None:
+    def learn(self, topic: str, key: str, lane: QueueSender, placed: int) -> None:
         """Notes the lane of a key that was not found, if that is worth while.
 
         Args:

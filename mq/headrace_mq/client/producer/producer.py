@@ -15,7 +15,7 @@ from headrace_mq._net.link import Link, LinkSettings
 from headrace_mq._runtime.async_block import AsyncBlock
 from headrace_mq._runtime.clock import Clock, SystemClock
 from headrace_mq._runtime.log import get_logger
-from headrace_mq.client.batch.message_columns import Part
+from headrace_mq.client.batch.message_columns import MessageColumns
 from headrace_mq.client.names import client_id_of
 from headrace_mq.client.producer.oneway import Oneway
 from headrace_mq.client.producer.route import Selector
@@ -249,7 +249,7 @@ class Producer(AsyncBlock):
         if len(topics) != 1:
             return await self._send_each(messages)
         (topic,) = topics
-        return await self._send_part(topic, Part.of(messages), messages)
+        return await self._send_part(topic, MessageColumns.of(messages), messages)
 
     async def send_columns(
         self,
@@ -268,7 +268,11 @@ class Producer(AsyncBlock):
             ValueError, TypeError, SendTimeout, TopicNotFound, BrokerError, Closed: as `send`.
         """
         self._open_outbox()
-        return await self._send_part(topic, Part(bodies, keys, tags, headers)) if bodies else []
+        return (
+            await self._send_part(topic, MessageColumns(bodies, keys, tags, headers))
+            if bodies
+            else []
+        )
 
     async def schedule(
         self,
@@ -370,7 +374,7 @@ class Producer(AsyncBlock):
         self._receive_reply = receive
 
     async def _send_part(
-        self, topic: str, part: Part, messages: Sequence[Message] | None = None
+        self, topic: str, part: MessageColumns, messages: Sequence[Message] | None = None
     ) -> Sequence[SendResult]:
         outbox = self._open_outbox()
         outbox.check_part(topic, part)

@@ -16,11 +16,11 @@ import secrets
 from collections import deque
 
 from headrace_mq.client.batch.batch import Batch, Place, encode
-from headrace_mq.client.batch.message_columns import Part
+from headrace_mq.client.batch.message_columns import MessageColumns
 from headrace_mq.errors import BrokerError
 from headrace_mq.message import Message, QueueRef
 
-__all__ = ["FOLLOW_BYTES", "Lane", "new_producer_id"]
+__all__ = ["FOLLOW_BYTES", "QueueSender", "new_producer_id"]
 
 SEQUENCE_MAX = (1 << 32) - 1
 # Batches of a lane on their way at a time: the broker remembers as many, and knows them again.
@@ -35,7 +35,7 @@ def new_producer_id() -> int:
     return secrets.randbits(63)
 
 
-class Lane:
+class QueueSender:
     """The way to one queue.
 
     Args:
@@ -174,7 +174,7 @@ class Lane:
         self.shut = False
         return left
 
-    def extend(self, part: Part, born_ms: int) -> list[tuple[Batch, int, int]]:
+    def extend(self, part: MessageColumns, born_ms: int) -> list[tuple[Batch, int, int]]:
         """Gives many messages their places behind all earlier ones.
 
         Returns, in their order, batches with the number of the first message there and how many.
@@ -332,6 +332,6 @@ class Lane:
         self.confirmed = self.severed = self.late = self._renumber = False
 
 
-def _split(part: Part, at: int) -> list[Part]:
+def _split(part: MessageColumns, at: int) -> list[MessageColumns]:
     """Cuts a part in two, the first one last."""
     return [part.pick(range(at, len(part))), part.pick(range(at))]

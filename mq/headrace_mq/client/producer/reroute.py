@@ -11,16 +11,18 @@ all that this producer sent to the old one is settled.
 Sits between: `send_buffer`, which sends and places, and its lanes. Never waits and sends nothing itself.
 """
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 from headrace_mq.client.batch.batch import Batch
-from headrace_mq.client.producer.batch_split import spread
-from headrace_mq.client.producer.queue_sender import Lane
+from headrace_mq.client.batch.message_columns import MessageColumns
+from headrace_mq.client.producer.queue_sender import QueueSender
 from headrace_mq.client.producer.route import Route
 from headrace_mq.errors import BrokerError, MessageQueueError
+from headrace_mq.message import QueueRef
+from headrace_mq.protocol.batch import Columns
 
-__all__ = ["Facts", "ShutLanes"]
+__all__ = ["Facts", "ShutLanes", "spread"]
 
 
 class Facts(NamedTuple):
@@ -44,17 +46,19 @@ class ShutLanes:
 
     def __init__(
         self,
-        lanes: Mapping[tuple[str, int], Lane],
+        lanes: Mapping[tuple[str, int], QueueSender],
         *,
         finish: Callable[[Batch, MessageQueueError], None],
     ) -> None:
         self._all = lanes
         self._finish = finish
-        self.lanes: dict[Lane, None] = {}
+        self.lanes: dict[QueueSender, None] = {}
         # What the broker said of topics whose shut lanes have something on its way.
         self._later: dict[str, Facts] = {}
 
-    def refuse(self, route: Route | None, lane: Lane, batch: Batch, error: BrokerError) -> bool:
+    def refuse(
+        self, route: Route | None, lane: QueueSender, batch: Batch, error: BrokerError
+    ) -> bool:
         """Shuts the lane of a refused batch; False where its messages may go nowhere else."""
         if route is None or not route.may_move:
             return False
@@ -122,5 +126,44 @@ class ShutLanes:
             del self.lanes[lane]
         return found
 
-    def _of(self, topic: str) -> list[Lane]:
+    def _of(self, topic: str) -> list[QueueSender]:
         return [lane for lane in self.lanes if lane.queue.topic == topic]
+
+
+T = TypeVar("T")
+
+
+def spread(batch: Batch, route: Route) -> list[Batch]:
+    """Returns batches of the queues that the messages belong to by now, each in its order.
+
+    The batch itself is one of them where all go to the same queue; otherwise it is settled with
+    them. What they take of the buffer together may differ from what it took.
+    """
+    columns = batch.open_up()
+    keys: Sequence[str] = columns.keys or [""] * batch.count
+    places: dict[int, list[int]] = {}
+    for place, key in enumerate(keys):
+        places.setdefault(route.choose_by_key(key), []).append(place)
+    if len(places) == 1:
+        batch.queue = QueueRef(route.topic, next(iter(places)))
+        return [batch]
+    parts = [
+        _part(batch, columns, QueueRef(route.topic, number), chosen)
+        for number, chosen in places.items()
+    ]
+    now: dict[int, tuple[Batch, int]] = {}
+    for part, chosen in zip(parts, places.values(), strict=True):
+        now |= {place: (part, number) for number, place in enumerate(chosen)}
+    batch.scatter([now[place] for place in range(batch.count)])
+    return parts
+
+
+def _part(batch: Batch, columns: Columns, queue: QueueRef, places: Sequence[int]) -> Batch:
+    picked = Columns(*(_pick(column, places) for column in columns))
+    headers: Sequence[Mapping[str, str]] = picked.headers
+    size = MessageColumns(picked.bodies, picked.keys, picked.tags, headers).size
+    return batch.derive(queue, picked, size)
+
+
+def _pick(column: list[T], places: Sequence[int]) -> list[T]:
+    return [column[place] for place in places] if column else []

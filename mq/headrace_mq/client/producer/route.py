@@ -10,7 +10,7 @@ Sits between: `producer` and the message. Pure.
 from collections.abc import Callable, Collection, Sequence
 from typing import cast
 
-from headrace_mq.client.batch.message_columns import Part
+from headrace_mq.client.batch.message_columns import MessageColumns
 from headrace_mq.message import Message
 from headrace_mq.protocol.keys import (
     open_queue_for_key,
@@ -114,7 +114,7 @@ class Route:
         """Whether a queue takes messages, as far as is known."""
         return len(self.closed) < self.queues
 
-    def divide(self, part: Part) -> list[tuple[int, Sequence[int]]]:
+    def divide(self, part: MessageColumns) -> list[tuple[int, Sequence[int]]]:
         """Chooses for many messages, in their order, as `choose` does for each one.
 
         Returns queue numbers, each with the places of its messages in the part.

@@ -16,14 +16,14 @@ from headrace_mq._net.link import Link
 from headrace_mq._runtime.clock import Clock
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.client.batch.batch import Batch, Place
-from headrace_mq.client.batch.message_columns import MESSAGE_OVERHEAD_BYTES, Part
+from headrace_mq.client.batch.message_columns import MESSAGE_OVERHEAD_BYTES, MessageColumns
 from headrace_mq.client.batch.message_size import FRAME_OVERHEAD_BYTES, measure, message_bytes_max
 from headrace_mq.client.producer.known_keys import KnownKeys
 from headrace_mq.client.producer.outcomes import outcomes, too_late
-from headrace_mq.client.producer.queue_sender import FOLLOW_BYTES, Lane, new_producer_id
+from headrace_mq.client.producer.queue_sender import FOLLOW_BYTES, QueueSender, new_producer_id
 from headrace_mq.client.producer.reroute import Facts, ShutLanes
 from headrace_mq.client.producer.route import Route, Selector
-from headrace_mq.client.producer.send_results import Run
+from headrace_mq.client.producer.send_results import BatchRun
 from headrace_mq.client.producer.wait_line import InLine, Line
 from headrace_mq.errors import (
     BrokerError,
@@ -55,7 +55,7 @@ ALONE_REQUESTS = 4
 # A broker works on this many for some milliseconds, and on no request of others meanwhile.
 BATCHES_PER_REQUEST = 1_024
 
-_NO_LANES: dict[str, Lane] = {}
+_NO_LANES: dict[str, QueueSender] = {}
 _log = get_logger(__name__)
 
 
@@ -91,9 +91,9 @@ class Outbox:
         self._producer_id = new_producer_id()
         self._routes: dict[str, Route] = {}
         self._known = KnownKeys()
-        self._lanes: dict[tuple[str, int], Lane] = {}
+        self._lanes: dict[tuple[str, int], QueueSender] = {}
         self._shut = ShutLanes(self._lanes, finish=self._finish)
-        self._free: dict[Lane, None] = {}  # With a batch to send, oldest first: an ordered set.
+        self._free: dict[QueueSender, None] = {}  # With a batch to send, oldest first.
         self._line = Line()
         self._buffered = 0
         self._buffer_bytes_max = settings.buffer_bytes_max
@@ -173,7 +173,7 @@ class Outbox:
                 " as may; await some of them first, or raise buffer_bytes_max"
             )
 
-    def place_part(self, topic: str, part: Part) -> list[Run] | None:
+    def place_part(self, topic: str, part: MessageColumns) -> list[BatchRun] | None:
         """Gives many messages of one topic their places; None where some would have to wait.
 
         Args:
@@ -186,7 +186,7 @@ class Outbox:
         divided = route.divide(part)
         now_ms, deadline_ms = self._clock.now_ms(), self._deadline_ms()
         self._sweep_later()
-        runs, large = list[Run](), False
+        runs, large = list[BatchRun](), False
         for number, places in divided:
             lane = self._lane(topic, number)
             mine = part if len(places) == len(part) else part.pick(places)
@@ -194,7 +194,7 @@ class Outbox:
             for batch, first, count in lane.extend(mine, now_ms):
                 if first == 0:
                     batch.deadline_ms = deadline_ms
-                runs.append(Run(batch, first, places[at : at + count]))
+                runs.append(BatchRun(batch, first, places[at : at + count]))
                 at += count
             self._buffered += mine.size
             if lane.has_work:
@@ -206,7 +206,7 @@ class Outbox:
             self._depart_soon()
         return runs
 
-    def check_part(self, topic: str, part: Part) -> None:
+    def check_part(self, topic: str, part: MessageColumns) -> None:
         """Checks many messages; raises what `measure` raises for the first that cannot be sent."""
         if topic not in self._routes or not part.surely_fits(self._message_bytes_max):
             for message in part.messages(topic):
@@ -300,14 +300,14 @@ class Outbox:
         return self._add(lane, message, size, born_ms, deadline_ms)
 
     def _add(
-        self, lane: Lane, message: Message, size: int, born_ms: int, deadline_ms: int = 0
+        self, lane: QueueSender, message: Message, size: int, born_ms: int, deadline_ms: int = 0
     ) -> Place:
         batch, number = place = lane.add(message, size, born_ms)
         self._buffered += size
         self._grown(lane, batch, number, deadline_ms)
         return place
 
-    def _grown(self, lane: Lane, batch: Batch, number: int, deadline_ms: int = 0) -> None:
+    def _grown(self, lane: QueueSender, batch: Batch, number: int, deadline_ms: int = 0) -> None:
         """Notes the first message of a batch, and departs with a large one."""
         if number == 0:
             self._sweep_later()
@@ -323,11 +323,11 @@ class Outbox:
             else:
                 self._depart_soon()
 
-    def _lane(self, topic: str, number: int) -> Lane:
+    def _lane(self, topic: str, number: int) -> QueueSender:
         lane = self._lanes.get((topic, number))
         if lane is None:
             queue = QueueRef(topic, number)
-            lane = self._lanes[queue] = Lane(
+            lane = self._lanes[queue] = QueueSender(
                 queue,
                 self._producer_id,
                 messages_max=min(self._settings.batch_messages_max, BATCH_RECORDS_MAX),
@@ -371,7 +371,7 @@ class Outbox:
 
     def _depart(self) -> None:
         limit = self._link.frame_bytes_max
-        load, parts = list[tuple[Lane, Batch]](), list[bytearray]()
+        load, parts = list[tuple[QueueSender, Batch]](), list[bytearray]()
         size = FRAME_OVERHEAD_BYTES
         while self._free and self._link.is_ready:
             lane = next(iter(self._free))
@@ -389,7 +389,7 @@ class Outbox:
         if parts:
             self._send(load, parts)
 
-    def _send(self, load: list[tuple[Lane, Batch]], parts: list[bytearray]) -> None:
+    def _send(self, load: list[tuple[QueueSender, Batch]], parts: list[bytearray]) -> None:
         alone = not self._unanswered and len(load) == 1 and load[0][1].count == 1
         self._alone = self._alone + 1 if alone else 0
         self._unanswered += 1
@@ -401,7 +401,7 @@ class Outbox:
         except ConnectionLost as error:
             self._answered(load, error)
 
-    def _answered(self, load: list[tuple[Lane, Batch]], answer: Answer) -> None:
+    def _answered(self, load: list[tuple[QueueSender, Batch]], answer: Answer) -> None:
         self._unanswered -= 1
         if not self._unanswered:
             self._depart_bytes = DEPART_BYTES
@@ -447,7 +447,7 @@ class Outbox:
             else:
                 self.open_route(topic, facts.queues, facts.closed, compact=facts.compact)
 
-    def _resend_later(self, lane: Lane, batch: Batch, error: BrokerError) -> None:
+    def _resend_later(self, lane: QueueSender, batch: Batch, error: BrokerError) -> None:
         batch.refusals.append(str(error))
         lane.returned(batch)
         if lane.paused:
@@ -462,7 +462,7 @@ class Outbox:
         )  # fmt: skip
         self.loop.call_later(pause_ms / 1_000, self._resend, lane)
 
-    def _resend(self, lane: Lane) -> None:
+    def _resend(self, lane: QueueSender) -> None:
         lane.paused = False
         self._free[lane] = None
         self._depart_soon()

@@ -11,10 +11,10 @@ from typing import NamedTuple, overload
 from headrace_mq.client.batch.batch import Batch
 from headrace_mq.message import SendResult
 
-__all__ = ["Run", "SendResults"]
+__all__ = ["BatchRun", "SendResults"]
 
 
-class Run(NamedTuple):
+class BatchRun(NamedTuple):
     """Messages of one call that stand side by side in a batch.
 
     `places` are theirs in the call; the first of them has number `first` in the batch.
@@ -34,7 +34,7 @@ class SendResults(Sequence[SendResult]):
 
     __slots__ = ("_count", "_found", "_runs")
 
-    def __init__(self, runs: Iterable[Run]) -> None:
+    def __init__(self, runs: Iterable[BatchRun]) -> None:
         self._runs = tuple(runs)
         self._count = sum(len(run.places) for run in self._runs)
         self._found: list[SendResult] | None = None

@@ -16,7 +16,7 @@ Sits between: `handlers.attempts`, which asks what becomes of a failure, and `pr
 from collections.abc import Callable
 
 from headrace_mq._runtime.log import get_logger
-from headrace_mq.client.group.rules import Rules
+from headrace_mq.client.group.rules import CurrentGroupRules
 from headrace_mq.client.handlers.failures import Failure, InPlace, Settled, Verdict
 from headrace_mq.client.producer.producer import Producer
 from headrace_mq.client.retry_headers import (
@@ -112,12 +112,12 @@ class Retrying:
         producer: Producer,
         group: str,
         settings: RetrySettings | None = None,
-        rules: Rules | None = None,
+        rules: CurrentGroupRules | None = None,
     ) -> None:
         self._producer = producer
         self._topic = retry_topic(group)
         self._settings = settings or RetrySettings()
-        self._rules = rules or Rules(group)
+        self._rules = rules or CurrentGroupRules(group)
         self._dead = DeadLettering(producer, group, self._settings)
         in_place = ConsumerSettings()
         self._in_place = InPlace(in_place.retry_ms_min, in_place.retry_ms_max)

@@ -19,7 +19,7 @@ from headrace_mq.message_id import message_id
 __all__ = [
     "TRACE_TOPIC",
     "Kind",
-    "Step",
+    "TraceStep",
     "Traced",
     "decode_step",
     "encode_step",
@@ -36,7 +36,7 @@ Kind = Literal["delivered", "begun", "acknowledged", "failed", "retried", "dead 
 _PARTS = 10_000
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class TraceStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What happened to a message.
 
     Attributes:
@@ -85,14 +85,14 @@ def settled_kind(where: str) -> Kind:
     return "retried" if where.startswith(RETRY_PREFIX) else "acknowledged"
 
 
-def encode_step(step: Step) -> bytes:
+def encode_step(step: TraceStep) -> bytes:
     """The body of a message of the trace topic."""
     return msgspec.json.encode(step)
 
 
-def decode_step(body: bytes) -> Step | None:
+def decode_step(body: bytes) -> TraceStep | None:
     """Reads one; None for a body that is no step this version knows."""
     try:
-        return msgspec.json.decode(body, type=Step)
+        return msgspec.json.decode(body, type=TraceStep)
     except msgspec.DecodeError:
         return None

@@ -17,8 +17,8 @@ from headrace_mq.client.producer.producer import Producer
 from headrace_mq.client.trace.trace_events import (
     TRACE_TOPIC,
     Kind,
-    Step,
     Traced,
+    TraceStep,
     encode_step,
     is_traced,
     settled_kind,
@@ -62,7 +62,7 @@ class Tracer:
         self._clock = clock
         # What was delivered and not acknowledged, with the number of its attempts here.
         self._under_way: dict[tuple[QueueRef, int], tuple[Traced, int]] = {}
-        self._waiting: deque[tuple[str, Step]] = deque()
+        self._waiting: deque[tuple[str, TraceStep]] = deque()
         self._news = asyncio.Event()
         self._sending: asyncio.Task[None] | None = None
         self._departing: asyncio.Task[None] | None = None
@@ -129,7 +129,7 @@ class Tracer:
         if len(self._waiting) >= STEPS_MAX:
             self.lost += 1
             return
-        step = Step(
+        step = TraceStep(
             kind=kind,
             at_ms=self._clock.now_ms(),
             group=self._group,

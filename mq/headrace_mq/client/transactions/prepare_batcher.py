@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from headrace_mq._runtime.clock import Clock
 from headrace_mq._runtime.log import get_logger
-from headrace_mq.client.batch.message_columns import MESSAGE_OVERHEAD_BYTES, Part
+from headrace_mq.client.batch.message_columns import MESSAGE_OVERHEAD_BYTES, MessageColumns
 from headrace_mq.client.producer.route import Route
 from headrace_mq.errors import MessageQueueError, SendTimeout
 from headrace_mq.message import Message, QueueRef, SendResult
@@ -198,7 +198,7 @@ class Bundling:
                 mine = [messages[place] for place in at]
                 mine_owners = [owners[place] for place in at]
             # Each was measured when it was taken, and what they take together is nobody's question.
-            part = Part.measured(mine, 0)
+            part = MessageColumns.measured(mine, 0)
             for queue_id, chosen in self.routes[topic].divide(part):
                 batch = encode_batch(
                     QueueRef(topic, queue_id),
@@ -210,7 +210,7 @@ class Bundling:
         return encode(Bundle(self._group, self._client_id, gathered.names, parts))
 
 
-def _columns(part: Part, places: Sequence[int]) -> Columns:
+def _columns(part: MessageColumns, places: Sequence[int]) -> Columns:
     """The messages at some places as a batch has them: a column of defaults only is empty."""
     keys, tags = _entries(part.keys, places), _entries(part.tags, places)
     headers = [dict(one) for one in _entries(part.headers, places)]

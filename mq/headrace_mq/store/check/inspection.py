@@ -21,7 +21,7 @@ from headrace_mq.errors import DataCorrupt, FormatTooNew, MessageQueueError, Und
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import BatchHeader, decode_placed
 from headrace_mq.store.check.index_inspection import index_flaw, indexed_end, keys_flaw
-from headrace_mq.store.check.report import Checked, Finding, FoundQueue, MetadataKind, Report
+from headrace_mq.store.check.report import CheckedFile, Finding, FoundQueue, MetadataKind, Report
 from headrace_mq.store.index.segment_index import INDEX_SUFFIX
 from headrace_mq.store.keys.key_file import KEYS_SUFFIX
 from headrace_mq.store.log.clean_end import CHECKPOINT_NAME, COPY_NAME, CleanEnd
@@ -29,12 +29,12 @@ from headrace_mq.store.log.recovery import Verdict, judge
 from headrace_mq.store.message_store import RETENTIONS
 from headrace_mq.store.segment.checkpoint import read_checkpoint
 from headrace_mq.store.segment.log_walk import Gap, LogWalk
-from headrace_mq.store.segment.segment import SEGMENT_SUFFIX, UNFINISHED_SUFFIX, Mark, Segment
+from headrace_mq.store.segment.segment import SEGMENT_SUFFIX, UNFINISHED_SUFFIX, Segment, WriteMark
 
 __all__ = [
     "CHECKPOINT",
     "INDEX_SUFFIXES",
-    "Checked",
+    "CheckedFile",
     "Finding",
     "FoundQueue",
     "MetadataKind",
@@ -124,7 +124,7 @@ class _Inspection:
         self._metadata = metadata
         self._queues: dict[QueueRef, FoundQueue] = {}
         self._ends: dict[str, int] = {}
-        self._checked: list[Checked] = []
+        self._checked: list[CheckedFile] = []
         self._findings: list[Finding] = []
 
     def run(self) -> Report:
@@ -185,7 +185,7 @@ class _Inspection:
         except (DataCorrupt, msgspec.DecodeError, UnicodeDecodeError) as error:
             self._find(file, "damaged", str(error), remedy="set aside")
         else:
-            self._checked.append(Checked(file=file, kind=kind, bytes=len(payload)))
+            self._checked.append(CheckedFile(file=file, kind=kind, bytes=len(payload)))
             return value
         return None
 
@@ -265,7 +265,7 @@ class _Inspection:
             return None
         if name.endswith(INDEX_SUFFIXES):
             size = path.stat().st_size
-            self._checked.append(Checked(file=file, kind="index", bytes=size))
+            self._checked.append(CheckedFile(file=file, kind="index", bytes=size))
             return None
         try:
             return Segment.open(self._files, path, log=log, file_bytes=path.stat().st_size)
@@ -324,7 +324,7 @@ class _Inspection:
         for entry in walk.entries(synced=synced):
             if isinstance(entry, Gap):
                 gaps.append(entry)
-            elif isinstance(entry, Mark):
+            elif isinstance(entry, WriteMark):
                 synced = max(synced, entry.synced)
         for gap in gaps:
             following = gap.end if gap.whole_follows else None
@@ -365,7 +365,7 @@ class _Inspection:
             self._find(file, "damaged", f"it cannot be read: {error}", position=end)
         size = segment.path.stat().st_size
         self._checked.append(
-            Checked(file=file, kind="segment", bytes=size, batches=batches, records=records)
+            CheckedFile(file=file, kind="segment", bytes=size, batches=batches, records=records)
         )
         return end
 

@@ -31,10 +31,10 @@ from headrace_mq.store.segment.checkpoint import read_checkpoint, write_checkpoi
 from headrace_mq.store.segment.log_walk import LogWalk
 from headrace_mq.store.segment.segment import SEGMENT_SUFFIX, Segment
 
-__all__ = ["Exported", "Repair", "Step", "export", "repair"]
+__all__ = ["Exported", "Repair", "RepairStep", "export", "repair"]
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class RepairStep(msgspec.Struct, frozen=True, kw_only=True):
     """One change to a directory.
 
     Attributes:
@@ -52,7 +52,7 @@ class Repair(msgspec.Struct, frozen=True, kw_only=True):
     """What was found, what is to be done about it, and whether that was done."""
 
     report: Report
-    steps: list[Step]
+    steps: list[RepairStep]
     applied: bool
 
 
@@ -144,9 +144,9 @@ class _Plan:
         self._report = report
         self._contents: dict[str, bytes] = {}
 
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[RepairStep]:
         """Lists them in order; a file that is written was moved away before."""
-        steps: dict[str, Step] = {}
+        steps: dict[str, RepairStep] = {}
         for finding in self._report.findings:
             if finding.remedy and finding.file not in steps:
                 steps[finding.file] = self._move(finding)
@@ -156,7 +156,7 @@ class _Plan:
                 )
         return [*steps.values(), *self._writes(steps)]
 
-    def do(self, step: Step) -> None:
+    def do(self, step: RepairStep) -> None:
         """Does one step; durable on return."""
         path = self._directory / step.file
         if step.becomes:
@@ -165,7 +165,7 @@ class _Plan:
         else:
             write_checkpoint(self._files, path, self._contents[step.file])
 
-    def _move(self, finding: Finding) -> Step:
+    def _move(self, finding: Finding) -> RepairStep:
         known = self._metadata.get(finding.file)
         if known is not None:
             return self._aside(finding.file, known.loss)
@@ -174,11 +174,11 @@ class _Plan:
             return self._aside(finding.file, reason)
         return self._aside(finding.file, "a broker does not start with it; its messages are lost")
 
-    def _aside(self, file: str, reason: str) -> Step:
+    def _aside(self, file: str, reason: str) -> RepairStep:
         becomes, number = f"{file}.damaged", 2
         while (self._directory / becomes).exists():
             becomes, number = f"{file}.damaged-{number}", number + 1
-        return Step(file=file, becomes=becomes, reason=reason)
+        return RepairStep(file=file, becomes=becomes, reason=reason)
 
     def _indexes(self, finding: Finding) -> list[str]:
         if not finding.is_damage or not finding.file.endswith(SEGMENT_SUFFIX):
@@ -187,12 +187,12 @@ class _Plan:
         beside = [stem + suffix for suffix in INDEX_SUFFIXES]
         return [file for file in beside if (self._directory / file).exists()]
 
-    def _writes(self, moved: Mapping[str, Step]) -> list[Step]:
+    def _writes(self, moved: Mapping[str, RepairStep]) -> list[RepairStep]:
         steps = []
         for file, known in self._metadata.items():
             if file in moved and known.rebuilt is not None:
                 self._contents[file] = known.rebuilt(self._report.queues)
-                steps.append(Step(file=file, becomes="", reason="made again from the log"))
+                steps.append(RepairStep(file=file, becomes="", reason="made again from the log"))
         lost_segments = [file for file in moved if file.endswith(SEGMENT_SUFFIX)]
         shorten = any(one.remedy == "shorten" for one in self._report.findings)
         content = self._shortened() if shorten or lost_segments else None
@@ -200,7 +200,7 @@ class _Plan:
             reason = "the logs' ends as they are now; no offset is given twice"
             for file in (CHECKPOINT, COPY_NAME):
                 self._contents[file] = content
-                steps.append(Step(file=file, becomes="", reason=reason))
+                steps.append(RepairStep(file=file, becomes="", reason=reason))
         return steps
 
     def _shortened(self) -> bytes | None:

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-__all__ = ["Checked", "Finding", "FoundQueue", "MetadataKind", "Report"]
+__all__ = ["CheckedFile", "Finding", "FoundQueue", "MetadataKind", "Report"]
 
 
 class FoundQueue(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +72,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         return self.kind in {"damaged", "missing"}
 
 
-class Checked(msgspec.Struct, frozen=True, kw_only=True):
+class CheckedFile(msgspec.Struct, frozen=True, kw_only=True):
     """A file that was read, and what is sound in it."""
 
     file: str
@@ -90,7 +90,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     directory: str
-    files: list[Checked]
+    files: list[CheckedFile]
     findings: list[Finding]
     queues: list[FoundQueue]
     ends: dict[str, int]

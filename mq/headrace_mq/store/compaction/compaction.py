@@ -24,8 +24,8 @@ from headrace_mq.store.compaction.latest_keys import LatestKeys
 from headrace_mq.store.compaction.plan import CompactionRules, Plan, expired, planned
 from headrace_mq.store.compaction.rewrite import (
     Needed,
-    Pace,
     Rewriter,
+    RewriteRate,
     Rewritten,
     Source,
     Stopped,
@@ -109,7 +109,7 @@ class Compaction:
         self.steady_ms: Callable[[], int] = clock.now_ms
         self._exchange = exchange
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="headrace-compact")
-        self._pace = Pace(0, clock)
+        self._pace = RewriteRate(0, clock)
         self._run: asyncio.Task[None] | None = None
         self._closed = False
         self._figures = CompactionFigures()
@@ -153,7 +153,7 @@ class Compaction:
     async def _compact(self, plan: Plan, floors: Mapping[QueueRef, int]) -> None:
         if self._closed:
             return
-        self._pace = Pace(self._settings.compact_bytes_per_s, self._clock)
+        self._pace = RewriteRate(self._settings.compact_bytes_per_s, self._clock)
         rewriter = Rewriter(self._files, self._directory, self._pace)
         self._figures = self._figures._replace(kept=0, removed=0, trouble="")
         try:

@@ -24,10 +24,10 @@ from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import BatchHeader, Columns, decode_placed, read_header
 from headrace_mq.protocol.sparse import moved, removed_before, thinned
 from headrace_mq.store.compaction.latest_keys import LatestKeys, is_tombstone
-from headrace_mq.store.index.page import Entry
-from headrace_mq.store.index.queue_index import QueueIndex, Row
-from headrace_mq.store.index.segment_index import INDEX_SUFFIX, Frozen, Part, SegmentIndex
-from headrace_mq.store.index.sequences import BATCHES_REMEMBERED, Key, Sent, sent_by
+from headrace_mq.store.index.page import IndexEntry
+from headrace_mq.store.index.queue_index import PageSummary, QueueIndex
+from headrace_mq.store.index.segment_index import INDEX_SUFFIX, Frozen, QueuePart, SegmentIndex
+from headrace_mq.store.index.sequences import BATCHES_REMEMBERED, Key, SentBatch, sent_by
 from headrace_mq.store.keys.key_file import KEYS_SUFFIX
 from headrace_mq.store.segment.log_walk import Gap, LogWalk
 from headrace_mq.store.segment.segment import (
@@ -42,7 +42,7 @@ from headrace_mq.store.segment.segment import (
     segment_name,
 )
 
-__all__ = ["Needed", "Pace", "Rewriter", "Rewritten", "Source", "Stopped", "Unfit"]
+__all__ = ["Needed", "RewriteRate", "Rewriter", "Rewritten", "Source", "Stopped", "Unfit"]
 
 _log = get_logger(__name__)
 
@@ -93,14 +93,14 @@ class Rewritten(NamedTuple):
 
     segment: Segment
     written: SegmentIndex
-    rows: dict[QueueRef, list[Row]]
+    rows: dict[QueueRef, list[PageSummary]]
     kept: int
     removed: int
     bytes_before: int
     bytes_after: int
 
 
-class Pace:
+class RewriteRate:
     """Keeps a thread from reading and writing faster than it may.
 
     Args:
@@ -136,7 +136,7 @@ class Rewriter:
         pace: how fast.
     """
 
-    def __init__(self, files: Files, directory: Path, pace: Pace) -> None:
+    def __init__(self, files: Files, directory: Path, pace: RewriteRate) -> None:
         self._files = files
         self._directory = directory
         self._pace = pace
@@ -216,7 +216,9 @@ class Rewriter:
         segment = Segment.open(self._files, unfinished, log=log, file_bytes=0)
         index = SegmentIndex(self._files, segment, log)
         try:
-            parts = [Part(ref, held, held.end, held.freeze()) for ref, held in draft.queues.items()]
+            parts = [
+                QueuePart(ref, held, held.end, held.freeze()) for ref, held in draft.queues.items()
+            ]
             block, rows = index.write(
                 Frozen(segment.base, segment.base, segment.limit, parts, draft.senders, [])
             )
@@ -303,7 +305,7 @@ class _Draft:
         self._written = self.end = self._base
         self._tombstones = 0
         self.queues: dict[QueueRef, QueueIndex] = {}
-        self.senders: dict[Key, tuple[Sent, ...]] = {}
+        self.senders: dict[Key, tuple[SentBatch, ...]] = {}
         self.kept = self.removed = self.bytes_before = 0
 
     def take(self, batch: bytes, header: BatchHeader) -> None:
@@ -367,11 +369,11 @@ class _Draft:
         if queue not in self.queues:
             self.queues[queue] = QueueIndex(queue)
         self.queues[queue].add(
-            Entry(self.end, length, header.base_offset, header.count, header.appended_at_ms)
+            IndexEntry(self.end, length, header.base_offset, header.count, header.appended_at_ms)
         )
         if header.producer_id:
             key = sent_by(header.producer_id, header.producer_epoch, queue)
-            sent = Sent(header.first_sequence, header.count, header.base_offset)
+            sent = SentBatch(header.first_sequence, header.count, header.base_offset)
             self.senders[key] = (*self.senders.pop(key, ())[1 - BATCHES_REMEMBERED :], sent)
         self._parts.append(bytes(batch))
         self.end += length

@@ -15,10 +15,10 @@ from headrace_mq._runtime.files import Files
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.errors import DataCorrupt
 from headrace_mq.message import QueueRef
-from headrace_mq.store.index.page import Entry, Page
-from headrace_mq.store.index.queue_index import PageRef, QueueIndex, Row
-from headrace_mq.store.index.segment_index import Directory, Frozen, Part, SegmentIndex
-from headrace_mq.store.index.sequences import BATCHES_REMEMBERED, Key, Sent
+from headrace_mq.store.index.page import IndexEntry, Page
+from headrace_mq.store.index.queue_index import PageRef, PageSummary, QueueIndex
+from headrace_mq.store.index.segment_index import Directory, Frozen, QueuePart, SegmentIndex
+from headrace_mq.store.index.sequences import BATCHES_REMEMBERED, Key, SentBatch
 from headrace_mq.store.segment.block_file import Block
 from headrace_mq.store.segment.log_walk import Damage, LogWalk
 from headrace_mq.store.segment.segment import Segment
@@ -39,7 +39,7 @@ class Written(NamedTuple):
 
     frozen: Frozen
     block: Block
-    rows: list[list[Row]]
+    rows: list[list[PageSummary]]
 
 
 class Span(NamedTuple):
@@ -66,7 +66,7 @@ class LogIndex:
         self._put_off = 0
         self._start = 0
         self._touched: dict[QueueRef, QueueIndex] = {}
-        self._senders: dict[Key, tuple[Sent, ...]] = {}
+        self._senders: dict[Key, tuple[SentBatch, ...]] = {}
         self._damage: list[Damage] = []
 
     def adopt(self, segment: Segment) -> None:
@@ -87,7 +87,7 @@ class LogIndex:
         """Notes queues whose index has just taken batches, or left some out as damaged."""
         self._touched.update(touched)
 
-    def note_sent(self, key: Key, sent: Sent) -> None:
+    def note_sent(self, key: Key, sent: SentBatch) -> None:
         """Notes who sent a batch."""
         # The order of the keys tells later who has been silent longest.
         earlier = self._senders.pop(key, ())
@@ -109,7 +109,7 @@ class LogIndex:
         if end <= self._start:
             return
         parts = [
-            Part(ref, index, index.end, index.freeze()) for ref, index in self._touched.items()
+            QueuePart(ref, index, index.end, index.freeze()) for ref, index in self._touched.items()
         ]
         segment = next(base for base in reversed(self._files_by_base) if base <= self._start)
         self._pending.append(Frozen(segment, self._start, end, parts, self._senders, self._damage))
@@ -174,7 +174,7 @@ class LogIndex:
         self._keep(key, page)
         return page
 
-    def reload(self, ref: PageRef, entry: Entry) -> bool:
+    def reload(self, ref: PageRef, entry: IndexEntry) -> bool:
         """Takes a page that may be wrong from the log; whether it no longer has the entry."""
         index = self._files_by_base[ref.segment]
         page = self._from_log(index, ref)
@@ -192,7 +192,9 @@ class LogIndex:
             elif head.base_offset < page.end:
                 continue
             page.add(
-                Entry(head.position, head.length, head.base_offset, head.count, head.appended_at_ms)
+                IndexEntry(
+                    head.position, head.length, head.base_offset, head.count, head.appended_at_ms
+                )
             )
         if page is not None and page.first == ref.first and len(page) <= ref.entries:
             index.write_page(ref, page)
@@ -219,13 +221,13 @@ class LogIndex:
             )
         return spans
 
-    def _unwritten(self, segment: int) -> Iterator[Part]:
+    def _unwritten(self, segment: int) -> Iterator[QueuePart]:
         for frozen in self._pending:
             if frozen.segment == segment:
                 yield from frozen.parts
         if self._files_by_base and segment == next(reversed(self._files_by_base)):
             for ref, index in self._touched.items():
-                yield Part(ref, index, index.end, index.open_pages())
+                yield QueuePart(ref, index, index.end, index.open_pages())
 
     def delete_below(self, position: int) -> list[SegmentIndex]:
         """Forgets the segments below a position; returns their index files, still open."""
@@ -262,7 +264,7 @@ class LogIndex:
         self._pending.clear()
 
 
-def rows_of(directory: Directory) -> Iterator[tuple[QueueRef, int, list[Row]]]:
+def rows_of(directory: Directory) -> Iterator[tuple[QueueRef, int, list[PageSummary]]]:
     """Yields each queue of a block with the offset behind it and its pages."""
     for topic, queue_id, end, rows in directory.queues:
         yield QueueRef(topic, queue_id), end, rows

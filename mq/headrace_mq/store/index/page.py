@@ -26,7 +26,7 @@ import google_crc32c
 from headrace_mq.errors import DataCorrupt
 from headrace_mq.store.segment.segment import Place
 
-__all__ = ["ENTRIES_MAX", "PAGE_HEADER_BYTES", "Entry", "Page", "little_endian", "page_bytes"]
+__all__ = ["ENTRIES_MAX", "PAGE_HEADER_BYTES", "IndexEntry", "Page", "little_endian", "page_bytes"]
 
 # One read and one checksum of 10 KiB finds a batch: about as much as a disk reads at once anyway.
 ENTRIES_MAX = 512
@@ -38,7 +38,7 @@ _ENTRY_BYTES = 20
 _U32, _I31 = 1 << 32, 1 << 31
 
 
-class Entry(NamedTuple):
+class IndexEntry(NamedTuple):
     """One batch as an index knows it."""
 
     position: int
@@ -91,11 +91,11 @@ class Page:
         """The offset after the last batch."""
         return self.first + self._bases[-1] + self._records[-1]
 
-    def add(self, entry: Entry) -> bool:
+    def add(self, entry: IndexEntry) -> bool:
         """Takes a batch behind the last one; False if it does not fit into this page."""
         return self.extend([entry]) == 1
 
-    def extend(self, entries: Sequence[Entry]) -> int:
+    def extend(self, entries: Sequence[IndexEntry]) -> int:
         """Takes batches behind the last one, as many as fit; returns how many did."""
         taken = entries[: ENTRIES_MAX - len(self._bases)]
         if not taken:
@@ -119,9 +119,9 @@ class Page:
         self.max_ms = max(self.max_ms, latest)
         return len(taken)
 
-    def entry(self, at: int) -> Entry:
+    def entry(self, at: int) -> IndexEntry:
         """Returns the entry of a number within the page."""
-        return Entry(
+        return IndexEntry(
             self.position + self._positions[at],
             self._lengths[at],
             self.first + self._bases[at],
@@ -129,7 +129,7 @@ class Page:
             self.first_ms + self._times[at],
         )
 
-    def entries(self, offset: int) -> Iterator[Entry]:
+    def entries(self, offset: int) -> Iterator[IndexEntry]:
         """Yields the batch that holds `offset`, or the next one after a gap, and all behind it."""
         at = max(0, bisect_right(self._bases, offset - self.first) - 1)
         if self.first + self._bases[at] + self._records[at] <= offset:

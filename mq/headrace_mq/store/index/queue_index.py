@@ -20,9 +20,9 @@ from operator import attrgetter
 from typing import NamedTuple, Protocol
 
 from headrace_mq.message import QueueRef
-from headrace_mq.store.index.page import Entry, Page
+from headrace_mq.store.index.page import IndexEntry, Page
 
-__all__ = ["PageRef", "PageSource", "QueueIndex", "Row"]
+__all__ = ["PageRef", "PageSource", "PageSummary", "QueueIndex"]
 
 # Batches that are kept as they came before they go into a page: together they cost a fifth of the
 # time. About 6 KiB for a queue.
@@ -40,7 +40,7 @@ class PageRef(NamedTuple):
     until: int
 
 
-class Row(NamedTuple):
+class PageSummary(NamedTuple):
     """What is known of a page without reading it."""
 
     first: int
@@ -97,7 +97,7 @@ class QueueIndex:
         self._entries = array("H")
         self._pages: list[Page] = []
         # What was added last and is in no page yet; `_held` puts it there.
-        self._fresh: list[Entry] = []
+        self._fresh: list[IndexEntry] = []
         self._frozen = 0
         self._dropped: set[int] = set()
         self._first: int | None = None
@@ -109,7 +109,7 @@ class QueueIndex:
         """The lowest offset held, or `end` when nothing is."""
         return self.end if self._first is None else self._first
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: IndexEntry) -> None:
         """Appends a batch; its base must not be below `end`."""
         _, _, base, records, _ = entry
         if base < self.end:
@@ -143,12 +143,12 @@ class QueueIndex:
         self.end = max(self.end, end)
         self.tail = max(self.tail, self.end)
 
-    def find(self, offset: int, bytes_max: int, batches_max: int | None = None) -> list[Entry]:
+    def find(self, offset: int, bytes_max: int, batches_max: int | None = None) -> list[IndexEntry]:
         """Whole batches from the one that holds `offset`, or the next one after a gap.
 
         As many as fit in `bytes_max`, at least one if there is any; `batches_max` at most.
         """
-        found: list[Entry] = []
+        found: list[IndexEntry] = []
         size = 0
         entries = self._entries_from(offset)
         for entry in entries if batches_max is None else islice(entries, batches_max):
@@ -189,7 +189,7 @@ class QueueIndex:
         """Returns the pages behind the last `freeze`."""
         return self._held()[self._frozen :]
 
-    def publish(self, segment: int, pages: list[Page], rows: list[Row]) -> None:
+    def publish(self, segment: int, pages: list[Page], rows: list[PageSummary]) -> None:
         """Takes rows for the oldest pages in memory; they can be read from the file now."""
         count = len(pages)
         if self._pages[:count] != pages:
@@ -200,7 +200,7 @@ class QueueIndex:
         del self._pages[:count]
         self._frozen -= count
 
-    def adopt(self, segment: int, rows: list[Row], end: int) -> None:
+    def adopt(self, segment: int, rows: list[PageSummary], end: int) -> None:
         """Takes rows that stand behind everything held, from a file of an earlier run."""
         for row in rows:
             self._add_row(segment, row)
@@ -220,7 +220,7 @@ class QueueIndex:
         self._dropped = {at for at in self._dropped if at >= position}
         self._find_first()
 
-    def replace(self, segment: int, behind: int, rows: list[Row]) -> None:
+    def replace(self, segment: int, behind: int, rows: list[PageSummary]) -> None:
         """Takes rows of a segment for all that was held of positions from it to before `behind`."""
         first, last = (bisect_left(self._segments, at) for at in (segment, behind))
         columns = (
@@ -236,14 +236,14 @@ class QueueIndex:
         self._dropped = {at for at in self._dropped if not segment <= at < behind}
         self._find_first()
 
-    def page_of(self, entry: Entry) -> PageRef | None:
+    def page_of(self, entry: IndexEntry) -> PageRef | None:
         """Returns where an entry that `find` returned was read, or None if it was in memory."""
         pages = self._held()
         if not self._firsts or (pages and entry.base >= pages[0].first):
             return None
         return self._ref(self._row_of(entry.base))
 
-    def _add_row(self, segment: int, row: Row) -> None:
+    def _add_row(self, segment: int, row: PageSummary) -> None:
         self._firsts.append(row.first)
         self._own_maxes.append(row.max_ms)
         self._maxes.append(max(row.max_ms, self._maxes[-1]) if self._maxes else row.max_ms)
@@ -279,7 +279,7 @@ class QueueIndex:
         assert self._source is not None
         return self._source.page(self._ref(row))
 
-    def _entries_from(self, offset: int) -> Iterable[Entry]:
+    def _entries_from(self, offset: int) -> Iterable[IndexEntry]:
         fresh = self._fresh
         if fresh and offset >= fresh[0].base:
             # What readers at the tail ask for: no page is made of it before it must be.

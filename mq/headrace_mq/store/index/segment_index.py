@@ -14,18 +14,18 @@ from headrace_mq._runtime.files import Files
 from headrace_mq.errors import DataCorrupt
 from headrace_mq.message import QueueRef
 from headrace_mq.store.index.page import Page, page_bytes
-from headrace_mq.store.index.queue_index import PageRef, QueueIndex, Row
-from headrace_mq.store.index.sequences import Key, Sent
+from headrace_mq.store.index.queue_index import PageRef, PageSummary, QueueIndex
+from headrace_mq.store.index.sequences import Key, SentBatch
 from headrace_mq.store.segment.block_file import BLOCK_HEADER_BYTES, Block, BlockFile, Content, Kind
 from headrace_mq.store.segment.log_walk import Damage
 from headrace_mq.store.segment.segment import Segment
 
-__all__ = ["INDEX_SUFFIX", "Directory", "Frozen", "Part", "SegmentIndex"]
+__all__ = ["INDEX_SUFFIX", "Directory", "Frozen", "QueuePart", "SegmentIndex"]
 
 INDEX_SUFFIX = ".index"
 
 
-class Part(NamedTuple):
+class QueuePart(NamedTuple):
     """One queue's share of a block: its pages, and the next offset behind them."""
 
     ref: QueueRef
@@ -40,8 +40,8 @@ class Frozen(NamedTuple):
     segment: int
     start: int
     end: int
-    parts: list[Part]
-    senders: dict[Key, tuple[Sent, ...]]
+    parts: list[QueuePart]
+    senders: dict[Key, tuple[SentBatch, ...]]
     damage: list[Damage]
 
 
@@ -49,14 +49,14 @@ class _QueueRows(NamedTuple):
     topic: str
     queue_id: int
     end: int
-    rows: list[Row]
+    rows: list[PageSummary]
 
 
 class _Sender(NamedTuple):
     producer_id: int
     producer_epoch: int
     queue: int
-    sent: list[Sent]
+    sent: list[SentBatch]
 
 
 class Directory(msgspec.Struct, frozen=True, array_like=True):
@@ -95,7 +95,7 @@ class SegmentIndex(BlockFile[Directory]):
         """Takes the next offsets behind a block that was accepted."""
         self.next_offsets.update(ends)
 
-    def write(self, frozen: Frozen) -> tuple[Block, list[list[Row]]]:
+    def write(self, frozen: Frozen) -> tuple[Block, list[list[PageSummary]]]:
         """Writes a block behind the others; returns the rows of each part. Called in a thread.
 
         Raises:
@@ -125,9 +125,9 @@ class SegmentIndex(BlockFile[Directory]):
         return next(block for block in reversed(self.blocks) if block.at <= at)
 
 
-def _encoded(frozen: Frozen, at: int) -> tuple[Content, list[list[Row]]]:
+def _encoded(frozen: Frozen, at: int) -> tuple[Content, list[list[PageSummary]]]:
     pages: list[bytes] = []
-    rows: list[list[Row]] = []
+    rows: list[list[PageSummary]] = []
     entries: list[tuple[int, int]] = []
     size = BLOCK_HEADER_BYTES
     count = 0
@@ -135,7 +135,7 @@ def _encoded(frozen: Frozen, at: int) -> tuple[Content, list[list[Row]]]:
         rows.append([])
         for page in part.pages:
             encoded = page.encode()
-            rows[-1].append(Row(page.first, page.max_ms, at + size, len(page)))
+            rows[-1].append(PageSummary(page.first, page.max_ms, at + size, len(page)))
             size += len(encoded)
             pages.append(encoded)
             count += len(page)

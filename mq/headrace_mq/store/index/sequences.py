@@ -12,7 +12,15 @@ from typing import NamedTuple
 from headrace_mq.errors import SequenceGap
 from headrace_mq.message import QueueRef
 
-__all__ = ["BATCHES_REMEMBERED", "PRODUCERS_MAX", "Key", "Sent", "Sequences", "Undo", "sent_by"]
+__all__ = [
+    "BATCHES_REMEMBERED",
+    "PRODUCERS_MAX",
+    "Key",
+    "SentBatch",
+    "Sequences",
+    "Undo",
+    "sent_by",
+]
 
 # Requests a producer keeps in flight per queue, and so the batches it may send twice.
 BATCHES_REMEMBERED = 5
@@ -26,7 +34,7 @@ _HALF = 1 << 31
 _new = tuple.__new__
 
 
-class Sent(NamedTuple):
+class SentBatch(NamedTuple):
     """One batch by its producer's count: `records` sequences of 32 bits from `first` on."""
 
     first: int
@@ -38,7 +46,7 @@ class _Producer(NamedTuple):
     """A producer's place in one queue; replaced as a whole, so that undoing is putting back."""
 
     next: int
-    sent: tuple[Sent, ...]
+    sent: tuple[SentBatch, ...]
 
 
 Key = tuple[int, int, QueueRef]
@@ -48,7 +56,7 @@ class Undo(NamedTuple):
     """What `record` remembered, and what it replaced."""
 
     key: Key
-    sent: Sent
+    sent: SentBatch
     before: _Producer | None
 
 
@@ -99,7 +107,7 @@ class Sequences:
                 return sent.base_offset + into
         return -1
 
-    def record(self, key: Key, sent: Sent) -> Undo:
+    def record(self, key: Key, sent: SentBatch) -> Undo:
         """Remembers a batch as the producer's last one; returns what `undo` needs."""
         before = self._producers.pop(key, None)
         earlier = () if before is None else before.sent[1 - BATCHES_REMEMBERED :]
@@ -108,7 +116,7 @@ class Sequences:
         self._producers[key] = _new(_Producer, (following, (*earlier, sent)))
         return _new(Undo, (key, sent, before))
 
-    def restore(self, key: Key, sent: Sequence[Sent]) -> None:
+    def restore(self, key: Key, sent: Sequence[SentBatch]) -> None:
         """Remembers a producer's next batches at once, oldest first; there is at least one."""
         before = self._producers.pop(key, None)
         earlier = () if before is None or len(sent) >= BATCHES_REMEMBERED else before.sent

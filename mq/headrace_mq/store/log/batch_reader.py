@@ -20,8 +20,8 @@ from headrace_mq._runtime.log import get_logger
 from headrace_mq.errors import DataCorrupt, FormatTooNew
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import sound_batch
-from headrace_mq.store.index.page import Entry
-from headrace_mq.store.log.commit_log import CommitLog, Run
+from headrace_mq.store.index.page import IndexEntry
+from headrace_mq.store.log.commit_log import CommitLog, SegmentRun
 from headrace_mq.store.log.recovery import check_batch
 from headrace_mq.store.log.tail_cache import TailCache
 
@@ -83,7 +83,9 @@ class BatchReader:
             self._hits, self._misses, self._tail.held_bytes, self._disk_reads, self._held_bytes
         )
 
-    def fetch(self, queue: QueueRef, log: CommitLog, entries: list[Entry]) -> list[Batch | str]:
+    def fetch(
+        self, queue: QueueRef, log: CommitLog, entries: list[IndexEntry]
+    ) -> list[Batch | str]:
         """Returns batches, or for a batch that is not sound what is wrong with it.
 
         Waits for the disk where it has to.
@@ -92,7 +94,7 @@ class BatchReader:
         return found
 
     def fetch_now(
-        self, queue: QueueRef, log: CommitLog, entries: list[Entry]
+        self, queue: QueueRef, log: CommitLog, entries: list[IndexEntry]
     ) -> list[Batch | str] | None:
         """The same without waiting: the first of them, as far as memory holds them.
 
@@ -106,8 +108,8 @@ class BatchReader:
         return None
 
     def _fetch(
-        self, queue: QueueRef, log: CommitLog, entries: list[Entry], *, wait: bool
-    ) -> tuple[list[Batch | str], Run | None]:
+        self, queue: QueueRef, log: CommitLog, entries: list[IndexEntry], *, wait: bool
+    ) -> tuple[list[Batch | str], SegmentRun | None]:
         cached = self._tail.find(log.name, entries)
         missing = [number for number, batch in enumerate(cached) if batch is None]
         self._hits += len(entries) - len(missing)
@@ -134,7 +136,7 @@ class BatchReader:
             at += len(run.places)
         return fetched, None
 
-    def _read(self, log: CommitLog, run: Run, *, wait: bool) -> bytes | bytearray | None:
+    def _read(self, log: CommitLog, run: SegmentRun, *, wait: bool) -> bytes | bytearray | None:
         """Returns what stands in a run, or in its beginning; None where that would mean to wait."""
         held = self._held.pop((log.name, run.position), None)
         if held is not None:
@@ -153,7 +155,7 @@ class BatchReader:
                     )
         return _read_from_disk(run)
 
-    def _load(self, queue: QueueRef, log: CommitLog, run: Run) -> None:
+    def _load(self, queue: QueueRef, log: CommitLog, run: SegmentRun) -> None:
         """Reads a run in a thread, unless that is under way or too much is."""
         key = (log.name, run.position)
         if key in self._jobs:
@@ -215,7 +217,7 @@ class BatchReader:
         self._threads.shutdown(cancel_futures=True)
 
 
-def _read_from_disk(run: Run) -> bytes | bytearray:
+def _read_from_disk(run: SegmentRun) -> bytes | bytearray:
     """Returns a run, with zeros for batches that cannot be read."""
     try:
         return run.segment.read(run.position, run.length)
@@ -237,7 +239,7 @@ def _read_from_disk(run: Run) -> bytes | bytearray:
 
 
 def _checked(
-    run: memoryview, start: int, queue: QueueRef, topic: bytes, entry: Entry
+    run: memoryview, start: int, queue: QueueRef, topic: bytes, entry: IndexEntry
 ) -> Batch | str:
     """Returns an entry's batch out of a run that begins at `start`, or what is wrong with it."""
     position, length, base, _, _ = entry

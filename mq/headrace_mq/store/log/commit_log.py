@@ -28,7 +28,7 @@ from headrace_mq.store.segment.segment import (
     SegmentPlan,
 )
 
-__all__ = ["COMPACT", "CommitLog", "Placed", "Run", "SegmentInfo"]
+__all__ = ["COMPACT", "CommitLog", "Placed", "SegmentInfo", "SegmentRun"]
 
 _log = get_logger(__name__)
 
@@ -76,7 +76,7 @@ class Placed(Protocol):
         ...
 
 
-class Run(NamedTuple):
+class SegmentRun(NamedTuple):
     """Batches of one segment that are read in one go, with what stands between them."""
 
     segment: Segment
@@ -305,9 +305,9 @@ class CommitLog:
         """
         return Segment.create(self._files, plan)
 
-    def runs(self, places: Sequence[Placed]) -> list[Run]:
+    def runs(self, places: Sequence[Placed]) -> list[SegmentRun]:
         """Returns where batches stand, neighbours as one; in the order of their positions."""
-        found: list[Run] = []
+        found: list[SegmentRun] = []
         first, limit, start, end = 0, -1, 0, 0
         for number, place in enumerate(places):
             position = place.position
@@ -322,8 +322,8 @@ class CommitLog:
             found.append(self._run(places[first:], start, end))
         return found
 
-    def _run(self, places: Sequence[Placed], start: int, end: int) -> Run:
-        return Run(self.segment_at(start), start, end - start, places)
+    def _run(self, places: Sequence[Placed], start: int, end: int) -> SegmentRun:
+        return SegmentRun(self.segment_at(start), start, end - start, places)
 
     def close(self) -> None:
         """Closes all segment files and their indexes."""

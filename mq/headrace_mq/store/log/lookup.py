@@ -20,7 +20,15 @@ from headrace_mq.store.log.commit_log import COMPACT, CommitLog
 from headrace_mq.store.log.queues import Queues
 from headrace_mq.store.segment.log_walk import LogWalk
 
-__all__ = ["FIND_WORK_BYTES", "FOUND_BYTES_MAX", "FOUND_MAX", "Cursor", "Finder", "Found", "Wanted"]
+__all__ = [
+    "FIND_WORK_BYTES",
+    "FOUND_BYTES_MAX",
+    "FOUND_MAX",
+    "Cursor",
+    "Finder",
+    "Found",
+    "LookupQuery",
+]
 
 # What one call reads at most, beside one batch: milliseconds, also where every batch is a message.
 FIND_WORK_BYTES = 256 << 10
@@ -46,7 +54,7 @@ class Cursor(NamedTuple):
     position: int
 
 
-class Wanted(NamedTuple):
+class LookupQuery(NamedTuple):
     """What is searched for: `from_ms` counts, `to_ms` does not; both are append times."""
 
     topic: str
@@ -71,7 +79,7 @@ class _Search:
 
     def __init__(
         self,
-        wanted: Wanted,
+        wanted: LookupQuery,
         starts: Mapping[QueueRef, int] | None,
         messages_max: int,
         bytes_max: int,
@@ -122,7 +130,7 @@ class Finder:
 
     def find(
         self,
-        wanted: Wanted,
+        wanted: LookupQuery,
         cursor: Cursor | None = None,
         *,
         starts: Mapping[QueueRef, int] | None = None,
@@ -163,7 +171,7 @@ class Finder:
         return Found(search.batches, search.messages, None)
 
     def _check(
-        self, wanted: Wanted, cursor: Cursor | None, messages_max: int, bytes_max: int
+        self, wanted: LookupQuery, cursor: Cursor | None, messages_max: int, bytes_max: int
     ) -> None:
         if not wanted.key:
             raise InvalidArgument("messages without a key cannot be found by it; name a key")

@@ -13,10 +13,17 @@ from headrace_mq.errors import InvalidArgument
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import BATCH_RECORDS_MAX, BatchHeader
 from headrace_mq.store.index.log_index import rows_of
-from headrace_mq.store.index.page import Entry
-from headrace_mq.store.index.queue_index import QueueIndex, Row
+from headrace_mq.store.index.page import IndexEntry
+from headrace_mq.store.index.queue_index import PageSummary, QueueIndex
 from headrace_mq.store.index.segment_index import Directory
-from headrace_mq.store.index.sequences import PRODUCERS_MAX, Key, Sent, Sequences, Undo, sent_by
+from headrace_mq.store.index.sequences import (
+    PRODUCERS_MAX,
+    Key,
+    SentBatch,
+    Sequences,
+    Undo,
+    sent_by,
+)
 from headrace_mq.store.log.commit_log import CommitLog
 from headrace_mq.store.log.write_group import Group, Staged
 from headrace_mq.store.segment.segment import Segment
@@ -147,7 +154,7 @@ class Queues:
         if header.base_offset < queue.index.end:
             return f"its offsets are below {queue.index.end}, the end of its queue"
         queue.index.add(
-            Entry(
+            IndexEntry(
                 header.position, header.length, header.base_offset, header.count,
                 header.appended_at_ms,
             )
@@ -208,7 +215,9 @@ class Queues:
             if queue.log.name == log:
                 queue.index.delete_below(position)
 
-    def replace(self, log: str, segment: Segment, rows: Mapping[QueueRef, list[Row]]) -> None:
+    def replace(
+        self, log: str, segment: Segment, rows: Mapping[QueueRef, list[PageSummary]]
+    ) -> None:
         """Takes the rows of a compacted segment for all that was held of its positions."""
         for ref, queue in self._queues.items():
             if queue.log.name == log:
@@ -236,5 +245,5 @@ class Queues:
             return None
         return self._sequences.record(
             sent_by(header.producer_id, header.producer_epoch, header.queue),
-            _new(Sent, (header.first_sequence, header.count, base)),
+            _new(SentBatch, (header.first_sequence, header.count, base)),
         )

@@ -21,18 +21,18 @@ from headrace_mq.protocol.batch import (
     check_whole,
 )
 from headrace_mq.store.index.log_index import rows_of
-from headrace_mq.store.index.page import Entry
+from headrace_mq.store.index.page import IndexEntry
 from headrace_mq.store.index.segment_index import Directory
 from headrace_mq.store.log.commit_log import CommitLog
 from headrace_mq.store.segment.log_walk import Damage, LogWalk
-from headrace_mq.store.segment.segment import MARK_BYTES, Mark, Segment
+from headrace_mq.store.segment.segment import MARK_BYTES, Segment, WriteMark
 
-__all__ = ["Damage", "Ledger", "Verdict", "check_batch", "judge", "recover"]
+__all__ = ["Damage", "RecoveryListener", "Verdict", "check_batch", "judge", "recover"]
 
 _log = get_logger(__name__)
 
 
-class Ledger(Protocol):
+class RecoveryListener(Protocol):
     """Who is told what the log holds, in log order."""
 
     def accept(self, log: str, header: BatchHeader) -> str | None:
@@ -75,7 +75,7 @@ def judge(position: int, following: int | None, *, synced: int, unwritten: bool)
     return Verdict.DAMAGED
 
 
-def check_batch(batch: bytes | memoryview, queue: QueueRef, entry: Entry) -> None:
+def check_batch(batch: bytes | memoryview, queue: QueueRef, entry: IndexEntry) -> None:
     """Raises DataCorrupt unless these are the whole, sound bytes of the batch that is indexed."""
     position = entry.position
     try:
@@ -90,7 +90,7 @@ def check_batch(batch: bytes | memoryview, queue: QueueRef, entry: Entry) -> Non
 class _Recovery:
     """Walks one log; collects what is damaged."""
 
-    def __init__(self, log: CommitLog, ledger: Ledger, synced: int) -> None:
+    def __init__(self, log: CommitLog, ledger: RecoveryListener, synced: int) -> None:
         self._log = log
         self._index = log.index
         self._ledger = ledger
@@ -170,7 +170,7 @@ class _Recovery:
                 entry = walk.entry(position)
             except DataCorrupt:
                 return position
-            if isinstance(entry, Mark):
+            if isinstance(entry, WriteMark):
                 self._synced = max(self._synced, entry.synced)
                 position += MARK_BYTES
                 continue
@@ -212,7 +212,7 @@ class _Recovery:
             except DataCorrupt:
                 position = walk.following(position + 1, durable=self._synced)
                 continue
-            if isinstance(entry, Mark):
+            if isinstance(entry, WriteMark):
                 self._synced = max(self._synced, entry.synced)
                 position += MARK_BYTES
             else:
@@ -251,7 +251,7 @@ class _Recovery:
         _log.error("the log is damaged", **damage.facts())
 
 
-def recover(log: CommitLog, ledger: Ledger, *, synced: int) -> list[Damage]:
+def recover(log: CommitLog, ledger: RecoveryListener, *, synced: int) -> list[Damage]:
     """Hands every whole batch of an open log to the ledger and finds the log's end.
 
     The log is ready for writing on return, and all that was accepted is durable.

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from headrace_mq.store.index.page import Entry
+from headrace_mq.store.index.page import IndexEntry
 from headrace_mq.store.log.commit_log import COMPACT
 from headrace_mq.store.log.queues import Queue
 from headrace_mq.store.segment.segment import SEGMENT_HEADER_BYTES
@@ -28,7 +28,7 @@ class Stretch(NamedTuple):
 
     path: Path
     shift: int
-    entries: Sequence[Entry]
+    entries: Sequence[IndexEntry]
 
 
 def stretch_from(queue: Queue, offset: int, bytes_max: int, batches_max: int) -> Stretch | None:

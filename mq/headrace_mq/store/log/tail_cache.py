@@ -13,7 +13,7 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Sequence
 
-from headrace_mq.store.index.page import Entry
+from headrace_mq.store.index.page import IndexEntry
 
 __all__ = ["TailCache"]
 
@@ -84,7 +84,7 @@ class TailCache:
             # Its place stays until it is its turn to leave.
             tail.blocks[at] = b""
 
-    def find(self, log: str, entries: Sequence[Entry]) -> list[bytes | None]:
+    def find(self, log: str, entries: Sequence[IndexEntry]) -> list[bytes | None]:
         """Returns the batch of each entry, or None where it is no longer held."""
         tail = self._tails.get(log)
         if tail is None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.message import QueueRef
-from headrace_mq.store.index.page import Entry
+from headrace_mq.store.index.page import IndexEntry
 from headrace_mq.store.index.sequences import Undo
 from headrace_mq.store.log.commit_log import CommitLog
 from headrace_mq.store.segment.segment import MARK_BYTES, Segment, SegmentPlan
@@ -31,7 +31,7 @@ class Staged(NamedTuple):
     """What is known of a batch that waits to be written; `undo` takes its sequence back."""
 
     queue: QueueRef
-    entry: Entry
+    entry: IndexEntry
     undo: Undo | None
 
 

@@ -16,7 +16,7 @@ import msgspec
 
 from headrace_mq.message import QueueRef
 
-__all__ = ["Rules", "SegmentFacts", "delete_before"]
+__all__ = ["RetentionRules", "SegmentFacts", "delete_before"]
 
 
 class SegmentFacts(Protocol):
@@ -48,7 +48,7 @@ class SegmentFacts(Protocol):
         ...
 
 
-class Rules(msgspec.Struct, frozen=True, kw_only=True):
+class RetentionRules(msgspec.Struct, frozen=True, kw_only=True):
     """When segments of one log may go.
 
     Attributes:
@@ -72,7 +72,7 @@ S = TypeVar("S", bound=SegmentFacts)
 
 def delete_before(
     segments: Sequence[S],
-    rules: Rules,
+    rules: RetentionRules,
     age_ms: Callable[[S], int],
     consumed: Callable[[QueueRef], int],
 ) -> int:

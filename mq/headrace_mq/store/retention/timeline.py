@@ -21,7 +21,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-__all__ = ["STEP_MS", "KeptTimeline", "Mark", "Marked", "Reading", "Timeline"]
+__all__ = ["STEP_MS", "AgeMark", "KeptTimeline", "Marked", "Reading", "Timeline"]
 
 # Less than this is slewing: the steady clock goes along, and no sum of it gets larger unseen.
 STEP_MS = 1_000
@@ -60,7 +60,7 @@ class Marked(Protocol):
         ...
 
 
-class Mark(NamedTuple):
+class AgeMark(NamedTuple):
     """When a segment was first seen to end where it ends, in aged ms."""
 
     base: int
@@ -85,7 +85,7 @@ class KeptTimeline(msgspec.Struct, frozen=True):
     wall_ms: int
     monotonic_ms: int
     boot: str
-    marks: dict[str, list[Mark]] = {}
+    marks: dict[str, list[AgeMark]] = {}
     jump_ms: int = 0
     jump_at_ms: int = 0
 
@@ -148,7 +148,7 @@ class Timeline:
             mark, was_sealed = known.get(segment.base, (None, False))
             # A sealed one that is written to again lost its end in a crash.
             if mark is None or mark.end != segment.end or (was_sealed and not segment.sealed):
-                mark = Mark(segment.base, segment.end, self.aged_ms)
+                mark = AgeMark(segment.base, segment.end, self.aged_ms)
             noted[segment.base] = mark, segment.sealed
         self._marks[log] = noted
 

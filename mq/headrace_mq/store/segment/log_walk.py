@@ -23,8 +23,8 @@ from headrace_mq.store.segment.segment import (
     MARK_BYTES,
     MARK_MAGIC,
     SEGMENT_HEADER_BYTES,
-    Mark,
     Segment,
+    WriteMark,
     decode_mark,
 )
 
@@ -107,7 +107,7 @@ class LogWalk:
         self._buffer = b""
         self._start = segment.base
 
-    def entries(self, *, synced: int | None = None) -> Iterator[Mark | BatchHeader | Gap]:
+    def entries(self, *, synced: int | None = None) -> Iterator[WriteMark | BatchHeader | Gap]:
         """Yields everything in order, up to the limit, without a hole between.
 
         Args:
@@ -127,7 +127,7 @@ class LogWalk:
                 yield gap
                 position = gap.end
                 continue
-            if isinstance(entry, Mark):
+            if isinstance(entry, WriteMark):
                 position += MARK_BYTES
                 synced = None if synced is None else max(synced, entry.synced)
             else:
@@ -142,7 +142,7 @@ class LogWalk:
         end = self._limit if following is None else following
         return Gap(position, end, head, following is not None)
 
-    def entry(self, position: int) -> Mark | BatchHeader:
+    def entry(self, position: int) -> WriteMark | BatchHeader:
         """Returns the whole entry at `position`.
 
         Raises:
@@ -279,7 +279,7 @@ class LogWalk:
                 behind = self.position + (1 if head is None else head.length)
                 self.position = self.following(behind, until=until) or max(behind, until)
                 continue
-            if isinstance(entry, Mark):
+            if isinstance(entry, WriteMark):
                 self.position += MARK_BYTES
                 continue
             self.position += entry.length

@@ -25,11 +25,11 @@ __all__ = [
     "UNFINISHED_SUFFIX",
     "ZEROS_AHEAD_BYTES",
     "Compacted",
-    "Mark",
     "Place",
     "Segment",
     "SegmentPlan",
     "SyncFailed",
+    "WriteMark",
     "compacted_header",
     "decode_mark",
     "encode_mark",
@@ -83,7 +83,7 @@ class SyncFailed(Exception):
     """
 
 
-class Mark(NamedTuple):
+class WriteMark(NamedTuple):
     """What stands before the batches of one group write.
 
     `synced` is the log position below which every byte was durable when the group was written:
@@ -137,14 +137,14 @@ def segment_name(base: int) -> str:
     return f"{base:0{_NAME_DIGITS}d}{SEGMENT_SUFFIX}"
 
 
-def encode_mark(mark: Mark | tuple[int, int]) -> bytes:
+def encode_mark(mark: WriteMark | tuple[int, int]) -> bytes:
     """Builds the 32 bytes of a mark, which may be a plain tuple."""
     position, synced = mark
     behind = _MARK_BEHIND_CRC.pack(0, position, synced)
     return _MARK_START + _CRC.pack(google_crc32c.value(_MARK_START + behind)) + behind
 
 
-def decode_mark(buffer: bytes, at: int) -> Mark:
+def decode_mark(buffer: bytes, at: int) -> WriteMark:
     """Reads and checks the mark at byte `at`.
 
     Raises:
@@ -162,7 +162,7 @@ def decode_mark(buffer: bytes, at: int) -> Mark:
             f"a group mark of format {version} was written by a newer version; this one reads"
             f" up to format {MARK_FORMAT}"
         )
-    return Mark(position, synced)
+    return WriteMark(position, synced)
 
 
 def _encode_header(plan: SegmentPlan) -> bytes:

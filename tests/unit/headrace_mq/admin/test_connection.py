@@ -2,7 +2,7 @@ from collections.abc import Callable
 
 import pytest
 
-from headrace_mq.admin.connection import Asking
+from headrace_mq.admin.connection import AdminConnection
 from headrace_mq.broker.server import Broker
 from headrace_mq.errors import Closed, ConnectionLost
 from headrace_mq.protocol.bodies import BrokerDescription
@@ -10,7 +10,7 @@ from headrace_mq.protocol.codes import RequestCode
 
 
 async def test_it_asks_until_it_is_closed(broker: Broker) -> None:
-    async with Asking(broker.address) as asking:
+    async with AdminConnection(broker.address) as asking:
         described = await asking._ask(BrokerDescription, RequestCode.DESCRIBE_BROKER)
         assert described.broker == broker.address
     with pytest.raises(Closed):
@@ -20,7 +20,7 @@ async def test_it_asks_until_it_is_closed(broker: Broker) -> None:
 async def test_without_a_broker_it_says_what_to_check(free_port: Callable[[], int]) -> None:
     address = f"127.0.0.1:{free_port()}"
     with pytest.raises(ConnectionLost, match=f"no broker answers at {address}"):
-        await Asking(address, timeout_ms=30).start()
+        await AdminConnection(address, timeout_ms=30).start()
     # Ten minutes are of the answers: the test would not end.
     with pytest.raises(ConnectionLost, match="no broker answers"):
-        await Asking(address, timeout_ms=600_000, connect_ms=30).start()
+        await AdminConnection(address, timeout_ms=600_000, connect_ms=30).start()

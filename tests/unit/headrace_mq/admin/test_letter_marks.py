@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from headrace_mq.admin.letter_marks import (
     RUNS_MAX,
+    LetterMark,
     LetterMarks,
-    Mark,
     Runs,
     decode_mark,
     encode_marks,
@@ -70,7 +70,7 @@ def test_many_runs_are_several_records_and_none_is_none() -> None:
     runs = [(2 * n, 2 * n + 1) for n in range(RUNS_MAX + 1)]
     first, second = (decode_mark(body) for body in encode_marks("purged", runs))
     assert first is not None
-    assert (len(first.runs), second) == (RUNS_MAX, Mark("purged", runs[-1:]))
+    assert (len(first.runs), second) == (RUNS_MAX, LetterMark("purged", runs[-1:]))
     assert encode_marks("purged", []) == []
     assert decode_mark(b"something else") is None
     assert decode_mark(b'{"kind":"eaten","runs":[]}') is None

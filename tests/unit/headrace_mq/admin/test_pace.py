@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace_mq.admin.pace import Pace, ResendSettings
+from headrace_mq.admin.pace import ResendRate, ResendSettings
 
 
 @given(
@@ -15,7 +15,7 @@ def test_at_no_time_there_were_more_than_the_rate_allows(
 ) -> None:
     settings = ResendSettings(per_second=per_second, together_max=together)
     now_s = begun_s = 50.0
-    pace, done = Pace(settings, now_s), 0
+    pace, done = ResendRate(settings, now_s), 0
     assert 1 <= pace.portion <= min(together, max(1, per_second / 10))
     for took_s in takes_s:
         done += pace.portion

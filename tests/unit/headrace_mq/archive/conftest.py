@@ -13,9 +13,9 @@ from headrace.stores.database.schema import ARCHIVE, upgrade
 from headrace_mq.archive.archived_store import ArchivedStore
 from headrace_mq.archive.archiver import Archiver
 from headrace_mq.archive.backlog import Backlog
-from headrace_mq.archive.database import KeptLog, Keyed, Moved, RowSource
+from headrace_mq.archive.database import ArchivePositionMoved, KeptLog, Keyed, RowSource
 from headrace_mq.archive.past import Past
-from headrace_mq.archive.rebuilt import Row
+from headrace_mq.archive.rebuilt import ArchivedRow
 from headrace_mq.archive.rows import COLUMNS, COPY_END, COPY_START
 from headrace_mq.errors import ArchiveUnavailable
 from headrace_mq.message import QueueRef
@@ -61,12 +61,12 @@ def fields_of(file: bytes) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="session")
-def copied() -> Callable[[bytes], list[tuple[QueueRef, Row]]]:
+def copied() -> Callable[[bytes], list[tuple[QueueRef, ArchivedRow]]]:
     """Returns the rows of a file of COPY as they are read from the table."""
     return lambda file: [
         (
             QueueRef(fields["topic"], fields["queue_id"]),
-            Row(**{name: fields[name] for name in Row._fields}),
+            ArchivedRow(**{name: fields[name] for name in ArchivedRow._fields}),
         )
         for fields in fields_of(file)
     ]
@@ -82,7 +82,7 @@ class Shelf:
     """
 
     def __init__(self) -> None:
-        self.rows: dict[QueueRef, list[Row]] = {}
+        self.rows: dict[QueueRef, list[ArchivedRow]] = {}
         self.kept = {log: KeptLog(log, "me", 0) for log in RETENTIONS}
         self.failing: Exception | None = None
         self.lost_answers = 0
@@ -95,7 +95,7 @@ class Shelf:
         if self.failing is not None:
             raise self.failing
 
-    def put(self, queue: QueueRef, row: Row) -> None:
+    def put(self, queue: QueueRef, row: ArchivedRow) -> None:
         held = self.rows.setdefault(queue, [])
         assert row.queue_offset not in {one.queue_offset for one in held}, "inserted twice"
         insort(held, row)
@@ -103,11 +103,11 @@ class Shelf:
     async def add(self, kept: KeptLog, source: RowSource) -> None:
         self.look("add", kept.log)
         if self.kept[kept.log] != kept:
-            raise Moved("somebody else was here")
+            raise ArchivePositionMoved("somebody else was here")
         file = b"".join([chunk async for chunk in source.chunks()])
         for fields in fields_of(file):
             queue = QueueRef(fields["topic"], fields["queue_id"])
-            self.put(queue, Row(**{name: fields[name] for name in Row._fields}))
+            self.put(queue, ArchivedRow(**{name: fields[name] for name in ArchivedRow._fields}))
         self.kept[kept.log] = kept._replace(position=source.end)
         async with self.added:
             self.added.notify_all()

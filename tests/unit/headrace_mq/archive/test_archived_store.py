@@ -9,7 +9,7 @@ from headrace_mq.errors import OffsetOutOfRange
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import decode_records, read_header
 from headrace_mq.protocol.scheduled import SCHEDULE_QUEUE
-from headrace_mq.store.log.lookup import Wanted
+from headrace_mq.store.log.lookup import LookupQuery
 from headrace_mq.store.message_store import MessageStore
 
 QUEUE = QueueRef("orders", 0)
@@ -87,14 +87,16 @@ async def test_keys_are_found_on_both_sides(
     one = await emptied(archived, batch)
     found, cursor, offsets = 0, None, []
     for _ in range(9):
-        part = await answered(lambda cursor=cursor: one.store.find(Wanted("orders", "k"), cursor))
+        part = await answered(
+            lambda cursor=cursor: one.store.find(LookupQuery("orders", "k"), cursor)
+        )
         found += part.messages
         offsets += [read_header(batch).base_offset for batch in part.batches]
         cursor = part.cursor
         if cursor is None:
             break
     assert (found, offsets) == (4, [0, 2, 4, 6])
-    none = await answered(lambda: one.store.find(Wanted("orders", "k"), starts={QUEUE: 99}))
+    none = await answered(lambda: one.store.find(LookupQuery("orders", "k"), starts={QUEUE: 99}))
     assert none.batches == []
 
 
@@ -102,9 +104,9 @@ async def test_a_search_stops_at_a_batch_when_its_answer_is_full(
     archived: Callable[..., Any], batch: Callable[..., bytearray]
 ) -> None:
     one = await emptied(archived, batch)
-    first = await answered(lambda: one.store.find(Wanted("orders", "k"), bytes_max=1))
+    first = await answered(lambda: one.store.find(LookupQuery("orders", "k"), bytes_max=1))
     assert first.messages == 1
-    rest = await answered(lambda: one.store.find(Wanted("orders", "k"), first.cursor))
+    rest = await answered(lambda: one.store.find(LookupQuery("orders", "k"), first.cursor))
     assert [read_header(batch).base_offset for batch in rest.batches] == [2, 4]
 
 

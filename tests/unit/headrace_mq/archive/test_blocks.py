@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from headrace_mq.archive.blocks import JOBS_MAX, Blocks
-from headrace_mq.archive.rebuilt import Row
+from headrace_mq.archive.rebuilt import ArchivedRow
 from headrace_mq.errors import ArchiveUnavailable
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import read_header
@@ -14,9 +14,9 @@ from headrace_mq.protocol.batch import read_header
 QUEUE = QueueRef("orders", 0)
 
 
-def row(offset: int, **changed: Any) -> Row:
+def row(offset: int, **changed: Any) -> ArchivedRow:
     plain = (offset, offset, offset, 1, None, "", "", "{}", b"x" * 10, 5, 6, 7, 0, 1, 0)
-    return Row(*plain)._replace(**changed)
+    return ArchivedRow(*plain)._replace(**changed)
 
 
 class Reader:

@@ -7,11 +7,11 @@ import pytest
 from headrace.stores.database.schema import ARCHIVE, downgrade
 from headrace_mq.archive.database import (
     SCHEMA_REVISION,
+    ArchivePositionMoved,
     ArchiveUnfit,
     Database,
     KeptLog,
     Keyed,
-    Moved,
     shown,
 )
 from headrace_mq.archive.rebuilt import rebuilt
@@ -90,9 +90,9 @@ async def test_sql_reads_messages_as_consumers_see_them(
 
 async def test_rows_and_position_come_together_or_not_at_all(database: Database) -> None:
     await database.add(START, Rows(stored(0, b"a"), end=100))
-    with pytest.raises(Moved):
+    with pytest.raises(ArchivePositionMoved):
         await database.add(START, Rows(stored(1, b"b"), end=200))
-    with pytest.raises(Moved):
+    with pytest.raises(ArchivePositionMoved):
         await database.add(KeptLog("transient", "you", 100), Rows(stored(1, b"b"), end=200))
     # What stands there already cannot be copied once more, and nothing of it is left.
     with pytest.raises(ArchiveUnavailable, match="UniqueViolation"):

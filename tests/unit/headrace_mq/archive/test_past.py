@@ -6,7 +6,7 @@ import pytest
 from headrace_mq.archive.database import Keyed
 from headrace_mq.archive.past import Past
 from headrace_mq.archive.questions import Coming
-from headrace_mq.archive.rebuilt import Row
+from headrace_mq.archive.rebuilt import ArchivedRow
 from headrace_mq.errors import ArchiveUnavailable
 from headrace_mq.message import QueueRef
 from headrace_mq.settings import ArchiveSettings
@@ -14,9 +14,9 @@ from headrace_mq.settings import ArchiveSettings
 QUEUE = QueueRef("orders", 0)
 
 
-def row(offset: int, **changed: Any) -> Row:
+def row(offset: int, **changed: Any) -> ArchivedRow:
     plain = (offset, offset * 10, offset, 1, None, "k", "", "{}", b"x", 5, 100 + offset, 7, 0, 1, 0)
-    return Row(*plain)._replace(**changed)
+    return ArchivedRow(*plain)._replace(**changed)
 
 
 @pytest.fixture

@@ -1,21 +1,21 @@
-from headrace_mq.archive.rebuilt import BATCH_BYTES, Row, rebuilt
+from headrace_mq.archive.rebuilt import BATCH_BYTES, ArchivedRow, rebuilt
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import decode_records, read_header
 
 QUEUE = QueueRef("orders", 0)
 
 
-def row(offset: int, position: int = 0, **changed: object) -> Row:
+def row(offset: int, position: int = 0, **changed: object) -> ArchivedRow:
     values: dict[str, object] = {
         "queue_offset": offset, "log_position": position, "sequence": offset, "records": 1,
         "batch": None, "key": "", "tag": "", "headers": "{}", "body": b"%d" % offset,
         "born_at_ms": 5, "stored_at_ms": 6, "producer_id": 7, "producer_epoch": 0, "epoch": 1,
         "flags": 0,
     }  # fmt: skip
-    return Row(**(values | changed))  # type: ignore[arg-type]  # a test's words
+    return ArchivedRow(**(values | changed))  # type: ignore[arg-type]  # a test's words
 
 
-def spans(rows: list[Row]) -> list[tuple[int, int]]:
+def spans(rows: list[ArchivedRow]) -> list[tuple[int, int]]:
     return [(one.base, one.end) for one in rebuilt(QUEUE, rows)]
 
 

@@ -23,7 +23,7 @@ from pyspark.sql.datasource import (
 
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns, assign, encode_batch, read_header, tag_bit
-from headrace_mq.spark.filters import Numbers, Wanted, take_filters
+from headrace_mq.spark.filters import NumberRange, RowFilter, take_filters
 from headrace_mq.spark.offsets import QueueSlice
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -163,7 +163,7 @@ def test_a_filter_that_is_not_answered_for_is_left_to_spark(one: Filter) -> None
 
 
 def test_tags_skip_batches_by_their_summary() -> None:
-    keep = Wanted(tags=frozenset({"x"})).chooser()
+    keep = RowFilter(tags=frozenset({"x"})).chooser()
     assert keep is not None
     kept = [keep(header) for header, _ in BATCHES]
     assert kept == [bool(header.tag_summary & tag_bit("x")) for header, _ in BATCHES]
@@ -171,4 +171,4 @@ def test_tags_skip_batches_by_their_summary() -> None:
 
 
 def test_without_bounds_no_batch_is_looked_at() -> None:
-    assert Wanted(queue_ids=Numbers(low=1)).chooser() is None
+    assert RowFilter(queue_ids=NumberRange(low=1)).chooser() is None

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace_mq.supervisor.child import Child, Tail
+from headrace_mq.supervisor.child import Child, OutputTail
 
 
 @given(st.lists(st.binary(max_size=40), max_size=20), st.integers(1, 100))
 def test_a_tail_is_the_end_of_what_came_within_its_bound(chunks: list[bytes], most: int) -> None:
-    tail = Tail(most)
+    tail = OutputTail(most)
     for chunk in chunks:
         tail.feed(chunk)
     end = b"".join(chunks)[-most:].decode("utf-8", "replace")
@@ -22,7 +22,7 @@ def test_a_tail_is_the_end_of_what_came_within_its_bound(chunks: list[bytes], mo
 
 
 def test_a_line_that_was_cut_is_left_out() -> None:
-    tail = Tail(12)
+    tail = OutputTail(12)
     tail.feed(b"a long line\nshort\nend\n")
     assert tail.text() == "short\nend\n"
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace_mq.settings import SuperviseSettings
-from headrace_mq.supervisor.supervision import Ending, Phase, Step, Supervision
+from headrace_mq.supervisor.supervision import Ending, Phase, Supervision, SupervisorStep
 
 SETTINGS = SuperviseSettings(
     ask_every_ms=10, stuck_after_ms=100, start_ms_max=1_000, stop_ms_max=500, abort_ms_max=50,
@@ -15,7 +15,7 @@ SETTINGS = SuperviseSettings(
 
 def started(now_ms: int = 0) -> Supervision:
     supervision = Supervision(SETTINGS, now_ms)
-    assert supervision.due(now_ms) is Step.START
+    assert supervision.due(now_ms) is SupervisorStep.START
     return supervision
 
 
@@ -26,7 +26,7 @@ def serving(now_ms: int = 0) -> Supervision:
     return supervision
 
 
-def steps_until(supervision: Supervision, end_ms: int) -> list[tuple[int, Step]]:
+def steps_until(supervision: Supervision, end_ms: int) -> list[tuple[int, SupervisorStep]]:
     """What is due, at the times at which it says so."""
     found = []
     while (due_ms := supervision.due_ms) is not None and due_ms <= end_ms:
@@ -44,34 +44,37 @@ def test_a_process_is_started_at_once_and_only_once() -> None:
 def test_one_that_answers_is_asked_again_and_again() -> None:
     supervision = serving()
     for now_ms in range(10, 1_000, 10):
-        assert supervision.due(now_ms) is Step.ASK
+        assert supervision.due(now_ms) is SupervisorStep.ASK
         supervision.answered(now_ms)
     assert supervision.phase is Phase.SERVING
 
 
 def test_silence_for_too_long_ends_in_an_abort_and_then_in_a_kill() -> None:
     steps = steps_until(serving(), 10_000)
-    assert [at for at, step in steps if step is Step.ASK] == list(range(10, 110, 10))
-    assert steps[-2:] == [(110, Step.ABORT), (160, Step.KILL)]
+    assert [at for at, step in steps if step is SupervisorStep.ASK] == list(range(10, 110, 10))
+    assert steps[-2:] == [(110, SupervisorStep.ABORT), (160, SupervisorStep.KILL)]
 
 
 def test_an_answer_ends_the_silence() -> None:
     supervision = serving()
     steps_until(supervision, 100)
     supervision.answered(101)
-    assert {step for _, step in steps_until(supervision, 200)} == {Step.ASK}
+    assert {step for _, step in steps_until(supervision, 200)} == {SupervisorStep.ASK}
 
 
 def test_a_supervisor_that_stood_still_itself_asks_before_it_ends_anything() -> None:
     supervision = serving()
-    assert supervision.due(10) is Step.ASK
-    assert supervision.due(1_000_000) is Step.ASK
+    assert supervision.due(10) is SupervisorStep.ASK
+    assert supervision.due(1_000_000) is SupervisorStep.ASK
     supervision.answered(1_000_001)
     assert supervision.phase is Phase.SERVING
 
 
 def test_a_start_may_not_take_forever() -> None:
-    assert steps_until(started(), 10_000) == [(1_000, Step.ABORT), (1_050, Step.KILL)]
+    assert steps_until(started(), 10_000) == [
+        (1_000, SupervisorStep.ABORT),
+        (1_050, SupervisorStep.KILL),
+    ]
 
 
 def test_one_that_is_stuck_is_started_again_whatever_its_exit_status() -> None:
@@ -86,7 +89,7 @@ def test_one_that_is_stuck_is_started_again_whatever_its_exit_status() -> None:
 def test_a_crash_is_followed_by_a_start(status: int) -> None:
     supervision = serving()
     assert supervision.ended(status, 5, 0.0) is Ending.CRASHED
-    assert steps_until(supervision, 100)[0] == (25, Step.START)
+    assert steps_until(supervision, 100)[0] == (25, SupervisorStep.START)
 
 
 def test_a_clean_end_is_the_end() -> None:
@@ -110,7 +113,7 @@ def test_the_status_of_a_refusal_after_it_served_is_a_crash() -> None:
 def test_a_stop_is_passed_on_and_the_status_of_the_process_is_the_status() -> None:
     for status, own in ((0, 0), (1, 1), (-9, 137), (-15, 0)):
         supervision = serving()
-        assert supervision.stop(5) is Step.TERMINATE
+        assert supervision.stop(5) is SupervisorStep.TERMINATE
         supervision.ended(status, 6, 0.0)
         assert (supervision.phase, supervision.status) == (Phase.OVER, own)
 
@@ -118,7 +121,10 @@ def test_a_stop_is_passed_on_and_the_status_of_the_process_is_the_status() -> No
 def test_a_stop_that_takes_too_long_ends_in_an_abort_and_is_no_success() -> None:
     supervision = serving()
     supervision.stop(5)
-    assert steps_until(supervision, 10_000) == [(505, Step.ABORT), (555, Step.KILL)]
+    assert steps_until(supervision, 10_000) == [
+        (505, SupervisorStep.ABORT),
+        (555, SupervisorStep.KILL),
+    ]
     assert supervision.ended(-9, 560, 0.0) is Ending.STUCK
     assert supervision.status == 137
 
@@ -141,7 +147,7 @@ def test_a_stop_of_one_that_is_being_aborted_starts_nothing_again() -> None:
 def pauses(count: int, served_ms: int, chance: float) -> list[int]:
     supervision, now_ms, found = Supervision(SETTINGS, 0), 0, []
     for _ in range(count):
-        assert supervision.due(now_ms) is Step.START
+        assert supervision.due(now_ms) is SupervisorStep.START
         supervision.ready(now_ms)
         now_ms += served_ms
         supervision.ended(1, now_ms, chance)
@@ -185,8 +191,8 @@ def test_whatever_happens_one_process_runs_at_most_and_a_stop_is_final(
         if what == "wait":
             now_ms += value
             while (step := supervision.due(now_ms)) is not None:
-                assert alive is (step is not Step.START)
-                assert not (told and step in {Step.START, Step.ASK})
+                assert alive is (step is not SupervisorStep.START)
+                assert not (told and step in {SupervisorStep.START, SupervisorStep.ASK})
                 alive = True
         elif what == "ended" and alive:
             supervision.ended(value, now_ms, 0.5)
@@ -210,5 +216,5 @@ def test_one_that_always_answers_in_time_is_never_ended(delays: list[int]) -> No
         asked_ms = supervision.due_ms
         assert asked_ms is not None
         now_ms = asked_ms + delay_ms
-        assert {step for _, step in steps_until(supervision, now_ms)} == {Step.ASK}
+        assert {step for _, step in steps_until(supervision, now_ms)} == {SupervisorStep.ASK}
         supervision.answered(now_ms)

@@ -1,14 +1,19 @@
 """The supervisor around processes that are no brokers: how it starts, ends and reports them."""
 
+import asyncio
+import socket
+import struct
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
 from headrace_mq._runtime.clock import SystemClock
-from headrace_mq.settings import SuperviseSettings
-from headrace_mq.supervisor.supervisor import Supervised, supervise
+from headrace_mq.broker.server import Broker
+from headrace_mq.settings import BrokerSettings, StoreSettings, SuperviseSettings
+from headrace_mq.supervisor.supervisor import Supervised, is_answered, supervise
 
 SETTINGS = SuperviseSettings(pause_ms_min=1, pause_ms_max=1, abort_ms_max=1)
 
@@ -109,3 +114,34 @@ async def test_a_program_that_is_not_there_is_an_error_at_once(tmp_path: Path) -
     )
     with pytest.raises(FileNotFoundError):
         await supervise(nothing, SETTINGS, said=print)
+
+
+async def test_a_broker_answers_even_where_it_has_no_place_for_one_more(tmp_path: Path) -> None:
+    store = StoreSettings(directory=tmp_path, segment_bytes=1 << 20)
+    async with Broker(BrokerSettings(store=store, port=0, connections_max=1)) as broker:
+        assert await is_answered(broker.address, timeout_ms=20_000)
+        host, port = broker.address.rsplit(":", 1)
+        while broker._state is not None and broker._state.server.connections:
+            await asyncio.sleep(0)
+        _, writer = await asyncio.open_connection(host, int(port))
+        for _ in range(100):
+            assert await is_answered(broker.address, timeout_ms=20_000)
+        writer.transport.abort()
+
+
+async def test_a_connection_that_is_cut_off_is_an_answer(free_port: Callable[[], int]) -> None:
+    def cut_off(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        sock: socket.socket = writer.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.transport.abort()
+
+    port = free_port()
+    async with await asyncio.start_server(cut_off, "127.0.0.1", port):
+        assert await is_answered(f"127.0.0.1:{port}", timeout_ms=20_000)
+
+
+async def test_who_accepts_nothing_or_is_not_there_does_not_answer() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as stuck:
+        address = f"127.0.0.1:{stuck.getsockname()[1]}"
+        assert not await is_answered(address, timeout_ms=50)
+    assert not await is_answered(address, timeout_ms=20_000)

@@ -7,16 +7,16 @@ import pytest
 from headrace_mq.message import QueueRef
 from headrace_mq.testing.history import (
     Acknowledged,
-    Cancelled,
     Committed,
     Crashed,
-    Delivered,
-    Done,
     Event,
     Failed,
+    Finished,
     Granted,
+    Received,
     Reset,
     Sent,
+    TakenBack,
     Told,
     check,
 )
@@ -35,11 +35,11 @@ def acknowledged(log: dict[tuple[QueueRef, int], bytes] = LOG) -> list[Event]:
 
 
 def delivered(*offsets: int, member: str = "m", in_turn: bool | None = False) -> list[Event]:
-    return [Delivered(2, "g", member, Q, n, LOG[Q, n], in_turn) for n in offsets]
+    return [Received(2, "g", member, Q, n, LOG[Q, n], in_turn) for n in offsets]
 
 
 def done(*offsets: int, member: str = "m") -> list[Event]:
-    return [Done(3, "g", member, Q, n) for n in offsets]
+    return [Finished(3, "g", member, Q, n) for n in offsets]
 
 
 def committed(offset: int, at_ms: int = 4, *, accepted: bool = True) -> list[Event]:
@@ -86,7 +86,7 @@ def test_what_is_promised_passes(events: list[Event]) -> None:
 def test_a_message_whose_sender_never_heard_may_be_there_or_not() -> None:
     assert broken([*sent(b"a9"), *SOUND]) == set()
     log = {**LOG, (Q, 4): b"a9"}
-    more = [Delivered(2, "g", "m", Q, 4, b"a9", False), *done(4)]
+    more = [Received(2, "g", "m", Q, 4, b"a9", False), *done(4)]
     assert broken([*sent(b"a9"), *SOUND, *more], log) == set()
 
 
@@ -99,19 +99,19 @@ def test_an_acknowledged_message_that_is_nowhere_is_lost() -> None:
 
 def test_a_body_that_changed_is_found_in_the_log_and_at_delivery() -> None:
     assert "changed" in broken(SOUND, {**LOG, (Q, 1): b"b!"})
-    wrong = Delivered(2, "g", "m", Q, 0, b"a!", False)
+    wrong = Received(2, "g", "m", Q, 0, b"a!", False)
     assert broken([*PUBLISHED, wrong, *WORK]) == {"changed"}
 
 
 def test_a_message_that_nobody_sent_is_a_phantom() -> None:
     log = {**LOG, (Q, 4): b"a9"}
-    more = [Delivered(2, "g", "m", Q, 4, b"a9", False), *done(4)]
+    more = [Received(2, "g", "m", Q, 4, b"a9", False), *done(4)]
     assert broken([*SOUND, *more], log) == {"phantom"}
 
 
 def test_a_message_that_is_stored_twice_is_found() -> None:
     log = {**LOG, (Q, 4): b"a2"}
-    more = [Delivered(2, "g", "m", Q, 4, b"a2", False), *done(4)]
+    more = [Received(2, "g", "m", Q, 4, b"a2", False), *done(4)]
     assert broken([*SOUND, *more], log) == {"stored twice"}
 
 
@@ -122,7 +122,7 @@ def test_messages_of_one_key_that_changed_places_are_found() -> None:
 
 def test_one_key_in_two_queues_is_found() -> None:
     log = {**LOG, (OTHER, 0): b"a9"}
-    more = [Delivered(2, "g", "m", OTHER, 0, b"a9", False), Done(3, "g", "m", OTHER, 0)]
+    more = [Received(2, "g", "m", OTHER, 0, b"a9", False), Finished(3, "g", "m", OTHER, 0)]
     events = [*PUBLISHED, *sent(b"a9"), *acknowledged({(OTHER, 0): b"a9"}), *WORK, *more]
     assert broken(events, log) == {"key in two queues"}
 
@@ -175,7 +175,7 @@ def test_a_record_that_failed_may_be_passed_but_has_to_be_done_in_the_end() -> N
 
 def test_a_message_that_was_taken_back_must_not_come() -> None:
     sent_later = [*sent(*LOG.values()), *acknowledged({(Q, -1): b"a2"})]
-    taken_back = Cancelled(2, b"a2", sure=True)
+    taken_back = TakenBack(2, b"a2", sure=True)
     rest = {place: body for place, body in LOG.items() if body != b"a2"}
     without = [*sent_later, *delivered(0, 1, 2), *done(0, 1, 2)]
     assert broken(without, rest) == {"lost"}
@@ -189,7 +189,7 @@ def test_a_message_that_was_taken_back_must_not_come() -> None:
 def test_where_no_order_is_promised_none_is_asked_for() -> None:
     anyhow = [*delivered(3, 1, in_turn=None), *delivered(0, 2, in_turn=None)]
     assert broken([*PUBLISHED, *anyhow, *done(0, 1, 2, 3)]) == set()
-    wrong = [Delivered(2, "g", "m", Q, 0, b"a1", None)]
+    wrong = [Received(2, "g", "m", Q, 0, b"a1", None)]
     assert broken([*PUBLISHED, *wrong, *done(0, 1, 2, 3)]) == {"changed"}
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from headrace_mq.protocol.bodies import Picked
-from headrace_mq.store.index.page import Entry
+from headrace_mq.store.index.page import IndexEntry
 
 __all__ = [
     "LENGTH", "READY", "Job", "Sifted", "decode_job", "decode_sifted", "encoded",
@@ -41,7 +41,7 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
     queue_id: int
     path: str
     shift: int
-    entries: Sequence[Entry]
+    entries: Sequence[IndexEntry]
     enough: int
 
 

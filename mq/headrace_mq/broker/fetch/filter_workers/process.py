@@ -27,7 +27,7 @@ from headrace_mq.broker.fetch.filter_workers.jobs import (
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import read_header, sound_batch
 from headrace_mq.protocol.filter.sieve import Gathering, Sieve
-from headrace_mq.store.index.page import Entry
+from headrace_mq.store.index.page import IndexEntry
 
 __all__ = ["main", "serve", "sift"]
 
@@ -86,7 +86,7 @@ def sift(job: Job, sieve: Sieve) -> Sifted:
     return Sifted(go_on, looked, gathering.count, gathering.size, gathering.picked, wholes)
 
 
-def _batches(file: int, job: Job) -> Iterator[tuple[Entry, memoryview | None]]:
+def _batches(file: int, job: Job) -> Iterator[tuple[IndexEntry, memoryview | None]]:
     """Yields each batch, valid until the next one, or None for one that is not sound."""
     buffer, topic = _Buffer(), job.topic.encode()
     for run in _runs(job.entries):
@@ -100,7 +100,7 @@ def _batches(file: int, job: Job) -> Iterator[tuple[Entry, memoryview | None]]:
             yield entry, batch if sound_batch(batch) == expected else None
 
 
-def _runs(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
+def _runs(entries: Sequence[IndexEntry]) -> Iterator[Sequence[IndexEntry]]:
     """Cuts entries into what is read at a time."""
     first, start, end = 0, entries[0].position, entries[0].position
     for number, entry in enumerate(entries):

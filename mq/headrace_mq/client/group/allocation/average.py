@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from headrace_mq.client.group.allocation.strategy import place_of
 from headrace_mq.message import QueueRef
 
-__all__ = ["average"]
+__all__ = ["average", "circle"]
 
 
 def average(member: str, members: Sequence[str], queues: Sequence[QueueRef]) -> list[QueueRef]:
@@ -23,3 +23,9 @@ def average(member: str, members: Sequence[str], queues: Sequence[QueueRef]) -> 
     size, larger = divmod(len(queues), len(members))
     start = place * size + min(place, larger)
     return list(queues[start : start + size + (1 if place < larger else 0)])
+
+
+def circle(member: str, members: Sequence[str], queues: Sequence[QueueRef]) -> list[QueueRef]:
+    """Queue q to member q modulo their number: RocketMQ's AllocateMessageQueueAveragelyByCircle."""
+    place = place_of(member, members, queues)
+    return [] if place is None else list(queues[place :: len(members)])

@@ -8,7 +8,7 @@ import pytest
 
 from headrace_mq.broker.fetch.filter_workers.ahead import Wanted
 from headrace_mq.broker.fetch.filter_workers.jobs import Sifted
-from headrace_mq.broker.fetch.scan import SCAN_MS_MAX, STEP_BYTES, Bounds, Scan
+from headrace_mq.broker.fetch.scan import SCAN_MS_MAX, STEP_BYTES, ReadLimits, Scan
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns, decode_records, encode_batch
 from headrace_mq.protocol.filter.picks import picked_records
@@ -19,7 +19,7 @@ from headrace_mq.store.message_store import MessageStore
 QUEUE = QueueRef("t", 0)
 COUNT = 2_000
 MANY = 1 << 30
-ALL = Bounds(MANY, MANY, MANY)
+ALL = ReadLimits(MANY, MANY, MANY)
 
 
 class Ticking:
@@ -58,7 +58,7 @@ def ways(
     *,
     clock: Any = None,
     bytes_max: int = MANY,
-    bounds: Bounds = ALL,
+    bounds: ReadLimits = ALL,
 ) -> Iterator[tuple[Gathering, int]]:
     """One scan after another, until all is read."""
     sieve, offset, end = Sieve(text), 0, store.range(QUEUE)[1]
@@ -143,7 +143,7 @@ SOME = "_tag = 'rare'"
 
 
 def read(
-    store: MessageStore, ahead: Ahead, offset: int, text: str = SOME, bounds: Bounds = ALL
+    store: MessageStore, ahead: Ahead, offset: int, text: str = SOME, bounds: ReadLimits = ALL
 ) -> tuple[Gathering, int] | None:
     scan = Scan(store, Ticking(), MANY, picks=True, ahead=ahead)  # type: ignore[arg-type]  # as far as it is asked
     return scan.read(QUEUE, offset, Sieve(text), bounds)
@@ -216,7 +216,7 @@ async def test_what_was_found_elsewhere_is_passed_on_and_the_next_is_asked_for(
 
 @pytest.mark.parametrize("bounds", [ALL._replace(bytes_max=299), ALL._replace(messages_enough=4)])
 async def test_what_an_answer_has_no_room_for_is_looked_for_again(
-    store: MessageStore, bounds: Bounds
+    store: MessageStore, bounds: ReadLimits
 ) -> None:
     ahead = Ahead(takes_jobs=False)
     ahead.found[Wanted(QUEUE, 0, SOME, picks=True)] = Sifted(1_000, 100_000, 5, 300)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from headrace_mq.broker.quotas.throttle import Held, Lane, Throttle
+from headrace_mq.broker.quotas.throttle import Held, Throttle, WaitLine
 from headrace_mq.broker.quotas.token_bucket import TokenBucket
 from headrace_mq.errors import BrokerError, BrokerStopping, Throttled
 
@@ -88,7 +88,7 @@ class Subject:
         def refuse(error: BrokerError, _waited_ms: int) -> None:
             self.ended.append((type(error).__name__, name, self.world.now))
 
-        if not self.throttle.hold(Lane(lane, 0), Held(wishes, go, refuse)):
+        if not self.throttle.hold(WaitLine(lane, 0), Held(wishes, go, refuse)):
             go(0)
 
 

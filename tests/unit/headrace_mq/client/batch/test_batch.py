@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace_mq.client.batch.batch import Batch, encode
-from headrace_mq.client.batch.message_columns import Part
+from headrace_mq.client.batch.message_columns import MessageColumns
 from headrace_mq.errors import InvalidArgument, SendTimeout
 from headrace_mq.message import Message, QueueRef, SendResult
 from headrace_mq.protocol.batch import decode_records
@@ -76,7 +76,7 @@ def test_each_message_keeps_the_time_it_was_handed_over_at_and_none_is_older_tha
     for count, born_ms, together in steps:
         bodies = [b"%d" % len(born)] * count
         if together:
-            batch.extend(Part(bodies), born_ms)
+            batch.extend(MessageColumns(bodies), born_ms)
         else:
             for body in bodies:
                 batch.add(Message(topic="t", body=body), 1, born_ms)
@@ -87,7 +87,7 @@ def test_each_message_keeps_the_time_it_was_handed_over_at_and_none_is_older_tha
     # A batch that moves is taken out of its bytes, may take more, and is encoded again.
     batch.queue = QueueRef("t", 2)
     batch.open_up()
-    batch.extend(Part([b"late"]), 120)
+    batch.extend(MessageColumns([b"late"]), 120)
     moved = encode(batch, producer_id=1, first_sequence=0, codec="none")
     assert [record.born_at_ms for record in decode_records(moved)] == [*born, 120]
 
@@ -102,7 +102,7 @@ def test_messages_keep_their_fields_however_they_come(
         message = Message(topic="t", body=b"%d" % number, tag=tag, headers=headers)
         sent.append(message)
         if together:
-            batch.extend(Part.of([message]), 5)
+            batch.extend(MessageColumns.of([message]), 5)
         else:
             batch.add(message, 10, 5)
     records = decode_records(encode(batch, producer_id=1, first_sequence=0, codec="none"))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace_mq.client.batch.message_columns import Part, text_bytes
+from headrace_mq.client.batch.message_columns import MessageColumns, text_bytes
 from headrace_mq.message import Message
 from headrace_mq.protocol.batch import Columns, _encode
 
@@ -25,12 +25,12 @@ MESSAGES = st.lists(
 
 @given(messages=MESSAGES)
 def test_messages_come_out_as_they_went_in(messages: list[Message]) -> None:
-    assert list(Part.of(messages).messages("t")) == messages
+    assert list(MessageColumns.of(messages).messages("t")) == messages
 
 
 @given(messages=MESSAGES)
 def test_the_size_is_never_below_what_is_sent(messages: list[Message]) -> None:
-    part = Part.of(messages)
+    part = MessageColumns.of(messages)
     columns = Columns(
         list(part.keys), list(part.tags), [dict(entry) for entry in part.headers],
         list(part.bodies), [1_000_000] * len(part),
@@ -42,15 +42,15 @@ def test_the_size_is_never_below_what_is_sent(messages: list[Message]) -> None:
 @given(messages=MESSAGES, data=st.data())
 def test_picking_takes_the_messages_at_those_places(messages: list[Message], data: Any) -> None:
     places = data.draw(st.lists(st.integers(0, len(messages) - 1), min_size=1, unique=True))
-    part = Part.of(messages).pick(places)
+    part = MessageColumns.of(messages).pick(places)
     assert list(part.messages("t")) == [messages[place] for place in places]
-    assert part.size == Part.of([messages[place] for place in places]).size
-    strided = Part.of(messages).pick(range(0, len(messages), 3))
+    assert part.size == MessageColumns.of([messages[place] for place in places]).size
+    strided = MessageColumns.of(messages).pick(range(0, len(messages), 3))
     assert list(strided.messages("t")) == messages[::3]
 
 
 def test_columns_of_defaults_take_no_room() -> None:
-    part = Part.of([Message(topic="t", body=b"a"), Message(topic="t", body=b"b")])
+    part = MessageColumns.of([Message(topic="t", body=b"a"), Message(topic="t", body=b"b")])
     assert (part.keys, part.tags, part.headers) == ((), (), ())
 
 
@@ -68,7 +68,7 @@ def test_columns_of_defaults_take_no_room() -> None:
 )
 def test_what_cannot_be_sent_is_told(columns: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
-        Part(*columns)
+        MessageColumns(*columns)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_what_cannot_be_sent_is_told(columns: Any, error: type[Exception]) -> No
 )
 def test_the_field_of_a_wrong_type_is_named(columns: dict[str, Any], told: str) -> None:
     with pytest.raises(TypeError, match=told):
-        Part(**{"bodies": [b"", b""], **columns})
+        MessageColumns(**{"bodies": [b"", b""], **columns})
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_the_field_of_a_wrong_type_is_named(columns: dict[str, Any], told: str) 
     ],
 )
 def test_only_what_is_certainly_within_the_limits_surely_fits(columns: Any, fits: bool) -> None:
-    assert Part(*columns).surely_fits(10_000) is fits
+    assert MessageColumns(*columns).surely_fits(10_000) is fits
 
 
 def test_text_is_measured_in_bytes() -> None:

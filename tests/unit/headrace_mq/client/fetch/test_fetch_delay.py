@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from headrace_mq._net.link import Link
 from headrace_mq.client.consumer.consumer import Consumer
-from headrace_mq.client.fetch.fetch_delay import FEW_RECORDS, Gathering
+from headrace_mq.client.fetch.fetch_delay import FEW_RECORDS, FetchDelay
 from headrace_mq.client.fetch.fetcher import ASKED_FIRST_RECORDS
 from headrace_mq.filters.filter import Filter
 from headrace_mq.message import QueueRef
@@ -26,7 +26,7 @@ def fetched() -> list[str]:
 async def test_a_fetch_after_few_records_waits_until_the_application_polls(
     fetched: list[str],
 ) -> None:
-    gathering = Gathering(LONG_MS)
+    gathering = FetchDelay(LONG_MS)
     assert gathering.hold(1, lambda: fetched.append("a"))
     assert gathering.hold(FEW_RECORDS - 1, lambda: fetched.append("b"))
     assert fetched == []
@@ -38,7 +38,7 @@ async def test_a_fetch_after_few_records_waits_until_the_application_polls(
 
 async def test_it_waits_for_its_time_at_most_and_is_then_made_once(fetched: list[str]) -> None:
     made = asyncio.Event()
-    gathering = Gathering(1)
+    gathering = FetchDelay(1)
     assert gathering.hold(1, lambda: (fetched.append("a"), made.set())[0])
     await made.wait()
     gathering.end()
@@ -47,15 +47,15 @@ async def test_it_waits_for_its_time_at_most_and_is_then_made_once(fetched: list
 
 @pytest.mark.parametrize("records", [0, FEW_RECORDS])
 async def test_an_answer_of_many_records_or_none_is_followed_at_once(records: int) -> None:
-    assert not Gathering(LONG_MS).hold(records, pytest.fail)
+    assert not FetchDelay(LONG_MS).hold(records, pytest.fail)
 
 
 async def test_without_a_time_nothing_waits() -> None:
-    assert not Gathering(0).hold(1, pytest.fail)
+    assert not FetchDelay(0).hold(1, pytest.fail)
 
 
 async def test_a_fetch_may_put_off_the_next_one(fetched: list[str]) -> None:
-    gathering = Gathering(LONG_MS)
+    gathering = FetchDelay(LONG_MS)
 
     def fetch() -> None:
         fetched.append("a")

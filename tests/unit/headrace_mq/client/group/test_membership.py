@@ -5,12 +5,11 @@ from typing import Any
 import pytest
 
 from headrace_mq._net.link import Link
-from headrace_mq.client.group.allocation.average import average
-from headrace_mq.client.group.allocation.circle import circle
+from headrace_mq.client.group.allocation.average import average, circle
 from headrace_mq.client.group.allocation.sticky import sticky
 from headrace_mq.client.group.allocation.strategy import Strategy
 from headrace_mq.client.group.membership import Listeners, Membership, Subscription
-from headrace_mq.client.group.rules import Rules
+from headrace_mq.client.group.rules import CurrentGroupRules
 from headrace_mq.errors import ConnectionLost, InvalidArgument, NameTaken
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.bodies import (
@@ -43,7 +42,7 @@ class Watched:
         self.beats: list[int] = []
         self.changes: list[frozenset[QueueRef]] = []
         self.losses = 0
-        self.rules = Rules("g")
+        self.rules = CurrentGroupRules("g")
         self.membership = Membership(
             link,
             Subscription("g", ["t", "t"], strategy, {"the handling": "per_key"}, self.rules),

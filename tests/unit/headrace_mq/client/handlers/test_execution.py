@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from headrace_mq.client.handlers.execution import Batch, Handling, check_async, one_by_one
+from headrace_mq.client.handlers.execution import BatchLimits, Handling, check_async, one_by_one
 from headrace_mq.errors import Closed, DataCorrupt
 from headrace_mq.message import QueueRef, Record
 from headrace_mq.settings import ConsumerSettings
@@ -193,7 +193,7 @@ async def test_a_batch_holds_what_is_there_up_to_its_limit_in_order(until: Until
         await gates[-1]
 
     deliveries = Deliveries([record(n, f"k{n}") for n in range(5)] + [record(9, "", B)])
-    handling = Handling(deliveries, handle, ConsumerSettings(), batch=Batch(3, 0))
+    handling = Handling(deliveries, handle, ConsumerSettings(), batch=BatchLimits(3, 0))
     task = asyncio.create_task(handling.run())
     await until(lambda: batches == [[0, 1, 2], [9]])
     gates[0].set_result(None)
@@ -214,7 +214,7 @@ async def test_a_batch_waits_for_more_until_it_is_full_its_time_is_up_or_the_end
         batches.append([one.offset for one in records])
 
     deliveries = Deliveries([record(0)])
-    handling = Handling(deliveries, handle, ConsumerSettings(), batch=Batch(2, 60_000))
+    handling = Handling(deliveries, handle, ConsumerSettings(), batch=BatchLimits(2, 60_000))
     task = asyncio.create_task(handling.run())
     await until(deliveries.batches.empty)
     await asyncio.sleep(0)
@@ -226,7 +226,7 @@ async def test_a_batch_waits_for_more_until_it_is_full_its_time_is_up_or_the_end
     assert batches == [[0, 1]]
 
     deliveries = Deliveries([record(0)])
-    handling = Handling(deliveries, handle, ConsumerSettings(), batch=Batch(2, 1))
+    handling = Handling(deliveries, handle, ConsumerSettings(), batch=BatchLimits(2, 1))
     task = asyncio.create_task(handling.run())
     await until(lambda: batches == [[0, 1], [0]])
     deliveries.close()

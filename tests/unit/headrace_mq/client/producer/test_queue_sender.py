@@ -4,31 +4,33 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headrace_mq.client.batch.batch import Batch
-from headrace_mq.client.batch.message_columns import Part
+from headrace_mq.client.batch.message_columns import MessageColumns
 from headrace_mq.client.producer.queue_sender import (
     FOLLOW_BYTES,
     IN_FLIGHT_MAX,
     SEQUENCE_MAX,
-    Lane,
+    QueueSender,
     new_producer_id,
 )
 from headrace_mq.errors import SequenceGap
 from headrace_mq.message import Message, QueueRef
 from headrace_mq.protocol.batch import decode_records, read_header
-from headrace_mq.store.index.sequences import Sent, Sequences, sent_by
+from headrace_mq.store.index.sequences import SentBatch, Sequences, sent_by
 
 QUEUE = QueueRef("t", 1)
 
 
-def make(messages_max: int = 3, bytes_max: int = 1_000, producer_id: int = 7) -> Lane:
-    return Lane(QUEUE, producer_id, messages_max=messages_max, bytes_max=bytes_max, codec="none")
+def make(messages_max: int = 3, bytes_max: int = 1_000, producer_id: int = 7) -> QueueSender:
+    return QueueSender(
+        QUEUE, producer_id, messages_max=messages_max, bytes_max=bytes_max, codec="none"
+    )
 
 
 def message(body: bytes = b"", **fields: object) -> Message:
     return Message(topic="t", body=body, **fields)  # type: ignore[arg-type]  # fields of a Message
 
 
-def add(lane: Lane, *bodies: bytes, size: int = 10) -> list[Batch]:
+def add(lane: QueueSender, *bodies: bytes, size: int = 10) -> list[Batch]:
     places = [lane.add(message(body), size, 5) for body in bodies]
     for batch, _ in places:
         batch.deadline_ms = 100
@@ -184,7 +186,7 @@ def test_producer_ids_have_63_bits_and_differ() -> None:
     assert all(0 <= number < 1 << 63 for number in ids)
 
 
-def confirmed(count: int, *, size: int = FOLLOW_BYTES) -> tuple[Lane, list[Batch]]:
+def confirmed(count: int, *, size: int = FOLLOW_BYTES) -> tuple[QueueSender, list[Batch]]:
     """A lane whose producer is known, with so many large batches of one message waiting."""
     lane = make(messages_max=1, bytes_max=1 << 20)
     add(lane, b"first")
@@ -321,7 +323,7 @@ class World:
             if duplicate is not None:
                 word = "take"
             elif word == "take":
-                sent = Sent(header.first_sequence, header.count, len(self.stored))
+                sent = SentBatch(header.first_sequence, header.count, len(self.stored))
                 self.known.record(key, sent)
                 self.stored += bodies(batch.encoded)
         self.answers.append((batch, word))
@@ -406,7 +408,7 @@ def test_many_at_once_stand_in_order_in_batches_within_the_limits(steps: list[li
             lane.add(message(step[0]), len(step[0]), 5)
             expected.append(step[0])
             continue
-        placed = lane.extend(Part(step, [f"{n}" for n in range(len(step))]), 5)
+        placed = lane.extend(MessageColumns(step, [f"{n}" for n in range(len(step))]), 5)
         assert sum(count for _, _, count in placed) == len(step)
         at = 0
         for batch, first, count in placed:
@@ -427,9 +429,9 @@ def test_many_at_once_stand_in_order_in_batches_within_the_limits(steps: list[li
 def test_columns_and_single_messages_mix_in_one_batch() -> None:
     lane = make(messages_max=9)
     lane.add(message(b"a"), 10, 50)
-    lane.extend(Part([b"b", b"c"], ["k", ""], [], [{}, {"h": "v"}]), 51)
+    lane.extend(MessageColumns([b"b", b"c"], ["k", ""], [], [{}, {"h": "v"}]), 51)
     lane.add(message(b"d", tag="x"), 10, 50)
-    lane.extend(Part([b"e"]), 49)
+    lane.extend(MessageColumns([b"e"]), 49)
     records = decode_records(lane.depart()[1])
     assert [(r.key, r.tag, dict(r.headers), r.body) for r in records] == [
         ("", "", {}, b"a"),

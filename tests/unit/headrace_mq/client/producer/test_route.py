@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace_mq.client.batch.message_columns import Part
+from headrace_mq.client.batch.message_columns import MessageColumns
 from headrace_mq.client.producer import route as routing
 from headrace_mq.client.producer.route import Route, queue_for_key
 from headrace_mq.message import Message
@@ -82,7 +82,7 @@ def test_many_messages_go_where_each_one_would(
             route.choose(Message(topic="t", body=b""))
     messages = [Message(topic="t", body=b"", key=key) for key in keys]
     chosen = [one.choose(message) for message in messages]
-    divided = many.divide(Part.of(messages))
+    divided = many.divide(MessageColumns.of(messages))
     assert {place: queue for queue, places in divided for place in places} == dict(
         enumerate(chosen)
     )
@@ -92,7 +92,7 @@ def test_many_messages_go_where_each_one_would(
 
 def divided(route: Route, keys: list[str]) -> dict[int, int]:
     """The queue of each place."""
-    part = Part([b""] * len(keys), keys)
+    part = MessageColumns([b""] * len(keys), keys)
     return {place: queue for queue, places in route.divide(part) for place in places}
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from headrace_mq.client.batch.batch import Batch
-from headrace_mq.client.producer.send_results import Run, SendResults
+from headrace_mq.client.producer.send_results import BatchRun, SendResults
 from headrace_mq.errors import InvalidArgument
 from headrace_mq.message import QueueRef, SendResult
 
@@ -15,9 +15,9 @@ def stored(queue: int, base: int) -> Batch:
 def make() -> SendResults:
     return SendResults(
         [
-            Run(stored(0, 10), 2, range(0, 4, 2)),
-            Run(stored(1, 50), 0, [1]),
-            Run(stored(1, 90), 7, [3]),
+            BatchRun(stored(0, 10), 2, range(0, 4, 2)),
+            BatchRun(stored(1, 50), 0, [1]),
+            BatchRun(stored(1, 90), 7, [3]),
         ]
     )
 
@@ -52,4 +52,4 @@ def test_reading_what_was_given_up_raises_why() -> None:
     batch = Batch(QueueRef("t", 0))
     batch.failed(InvalidArgument("no"))
     with pytest.raises(InvalidArgument):
-        SendResults([Run(batch, 0, [0])])[0]
+        SendResults([BatchRun(batch, 0, [0])])[0]

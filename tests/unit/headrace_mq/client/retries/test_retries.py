@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from headrace_mq.broker.server import Broker
 from headrace_mq.client.consumer.consumer import Consumer
-from headrace_mq.client.group.rules import Rules
+from headrace_mq.client.group.rules import CurrentGroupRules
 from headrace_mq.client.handlers.failures import Again, Failure, Settled
 from headrace_mq.client.producer.producer import Producer
 from headrace_mq.client.retries.retries import GiveUp, Parking, RetryAfter, Retrying
@@ -93,7 +93,7 @@ async def test_delays_follow_rocketmqs_levels_from_ten_seconds_to_two_hours(
 async def test_a_number_that_an_operator_said_counts_instead_of_the_members_own(
     producer: Producer,
 ) -> None:
-    rules = Rules("g")
+    rules = CurrentGroupRules("g")
     policy = Retrying(producer, "g", RetrySettings(retries_max=0, levels=("5s",)), rules)
     assert await policy.decide(failure()) == Settled(f"{DEAD} at 0")
     rules.retries = 1

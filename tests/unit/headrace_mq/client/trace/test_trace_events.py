@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from headrace_mq.client.retry_headers import forwarded
 from headrace_mq.client.trace.trace_events import (
-    Step,
+    TraceStep,
     decode_step,
     encode_step,
     is_traced,
@@ -16,7 +16,7 @@ from headrace_mq.message import QueueRef, Record
 
 TEXT = st.text(max_size=20)
 STEPS = st.builds(
-    Step,
+    TraceStep,
     kind=st.sampled_from(
         ["delivered", "begun", "acknowledged", "failed", "retried", "dead letter"]
     ),
@@ -37,7 +37,7 @@ def record(topic: str, offset: int, **more: object) -> Record:
 
 
 @given(STEPS)
-def test_a_step_is_read_as_it_was_written(step: Step) -> None:
+def test_a_step_is_read_as_it_was_written(step: TraceStep) -> None:
     assert decode_step(encode_step(step)) == step
 
 

@@ -13,7 +13,7 @@ from headrace_mq.client.consumer.consumer import Consumer
 from headrace_mq.client.consumer.retrying_consumer import RetryingConsumer
 from headrace_mq.client.producer.producer import Producer
 from headrace_mq.client.retries.retries import GiveUp, RetryAfter
-from headrace_mq.client.trace.trace_events import TRACE_TOPIC, Step
+from headrace_mq.client.trace.trace_events import TRACE_TOPIC, TraceStep
 from headrace_mq.errors import TopicNotFound
 from headrace_mq.message import Message, Record
 from headrace_mq.message_id import message_id
@@ -33,7 +33,7 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
     await broker.aclose()
 
 
-async def steps(broker: Broker, message_id: str) -> list[Step]:
+async def steps(broker: Broker, message_id: str) -> list[TraceStep]:
     async with AdminClient(broker.address) as admin:
         return await admin.steps(message_id)
 
@@ -48,7 +48,7 @@ async def handle_until(
     await running
 
 
-def kinds(found: list[Step]) -> list[str]:
+def kinds(found: list[TraceStep]) -> list[str]:
     return [step.kind for step in found]
 
 

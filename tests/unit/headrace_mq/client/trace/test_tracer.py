@@ -7,7 +7,7 @@ import pytest
 
 from headrace_mq.client.handlers.failures import Again, Failure, Settled
 from headrace_mq.client.trace import tracer as module
-from headrace_mq.client.trace.trace_events import Step, decode_step
+from headrace_mq.client.trace.trace_events import TraceStep, decode_step
 from headrace_mq.client.trace.tracer import Tracer, tracer_of
 from headrace_mq.errors import ConnectionLost
 from headrace_mq.message import QueueRef, Record
@@ -28,7 +28,7 @@ class Sending:
     """A producer that keeps what it is given, or fails."""
 
     def __init__(self) -> None:
-        self.sent: list[tuple[str, Step | None]] = []
+        self.sent: list[tuple[str, TraceStep | None]] = []
         self.fails = False
         self.asked, self.may_go_on = asyncio.Event(), asyncio.Event()
         self.may_go_on.set()

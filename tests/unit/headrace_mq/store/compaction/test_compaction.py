@@ -21,7 +21,7 @@ from headrace_mq.protocol.sparse import removed_before
 from headrace_mq.settings import StoreSettings
 from headrace_mq.store.check.inspection import check
 from headrace_mq.store.check.repair import repair
-from headrace_mq.store.log.lookup import Wanted
+from headrace_mq.store.log.lookup import LookupQuery
 from headrace_mq.store.message_store import Appended, MessageStore
 
 STATE, FILLER = QueueRef("state", 0), QueueRef("filler", 0)
@@ -266,7 +266,7 @@ async def test_keys_and_times_find_what_is_left(keeper: Keeper, clock: Any) -> N
     await keeper.seal()
 
     def bodies(key: str) -> list[bytes]:
-        found = keeper.store.find(Wanted("state", key))
+        found = keeper.store.find(LookupQuery("state", key))
         assert found.cursor is None
         records = [one for batch in found.batches for one in decode_records(batch)]
         return [one.body for one in records if one.key == key]
@@ -288,7 +288,7 @@ async def test_a_search_that_goes_on_after_a_compaction_misses_nothing(keeper: K
     for step in range(200):
         if step == 1:
             await keeper.compact()
-        answer = keeper.store.find(Wanted("state", "wanted 20"), cursor, messages_max=1)
+        answer = keeper.store.find(LookupQuery("state", "wanted 20"), cursor, messages_max=1)
         found |= {one.body for b in answer.batches for one in decode_records(b)}
         cursor = answer.cursor
         if cursor is None:

@@ -9,7 +9,14 @@ import pytest
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns, encode_batch
 from headrace_mq.store.compaction.latest_keys import LatestKeys
-from headrace_mq.store.compaction.rewrite import Needed, Pace, Rewriter, Source, Stopped, Unfit
+from headrace_mq.store.compaction.rewrite import (
+    Needed,
+    Rewriter,
+    RewriteRate,
+    Source,
+    Stopped,
+    Unfit,
+)
 from headrace_mq.store.message_store import MessageStore
 from headrace_mq.store.segment.segment import SyncFailed
 
@@ -38,12 +45,12 @@ def directory(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def pace(clock: Any) -> Pace:
-    return Pace(0, clock)
+def pace(clock: Any) -> RewriteRate:
+    return RewriteRate(0, clock)
 
 
 @pytest.fixture
-def rewriter(files: Any, directory: Path, pace: Pace) -> Rewriter:
+def rewriter(files: Any, directory: Path, pace: RewriteRate) -> Rewriter:
     return Rewriter(files, directory, pace)
 
 
@@ -83,7 +90,7 @@ def test_memory_that_is_full_ends_the_noting_of_keys(rewriter: Rewriter, source:
 
 
 def test_a_closing_store_leaves_everything_as_it_was(
-    rewriter: Rewriter, source: Source, keys: LatestKeys, directory: Path, pace: Pace
+    rewriter: Rewriter, source: Source, keys: LatestKeys, directory: Path, pace: RewriteRate
 ) -> None:
     before = names(directory)
     pace.stop.set()
@@ -126,7 +133,7 @@ def test_a_damaged_segment_is_left_as_it_is(
 
 
 def test_a_pace_waits_until_what_was_read_is_due(clock: Any) -> None:
-    pace = Pace(1_000, clock)
+    pace = RewriteRate(1_000, clock)
     waited: list[float] = []
     pace.stop.wait = lambda timeout=None: bool(waited.append(timeout or 0))  # type: ignore[method-assign]  # no test waits
     pace.spend(500)
@@ -138,7 +145,7 @@ def test_a_pace_waits_until_what_was_read_is_due(clock: Any) -> None:
 
 
 def test_a_pace_without_a_rate_never_waits(clock: Any) -> None:
-    pace = Pace(0, clock)
+    pace = RewriteRate(0, clock)
     pace.spend(1 << 40)
     pace.stop.set()
     with pytest.raises(Stopped):

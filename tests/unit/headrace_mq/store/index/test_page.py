@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace_mq.errors import DataCorrupt
-from headrace_mq.store.index.page import ENTRIES_MAX, Entry, Page, page_bytes
+from headrace_mq.store.index.page import ENTRIES_MAX, IndexEntry, Page, page_bytes
 
 # (gap before, records, bytes before, bytes, append time) of each batch.
 BATCHES = st.lists(
@@ -18,10 +18,10 @@ BATCHES = st.lists(
 )  # fmt: skip
 
 
-def built(batches: list[tuple[int, int, int, int, int]]) -> tuple[Page, list[Entry]]:
+def built(batches: list[tuple[int, int, int, int, int]]) -> tuple[Page, list[IndexEntry]]:
     entries, offset, position = [], 1 << 40, 1 << 50
     for gap, records, before, length, ms in batches:
-        entries.append(Entry(position + before, length, offset + gap, records, 1_700 + ms))
+        entries.append(IndexEntry(position + before, length, offset + gap, records, 1_700 + ms))
         offset, position = offset + gap + records, position + before + length
     page = Page(entries[0].base, entries[0].position, entries[0].at_ms)
     assert all(page.add(entry) for entry in entries)
@@ -53,7 +53,7 @@ def test_a_flipped_bit_is_seen(
 @pytest.mark.parametrize("length", [0, 31, 32, 51])
 def test_a_page_that_is_cut_off_is_refused(length: int) -> None:
     page = Page(0, 0, 0)
-    page.add(Entry(0, 150, 0, 1, 0))
+    page.add(IndexEntry(0, 150, 0, 1, 0))
     with pytest.raises(DataCorrupt, match="cut off"):
         Page.decode(page.encode()[:length])
 
@@ -61,15 +61,15 @@ def test_a_page_that_is_cut_off_is_refused(length: int) -> None:
 @pytest.mark.parametrize(
     "entry",
     [
-        Entry(0, 150, 1 << 32, 1, 0),
-        Entry(1 << 32, 150, 1, 1, 0),
-        Entry(200, 150, 1, 1, 1 << 31),
-        Entry(200, 150, 1, 1, -(1 << 31) - 1),
+        IndexEntry(0, 150, 1 << 32, 1, 0),
+        IndexEntry(1 << 32, 150, 1, 1, 0),
+        IndexEntry(200, 150, 1, 1, 1 << 31),
+        IndexEntry(200, 150, 1, 1, -(1 << 31) - 1),
     ],
 )
-def test_what_is_too_far_from_the_first_batch_needs_a_page_of_its_own(entry: Entry) -> None:
+def test_what_is_too_far_from_the_first_batch_needs_a_page_of_its_own(entry: IndexEntry) -> None:
     page = Page(0, 0, 0)
-    assert page.add(Entry(0, 150, 0, 1, 0))
+    assert page.add(IndexEntry(0, 150, 0, 1, 0))
     assert not page.add(entry)
     assert len(page) == 1
 
@@ -91,7 +91,7 @@ def test_batches_may_come_by_the_handful(
 @pytest.mark.parametrize("far", range(4))
 def test_of_a_handful_those_in_front_of_one_too_far_away_are_taken(far: int) -> None:
     page = Page(0, 0, 0)
-    entries = [Entry(n * 200, 150, n, 1, 0) for n in range(4)]
+    entries = [IndexEntry(n * 200, 150, n, 1, 0) for n in range(4)]
     entries[far] = entries[far]._replace(at_ms=1 << 31)
     assert page.extend(entries) == far
     assert [page.entry(number) for number in range(len(page))] == entries[:far]
@@ -99,10 +99,11 @@ def test_of_a_handful_those_in_front_of_one_too_far_away_are_taken(far: int) -> 
 
 def test_a_full_page_takes_nothing() -> None:
     page = Page(0, 0, 0)
-    taken = [page.add(Entry(n * 200, 150, n, 1, n)) for n in range(ENTRIES_MAX + 1)]
+    taken = [page.add(IndexEntry(n * 200, 150, n, 1, n)) for n in range(ENTRIES_MAX + 1)]
     assert taken == [True] * ENTRIES_MAX + [False]
     fresh = Page(0, 0, 0)
     assert (
-        fresh.extend([Entry(n * 200, 150, n, 1, n) for n in range(ENTRIES_MAX + 9)]) == ENTRIES_MAX
+        fresh.extend([IndexEntry(n * 200, 150, n, 1, n) for n in range(ENTRIES_MAX + 9)])
+        == ENTRIES_MAX
     )
     assert fresh.encode() == page.encode()

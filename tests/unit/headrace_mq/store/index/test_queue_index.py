@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace_mq.store.index.page import Entry, Page
-from headrace_mq.store.index.queue_index import PageRef, QueueIndex, Row
+from headrace_mq.store.index.page import IndexEntry, Page
+from headrace_mq.store.index.queue_index import PageRef, PageSummary, QueueIndex
 from headrace_mq.store.segment.segment import Place
 
 # (gap before, records, bytes before in the log, bytes) of each batch.
@@ -31,7 +31,7 @@ class Kept:
         rows = []
         pages = index.freeze()
         for page in pages:
-            rows.append(Row(page.first, page.max_ms, len(self.pages), len(page)))
+            rows.append(PageSummary(page.first, page.max_ms, len(self.pages), len(page)))
             self.pages.append(page.encode())
         index.publish(segment, pages, rows)
 
@@ -48,7 +48,7 @@ def built(
         offset, position = offset + gap, position + before
         index.skip_to(offset)
         place = Place(position, length)
-        index.add(Entry(*place, offset, records, 0))
+        index.add(IndexEntry(*place, offset, records, 0))
         model.append((offset, records, place))
         offset, position = offset + records, position + length
     return index, model
@@ -92,10 +92,10 @@ def test_finding_equals_looking_through_a_list(
 
 def test_finding_a_few_batches_looks_at_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
     index, _ = built([(0, 1, 0, 200)] * 100, written=10)
-    looked: list[Entry] = []
+    looked: list[IndexEntry] = []
     all_from = QueueIndex._entries_from
 
-    def entries_from(self: QueueIndex, offset: int) -> Iterator[Entry]:
+    def entries_from(self: QueueIndex, offset: int) -> Iterator[IndexEntry]:
         for entry in all_from(self, offset):
             looked.append(entry)
             yield entry
@@ -114,7 +114,7 @@ def test_the_first_offset_since_a_time_equals_looking_through_a_list(
     for number, ms in enumerate(times):
         if written and number % written == 0:
             kept.write(index)
-        index.add(Entry(number * 200, 150, number * 2, 2, ms))
+        index.add(IndexEntry(number * 200, 150, number * 2, 2, ms))
     for ms in range(-6, 7):
         later = [number * 2 for number, at_ms in enumerate(times) if at_ms >= ms]
         assert index.since(ms) == (later[0] if later else index.end)
@@ -134,7 +134,7 @@ def test_deleted_segments_take_their_batches_and_times_with_them(
     for number, ms in enumerate(times):
         if number % 10 == 0:
             kept.write(index, (number // 10 - 1) * 2_000)
-        index.add(Entry(number * 200, 150, number * 2, 2, ms))
+        index.add(IndexEntry(number * 200, 150, number * 2, 2, ms))
     index.delete_below(kept_from * 2_000)
     held = [(n * 2, ms) for n, ms in enumerate(times) if n >= kept_from * 10]
     assert index.first == (held[0][0] if held else index.end)
@@ -164,15 +164,15 @@ def test_a_dropped_batch_leaves_a_gap_and_nothing_else(
 def test_what_is_staged_is_ahead_of_what_is_visible() -> None:
     index = QueueIndex()
     index.tail = 30
-    index.add(Entry(0, 200, 0, 10, 0))
+    index.add(IndexEntry(0, 200, 0, 10, 0))
     assert (index.end, index.tail) == (10, 30)
 
 
 def test_offsets_never_overlap() -> None:
     index = QueueIndex()
-    index.add(Entry(0, 200, 0, 10, 0))
+    index.add(IndexEntry(0, 200, 0, 10, 0))
     with pytest.raises(ValueError, match="below the queue's end 10"):
-        index.add(Entry(200, 200, 9, 1, 0))
+        index.add(IndexEntry(200, 200, 9, 1, 0))
 
 
 def test_an_empty_index_with_a_known_end_begins_there() -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from headrace_mq.errors import SequenceGap
 from headrace_mq.message import QueueRef
-from headrace_mq.store.index.sequences import BATCHES_REMEMBERED, Sent, Sequences, sent_by
+from headrace_mq.store.index.sequences import BATCHES_REMEMBERED, SentBatch, Sequences, sent_by
 
 KEY = sent_by(7, 0, QueueRef("orders", 0))
 WRAP = 1 << 32
@@ -26,7 +26,7 @@ def test_batches_in_order_are_new_across_the_wrap_and_repeats_are_found(
     sent = []
     for count in counts:
         assert sequences.duplicate_of(KEY, first, count) is None
-        sequences.record(KEY, Sent(first, count, offset))
+        sequences.record(KEY, SentBatch(first, count, offset))
         sent.append((first, count, offset))
         first, offset = (first + count) % WRAP, offset + count
     for number, (first, count, offset) in enumerate(reversed(sent)):
@@ -39,19 +39,19 @@ def test_an_unknown_producer_may_begin_anywhere(sequences: Sequences) -> None:
 
 
 def test_a_jump_is_a_gap(sequences: Sequences) -> None:
-    sequences.record(KEY, Sent(0, 10, 0))
+    sequences.record(KEY, SentBatch(0, 10, 0))
     with pytest.raises(SequenceGap, match="10 is next"):
         sequences.duplicate_of(KEY, 11, 1)
 
 
 def test_a_batch_that_is_only_partly_new_is_refused(sequences: Sequences) -> None:
-    sequences.record(KEY, Sent(0, 10, 0))
+    sequences.record(KEY, SentBatch(0, 10, 0))
     with pytest.raises(SequenceGap, match="repeats 5 stored messages and adds 1"):
         sequences.duplicate_of(KEY, 5, 6)
 
 
 def test_a_repeat_cut_differently_gets_its_own_offset(sequences: Sequences) -> None:
-    sequences.record(KEY, Sent(0, 10, 100))
+    sequences.record(KEY, SentBatch(0, 10, 100))
     assert sequences.duplicate_of(KEY, 4, 3) == 104
 
 
@@ -64,13 +64,13 @@ def test_a_repeat_cut_differently_gets_its_own_offset(sequences: Sequences) -> N
     ],
 )
 def test_producers_epochs_and_queues_count_apart(sequences: Sequences, other: tuple) -> None:
-    sequences.record(KEY, Sent(0, 10, 0))
+    sequences.record(KEY, SentBatch(0, 10, 0))
     assert sequences.duplicate_of(other, 5, 1) is None
 
 
 def test_undoing_in_reverse_order_restores_everything(sequences: Sequences) -> None:
-    sequences.record(KEY, Sent(0, 10, 0))
-    undos = [sequences.record(KEY, Sent(10 * n, 10, 10 * n)) for n in range(1, 9)]
+    sequences.record(KEY, SentBatch(0, 10, 0))
+    undos = [sequences.record(KEY, SentBatch(10 * n, 10, 10 * n)) for n in range(1, 9)]
     for undo in reversed(undos):
         sequences.undo(undo)
     assert sequences.duplicate_of(KEY, 0, 10) == 0
@@ -78,7 +78,7 @@ def test_undoing_in_reverse_order_restores_everything(sequences: Sequences) -> N
 
 
 def test_undoing_the_first_batch_forgets_the_producer(sequences: Sequences) -> None:
-    sequences.undo(sequences.record(KEY, Sent(0, 10, 0)))
+    sequences.undo(sequences.record(KEY, SentBatch(0, 10, 0)))
     assert len(sequences) == 0
 
 
@@ -86,8 +86,8 @@ def test_the_longest_silent_producer_is_forgotten_first() -> None:
     sequences = Sequences(producers_max=2)
     keys = [sent_by(n, 0, QueueRef("orders", 0)) for n in range(3)]
     for key in keys:
-        sequences.record(key, Sent(0, 1, 0))
-    sequences.record(keys[0], Sent(1, 1, 1))
+        sequences.record(key, SentBatch(0, 1, 0))
+    sequences.record(keys[0], SentBatch(1, 1, 1))
     assert len(sequences) == 3
     sequences.forget_surplus()
     assert len(sequences) == 2

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from headrace_mq.errors import StoreFull, StoreReadOnly
 from headrace_mq.message import QueueRef
-from headrace_mq.store.index.page import Entry
+from headrace_mq.store.index.page import IndexEntry
 from headrace_mq.store.log.commit_log import CommitLog
 from headrace_mq.store.log.flusher import (
     READERS_FIRST_BATCHES_MAX,
@@ -63,7 +63,7 @@ class Desk:
         group = self.flusher.group_for(self.logs[log], len(data), 0)
         place = Place(group.end, len(data))
         self.staged[log, place.position] = data
-        self.flusher.stage(group, Staged(QUEUE, Entry(*place, 0, 1, 0), None), data)
+        self.flusher.stage(group, Staged(QUEUE, IndexEntry(*place, 0, 1, 0), None), data)
         return place
 
     def read(self, place: Place, log: str = "forever") -> bytes:

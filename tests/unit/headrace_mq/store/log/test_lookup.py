@@ -15,7 +15,7 @@ from headrace_mq.errors import InvalidArgument
 from headrace_mq.message import QueueRef, Record
 from headrace_mq.protocol.batch import Columns, decode_records, encode_batch
 from headrace_mq.settings import StoreSettings
-from headrace_mq.store.log.lookup import FIND_WORK_BYTES, FOUND_MAX, Cursor, Wanted
+from headrace_mq.store.log.lookup import FIND_WORK_BYTES, FOUND_MAX, Cursor, LookupQuery
 from headrace_mq.store.message_store import MessageStore
 
 OpenStore = Callable[..., MessageStore]
@@ -29,7 +29,7 @@ def keyed(keys: list[str], topic: str = "orders", queue: int = 0, size: int = 10
     return encode_batch(QueueRef(topic, queue), columns, born_first_ms=0)
 
 
-def found(store: MessageStore, wanted: Wanted, **bounds: int) -> list[Record]:
+def found(store: MessageStore, wanted: LookupQuery, **bounds: int) -> list[Record]:
     """All messages of a key, collected answer by answer."""
     records: list[Record] = []
     cursor = None
@@ -44,7 +44,7 @@ def found(store: MessageStore, wanted: Wanted, **bounds: int) -> list[Record]:
         cursor = answer.cursor
 
 
-def scanned(store: MessageStore, wanted: Wanted) -> list[Record]:
+def scanned(store: MessageStore, wanted: LookupQuery) -> list[Record]:
     """The same by reading every message there is."""
     records = []
     for queue, _ in store.queues():
@@ -102,7 +102,7 @@ steps = st.one_of(
 @given(
     history=st.lists(steps, min_size=1, max_size=14),
     wanted=st.builds(
-        Wanted, st.sampled_from(TOPICS), st.sampled_from(KEYS[1:]),
+        LookupQuery, st.sampled_from(TOPICS), st.sampled_from(KEYS[1:]),
         st.integers(-1, 12), st.integers(0, 20),
     ),
     messages_max=st.integers(1, 5),
@@ -111,7 +111,7 @@ steps = st.one_of(
 def test_finding_by_key_equals_reading_everything(
     tmp_path_factory: pytest.TempPathFactory,
     history: list[tuple[str, Any]],
-    wanted: Wanted,
+    wanted: LookupQuery,
     messages_max: int,
     bytes_max: int,
 ) -> None:
@@ -129,7 +129,11 @@ class Hand:
 
 
 async def play(
-    folder: Path, history: list[tuple[str, Any]], wanted: Wanted, messages_max: int, bytes_max: int
+    folder: Path,
+    history: list[tuple[str, Any]],
+    wanted: LookupQuery,
+    messages_max: int,
+    bytes_max: int,
 ) -> None:
     clock = Hand()
 
@@ -193,7 +197,7 @@ async def stacked(open_store: OpenStore) -> MessageStore:
 def calls(store: MessageStore, key: str) -> Iterator[Any]:
     cursor: Cursor | None = None
     while True:
-        answer = store.find(Wanted("orders", key), cursor)
+        answer = store.find(LookupQuery("orders", key), cursor)
         yield answer
         cursor = answer.cursor
         if cursor is None:
@@ -245,7 +249,7 @@ async def test_times_leave_blocks_out_unread(open_store: OpenStore, clock: Any, 
     index_all(store)
     at = clock.ms - 25_000
     reads = files.reads
-    records = found(store, Wanted("orders", "k", at, at + 3_000))
+    records = found(store, LookupQuery("orders", "k", at, at + 3_000))
     assert [record.stored_at_ms - at for record in records] == [0, 1_000, 2_000]
     assert files.reads - reads < 30
 
@@ -255,16 +259,16 @@ async def test_a_key_is_found_in_its_topic_alone(open_store: OpenStore) -> None:
     await put(store, keyed(["k"]), keyed(["k"], topic="orders2"))
     await put(store, keyed(["k"], topic="bills"), retention="transient")
     for topic in ("orders", "orders2", "bills"):
-        assert [r.queue.topic for r in found(store, Wanted(topic, "k"))] == [topic]
-    assert found(store, Wanted("none", "k")) == []
+        assert [r.queue.topic for r in found(store, LookupQuery(topic, "k"))] == [topic]
+    assert found(store, LookupQuery("none", "k")) == []
 
 
 async def test_messages_that_are_not_durable_yet_are_not_found(open_store: OpenStore) -> None:
     store = open_store()
     store.append(keyed(["k"]), retention="forever")
-    assert found(store, Wanted("orders", "k")) == []
+    assert found(store, LookupQuery("orders", "k")) == []
     await store.durable()
-    assert len(found(store, Wanted("orders", "k"))) == 1
+    assert len(found(store, LookupQuery("orders", "k"))) == 1
 
 
 async def test_deleted_messages_are_not_found_and_a_cursor_to_them_goes_on(
@@ -274,14 +278,14 @@ async def test_deleted_messages_are_not_found_and_a_cursor_to_them_goes_on(
     for _ in range(150):
         await put(store, keyed(["k"], size=1_000), retention="transient")
     index_all(store)
-    cursor = store.find(Wanted("orders", "k"), messages_max=3).cursor
+    cursor = store.find(LookupQuery("orders", "k"), messages_max=3).cursor
     assert cursor is not None
     assert store.delete_segments("transient", store.segments("transient")[1].base) == 1
     first, end = store.range(QueueRef("orders", 0))
     assert first > 3
-    records = found(store, Wanted("orders", "k"))
+    records = found(store, LookupQuery("orders", "k"))
     assert [record.offset for record in records] == list(range(first, end))
-    assert store.find(Wanted("orders", "k"), cursor).messages == end - first
+    assert store.find(LookupQuery("orders", "k"), cursor).messages == end - first
 
 
 async def test_a_payload_that_does_not_decode_hides_nothing_else(
@@ -292,9 +296,9 @@ async def test_a_payload_that_does_not_decode_hides_nothing_else(
     broken[-12:] = b"\xc1" * 12
     broken[48:52] = int(google_crc32c.value(bytes(broken[52:]))).to_bytes(4, "little")
     await put(store, broken, keyed(["k"]))
-    assert [record.offset for record in found(store, Wanted("orders", "k"))] == [1]
+    assert [record.offset for record in found(store, LookupQuery("orders", "k"))] == [1]
     index_all(store)
-    assert [record.offset for record in found(store, Wanted("orders", "k"))] == [1]
+    assert [record.offset for record in found(store, LookupQuery("orders", "k"))] == [1]
 
 
 @pytest.mark.parametrize(
@@ -312,7 +316,7 @@ async def test_a_search_that_makes_no_sense_is_refused(
     open_store: OpenStore, key: str, cursor: Cursor | None, bounds: dict[str, int]
 ) -> None:
     with pytest.raises(InvalidArgument):
-        open_store().find(Wanted("orders", key), cursor, **bounds)
+        open_store().find(LookupQuery("orders", key), cursor, **bounds)
 
 
 async def test_a_search_can_be_limited_to_queues_and_their_later_messages(
@@ -322,7 +326,7 @@ async def test_a_search_can_be_limited_to_queues_and_their_later_messages(
     for queue in (0, 1, 2, 0, 1, 2):
         await put(store, keyed(["k"], queue=queue))
     starts = {QueueRef("orders", 0): 0, QueueRef("orders", 1): 1}
-    answer = store.find(Wanted("orders", "k"), starts=starts)
+    answer = store.find(LookupQuery("orders", "k"), starts=starts)
     records = [record for batch in answer.batches for record in decode_records(batch)]
     assert [(r.queue.queue_id, r.offset) for r in records] == [(0, 0), (0, 1), (1, 1)]
     assert answer.messages == 3

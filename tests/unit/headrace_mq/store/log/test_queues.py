@@ -9,7 +9,7 @@ import pytest
 from headrace_mq.errors import InvalidArgument, SequenceGap
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import BATCH_RECORDS_MAX, BatchHeader, assign, read_header
-from headrace_mq.store.index.page import Entry
+from headrace_mq.store.index.page import IndexEntry
 from headrace_mq.store.log.commit_log import CommitLog
 from headrace_mq.store.log.queues import Queues
 from headrace_mq.store.log.write_group import Group, Staged
@@ -45,7 +45,7 @@ def staged(queues: Queues, group: Group, header: BatchHeader) -> int:
     assert queues.duplicate_of(header) is None
     base = queue.index.tail
     undo = queues.stage(queue, header)
-    entry = Entry(group.end, header.length, base, header.count, 0)
+    entry = IndexEntry(group.end, header.length, base, header.count, 0)
     group.staged.append(Staged(header.queue, entry, undo))
     group.end += header.length
     return base

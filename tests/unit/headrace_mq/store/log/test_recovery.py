@@ -14,12 +14,12 @@ from headrace_mq._runtime.files import SystemFiles
 from headrace_mq.errors import DataCorrupt, FormatTooNew
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import FORMAT_VERSION, BatchHeader, Columns, assign, encode_batch
-from headrace_mq.store.index.page import Entry
+from headrace_mq.store.index.page import IndexEntry
 from headrace_mq.store.index.segment_index import Directory
 from headrace_mq.store.log.commit_log import CommitLog
 from headrace_mq.store.log.recovery import Verdict, check_batch, judge, recover
 from headrace_mq.store.segment.log_walk import Damage
-from headrace_mq.store.segment.segment import SEGMENT_HEADER_BYTES, Mark, encode_mark
+from headrace_mq.store.segment.segment import SEGMENT_HEADER_BYTES, WriteMark, encode_mark
 
 SEGMENT_BYTES = 64 * 1024
 QUEUE = QueueRef("orders", 0)
@@ -72,7 +72,7 @@ class LogWriter:
         """Writes one group; `synced` is what its mark says, its own place if left out."""
         log = self.log
         start = position = log.tail
-        parts = [encode_mark(Mark(start, start if synced is None else synced))]
+        parts = [encode_mark(WriteMark(start, start if synced is None else synced))]
         position += len(parts[0])
         placed = []
         for body in bodies:
@@ -418,7 +418,7 @@ def test_a_stored_batch_is_checked_as_a_whole(writer: LogWriter, cut: int) -> No
     place = writer.batches[0]
     path, at = writer.place(place.position)
     batch = path.read_bytes()[at : at + place.length]
-    entry = Entry(place.position, place.length, 0, 1, 0)
+    entry = IndexEntry(place.position, place.length, 0, 1, 0)
     check_batch(batch, QUEUE, entry)
     with pytest.raises(DataCorrupt):
         check_batch(batch[:cut], QUEUE, entry)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace_mq.store.index.page import Entry
+from headrace_mq.store.index.page import IndexEntry
 from headrace_mq.store.log import tail_cache
 from headrace_mq.store.log.tail_cache import TailCache
 
@@ -16,11 +16,11 @@ GAP = 32
 Block = list[bytes]
 
 
-def entry(position: int, length: int) -> Entry:
-    return Entry(position, length, 0, 1, 0)
+def entry(position: int, length: int) -> IndexEntry:
+    return IndexEntry(position, length, 0, 1, 0)
 
 
-def fill(cache: TailCache, groups: list[list[Block]]) -> list[list[tuple[Entry, bytes]]]:
+def fill(cache: TailCache, groups: list[list[Block]]) -> list[list[tuple[IndexEntry, bytes]]]:
     """Puts groups of blocks of batches; returns for each block its batches and where they stand."""
     placed, position = [], 0
     for blocks in groups:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace_mq.message import QueueRef
-from headrace_mq.store.index.page import Entry
+from headrace_mq.store.index.page import IndexEntry
 from headrace_mq.store.log import write_group as group
 from headrace_mq.store.log.commit_log import CommitLog
 from headrace_mq.store.log.write_group import Fresh, Group, Staged, fresh_of
@@ -16,7 +16,7 @@ from headrace_mq.store.segment.segment import MARK_BYTES
 
 
 def add(to: Group, batch: bytes) -> Staged:
-    staged = Staged(QueueRef("orders", 0), Entry(to.end, len(batch), 0, 1, 0), None)
+    staged = Staged(QueueRef("orders", 0), IndexEntry(to.end, len(batch), 0, 1, 0), None)
     to.add(staged, batch)
     return staged
 

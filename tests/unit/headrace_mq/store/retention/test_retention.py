@@ -8,14 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace_mq.message import QueueRef
-from headrace_mq.store.retention.retention import Rules, delete_before
+from headrace_mq.store.retention.retention import RetentionRules, delete_before
 
 HOUR = 3_600_000
 DAY, YEAR = 24 * HOUR, 365 * 24 * HOUR
 AGE, LONGEST = 72 * HOUR, 168 * HOUR
 START = 1_700_000_000_000
 QUEUE = QueueRef("orders", 0)
-RULES = Rules(age_ms=AGE, bytes_max=None, early=False, unconsumed_ms_max=LONGEST, segments_max=10)
+RULES = RetentionRules(
+    age_ms=AGE, bytes_max=None, early=False, unconsumed_ms_max=LONGEST, segments_max=10
+)
 
 
 class Stretch(NamedTuple):
@@ -62,7 +64,7 @@ def test_segments_go_when_their_last_message_reaches_the_age() -> None:
 
 
 def test_the_segment_that_is_written_to_never_goes() -> None:
-    rules = Rules(age_ms=1, bytes_max=1, early=True, unconsumed_ms_max=0, segments_max=10)
+    rules = RetentionRules(age_ms=1, bytes_max=1, early=True, unconsumed_ms_max=0, segments_max=10)
     assert delete_before(log_of(), rules, at(START + YEAR), everything) == 0
     assert delete_before(log_of(START), rules, at(START + YEAR), everything) == 100
 
@@ -72,7 +74,9 @@ def test_an_empty_log_has_nothing_to_delete() -> None:
 
 
 def test_a_log_without_limits_is_kept_for_ever() -> None:
-    forever = Rules(age_ms=None, bytes_max=None, early=False, unconsumed_ms_max=0, segments_max=10)
+    forever = RetentionRules(
+        age_ms=None, bytes_max=None, early=False, unconsumed_ms_max=0, segments_max=10
+    )
     assert delete_before(log_of(START), forever, at(START + 100 * YEAR), everything) == 0
 
 
@@ -84,7 +88,7 @@ def test_a_pass_is_bounded() -> None:
 def test_by_size_the_oldest_go_until_the_log_fits() -> None:
     log = log_of(START, START, START)
     for bytes_max, before in [(400, 0), (399, 100), (250, 200), (1, 300)]:
-        rules = Rules(
+        rules = RetentionRules(
             age_ms=AGE, bytes_max=bytes_max, early=False, unconsumed_ms_max=0, segments_max=10
         )
         assert delete_before(log, rules, at(START), nothing) == before
@@ -103,7 +107,9 @@ def test_a_forgotten_group_does_not_keep_the_log_for_ever() -> None:
 
 
 def test_protection_can_be_switched_off() -> None:
-    rules = Rules(age_ms=AGE, bytes_max=None, early=False, unconsumed_ms_max=0, segments_max=10)
+    rules = RetentionRules(
+        age_ms=AGE, bytes_max=None, early=False, unconsumed_ms_max=0, segments_max=10
+    )
     assert delete_before(log_of(START), rules, at(START + AGE), nothing) == 100
 
 
@@ -119,7 +125,7 @@ def test_one_queue_that_lags_holds_its_segment_and_all_behind() -> None:
 
 @pytest.mark.parametrize("unconsumed_ms_max", [0, LONGEST])
 def test_early_only_consumed_messages_go(unconsumed_ms_max: int) -> None:
-    rules = Rules(
+    rules = RetentionRules(
         age_ms=AGE, bytes_max=None, early=True, unconsumed_ms_max=unconsumed_ms_max,
         segments_max=10,
     )  # fmt: skip
@@ -149,7 +155,7 @@ def test_whatever_the_rules_a_bounded_row_of_whole_sealed_segments_goes(
     times: list[tuple[int, int]], now: int, reached: int, most: int, early: bool, size: int
 ) -> None:
     log = log_of(*[START + at for at, _ in times])
-    rules = Rules(
+    rules = RetentionRules(
         age_ms=AGE, bytes_max=size or None, early=early, unconsumed_ms_max=YEAR * 2,
         segments_max=most,
     )  # fmt: skip

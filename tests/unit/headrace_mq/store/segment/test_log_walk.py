@@ -12,7 +12,13 @@ from headrace_mq._runtime.files import SystemFiles
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import BatchHeader, assign
 from headrace_mq.store.segment.log_walk import ZEROS_MAX_BYTES, Gap, LogWalk
-from headrace_mq.store.segment.segment import MARK_BYTES, Mark, Segment, SegmentPlan, encode_mark
+from headrace_mq.store.segment.segment import (
+    MARK_BYTES,
+    Segment,
+    SegmentPlan,
+    WriteMark,
+    encode_mark,
+)
 
 MakeBatch = Callable[..., bytearray]
 
@@ -123,7 +129,7 @@ def write(made: Segment, make_batch: MakeBatch) -> Callable[..., list[int]]:
     """Writes a mark and batches; returns where each stands and where the last one ends."""
 
     def written(*bodies: bytes) -> list[int]:
-        made.write(BASE, [encode_mark(Mark(BASE, BASE))])
+        made.write(BASE, [encode_mark(WriteMark(BASE, BASE))])
         places = [BASE + MARK_BYTES]
         for offset, body in enumerate(bodies):
             batch = make_batch(body)
@@ -146,7 +152,7 @@ def test_a_sound_segment_is_its_entries(made: Segment, write: Callable[..., list
     places = write(b"a", b"bb", b"ccc")
     walk = LogWalk(made, places[-1])
     mark, *headers = walk.entries()
-    assert mark == Mark(BASE, BASE)
+    assert mark == WriteMark(BASE, BASE)
     assert [one.position for one in headers if isinstance(one, BatchHeader)] == places[:-1]
     assert isinstance(headers[1], BatchHeader)
     assert walk.batch(headers[1]) == made.read(places[1], places[2] - places[1])
@@ -208,5 +214,5 @@ def test_entries_and_gaps_cover_every_byte_whatever_is_damaged(
         if isinstance(entry, Gap):
             position = entry.end
         else:
-            position += MARK_BYTES if isinstance(entry, Mark) else entry.length
+            position += MARK_BYTES if isinstance(entry, WriteMark) else entry.length
     assert position == places[-1]

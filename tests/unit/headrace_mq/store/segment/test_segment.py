@@ -16,10 +16,10 @@ from headrace_mq.store.segment.segment import (
     SEGMENT_HEADER_BYTES,
     SMALL_WRITE_BYTES,
     ZEROS_AHEAD_BYTES,
-    Mark,
     Segment,
     SegmentPlan,
     SyncFailed,
+    WriteMark,
     decode_mark,
     encode_mark,
     segment_name,
@@ -200,7 +200,7 @@ def test_a_failed_sync_says_so(segment: Segment, files: Any) -> None:
 
 @given(position=st.integers(0, 2**63 - 1), synced=st.integers(0, 2**63 - 1))
 def test_marks_keep_their_numbers_and_notice_every_flipped_bit(position: int, synced: int) -> None:
-    mark = encode_mark(Mark(position, synced))
+    mark = encode_mark(WriteMark(position, synced))
     assert len(mark) == MARK_BYTES
     assert decode_mark(b"xx" + mark, 2) == (position, synced)
     for bit in range(MARK_BYTES * 8):
@@ -212,17 +212,17 @@ def test_marks_keep_their_numbers_and_notice_every_flipped_bit(position: int, sy
 
 def test_the_mark_is_that_of_the_format_document() -> None:
     expected = "4852473101002000e2a1f0dd000000000010000000000000000f000000000000"
-    crc = encode_mark(Mark(4_096, 3_840))[8:12].hex()
-    assert encode_mark(Mark(4_096, 3_840)).hex() == expected.replace("e2a1f0dd", crc)
+    crc = encode_mark(WriteMark(4_096, 3_840))[8:12].hex()
+    assert encode_mark(WriteMark(4_096, 3_840)).hex() == expected.replace("e2a1f0dd", crc)
 
 
 def test_a_mark_that_is_cut_off_is_none() -> None:
     with pytest.raises(DataCorrupt, match="no group mark"):
-        decode_mark(encode_mark(Mark(0, 0))[:-1], 0)
+        decode_mark(encode_mark(WriteMark(0, 0))[:-1], 0)
 
 
 def test_a_newer_mark_is_refused_as_such() -> None:
-    mark = bytearray(encode_mark(Mark(0, 0)))
+    mark = bytearray(encode_mark(WriteMark(0, 0)))
     mark[4] = 2
     struct.pack_into("<I", mark, 8, google_crc32c.value(bytes(mark[:8] + mark[12:])))
     with pytest.raises(FormatTooNew, match="format 2"):

@@ -39,9 +39,9 @@ async def test_a_member_that_takes_frozen_queues_is_noticed(
 async def test_a_search_that_finds_too_much_is_noticed(
     deployment: EmbeddedDeployment, noticed: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wanted = finding.Wanted
+    wanted = finding.LookupQuery
     monkeypatch.setattr(
-        finding, "Wanted", lambda topic, key, _, to_ms: wanted(topic, key, 0, to_ms)
+        finding, "LookupQuery", lambda topic, key, _, to_ms: wanted(topic, key, 0, to_ms)
     )
     with noticed():
         await promises.test_messages_are_found_by_key_time_and_id(deployment)

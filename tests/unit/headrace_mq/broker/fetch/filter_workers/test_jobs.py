@@ -10,7 +10,7 @@ from headrace_mq.broker.fetch.filter_workers.jobs import (
     encoded,
 )
 from headrace_mq.protocol.bodies import Picked
-from headrace_mq.store.index.page import Entry
+from headrace_mq.store.index.page import IndexEntry
 
 
 def body(frame: bytes) -> bytes:
@@ -21,7 +21,7 @@ def body(frame: bytes) -> bytes:
 
 def test_a_job_comes_out_as_it_went_in() -> None:
     job = Job(
-        "price > 9", True, "t", 3, "/log/1.log", -4_096, [Entry(5_000, 300, 7, 4, 1), Entry(6_000, 1, 11, 1, 2)], 99
+        "price > 9", True, "t", 3, "/log/1.log", -4_096, [IndexEntry(5_000, 300, 7, 4, 1), IndexEntry(6_000, 1, 11, 1, 2)], 99
     )  # fmt: skip
     decoded = decode_job(body(encoded(job)))
     assert decoded == job

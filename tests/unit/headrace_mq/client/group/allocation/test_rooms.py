@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace_mq.client.group.allocation.circle import circle
+from headrace_mq.client.group.allocation.average import circle
 from headrace_mq.client.group.allocation.rooms import in_rooms, nearby
 from headrace_mq.client.group.allocation.strategy import Strategy
 from headrace_mq.message import QueueRef
