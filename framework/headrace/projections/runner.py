@@ -273,7 +273,7 @@ class ProjectionRunner(Generic[R]):
         for message in admission.done:
             subscription.ack(message)
         for queue, offset in admission.again.items():
-            self._seek(subscription, queue, offset)
+            subscription.seek(queue, offset)
         for queue, first, last in admission.lost:
             log.error(
                 "event messages are missing in the topic",
@@ -400,7 +400,7 @@ class ProjectionRunner(Generic[R]):
         log.info("another runner has moved on", projection=self._projection.name)
         self._positions = {queue: offsets.get(queue) for queue in self._positions}
         for queue in {message.queue for message in messages}:
-            self._seek(subscription, queue, offsets.get(queue, 0))
+            subscription.seek(queue, offsets.get(queue, 0))
 
     async def _follow_switch(self, subscription: Subscription) -> None:
         if self._shadow is not None:
@@ -417,14 +417,7 @@ class ProjectionRunner(Generic[R]):
         )
         self._positions = {queue: offsets.get(queue) for queue in self._positions}
         for queue in list(self._positions):
-            self._seek(subscription, queue, offsets.get(queue, 0))
-
-    def _seek(self, subscription: Subscription, queue: QueueId, offset: int) -> None:
-        try:
-            subscription.seek(queue, offset)
-        except ValueError:
-            # It was taken away in the meantime; whoever has it now loads its offset.
-            self._positions.pop(queue, None)
+            subscription.seek(queue, offsets.get(queue, 0))
 
     async def _read_missing(
         self, aggregate_id: str, after_version: int, to_version: int
