@@ -51,7 +51,7 @@ async def _raises(work: Coroutine[Any, Any, object]) -> bool:
     """Whether it raises an error; which one is the adapter's choice."""
     try:
         await work
-    except Exception:  # noqa: BLE001 - any
+    except Exception:  # noqa: BLE001 - the adapter's choice
         return True
     return False
 
