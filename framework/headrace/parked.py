@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # a database is loaded by the functions that need it
     from headrace.projections.letters import Letter
     from headrace.projections.tables.read_models import ReadModels
 
-__all__ = ["COMMANDS", "KINDS", "App", "Parked", "ParkedEntry", "open_parked"]
+__all__ = ["COMMANDS", "KINDS", "Parked", "ParkedEntry", "ParkingApp", "open_parked"]
 
 COMMANDS: Final = "commands"
 # What a processor's name begins with, up to the colon.
@@ -84,7 +84,7 @@ class ParkedEntry:
     letter: CommandLetter | None = None
 
 
-class App(Protocol):
+class ParkingApp(Protocol):
     """What is asked of an application: its parts, by their names."""
 
     name: str
@@ -142,7 +142,7 @@ class Parked:
 
     def __init__(
         self,
-        app: App,
+        app: ParkingApp,
         commands: CommandLetters,
         read_models: "ReadModels",
         store: EventStore,
@@ -272,7 +272,7 @@ class Parked:
 
 @asynccontextmanager
 async def open_parked(
-    app: App,
+    app: ParkingApp,
     settings: Settings,
     connect: Callable[[str], AbstractAsyncContextManager[Transport]],
 ) -> AsyncIterator[Parked]:

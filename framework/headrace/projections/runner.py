@@ -281,7 +281,7 @@ class ProjectionRunner(BatchReaction, Generic[R]):
         for message in admission.done:
             self._reader.ack(message)
         for queue, offset in admission.again.items():
-            self._seek(queue, offset)
+            self._reader.seek(queue, offset)
         for queue, first, last in admission.lost:
             log.error(
                 "event messages are missing in the topic",
@@ -394,7 +394,7 @@ class ProjectionRunner(BatchReaction, Generic[R]):
         log.info("another runner has moved on", projection=self._projection.name)
         self._positions = {queue: offsets.get(queue) for queue in self._positions}
         for queue in {message.queue for message in messages}:
-            self._seek(queue, offsets.get(queue, 0))
+            self._reader.seek(queue, offsets.get(queue, 0))
 
     async def _follow_switch(self) -> None:
         if self._shadow is not None:
@@ -409,14 +409,7 @@ class ProjectionRunner(BatchReaction, Generic[R]):
         )
         self._positions = {queue: offsets.get(queue) for queue in self._positions}
         for queue in list(self._positions):
-            self._seek(queue, offsets.get(queue, 0))
-
-    def _seek(self, queue: QueueId, offset: int) -> None:
-        try:
-            self._reader.seek(queue, offset)
-        except ValueError:
-            # It was taken away in the meantime; whoever has it now loads its offset.
-            self._positions.pop(queue, None)
+            self._reader.seek(queue, offsets.get(queue, 0))
 
     async def _read_missing(
         self, aggregate_id: str, after_version: int, to_version: int

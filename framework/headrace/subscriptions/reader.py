@@ -212,11 +212,7 @@ class Reader:
         self._subscription.ack(message)
 
     def seek(self, queue: QueueId, offset: int) -> None:
-        """Makes the next poll continue at an offset.
-
-        Raises:
-            ValueError: the queue is assigned to somebody else by now.
-        """
+        """Makes the next poll continue at an offset; ignored for a queue of another member."""
         assert self._subscription is not None, "its queues came from a subscription"
         self._subscription.seek(queue, offset)
 

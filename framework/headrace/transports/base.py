@@ -32,7 +32,8 @@ DAMAGED: Final = "headrace-damaged"
 QueueId = tuple[str, int]
 
 # Given the queues that were just assigned, returns the offset to begin with for each; a queue that
-# is left out begins where the topic begins.
+# is left out begins where the topic begins. Where a queue no longer holds an offset, or not yet, the
+# nearest one that it has counts: its first, or its end.
 OffsetLoader = Callable[[Sequence[QueueId]], Awaitable[Mapping[QueueId, int]]]
 
 
@@ -116,17 +117,25 @@ class Subscription(Protocol):
     async def poll(self) -> list[Incoming]:
         """Waits for messages and returns some, in offset order within each queue.
 
-        Never returns an empty list. Raises `asyncio.CancelledError` when cancelled and an error of
-        the adapter when closed.
+        Never returns an empty list. Raises `asyncio.CancelledError` when cancelled, and loses nothing
+        by it; an error of the adapter when closed, also where it waits; and what `offsets` raised,
+        which is asked again.
         """
         ...
 
     def ack(self, message: Incoming) -> None:
-        """Says that a message is done. Any order: the lowest unfinished offset is kept."""
+        """Says that a message is done. Any order: the lowest unfinished offset is kept.
+
+        Of a queue that is another member's by now it says nothing.
+        """
         ...
 
     def seek(self, queue: QueueId, offset: int) -> None:
-        """Makes the next poll continue at an offset of an assigned queue."""
+        """Makes the next poll continue at an offset of an assigned queue; the group's offset stays.
+
+        Does nothing for a queue that is another member's by now. Raises ValueError: the offset is
+        below 0.
+        """
         ...
 
     async def aclose(self) -> None:
@@ -143,7 +152,12 @@ class Transport(Protocol):
         ...
 
     async def ensure_topic(self, topic: str, *, queues: int, forever: bool) -> None:
-        """Creates the topic unless it exists; `forever` keeps its messages without limit."""
+        """Creates the topic unless it exists; `forever` keeps its messages without limit.
+
+        A topic that exists never has fewer queues than before; whether it gets more is for the adapter
+        to say. Raises an error of the adapter where it is kept for ever
+        and should not be, or the other way round.
+        """
         ...
 
     async def publish(self, message: Outgoing) -> Place:
@@ -234,5 +248,8 @@ class Transport(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Flushes what was handed over and closes."""
+        """Flushes what was handed over and closes.
+
+        From then on `publish`, `schedule` and `subscribe` raise an error of the adapter.
+        """
         ...

@@ -54,6 +54,10 @@ class _Queue:
     def end(self) -> int:
         return self.first + len(self.messages)
 
+    def nearest(self, offset: int) -> int:
+        """Returns the offset, or the nearest one that a reader can stand at."""
+        return min(max(offset, self.first), self.end)
+
     def read(self, offset: int, limit: int) -> list[Incoming]:
         start = max(offset - self.first, 0)
         return self.messages[start : start + limit]
@@ -106,10 +110,20 @@ class LocalTransport:
         return _REPLY_ADDRESS
 
     async def ensure_topic(self, topic: str, *, queues: int, forever: bool) -> None:
-        """Creates the topic unless it exists."""
-        if topic not in self._topics:
+        """Creates the topic unless it exists; one that does keeps its queues.
+
+        Raises:
+            HeadraceError: it exists, and is kept for ever where this one should pass, or the reverse.
+        """
+        known = self._topics.get(topic)
+        if known is None:
             self._topics[topic] = _Topic(queues, forever=forever)
             self._rebalance()
+        elif known.forever != forever:
+            kept = "for ever" if known.forever else "until its groups are done"
+            raise HeadraceError(
+                f"topic {topic!r} exists and is kept {kept}, which cannot change; use another name"
+            )
 
     async def publish(self, message: Outgoing) -> Place:
         """Appends the message to the queue of its key: CRC-32 of the key modulo the queues.
@@ -372,12 +386,18 @@ class LocalSubscription:
             self._transport.commit(self._group, message.queue, lowest)
 
     def seek(self, queue: QueueId, offset: int) -> None:
-        """Makes the next poll continue at an offset of an assigned queue."""
-        if queue not in self._positions and queue not in self._unplaced:
-            raise ValueError(f"queue {queue} is not assigned to this subscription")
+        """Makes the next poll continue at an offset of an assigned queue.
+
+        Raises:
+            ValueError: the offset is below 0.
+        """
+        if offset < 0:
+            raise ValueError(f"an offset is 0 or more, not {offset}")
         if queue in self._unplaced:
             self._unplaced.remove(queue)
-        self._positions[queue] = _Position(offset)
+        elif queue not in self._positions:
+            return
+        self._positions[queue] = _Position(self._transport.queue(queue).nearest(offset))
         self._news.set()
 
     async def aclose(self) -> None:
@@ -414,8 +434,9 @@ class LocalSubscription:
                 # It may have been taken away, or sought, while the caller looked it up.
                 if queue in self._unplaced:
                     self._unplaced.remove(queue)
-                    first = self._transport.queue(queue).first
-                    self._positions[queue] = _Position(offsets.get(queue, first))
+                    held = self._transport.queue(queue)
+                    first = held.nearest(offsets.get(queue, held.first))
+                    self._positions[queue] = _Position(first)
 
     def _read(self) -> list[Incoming]:
         """Reads from the queues in turn, another one first each time."""

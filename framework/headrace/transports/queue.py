@@ -100,6 +100,7 @@ class QueueTransport:
         self._groups: set[str] = set()
         # Topics whose readers hear of damage by a message.
         self._marked: set[str] = set()
+        self._closed = False
 
     async def start(self) -> None:
         """Connects to the broker; raises `ConnectionLost` when it cannot be reached."""
@@ -111,7 +112,11 @@ class QueueTransport:
         return self._producer.client_id
 
     async def ensure_topic(self, topic: str, *, queues: int, forever: bool) -> None:
-        """Creates the topic unless it exists."""
+        """Creates the topic unless it exists; one that has fewer queues gets more.
+
+        Raises:
+            MessageQueueError: it exists, and is kept for ever where this one should pass, or the reverse.
+        """
         await self._producer.create_topic(
             topic, queues=queues, retention="forever" if forever else "transient"
         )
@@ -163,7 +168,14 @@ class QueueTransport:
     async def subscribe(
         self, group: str, topics: Sequence[str], *, offsets: OffsetLoader | None = None
     ) -> Subscription:
-        """Joins a consumer group of the broker."""
+        """Joins a consumer group of the broker.
+
+        Raises:
+            HeadraceError: the transport is closed.
+            MessageQueueError: the broker is away, or refuses the member.
+        """
+        if self._closed:
+            raise HeadraceError("the transport is closed")
         self._groups.add(group)
         load, settings = None, self._consumer_settings
         if offsets is not None:
@@ -291,7 +303,8 @@ class QueueTransport:
         self._producer.on_reply(receive)
 
     async def aclose(self) -> None:
-        """Flushes what was handed over and closes the connections."""
+        """Flushes what was handed over and closes the connections, but not those of subscriptions."""
+        self._closed = True
         if self._admin is not None:
             await self._admin.aclose()
         await self._producer.aclose()

@@ -25,7 +25,7 @@ from headrace.cli.amounts import unit_of
 __all__ = ["OPTIONS", "BrokerGroup", "given_settings"]
 
 
-class Row(NamedTuple):
+class OptionRow(NamedTuple):
     """One option.
 
     Attributes:
@@ -42,55 +42,55 @@ class Row(NamedTuple):
 
 
 OPTIONS: Final = (
-    Row("--data", "store.directory", "Folder for the broker's files; required.", "HEADRACE_DATA"),
-    Row("--host", "broker.host", "Address to listen on.", "HEADRACE_HOST"),
-    Row("--port", "broker.port", "Port to listen on; 0 takes a free one.", "HEADRACE_PORT"),
-    Row("--busy-poll", "broker.busy_poll_us", "Busy-poll this long after each message (0 = never)."),
-    Row("--filter-processes", "broker.filter_processes_max",
+    OptionRow("--data", "store.directory", "Folder for the broker's files; required.", "HEADRACE_DATA"),
+    OptionRow("--host", "broker.host", "Address to listen on.", "HEADRACE_HOST"),
+    OptionRow("--port", "broker.port", "Port to listen on; 0 takes a free one.", "HEADRACE_PORT"),
+    OptionRow("--busy-poll", "broker.busy_poll_us", "Busy-poll this long after each message (0 = never)."),
+    OptionRow("--filter-processes", "broker.filter_processes_max",
         "Worker processes that filter old messages for selective consumers (0 = off)."),
-    Row("--flush", "store.flush",
+    OptionRow("--flush", "store.flush",
         "'always': acknowledge once the disk has the message. 'interval': once the page cache has it."),
-    Row("--flush-interval", "store.flush_interval_ms",
+    OptionRow("--flush-interval", "store.flush_interval_ms",
         "With --flush interval: sync this often; a power cut may lose what came since."),
-    Row("--segment-size", "store.segment_bytes",
+    OptionRow("--segment-size", "store.segment_bytes",
         "Size of a log segment; the broker deletes whole segments."),
-    Row("--tail-cache", "store.tail_cache_bytes", "Memory for the newest messages of all queues."),
-    Row("--transient-age", "store.transient_age_ms",
+    OptionRow("--tail-cache", "store.tail_cache_bytes", "Memory for the newest messages of all queues."),
+    OptionRow("--transient-age", "store.transient_age_ms",
         "Delete messages older than this, unless their topic is kept forever."),
-    Row("--transient-size", "store.transient_bytes_max",
+    OptionRow("--transient-size", "store.transient_bytes_max",
         "Delete the oldest of these messages once they take more than this (0 = no limit)."),
-    Row("--unconsumed-age", "store.unconsumed_ms_max",
+    OptionRow("--unconsumed-age", "store.unconsumed_ms_max",
         "Keep unconsumed messages up to this age (0 = normal retention)."),
-    Row("--retention-interval", "store.retention_interval_ms",
+    OptionRow("--retention-interval", "store.retention_interval_ms",
         "Look for segments to delete this often."),
-    Row("--segments-deleted-max", "store.segments_deleted_max",
+    OptionRow("--segments-deleted-max", "store.segments_deleted_max",
         "Delete at most this many segments at a time."),
-    Row("--compact-segment-size", "store.compact_segment_bytes",
+    OptionRow("--compact-segment-size", "store.compact_segment_bytes",
         "Size of a log segment of compacted topics; the newest one is never compacted."),
-    Row("--compact-dirty", "store.compact_dirty_percent",
+    OptionRow("--compact-dirty", "store.compact_dirty_percent",
         "Start compaction once this share of the log is uncompacted."),
-    Row("--compact-interval", "store.compact_interval_ms",
+    OptionRow("--compact-interval", "store.compact_interval_ms",
         "Check this often whether to compact."),
-    Row("--compact-lag", "store.compact_lag_ms",
+    OptionRow("--compact-lag", "store.compact_lag_ms",
         "Keep every message to a compacted topic for at least this long."),
-    Row("--tombstone-age", "store.tombstone_ms",
+    OptionRow("--tombstone-age", "store.tombstone_ms",
         "Keep messages without a body, which delete their keys, for this long."),
-    Row("--compact-memory", "store.compact_memory_bytes", "Memory for the keys of one compaction."),
-    Row("--compact-rate", "store.compact_bytes_per_s",
+    OptionRow("--compact-memory", "store.compact_memory_bytes", "Memory for the keys of one compaction."),
+    OptionRow("--compact-rate", "store.compact_bytes_per_s",
         "Read at most this much a second while compacting (0 = no limit)."),
-    Row("--disk-refuse", "store.disk_refuse_percent",
+    OptionRow("--disk-refuse", "store.disk_refuse_percent",
         "Refuse new messages while the disk is fuller than this (100% = never)."),
-    Row("--disk-delete", "store.disk_delete_percent",
+    OptionRow("--disk-delete", "store.disk_delete_percent",
         "Delete consumed messages early while the disk is fuller than this (100% = never)."),
-    Row("--disk-look", "store.disk_look_ms", "Check this often how full the disk is."),
-    Row("--archive", "archive.url",
+    OptionRow("--disk-look", "store.disk_look_ms", "Check this often how full the disk is."),
+    OptionRow("--archive", "archive.url",
         "Archive messages in this database, postgresql://…, and read old ones from there.",
         "HEADRACE_ARCHIVE"),
-    Row("--archive-window", "archive.window_bytes",
+    OptionRow("--archive-window", "archive.window_bytes",
         "Keep this much of each log on the disk after it is archived."),
-    Row("--archive-backlog", "archive.backlog_bytes_max",
+    OptionRow("--archive-backlog", "archive.backlog_bytes_max",
         "Refuse new messages while more than this waits for the archive."),
-    Row("--stuck-after", "supervise.stuck_after_ms",
+    OptionRow("--stuck-after", "supervise.stuck_after_ms",
         "With --supervise: restart the broker when it does not answer for this long."),
 )  # fmt: skip
 
@@ -158,7 +158,7 @@ def _default(settings: Any, name: str) -> Any:
     return None if field.default is msgspec.NODEFAULT else field.default
 
 
-def _parameter(row: Row, name: str, wanted: Any, default: Any) -> Parameter:
+def _parameter(row: OptionRow, name: str, wanted: Any, default: Any) -> Parameter:
     unit = unit_of(name)
     kind = next((one for one in (int, Path) if one in {wanted, *get_args(wanted)}), str)
     shown = default if unit is None else unit.write(default)

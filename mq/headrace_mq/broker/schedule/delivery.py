@@ -14,8 +14,8 @@ from typing import NamedTuple, TypeVar
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.journal.batches import (
     JournalReader,
+    JournalSequences,
     NotYet,
-    Sequences,
     open_queues_of,
     read_batch,
 )
@@ -91,7 +91,7 @@ class Deliveries:
         self._journal = journal
         self._topics = topics
         self._epoch = epoch
-        self._sequences = Sequences()
+        self._sequences = JournalSequences()
         self._turn = 0
         self._batch: tuple[BatchHeader, Columns] | None = None
 

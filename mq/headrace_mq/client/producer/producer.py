@@ -1,8 +1,7 @@
 """
 Sends messages, each acknowledged by the broker, in order per queue.
 
-Sits between: an application and one broker. Owns the connection, the routes of topics and the
-replies; what is on its way stands in its `send_buffer`.
+Owns the connection, the routes of topics and the replies; what is on its way is in `send_buffer`.
 """
 
 import asyncio
@@ -58,7 +57,6 @@ ROUTE_REFRESH_MS = 5_000
 TOPICS_RESOLVED_MAX = 256
 
 _log = get_logger(__name__)
-_new = tuple.__new__
 
 
 class Producer(AsyncBlock):
@@ -186,8 +184,8 @@ class Producer(AsyncBlock):
         base_offset = batch.base_offset
         if base_offset < 0:
             return batch.result(number)
-        # `Batch.result` without the call, and a named tuple built as a tuple: half the time.
-        return _new(SendResult, (batch.queue, base_offset + number, batch.duplicate))
+        # `Batch.result` without its call, the named tuple built as a tuple: half the time.
+        return tuple.__new__(SendResult, (batch.queue, base_offset + number, batch.duplicate))
 
     def send_soon(self, message: Message) -> asyncio.Future[SendResult]:
         """Like `send`, for callers that do not wait now: the future ends as `send` would.
@@ -268,11 +266,9 @@ class Producer(AsyncBlock):
             ValueError, TypeError, SendTimeout, TopicNotFound, BrokerError, Closed: as `send`.
         """
         self._open_outbox()
-        return (
-            await self._send_part(topic, MessageColumns(bodies, keys, tags, headers))
-            if bodies
-            else []
-        )
+        if not bodies:
+            return []
+        return await self._send_part(topic, MessageColumns(bodies, keys, tags, headers))
 
     async def schedule(
         self,

@@ -199,8 +199,8 @@ async def test_seek_makes_the_next_poll_continue_there(transport):
     await read(subscription, 4)
     subscription.seek(("commands", 0), 1)
     assert [int(each.body) for each in await read(subscription, 3)] == [1, 2, 3]
-    with pytest.raises(ValueError, match="not assigned"):
-        subscription.seek(("commands", 7), 0)
+    with pytest.raises(ValueError, match="0 or more"):
+        subscription.seek(("commands", 0), -1)
 
 
 async def test_a_topic_that_passes_drops_what_all_groups_are_done_with(transport, monkeypatch):
@@ -244,7 +244,11 @@ async def test_an_unknown_topic_is_an_error_and_an_existing_one_stays_as_it_is(t
     with pytest.raises(HeadraceError, match="no topic 'nothing'"):
         await transport.subscribe("g", ["nothing"])
     await transport.publish(message("k", "kept", "commands"))
-    await transport.ensure_topic("commands", queues=9, forever=True)
+    await transport.ensure_topic("commands", queues=9, forever=False)
+    with pytest.raises(HeadraceError, match="until its groups are done, which cannot change"):
+        await transport.ensure_topic("commands", queues=1, forever=True)
+    with pytest.raises(HeadraceError, match="kept for ever"):
+        await transport.ensure_topic("events", queues=3, forever=False)
     subscription = await transport.subscribe("g", ["commands"])
     assert (await subscription.poll())[0].body == b"kept"
 

@@ -11,7 +11,7 @@ import headrace_mq.broker.server
 from headrace.cli.amounts import unit_of
 from headrace.cli.queue import broker_options
 from headrace.cli.queue.broker import commands
-from headrace.cli.queue.broker_options import OPTIONS, BrokerGroup, Row, given_settings
+from headrace.cli.queue.broker_options import OPTIONS, BrokerGroup, OptionRow, given_settings
 from headrace_mq.settings import ArchiveSettings, BrokerSettings, StoreSettings, SuperviseSettings
 
 URL = "postgresql://me@host/archive"
@@ -146,7 +146,7 @@ def test_every_option_is_a_setting() -> None:
 
 def test_an_option_goes_with_its_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        broker_options, "OPTIONS", (Row("--gone", "store.gone", "Gone."), OPTIONS[0])
+        broker_options, "OPTIONS", (OptionRow("--gone", "store.gone", "Gone."), OPTIONS[0])
     )
     assert [name.name for name in broker_options._parameters()] == ["store__directory"]
 
