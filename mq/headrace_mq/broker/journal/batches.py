@@ -19,8 +19,14 @@ from headrace_mq.protocol.keys import open_queues
 from headrace_mq.store.message_store import Appended
 
 __all__ = [
-    "JournalReader", "JournalStore", "NotYet", "Sequences", "open_queues_of", "own_columns",
-    "read_batch", "sent_columns",
+    "JournalReader",
+    "JournalSequences",
+    "JournalStore",
+    "NotYet",
+    "open_queues_of",
+    "own_columns",
+    "read_batch",
+    "sent_columns",
 ]  # fmt: skip
 
 _SEQUENCES = 1 << 32
@@ -61,7 +67,7 @@ class NotYet(Exception):
     """The disk was asked for a batch; the store calls `journal_grew` when the batch is there."""
 
 
-class Sequences:
+class JournalSequences:
     """The next sequence of each queue, under one producer id and one start of the broker."""
 
     def __init__(self) -> None:

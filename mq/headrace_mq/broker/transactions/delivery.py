@@ -18,7 +18,7 @@ from typing import TypedDict, TypeVar
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.journal.batches import (
     JournalReader,
-    Sequences,
+    JournalSequences,
     open_queues_of,
     read_batch,
 )
@@ -95,7 +95,7 @@ class Decisions:
         self._journal = journal
         self._topics = topics
         self._epoch = epoch
-        self._sequences = Sequences()
+        self._sequences = JournalSequences()
         self._bundles: dict[int, Bundle | None] = {}
         self._bytes = 0
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace_mq.broker.journal.batches import (
+    JournalSequences,
     NotYet,
-    Sequences,
     open_queues_of,
     own_columns,
     read_batch,
@@ -59,14 +59,14 @@ def test_a_batch_that_does_not_hold_the_offset_is_damage(journal: OneBatch, offs
 def test_the_sequences_of_each_queue_go_on_without_a_gap_and_wrap_at_32_bits(
     taken: list[tuple[str, int]],
 ) -> None:
-    sequences, reached = Sequences(), {"a": 0, "b": 0}
+    sequences, reached = JournalSequences(), {"a": 0, "b": 0}
     for topic, count in taken:
         assert sequences.take(QueueRef(topic, 0), count) == reached[topic] % (1 << 32)
         reached[topic] += count
 
 
 def test_a_refused_batch_gives_its_sequences_back() -> None:
-    sequences = Sequences()
+    sequences = JournalSequences()
     sequences.take(QUEUE, 3)
     refused = sequences.take(QUEUE, 4)
     sequences.give_back(QUEUE, refused)
@@ -74,7 +74,7 @@ def test_a_refused_batch_gives_its_sequences_back() -> None:
 
 
 def test_sequences_of_an_earlier_start_are_not_given_back() -> None:
-    sequences = Sequences()
+    sequences = JournalSequences()
     sequences.give_back(QUEUE, 7)
     assert sequences.take(QUEUE, 1) == 0
 
