@@ -22,7 +22,7 @@ from headrace_mq.broker.journal.batches import (
 from headrace_mq.broker.schedule.journal import (
     Delivery,
     Event,
-    Part,
+    ScheduledBatch,
     headers_of,
     read_event,
 )
@@ -45,7 +45,7 @@ __all__ = [
     "PRODUCER_ID",
     "Deliveries",
     "Letter",
-    "Prepared",
+    "PreparedDelivery",
 ]
 
 # Clients draw theirs from 2^64, so nobody has this one.
@@ -71,7 +71,7 @@ class Letter(NamedTuple):
     born_at_ms: int
 
 
-class Prepared(NamedTuple):
+class PreparedDelivery(NamedTuple):
     """A delivery, and what did not go into it."""
 
     delivery: Delivery
@@ -123,7 +123,7 @@ class Deliveries:
         except (DataCorrupt, FormatTooNew, OffsetOutOfRange):
             return None
 
-    def prepare(self, entries: Sequence[Entry]) -> Prepared:
+    def prepare(self, entries: Sequence[Entry]) -> PreparedDelivery:
         """Chooses queues and sequences for as many entries as one delivery takes.
 
         It ends before the first that comes from the disk, so that the order stays; the disk is
@@ -141,13 +141,13 @@ class Deliveries:
                 letter = self.letter(entry.place, wait=False)
             except NotYet:
                 self.ask_for(entries[number + 1 :])
-                return Prepared(self._numbered(parts, lost), list(entries[number:]))
+                return PreparedDelivery(self._numbered(parts, lost), list(entries[number:]))
             if letter is None:
                 lost.append(entry)
                 continue
             size = _size_of(letter)
             if used and used + size > BYTES_MAX:
-                return Prepared(self._numbered(parts, lost), list(entries[number:]))
+                return PreparedDelivery(self._numbered(parts, lost), list(entries[number:]))
             queue = self._queue_of(letter)
             used += size
             held = part_bytes.get(queue, 0) + size
@@ -156,7 +156,7 @@ class Deliveries:
                 held = size
             part_bytes[queue] = held
             parts[queue][-1].append(entry)
-        return Prepared(self._numbered(parts, lost), [])
+        return PreparedDelivery(self._numbered(parts, lost), [])
 
     def ask_for(self, entries: Sequence[Entry]) -> None:
         """Has the messages read from the disk that memory does not hold."""
@@ -164,7 +164,7 @@ class Deliveries:
             with suppress(NotYet):
                 self.letter(entry.place, wait=False)
 
-    def batch_of(self, delivery: Delivery, part: Part) -> bytearray | None:
+    def batch_of(self, delivery: Delivery, part: ScheduledBatch) -> bytearray | None:
         """Makes a batch of a delivery; the same one each time, None where nothing of it is left."""
         found = [self.letter(entry.place) for entry in part.entries]
         return _encoded(
@@ -174,7 +174,7 @@ class Deliveries:
             first_sequence=part.first_sequence,
         )
 
-    def dead_batch_of(self, part: Part) -> bytearray | None:
+    def dead_batch_of(self, part: ScheduledBatch) -> bytearray | None:
         """Makes the batch that keeps a part whose queue refuses it, and its queue.
 
         Raises:
@@ -218,7 +218,7 @@ class Deliveries:
         for queue, batches in parts.items():
             for entries in batches:
                 first = self._sequences.take(queue, len(entries))
-                numbered.append(Part(*queue, first, entries))
+                numbered.append(ScheduledBatch(*queue, first, entries))
         return Delivery(self._epoch, numbered, lost)
 
 

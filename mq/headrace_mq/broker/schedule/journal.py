@@ -42,7 +42,7 @@ __all__ = [
     "Delivery",
     "Event",
     "Moved",
-    "Part",
+    "ScheduledBatch",
     "check_scheduled",
     "headers_of",
     "moved_headers",
@@ -82,7 +82,7 @@ class Cancelled(msgspec.Struct, frozen=True, array_like=True, tag="cancelled"):
     due_ms: int
 
 
-class Part(msgspec.Struct, frozen=True, array_like=True):
+class ScheduledBatch(msgspec.Struct, frozen=True, array_like=True):
     """One batch of a delivery: where it goes, its producer's sequence, and what is in it."""
 
     topic: str
@@ -98,7 +98,7 @@ class Delivery(msgspec.Struct, frozen=True, array_like=True, tag="deliver"):
     """
 
     epoch: int
-    parts: list[Part]
+    parts: list[ScheduledBatch]
     lost: list[Entry] = []
 
     def entries(self) -> list[Entry]:

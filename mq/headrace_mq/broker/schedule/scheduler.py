@@ -29,7 +29,7 @@ from headrace_mq.broker.journal.worker import (
     JournalWorker,
     OrderBatch,
 )
-from headrace_mq.broker.schedule.delivery import Deliveries, Prepared
+from headrace_mq.broker.schedule.delivery import Deliveries, PreparedDelivery
 from headrace_mq.broker.schedule.entries import KeptSchedule, Schedule
 from headrace_mq.broker.schedule.journal import (
     Cancelled,
@@ -212,7 +212,7 @@ class Scheduler(JournalWorker[Delivery]):
             return 0
         try:
             self._check_room()
-            prepared: Prepared = self._deliveries.prepare(due)
+            prepared: PreparedDelivery = self._deliveries.prepare(due)
         except BaseException:
             self._schedule.give_back(due)
             raise

@@ -25,8 +25,7 @@ from headrace_mq.client.fetch.damage import Damages
 from headrace_mq.client.fetch.fetcher import GroupFilters, Pulling
 from headrace_mq.client.fetch.queue_priorities import urgency_of
 from headrace_mq.client.fetch.record_columns import RecordColumns
-from headrace_mq.client.fetch.start_offsets import OffsetLoader, find_starts, offsets_at
-from headrace_mq.client.fetch.topic_lives import Lives
+from headrace_mq.client.fetch.start_offsets import Lives, OffsetLoader, find_starts, offsets_at
 from headrace_mq.client.group.allocation.strategy import Strategy
 from headrace_mq.client.group.contract import check_wanted, contract_of
 from headrace_mq.client.group.locks import QueueLocks

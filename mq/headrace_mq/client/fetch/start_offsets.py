@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from headrace_mq._net.link import Link
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.client.retry_headers import RETRY_PREFIX
 from headrace_mq.errors import QueueNotFound
 from headrace_mq.message import QueueRef
@@ -28,7 +29,7 @@ from headrace_mq.protocol.bodies import (
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.settings import ConsumerSettings
 
-__all__ = ["OffsetLoader", "Start", "find_starts", "offsets_at"]
+__all__ = ["Lives", "OffsetLoader", "Start", "find_starts", "offsets_at"]
 
 T = TypeVar("T")
 
@@ -165,3 +166,48 @@ async def _ranges(
         for item in decode(QueueRangesAnswer, answer).ranges:
             found[QueueRef(item.topic, item.queue_id)] = (item.first, item.end)
     return found
+
+
+_log = get_logger(__name__)
+
+
+class Lives:
+    """Remembers the identity of each topic: one that was made again has other messages.
+
+    A connection that comes back may lead to a broker whose directory was lost, or where the topic was
+    deleted and made again. What a consumer knew of its queues is void then.
+
+    Args:
+        link: the connection.
+        timeout_ms: of one request.
+    """
+
+    def __init__(self, link: Link, *, timeout_ms: int) -> None:
+        self._link = link
+        self._timeout_ms = timeout_ms
+        self._known: dict[str, str] = {}
+
+    async def ended(self, queues: Sequence[QueueRef]) -> frozenset[str]:
+        """Returns the topics of queues that are others than when it was asked last.
+
+        Raises:
+            BrokerError, ConnectionLost, RequestTimeout: the broker could not be asked.
+        """
+        topics = sorted({queue.topic for queue in queues})
+        answer = await self._link.ask(
+            QueueRangesAnswer,
+            RequestCode.QUEUE_RANGES,
+            QueueRanges(topics=topics),
+            timeout_ms=self._timeout_ms,
+        )
+        now = {each.topic: each.identity for each in answer.identities}
+        ended = {
+            topic for topic, identity in now.items() if self._known.get(topic, identity) != identity
+        }
+        for topic in sorted(ended):
+            _log.warning(
+                "the topic is another one; its queues are read from their first message",
+                topic=topic,
+            )
+        self._known |= now
+        return frozenset(ended)

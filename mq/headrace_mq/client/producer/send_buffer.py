@@ -19,11 +19,10 @@ from headrace_mq.client.batch.batch import Batch, Place
 from headrace_mq.client.batch.message_columns import MESSAGE_OVERHEAD_BYTES, MessageColumns
 from headrace_mq.client.batch.message_size import FRAME_OVERHEAD_BYTES, measure, message_bytes_max
 from headrace_mq.client.producer.known_keys import KnownKeys
-from headrace_mq.client.producer.outcomes import outcomes, too_late
 from headrace_mq.client.producer.queue_sender import FOLLOW_BYTES, QueueSender, new_producer_id
 from headrace_mq.client.producer.reroute import Facts, ShutLanes
 from headrace_mq.client.producer.route import Route, Selector
-from headrace_mq.client.producer.send_results import BatchRun
+from headrace_mq.client.producer.send_results import BatchRun, outcomes, too_late
 from headrace_mq.client.producer.wait_line import InLine, Line
 from headrace_mq.errors import (
     BrokerError,

@@ -1,17 +1,26 @@
 """
-Where the messages of one `send_many` stand, told when somebody asks.
+Results of sent batches: what the broker answered, and where the messages of one `send_many` stand.
 
-Sits between: `producer` and its caller. Most callers only wait for the acknowledgement; they do
+Sits between: `send_buffer`, `producer` and its caller. Most callers only wait for the acknowledgement; they do
 not pay for a result of each message.
 """
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, overload
 
+from headrace_mq._net.client_connection import Answer
 from headrace_mq.client.batch.batch import Batch
+from headrace_mq.errors import (
+    MalformedRequest,
+    MessageQueueError,
+    ResponseCode,
+    SendTimeout,
+    error_for,
+)
 from headrace_mq.message import SendResult
+from headrace_mq.protocol.bodies import ProduceAnswer, Produced, decode
 
-__all__ = ["BatchRun", "SendResults"]
+__all__ = ["BatchRun", "SendResults", "outcomes", "too_late"]
 
 
 class BatchRun(NamedTuple):
@@ -67,3 +76,34 @@ class SendResults(Sequence[SendResult]):
             results.sort(key=lambda found: found[0])
             self._found = [result for _, result in results]
         return self._found
+
+
+def outcomes(answer: Answer, count: int) -> Sequence[Produced | MessageQueueError]:
+    """What became of each batch of a request."""
+    if isinstance(answer, MessageQueueError):
+        return [answer] * count
+    try:
+        results = decode(ProduceAnswer, answer).results
+    except MalformedRequest as error:
+        return [error] * count
+    if len(results) != count:
+        return [MalformedRequest(f"{len(results)} answers came for {count} batches")] * count
+    return [
+        result if result.code == ResponseCode.OK else error_for(result.code, result.sentence)
+        for result in results
+    ]
+
+
+def too_late(address: str, timeout_ms: int, batch: Batch | None) -> SendTimeout:
+    """What a message ends with whose time was up, in a batch or before it had one."""
+    if batch is None or not batch.attempts:
+        return SendTimeout(f"not sent within {timeout_ms} ms to {address}")
+    if len(batch.refusals) == batch.attempts:
+        return SendTimeout(
+            f"not stored: {address} refused the message for {timeout_ms} ms, last because"
+            f" {batch.refusals[-1]}"
+        )
+    return SendTimeout(
+        f"unknown outcome: no acknowledgement from {address} within {timeout_ms} ms;"
+        " the message may be stored, and sending it again may store it twice"
+    )

@@ -14,7 +14,7 @@ from headrace_mq.broker.schedule.delivery import (
     PRODUCER_ID,
     Deliveries,
 )
-from headrace_mq.broker.schedule.journal import Part
+from headrace_mq.broker.schedule.journal import ScheduledBatch
 from headrace_mq.broker.schedule.wheel import Entry
 from headrace_mq.broker.topics.topics import Topics
 from headrace_mq.errors import InvalidArgument, OffsetOutOfRange, StoreFull
@@ -81,7 +81,7 @@ def deliveries(journal: ListedJournal, topics: Topics) -> Deliveries:
     return Deliveries(journal, topics, epoch=3)
 
 
-def places(parts: list[Part]) -> list[tuple[str, int, int, int]]:
+def places(parts: list[ScheduledBatch]) -> list[tuple[str, int, int, int]]:
     return [(part.topic, part.queue_id, part.first_sequence, len(part.entries)) for part in parts]
 
 

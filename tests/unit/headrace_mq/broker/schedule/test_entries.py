@@ -13,7 +13,7 @@ from headrace_mq.broker.schedule.journal import (
     Delivery,
     Event,
     Moved,
-    Part,
+    ScheduledBatch,
 )
 from headrace_mq.broker.schedule.wheel import Entry
 
@@ -21,7 +21,7 @@ NOW = 1_700_000_000_000
 
 
 def delivery(*entries: Entry) -> Delivery:
-    return Delivery(1, [Part("t", 0, 0, list(entries))])
+    return Delivery(1, [ScheduledBatch("t", 0, 0, list(entries))])
 
 
 def restored(kept: KeptSchedule) -> Schedule:

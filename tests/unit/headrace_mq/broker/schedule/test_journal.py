@@ -8,7 +8,7 @@ from headrace_mq.broker.schedule.journal import (
     Delivered,
     Delivery,
     Moved,
-    Part,
+    ScheduledBatch,
     check_scheduled,
     headers_of,
     moved_headers,
@@ -53,7 +53,7 @@ def test_a_time_is_taken_as_it_is_and_a_delay_counts_from_the_append() -> None:
     "own",
     [
         Cancelled(3, NOW),
-        Delivery(7, [Part("t", 2, 9, [Entry(NOW, 1, 4)])], [Entry(1, 2, 3)]),
+        Delivery(7, [ScheduledBatch("t", 2, 9, [Entry(NOW, 1, 4)])], [Entry(1, 2, 3)]),
         Delivered(),
         ClockSet(-5),
     ],

@@ -1,9 +1,10 @@
 import pytest
 
 from headrace_mq.client.batch.batch import Batch
-from headrace_mq.client.producer.send_results import BatchRun, SendResults
-from headrace_mq.errors import InvalidArgument
+from headrace_mq.client.producer.send_results import BatchRun, SendResults, outcomes, too_late
+from headrace_mq.errors import ConnectionLost, InvalidArgument, MalformedRequest
 from headrace_mq.message import QueueRef, SendResult
+from headrace_mq.protocol.bodies import ProduceAnswer, Produced, encode
 
 
 def stored(queue: int, base: int) -> Batch:
@@ -53,3 +54,46 @@ def test_reading_what_was_given_up_raises_why() -> None:
     batch.failed(InvalidArgument("no"))
     with pytest.raises(InvalidArgument):
         SendResults([BatchRun(batch, 0, [0])])[0]
+
+
+def answer(*results: Produced) -> memoryview:
+    return memoryview(encode(ProduceAnswer(list(results))))
+
+
+def test_each_batch_has_its_own_outcome() -> None:
+    stored = Produced("t", 0, 7)
+    refused = Produced("t", 1, -1, InvalidArgument.code, "no")
+    found = outcomes(answer(stored, refused), 2)
+    assert found[0] == stored
+    assert isinstance(found[1], InvalidArgument)
+    assert str(found[1]) == "no"
+
+
+def test_an_error_is_that_of_every_batch() -> None:
+    lost = ConnectionLost("gone")
+    assert outcomes(lost, 3) == [lost, lost, lost]
+
+
+@pytest.mark.parametrize("found", [memoryview(b"?"), answer(Produced("t", 0, 7))])
+def test_an_answer_that_does_not_fit_fails_all_batches(found: memoryview) -> None:
+    assert [type(error) for error in outcomes(found, 2)] == [MalformedRequest, MalformedRequest]
+
+
+def sent(attempts: int, *refusals: str) -> Batch:
+    batch = Batch(QueueRef("t", 0))
+    batch.attempts = attempts
+    batch.refusals += refusals
+    return batch
+
+
+def test_who_was_never_sent_is_not_told_of_an_unknown_outcome() -> None:
+    for never in (None, sent(0)):
+        assert str(too_late("h:1", 5, never)) == "not sent within 5 ms to h:1"
+
+
+def test_the_outcome_is_known_where_every_attempt_was_refused_and_no_sooner() -> None:
+    refused = str(too_late("h:1", 5, sent(2, "the disk is full", "it is stopping")))
+    assert refused == "not stored: h:1 refused the message for 5 ms, last because it is stopping"
+    for doubtful in (sent(1), sent(2, "the disk is full")):
+        told = str(too_late("h:1", 5, doubtful))
+        assert "unknown outcome: no acknowledgement from h:1 within 5 ms" in told
