@@ -236,7 +236,6 @@ async def test_a_message_gets_its_place_cheaply(cost: Cost) -> None:
     )
     outbox.open_route("events", 1)
     messages = [Message(topic="events", body=b"x" * 50, key=f"k-{n}") for n in range(RECORDS)]
-    # The first time hashes the keys; from then on their lanes are known.
     assert cost(lambda: [*map(outbox.place, messages)]) / RECORDS <= 6.5
     outbox.abandon(Closed("the end"))
 
