@@ -133,8 +133,8 @@ def test_a_batch_without_a_match_costs_no_more_for_many_messages(cost: Cost) -> 
     assert by_price.part_of(batch, picks=True) is None
     assert cost(lambda: by_tag.part_of(batch, picks=True)) <= 1.2
     assert cost(lambda: by_text.part_of(batch, picks=True)) <= 8
-    # One short comprehension over the messages is left.
-    assert cost(lambda: by_price.part_of(batch, picks=True)) <= 33
+    # One comprehension over the messages, which compares each number with its bounds.
+    assert cost(lambda: by_price.part_of(batch, picks=True)) <= 58
 
 
 def test_one_match_of_a_hundred_costs_the_picking_of_one(cost: Cost) -> None:
@@ -142,7 +142,7 @@ def test_one_match_of_a_hundred_costs_the_picking_of_one(cost: Cost) -> None:
     part = sieve.part_of(batch, picks=True)
     assert part is not None
     assert part.records == 1
-    assert cost(lambda: sieve.part_of(batch, picks=True)) <= 52
+    assert cost(lambda: sieve.part_of(batch, picks=True)) <= 81
 
 
 async def test_appending_a_batch_stays_cheap(cost: Cost, tmp_path: Path) -> None:
