@@ -133,8 +133,8 @@ def test_a_batch_without_a_match_costs_no_more_for_many_messages(cost: Cost) -> 
     assert by_price.part_of(batch, picks=True) is None
     assert cost(lambda: by_tag.part_of(batch, picks=True)) <= 1.2
     assert cost(lambda: by_text.part_of(batch, picks=True)) <= 8
-    # One short comprehension over the messages is left.
-    assert cost(lambda: by_price.part_of(batch, picks=True)) <= 33
+    # One comprehension over the messages, which compares each number with its bounds.
+    assert cost(lambda: by_price.part_of(batch, picks=True)) <= 58
 
 
 def test_one_match_of_a_hundred_costs_the_picking_of_one(cost: Cost) -> None:
@@ -142,7 +142,7 @@ def test_one_match_of_a_hundred_costs_the_picking_of_one(cost: Cost) -> None:
     part = sieve.part_of(batch, picks=True)
     assert part is not None
     assert part.records == 1
-    assert cost(lambda: sieve.part_of(batch, picks=True)) <= 52
+    assert cost(lambda: sieve.part_of(batch, picks=True)) <= 81
 
 
 async def test_appending_a_batch_stays_cheap(cost: Cost, tmp_path: Path) -> None:
@@ -236,7 +236,6 @@ async def test_a_message_gets_its_place_cheaply(cost: Cost) -> None:
     )
     outbox.open_route("events", 1)
     messages = [Message(topic="events", body=b"x" * 50, key=f"k-{n}") for n in range(RECORDS)]
-    # The first time hashes the keys; from then on their lanes are known.
     assert cost(lambda: [*map(outbox.place, messages)]) / RECORDS <= 6.5
     outbox.abandon(Closed("the end"))
 

@@ -11,18 +11,18 @@ a batch has many messages and few different regions.
 Sits between: `grammar`, which puts conditions together, and `filter`, which asks them. Pure.
 """
 
+import math
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from headrace_mq.filters.bounds import Bounds, bounds_of, joined, met
-
 __all__ = [
     "Answers",
     "Condition",
     "Messages",
+    "NumberBounds",
     "Value",
     "among",
     "both",
@@ -84,6 +84,17 @@ class Messages(NamedTuple):
         )
 
 
+class NumberBounds(NamedTuple):
+    """Each selected message has a number in the header `name`: from `low` to `high`, both included.
+
+    As floats they are rounded away from each other, so that no rounding leaves a message out.
+    """
+
+    name: str
+    low: float
+    high: float
+
+
 class Condition(NamedTuple):
     """What may be asked of messages.
 
@@ -96,7 +107,7 @@ class Condition(NamedTuple):
     ask: Callable[[Messages], Answers]
     tags: frozenset[str] | None = None
     words: frozenset[str] | None = None
-    bounds: Bounds | None = None
+    bounds: NumberBounds | None = None
     tags_decide: bool = False
 
 
@@ -217,7 +228,7 @@ def compare(sign: str, left: Value, right: Value) -> Condition:
     equal = right.kind == "string" and sign == "="
     tags = frozenset([other]) if equal and left.is_tag else None
     words = frozenset([other]) if equal and left.name is not None else left.words
-    bounds = bounds_of(left.name, sign, other) if right.kind == "number" else None
+    bounds = _bounds_of(left.name, sign, other) if right.kind == "number" else None
     # An empty tag is unknown.
     decide = tags is not None and other != ""
     return Condition(_decided(left, _judged(right.kind, judge)), tags, words, bounds, decide)
@@ -246,8 +257,8 @@ def among(value: Value, kind: str, members: Sequence[Any]) -> Condition:
     words = found if kind == "string" and value.name is not None else value.words
     bounds = None
     if kind == "number":
-        bounds = met(
-            bounds_of(value.name, ">=", min(members)), bounds_of(value.name, "<=", max(members))
+        bounds = _met(
+            _bounds_of(value.name, ">=", min(members)), _bounds_of(value.name, "<=", max(members))
         )
     decide = tags is not None and "" not in found
     ask = _decided(value, _judged(kind, found.__contains__))
@@ -289,7 +300,7 @@ def both(one: Condition, other: Condition) -> Condition:
 
     # The fewer words, the sooner it is seen that none of them is there.
     words = min(filter(None, (one.words, other.words)), key=len, default=None)
-    bounds = met(one.bounds, other.bounds)
+    bounds = _met(one.bounds, other.bounds)
     if one.tags is None or other.tags is None:
         return Condition(ask, other.tags if one.tags is None else one.tags, words, bounds)
     return Condition(ask, one.tags & other.tags, words, bounds)
@@ -306,7 +317,7 @@ def either(one: Condition, other: Condition) -> Condition:
         ask,
         _united(one.tags, other.tags),
         _united(one.words, other.words),
-        joined(one.bounds, other.bounds),
+        _joined(one.bounds, other.bounds),
     )
 
 
@@ -319,3 +330,29 @@ def opposite(condition: Condition) -> Condition:
     return Condition(
         lambda messages: [None if said is None else not said for said in condition.ask(messages)]
     )
+
+
+def _bounds_of(name: str | None, sign: str, limit: float) -> NumberBounds | None:
+    """Where the numbers are of which `number sign limit` is true; None of all that is no header."""
+    if name is None or sign in {"<>", "!="}:
+        return None
+    low, high = -math.inf, math.inf
+    if sign in {"=", ">", ">="}:
+        low = math.nextafter(float(limit), -math.inf)
+    if sign in {"=", "<", "<="}:
+        high = math.nextafter(float(limit), math.inf)
+    return NumberBounds(name, low, high)
+
+
+def _met(one: NumberBounds | None, other: NumberBounds | None) -> NumberBounds | None:
+    """What both allow; of two headers the first, because one is enough to look at."""
+    if one is None or other is None or one.name != other.name:
+        return one or other
+    return NumberBounds(one.name, max(one.low, other.low), min(one.high, other.high))
+
+
+def _joined(one: NumberBounds | None, other: NumberBounds | None) -> NumberBounds | None:
+    """What at least one of both allows."""
+    if one is None or other is None or one.name != other.name:
+        return None
+    return NumberBounds(one.name, min(one.low, other.low), max(one.high, other.high))

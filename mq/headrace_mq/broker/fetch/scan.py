@@ -11,11 +11,11 @@ Sits between: FETCH and the store. What is wanted of a batch, the sieve knows.
 from typing import NamedTuple
 
 from headrace_mq._runtime.clock import Clock
-from headrace_mq.broker.fetch.filter_workers.ahead import RARE_SHARE, Ahead, Wanted
+from headrace_mq.broker.fetch.filter_workers.ahead import RARE_SHARE, Ahead, WantedBacklog
 from headrace_mq.broker.fetch.filter_workers.jobs import Sifted
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import read_header
-from headrace_mq.protocol.filter.sieve import Gathering, Part, Sieve
+from headrace_mq.protocol.filter.sieve import BatchPart, Selection, Sieve
 from headrace_mq.store.log.batch_reader import Batch
 from headrace_mq.store.message_store import MessageStore
 
@@ -82,7 +82,7 @@ class Scan:
 
     def read(
         self, queue: QueueRef, offset: int, sieve: Sieve, bounds: ReadLimits
-    ) -> tuple[Gathering, int] | None:
+    ) -> tuple[Selection, int] | None:
         """Gathers what is selected of a queue from an offset on, of which there is something.
 
         None while that comes from the disk or another process.
@@ -91,7 +91,7 @@ class Scan:
             OffsetOutOfRange: below the first offset held, or above the next one.
         """
         if self._ahead is not None:
-            wanted = Wanted(queue, offset, sieve.wanted.text, self._picks)
+            wanted = WantedBacklog(queue, offset, sieve.wanted.text, self._picks)
             if self._ahead.is_coming(wanted):
                 return None
             sifted = self._ahead.take(wanted)
@@ -102,18 +102,18 @@ class Scan:
         found = self._store.read_now(queue, offset, self.step_bytes)
         if found is None:
             return None
-        return self.through(queue, found, sieve, bounds) if found else (Gathering(queue), -1)
+        return self.through(queue, found, sieve, bounds) if found else (Selection(queue), -1)
 
     def _gathering_of(
         self, queue: QueueRef, sifted: Sifted, bounds: ReadLimits
-    ) -> Gathering | None:
+    ) -> Selection | None:
         """What another process found, with the batches that are wanted whole.
 
         None where the answer has no room for all of it, or these are not in memory.
         """
         if sifted.size > bounds.bytes_max or sifted.count > bounds.messages_enough:
             return None
-        gathering = Gathering(queue)
+        gathering = Selection(queue)
         for base in sifted.wholes:
             found = self._store.read_now(queue, base, 1)
             if not found or read_header(found[0]).base_offset != base:
@@ -124,7 +124,7 @@ class Scan:
 
     def through(
         self, queue: QueueRef, found: list[Batch], sieve: Sieve, bounds: ReadLimits
-    ) -> tuple[Gathering, int]:
+    ) -> tuple[Selection, int]:
         """Gathers what is selected of the batches found and those behind them.
 
         Args:
@@ -136,7 +136,7 @@ class Scan:
         Returns:
             What is selected, and the offset to go on at.
         """
-        gathering, looked = Gathering(queue), 0
+        gathering, looked = Selection(queue), 0
         while True:
             for batch in found:
                 part = sieve.part_of(batch, picks=self._picks)
@@ -168,10 +168,10 @@ class Scan:
             return False
         if found_bytes * RARE_SHARE > looked_bytes:
             return False
-        return self._ahead.ask(Wanted(queue, end, sieve.wanted.text, self._picks))
+        return self._ahead.ask(WantedBacklog(queue, end, sieve.wanted.text, self._picks))
 
 
-def _fits(gathering: Gathering, part: Part, batch: Batch, bounds: ReadLimits) -> bool:
+def _fits(gathering: Selection, part: BatchPart, batch: Batch, bounds: ReadLimits) -> bool:
     if gathering.count and gathering.count + part.records > bounds.messages_enough:
         return False
     is_alone = not gathering.size and len(batch) <= bounds.bytes_max

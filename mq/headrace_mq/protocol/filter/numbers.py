@@ -3,7 +3,8 @@ A column of headers of which one number decides, judged by that number alone.
 
 The decoder reads the number out of each message's headers and makes nothing of the rest; who is
 outside the filter's bounds is not selected, whatever else it asks. Only the few within are decoded
-and asked. That is a fourth of the time of making texts of all that the filter names.
+and asked. To check and search a batch of 100 orders takes 31 us with it and 60 without, one of 1,000
+takes 209 and 541 (the batches of W6 "by order" in `benchmarks.mq`).
 
 Sits between: `sieve`, which has the column, and `filters`. Pure. What it does not know it leaves to
 the decoder of everything: a text that JSON would not call a number, and bounds with many between.
@@ -17,7 +18,7 @@ import msgspec
 from headrace_mq.filters.filter import Filter
 from headrace_mq.protocol.filter.places import NOBODY, Chosen, headers_at
 
-__all__ = ["Numbers"]
+__all__ = ["NumberHeaders"]
 
 # Of more than one message of so many it is quicker to decode all.
 _WITHIN_SHARE_MIN = 4
@@ -25,7 +26,7 @@ _WITHIN_SHARE_MIN = 4
 _decode_headers = msgspec.msgpack.Decoder(dict[str, str]).decode
 
 
-class Numbers:
+class NumberHeaders:
     """The bounds of a filter.
 
     Args:

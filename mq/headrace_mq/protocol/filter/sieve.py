@@ -31,13 +31,12 @@ from headrace_mq.protocol.batch import (
     unpacked,
 )
 from headrace_mq.protocol.bodies import Picked
-from headrace_mq.protocol.filter.numbers import Numbers
+from headrace_mq.protocol.filter.numbers import NumberHeaders
 from headrace_mq.protocol.filter.picks import Pick, picked
-from headrace_mq.protocol.filter.pieces import Pieces
 from headrace_mq.protocol.filter.places import NOBODY, Chosen, Payload, decode_payload, taken
 from headrace_mq.protocol.filter.tags import Tags
 
-__all__ = ["Gathering", "Part", "Sieve", "selected_of"]
+__all__ = ["BatchPart", "Selection", "Sieve", "selected_of"]
 
 # A batch is passed on whole if more than one of so many records is selected: from there on picking
 # costs both sides more than to throw the others away.
@@ -57,7 +56,7 @@ _new = tuple.__new__
 _decode_deltas = msgspec.msgpack.Decoder(list[int]).decode
 
 
-class Part(NamedTuple):
+class BatchPart(NamedTuple):
     """What is left of a batch: the whole, or picks."""
 
     whole: Bytes | None
@@ -77,7 +76,7 @@ class Sieve:
     """
 
     __slots__ = (
-        "_decode_headers", "_fields", "_is_single", "_numbers", "_pieces", "_tag_bits", "_tags",
+        "_decode_headers", "_fields", "_is_single", "_numbers", "_tag_bits", "_tags",
         "_word", "_words", "wanted",
     )  # fmt: skip
 
@@ -92,12 +91,11 @@ class Sieve:
         self._fields, kind = _asked(wanted.headers)
         self._is_single = len(self._fields) == 1 and kind is not _ALL_HEADERS
         by_headers = wanted.headers and not (wanted.asks_for_keys or wanted.asks_for_tags)
-        self._pieces = Pieces(wanted) if by_headers else None
         by_number = by_headers and wanted.bounds and not _UNUSUAL.search(wanted.bounds.name)
-        self._numbers = Numbers(wanted) if by_number else None
+        self._numbers = NumberHeaders(wanted) if by_number else None
         self._decode_headers: Callable[[bytes], list[Any]] = msgspec.msgpack.Decoder(kind).decode
 
-    def part_of(self, batch: Bytes, *, picks: bool) -> Part | None:
+    def part_of(self, batch: Bytes, *, picks: bool) -> BatchPart | None:
         """Returns what is left of a sound batch, None where nothing is.
 
         One that cannot be decoded is left whole, so that its reader tells of it.
@@ -121,12 +119,12 @@ class Sieve:
                 size = _size(found)
                 # So that an answer is never longer than the batches that it is made of.
                 if size < header.length:
-                    return Part(None, found, len(found), size)
+                    return BatchPart(None, found, len(found), size)
         except (MessageQueueError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             pass
-        return Part(batch, None, record_count(batch), len(batch))
+        return BatchPart(batch, None, record_count(batch), len(batch))
 
-    def _sparse_part(self, batch: Bytes, *, picks: bool) -> Part | None:
+    def _sparse_part(self, batch: Bytes, *, picks: bool) -> BatchPart | None:
         """The same of what a compaction left, which is little."""
         chosen = selected_of(decode_records(batch), self.wanted)
         if not chosen:
@@ -134,8 +132,8 @@ class Sieve:
         found = list(map(_pick_of, chosen))
         size = _size(found)
         if picks and size < len(batch):
-            return Part(None, found, len(chosen), size)
-        return Part(batch, None, len(chosen), len(batch))
+            return BatchPart(None, found, len(chosen), size)
+        return BatchPart(batch, None, len(chosen), len(batch))
 
     def _chosen(self, count: int, payload: Payload) -> Chosen:
         """The places of the selected messages, and what is known of these."""
@@ -147,11 +145,10 @@ class Sieve:
                 return NOBODY
             if self._words and not any(word in data for word in self._words):
                 return NOBODY
-            chosen = None if self._pieces is None else self._pieces.chosen(data, count)
-            if chosen is None and self._numbers is not None:
+            if self._numbers is not None:
                 chosen = self._numbers.chosen(data, count)
-            if chosen is not None:
-                return chosen
+                if chosen is not None:
+                    return chosen
             asked = _of(count, self._decode_headers(data))
             # The rule is one header; without a call for each message that takes half the time.
             if self._is_single:
@@ -167,7 +164,7 @@ class Sieve:
         return Chosen(wanted.places_in(count, columns, keys, tags))
 
 
-class Gathering:
+class Selection:
     """What is selected of one queue, in offset order.
 
     Args:
@@ -189,7 +186,7 @@ class Gathering:
         self.picked: list[Picked] = []
         self.count = self.size = 0
 
-    def add(self, part: Part) -> None:
+    def add(self, part: BatchPart) -> None:
         """Takes what is left of a batch behind all others."""
         self.count += part.records
         self.size += part.size

@@ -3,8 +3,8 @@ A column of tags, searched for those that are wanted without decoding it.
 
 In a column of short ASCII texts the only bytes from 128 on are those that begin a text, one for each:
 as many as there are messages, or there is something else among them. So many of them as stand before
-a wanted tag, so many messages do: to count them takes a quarter of the time of making a hundred
-texts and comparing each.
+a wanted tag, so many messages do. To check and search a batch of 1,000 takes 77 us with it and 123
+without, one of 100 takes 12.2 and 14.8 (the batches of W6 "by tag" in `benchmarks.mq`).
 
 Sits between: `sieve`, which has the column, and `filters`. Pure. What it does not know it leaves to
 the decoder: longer texts and others than ASCII, and a column that is not there.
@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from headrace_mq.filters.filter import Filter
-from headrace_mq.protocol.filter.places import Chosen, array_head
+from headrace_mq.protocol.filter.places import Chosen
 
 __all__ = ["Tags"]
 
@@ -46,7 +46,7 @@ class Tags:
 
     def chosen(self, column: bytes, count: int) -> Chosen | None:
         """Returns who of `count` messages has one of the tags, None where they must be decoded."""
-        head = array_head(count)
+        head = _array_head(count)
         if self._cut is None or not column.startswith(head):
             return None
         places, place = [], 0
@@ -62,3 +62,10 @@ class Tags:
         if places.pop() != count:
             return None
         return Chosen(places, None, None if self._only is None else [self._only] * len(places))
+
+
+def _array_head(count: int) -> bytes:
+    """How an array of so many entries begins; producers may write a longer form."""
+    if count < 1 << 4:
+        return bytes([0x90 | count])
+    return b"\xdc" + count.to_bytes(2) if count < 1 << 16 else b"\xdd" + count.to_bytes(4)

@@ -19,7 +19,7 @@ from headrace_mq.broker.fetch.filter_workers.sifters import Sifters
 from headrace_mq.message import QueueRef
 from headrace_mq.store.message_store import MessageStore
 
-__all__ = ["Ahead", "Wanted"]
+__all__ = ["Ahead", "WantedBacklog"]
 
 # One job: some milliseconds' work, many times what passing it on costs.
 JOB_BYTES = 4 << 20
@@ -38,7 +38,7 @@ HELD_BYTES_MAX = 16 << 20
 RARE_SHARE = 4
 
 
-class Wanted(NamedTuple):
+class WantedBacklog(NamedTuple):
     """What a reader wants of a queue from an offset on."""
 
     queue: QueueRef
@@ -65,28 +65,28 @@ class Ahead:
         self._store = store
         self._sifters = sifters
         self._arrived = arrived
-        self._coming: set[Wanted] = set()
-        self._held: OrderedDict[Wanted, Sifted] = OrderedDict()
+        self._coming: set[WantedBacklog] = set()
+        self._held: OrderedDict[WantedBacklog, Sifted] = OrderedDict()
         self._held_bytes = 0
         sifters.on_rest = self._forget
 
-    def is_coming(self, wanted: Wanted) -> bool:
+    def is_coming(self, wanted: WantedBacklog) -> bool:
         """Whether somebody is at it: `arrived` will be called."""
         return wanted in self._coming
 
-    def take(self, wanted: Wanted) -> Sifted | None:
+    def take(self, wanted: WantedBacklog) -> Sifted | None:
         """What was found, if anybody looked; it is not held any longer."""
         sifted = self._held.pop(wanted, None)
         if sifted is not None:
             self._held_bytes -= sifted.size
         return sifted
 
-    def go_on(self, wanted: Wanted, sifted: Sifted) -> None:
+    def go_on(self, wanted: WantedBacklog, sifted: Sifted) -> None:
         """Has looked through what stands behind what its reader takes now."""
         if sifted.size * RARE_SHARE <= sifted.looked_bytes:
             self.ask(wanted._replace(offset=sifted.next))
 
-    def ask(self, wanted: Wanted) -> bool:
+    def ask(self, wanted: WantedBacklog) -> bool:
         """Has a backlog looked through; False where there is too little of it, or nobody to do it."""
         if wanted in self._coming or wanted in self._held:
             return True
@@ -110,7 +110,7 @@ class Ahead:
         self._sifters.submit(job).add_done_callback(partial(self._done, wanted))
         return True
 
-    def _done(self, wanted: Wanted, answer: "Future[Sifted | None]") -> None:
+    def _done(self, wanted: WantedBacklog, answer: "Future[Sifted | None]") -> None:
         self._coming.discard(wanted)
         sifted = answer.result()
         if sifted is not None and sifted.next > wanted.offset:

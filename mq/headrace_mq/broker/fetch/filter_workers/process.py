@@ -26,7 +26,7 @@ from headrace_mq.broker.fetch.filter_workers.jobs import (
 )
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import read_header, sound_batch
-from headrace_mq.protocol.filter.sieve import Gathering, Sieve
+from headrace_mq.protocol.filter.sieve import Selection, Sieve
 from headrace_mq.store.index.page import IndexEntry
 
 __all__ = ["main", "serve", "sift"]
@@ -63,7 +63,7 @@ def sift(job: Job, sieve: Sieve) -> Sifted:
     Raises:
         OSError: the file cannot be read.
     """
-    gathering, wholes, looked = Gathering(QueueRef(job.topic, job.queue_id)), list[int](), 0
+    gathering, wholes, looked = Selection(QueueRef(job.topic, job.queue_id)), list[int](), 0
     go_on = job.entries[0].base
     # What is whole is not copied: its reader will be given it from the file.
     file = os.open(job.path, os.O_RDONLY | os.O_CLOEXEC)

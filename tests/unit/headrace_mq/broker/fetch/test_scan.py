@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from headrace_mq.broker.fetch.filter_workers.ahead import Wanted
+from headrace_mq.broker.fetch.filter_workers.ahead import WantedBacklog
 from headrace_mq.broker.fetch.filter_workers.jobs import Sifted
 from headrace_mq.broker.fetch.scan import SCAN_MS_MAX, STEP_BYTES, ReadLimits, Scan
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns, decode_records, encode_batch
 from headrace_mq.protocol.filter.picks import picked_records
-from headrace_mq.protocol.filter.sieve import Gathering, Sieve
+from headrace_mq.protocol.filter.sieve import Selection, Sieve
 from headrace_mq.settings import StoreSettings
 from headrace_mq.store.message_store import MessageStore
 
@@ -59,7 +59,7 @@ def ways(
     clock: Any = None,
     bytes_max: int = MANY,
     bounds: ReadLimits = ALL,
-) -> Iterator[tuple[Gathering, int]]:
+) -> Iterator[tuple[Selection, int]]:
     """One scan after another, until all is read."""
     sieve, offset, end = Sieve(text), 0, store.range(QUEUE)[1]
     while offset < end:
@@ -71,7 +71,7 @@ def ways(
         yield gathering, go_on
 
 
-def offsets(gathering: Gathering) -> list[int]:
+def offsets(gathering: Selection) -> list[int]:
     picked = [record.offset for one in gathering.picked for record in picked_records(one)]
     whole = [record.offset for batch in gathering.batches for record in decode_records(batch)]
     return sorted(picked + whole)
@@ -118,22 +118,22 @@ class Ahead:
     """What another process looks through, as the test says."""
 
     def __init__(self, *, takes_jobs: bool = True) -> None:
-        self.coming: set[Wanted] = set()
-        self.found: dict[Wanted, Sifted] = {}
-        self.asked: list[Wanted] = []
+        self.coming: set[WantedBacklog] = set()
+        self.found: dict[WantedBacklog, Sifted] = {}
+        self.asked: list[WantedBacklog] = []
         self.gone_on: list[int] = []
         self._takes_jobs = takes_jobs
 
-    def is_coming(self, wanted: Wanted) -> bool:
+    def is_coming(self, wanted: WantedBacklog) -> bool:
         return wanted in self.coming
 
-    def take(self, wanted: Wanted) -> Sifted | None:
+    def take(self, wanted: WantedBacklog) -> Sifted | None:
         return self.found.pop(wanted, None)
 
-    def go_on(self, wanted: Wanted, sifted: Sifted) -> None:
+    def go_on(self, wanted: WantedBacklog, sifted: Sifted) -> None:
         self.gone_on.append(sifted.next)
 
-    def ask(self, wanted: Wanted) -> bool:
+    def ask(self, wanted: WantedBacklog) -> bool:
         if self._takes_jobs:
             self.asked.append(wanted)
         return self._takes_jobs
@@ -144,7 +144,7 @@ SOME = "_tag = 'rare'"
 
 def read(
     store: MessageStore, ahead: Ahead, offset: int, text: str = SOME, bounds: ReadLimits = ALL
-) -> tuple[Gathering, int] | None:
+) -> tuple[Selection, int] | None:
     scan = Scan(store, Ticking(), MANY, picks=True, ahead=ahead)  # type: ignore[arg-type]  # as far as it is asked
     return scan.read(QUEUE, offset, Sieve(text), bounds)
 
@@ -157,7 +157,7 @@ async def test_what_stands_behind_a_long_way_is_left_to_another_process(
     assert selected is not None
     gathering, go_on = selected
     assert offsets(gathering) == [offset for offset in RARE if offset < go_on]
-    assert ahead.asked == [Wanted(QUEUE, go_on, SOME, picks=True)]
+    assert ahead.asked == [WantedBacklog(QUEUE, go_on, SOME, picks=True)]
     size = len(store.read(QUEUE, 0, 1)[0])
     assert STEP_BYTES < go_on // 4 * size <= 2 * STEP_BYTES
 
@@ -171,7 +171,7 @@ async def test_who_has_looked_as_long_as_he_may_leaves_the_rest_to_another_proce
     assert selected is not None
     # Small batches take longer, so this was no more than a step.
     assert selected[1] * len(store.read(QUEUE, 0, 1)[0]) // 4 <= STEP_BYTES
-    assert ahead.asked == [Wanted(QUEUE, selected[1], SOME, picks=True)]
+    assert ahead.asked == [WantedBacklog(QUEUE, selected[1], SOME, picks=True)]
 
 
 async def test_where_nobody_takes_it_and_where_much_is_wanted_it_goes_on_itself(
@@ -190,7 +190,7 @@ async def test_where_nobody_takes_it_and_where_much_is_wanted_it_goes_on_itself(
 
 async def test_what_is_on_its_way_is_waited_for(store: MessageStore) -> None:
     ahead = Ahead()
-    ahead.coming.add(Wanted(QUEUE, 400, SOME, picks=True))
+    ahead.coming.add(WantedBacklog(QUEUE, 400, SOME, picks=True))
     assert read(store, ahead, 400) is None
 
 
@@ -202,7 +202,7 @@ async def test_what_was_found_elsewhere_is_passed_on_and_the_next_is_asked_for(
     first = store.read(QUEUE, 0, 10_000)
     picked = scan.through(QUEUE, first, Sieve(SOME), ALL)[0].picked
     sifted = Sifted(1_000, 100_000, 5, 300, picked, [400])
-    ahead.found[Wanted(QUEUE, 0, SOME, picks=True)] = sifted
+    ahead.found[WantedBacklog(QUEUE, 0, SOME, picks=True)] = sifted
     selected = read(store, ahead, 0)
     assert selected is not None
     gathering, go_on = selected
@@ -219,7 +219,7 @@ async def test_what_an_answer_has_no_room_for_is_looked_for_again(
     store: MessageStore, bounds: ReadLimits
 ) -> None:
     ahead = Ahead(takes_jobs=False)
-    ahead.found[Wanted(QUEUE, 0, SOME, picks=True)] = Sifted(1_000, 100_000, 5, 300)
+    ahead.found[WantedBacklog(QUEUE, 0, SOME, picks=True)] = Sifted(1_000, 100_000, 5, 300)
     selected = read(store, ahead, 0, bounds=bounds)
     assert selected is not None
     assert offsets(selected[0])[:1] == RARE[:1]
@@ -230,7 +230,9 @@ async def test_a_whole_batch_that_is_not_there_any_more_is_looked_for_again(
     store: MessageStore,
 ) -> None:
     ahead = Ahead(takes_jobs=False)
-    ahead.found[Wanted(QUEUE, 0, SOME, picks=True)] = Sifted(1_000, 100_000, 5, 300, [], [402])
+    ahead.found[WantedBacklog(QUEUE, 0, SOME, picks=True)] = Sifted(
+        1_000, 100_000, 5, 300, [], [402]
+    )
     selected = read(store, ahead, 0)
     assert selected is not None
     assert offsets(selected[0]) == RARE

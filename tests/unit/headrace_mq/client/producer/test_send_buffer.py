@@ -441,7 +441,7 @@ async def test_messages_of_one_tick_are_born_together_and_no_others(
         for batch in split_batches(request.body)
     ]
     born = [[record.born_at_ms for record in decode_records(batch)] for batch in batches]
-    assert born == [[1_010, 1_010], [1_030, 1_030], [1_050, 1_050]]
+    assert born == [[1_000, 1_000], [1_030, 1_030], [1_050, 1_050]]
 
 
 async def test_a_key_that_came_before_keeps_its_queue_and_every_check(
@@ -491,7 +491,7 @@ async def test_tags_and_headers_stay_with_their_messages_among_those_that_have_n
     outbox._selector = None
     outbox.open_route("t", 1)
     marks: list[dict[str, Any]] = [{}, {"tag": "tag", "headers": {"name": "value"}}]
-    for marked in (0, *order):  # Behind the first the key is known.
+    for marked in (0, *order):
         outbox.place(message(**marks[marked]))
     await outbox.drained()
     (batch,) = split_batches(broker.seen[-1].body)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace_mq.filters.filter import Filter
-from headrace_mq.protocol.filter.numbers import Numbers
+from headrace_mq.protocol.filter.numbers import NumberHeaders
 from headrace_mq.protocol.filter.places import NOBODY, Chosen
 
 encode = msgspec.msgpack.encode
@@ -41,7 +41,7 @@ def test_whoever_is_selected_is_selected_by_the_filter(
     headers: list[dict[str, str]], text: str
 ) -> None:
     wanted = Filter(text)
-    chosen = Numbers(Filter(text)).chosen(encode(headers), len(headers))
+    chosen = NumberHeaders(Filter(text)).chosen(encode(headers), len(headers))
     if chosen is not None:
         assert chosen.places == [n for n, one in enumerate(headers) if wanted.selects(one)]
         assert [msgspec.msgpack.decode(one) for one in chosen.headers or ()] == [
@@ -51,7 +51,7 @@ def test_whoever_is_selected_is_selected_by_the_filter(
 
 @pytest.mark.parametrize("number", ["9999.99", "12345678901234567890", "1e5", "9900"])
 def test_the_few_within_the_bounds_are_asked_the_whole_condition(number: str) -> None:
-    numbers = Numbers(Filter("price >= 9900 AND region IN ('EU', 'US')"))
+    numbers = NumberHeaders(Filter("price >= 9900 AND region IN ('EU', 'US')"))
     headers = [{"order": str(n), "price": f"{n}.5", "region": "EU"} for n in range(100)]
     headers[40] |= {"price": number}
     headers[41] |= {"price": number, "region": "ASIA"}
@@ -62,7 +62,7 @@ def test_the_few_within_the_bounds_are_asked_the_whole_condition(number: str) ->
 
 
 def test_what_it_does_not_know_it_leaves_to_others() -> None:
-    numbers = Numbers(Filter("n > 1"))
+    numbers = NumberHeaders(Filter("n > 1"))
     few = [{"n": "0"}] * 20
     # Many within the bounds; a number that only Python reads; one too many, and no headers at all.
     assert numbers.chosen(encode([{"n": "2"}] * 10 + few), 30) is None
@@ -77,4 +77,4 @@ def test_damaged_headers_within_the_bounds_are_told() -> None:
     headers[3] = {"n": "2", "note": "\u00e9"}
     data = encode(headers).replace("\u00e9".encode(), b"\xff\xff")
     with pytest.raises((msgspec.DecodeError, UnicodeDecodeError)):
-        Numbers(Filter("n > 1")).chosen(data, 20)
+        NumberHeaders(Filter("n > 1")).chosen(data, 20)

@@ -19,7 +19,7 @@ from headrace_mq.protocol.batch import (
 )
 from headrace_mq.protocol.batch import read_header as header_of
 from headrace_mq.protocol.filter.picks import picked_records
-from headrace_mq.protocol.filter.sieve import Gathering, Sieve, selected_of
+from headrace_mq.protocol.filter.sieve import Selection, Sieve, selected_of
 from headrace_mq.protocol.sparse import thinned
 
 QUEUE = QueueRef("t", 3)
@@ -49,8 +49,8 @@ def stored(
     return bytes(batch)
 
 
-def gathered(sieve: Sieve, *batches: bytes) -> Gathering:
-    gathering = Gathering(QUEUE)
+def gathered(sieve: Sieve, *batches: bytes) -> Selection:
+    gathering = Selection(QUEUE)
     for batch in batches:
         part = sieve.part_of(batch, picks=True)
         if part is not None:
@@ -59,7 +59,7 @@ def gathered(sieve: Sieve, *batches: bytes) -> Gathering:
     return gathering
 
 
-def records_of(gathering: Gathering, wanted: Filter) -> list[Record]:
+def records_of(gathering: Selection, wanted: Filter) -> list[Record]:
     whole = [record for batch in gathering.batches for record in decode_records(batch)]
     picks = [record for one in gathering.picked for record in picked_records(one)]
     return sorted([*selected_of(whole, wanted), *picks], key=lambda record: record.offset)
@@ -129,7 +129,7 @@ def test_readers_that_know_no_picks_get_whole_batches() -> None:
 def test_what_is_picked_keeps_none_of_its_batch_in_memory(text: str) -> None:
     sieve, numbers = Sieve(text), [9] * 499 + [1]
     batches = [stored(numbers, tags=["b"] * 499 + ["a"], base=500 * number) for number in range(40)]
-    gathering = Gathering(QUEUE)
+    gathering = Selection(QUEUE)
     tracemalloc.start()
     for batch in batches:
         part = sieve.part_of(batch, picks=True)

@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 
 from headrace_mq.broker.fetch.filter_workers import ahead as ahead_module
-from headrace_mq.broker.fetch.filter_workers.ahead import JOB_BYTES_MIN, WAITING_MAX, Ahead, Wanted
+from headrace_mq.broker.fetch.filter_workers.ahead import (
+    JOB_BYTES_MIN,
+    WAITING_MAX,
+    Ahead,
+    WantedBacklog,
+)
 from headrace_mq.broker.fetch.filter_workers.jobs import Job, Sifted
 from headrace_mq.message import QueueRef
 from headrace_mq.store.message_store import MessageStore
@@ -19,7 +24,7 @@ from tests.unit.headrace_mq.broker.fetch.filter_workers.conftest import (
 )
 
 END = BATCHES * RECORDS
-FIRST = Wanted(QUEUE, 0, RARE, picks=True)
+FIRST = WantedBacklog(QUEUE, 0, RARE, picks=True)
 
 
 class Sifters:
