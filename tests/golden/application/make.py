@@ -1,5 +1,5 @@
 """
-Writes what `test_older_data.py` opens: run it with the version whose data you want to keep.
+Writes what `test_older_data.py` opens: run it before you change the schema, to keep data as it was.
 
     python tests/golden/application/make.py tests/golden/application/schema-NNNN
 
