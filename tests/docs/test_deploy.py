@@ -95,7 +95,7 @@ def test_the_command_lines_of_the_units_are_understood() -> None:
     assert [broker[0], run[0]] == [PROGRAM, PROGRAM]
     told = parsed(broker[1:])
     state = unit_at(UNITS[0])["Service"]["StateDirectory"]
-    assert told["data"].is_relative_to(Path("/var/lib") / state)
+    assert told["store__directory"].is_relative_to(Path("/var/lib") / state)
     assert told["supervise"] is False
     assert parsed(run[1:])["app_path"] == "a:b"
 
@@ -122,13 +122,15 @@ def test_the_command_lines_of_the_containers_are_understood() -> None:
     own = {name: one["command"] for name, one in services.items() if one["image"] == "headrace"}
     assert sorted(own) == ["application", "broker", "schema"]
     broker = parsed(own["broker"])
-    assert (broker["supervise"], broker["host"]) == (True, "0.0.0.0")
-    assert broker["data"].is_relative_to(services["broker"]["volumes"][0].rpartition(":")[2])
+    assert (broker["supervise"], broker["broker__host"]) == (True, "0.0.0.0")
+    assert broker["store__directory"].is_relative_to(
+        services["broker"]["volumes"][0].rpartition(":")[2]
+    )
     assert parsed(own["application"])["app_path"] == "samples.bank:app"
     assert parsed([*own["schema"], "--url", "sqlite://"])["revision"] == "head"
     kind, program, *asked = services["broker"]["healthcheck"]["test"]
     assert (kind, program) == ("CMD", "headrace")
-    assert parsed(asked)["broker"] == f"127.0.0.1:{broker['port']}"
+    assert parsed(asked)["broker"] == f"127.0.0.1:{broker['broker__port']}"
 
 
 def test_a_wrong_option_in_a_file_would_be_noticed() -> None:

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import delete
 
 from headrace.stores.database.tables import projection_offsets, projection_versions
-from headrace.transports import subscription as following
+from headrace.subscriptions import reader as reading
 from samples.bank.read_models import balances
 
 WAIT_MS = 100_000
@@ -87,8 +87,8 @@ async def test_it_is_folded_again_although_nothing_new_comes(
 async def test_it_is_folded_again_while_another_queue_keeps_the_runner_busy(
     bank: Any, run: Any, take_back: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Nobody looks because nothing comes.
-    monkeypatch.setattr(following, "_poll_beside", lambda subscription, *_: subscription.poll())
+    # The runner does not look because nothing comes.
+    monkeypatch.setattr(reading, "_poll_or_idle", lambda subscription, *_: subscription.poll())
     async for runner in run(switch_check_ms=0):
         await take_back()
         last = next(reversed(bank.queue_of))

@@ -2,7 +2,7 @@
 The SQL of a batch, built once per table: upserts and lookups, each for any number of values.
 
 SQLAlchemy compiles a statement once and finds it again, but building one costs more than running it
-on a small batch. Used by `contents` and `batch_transaction`, which run the statements; uses
+on a small batch. Used by all that write batches of rows, such as `contents` and `handlers.progress`; uses
 SQLAlchemy Core. It must not know a projection or an event.
 """
 

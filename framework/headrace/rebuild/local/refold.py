@@ -1,7 +1,7 @@
 """
 The events of some keys folded in this process, from the first one to where the live rows stand.
 
-Used by `partial_rebuild`, which knows the keys; reads the event topic. It must not know a database.
+Used by `rebuild`, which knows the keys; reads the event topic. It must not know a database.
 """
 
 from collections import Counter

@@ -4,7 +4,7 @@ The Spark job of a large micro-batch: its streams onto the rows and versions tha
     keyed by aggregate  streams + versions + rows ─▶ fold_aggregates
     keyed otherwise     streams + versions ─▶ route_aggregates ─▶ touches + rows ─▶ fold_keys
 
-Only what the batch touches is looked up. Used by `sink`, which has a batch and a database; runs
+Only what the batch touches is looked up. Used by `continuous`, which hands it to the `sink` of a database; runs
 `executor.fold` on executors. It must not know a database itself.
 """
 
