@@ -80,21 +80,26 @@ class Route:
 
     def choose(self, message: Message) -> int:
         """Returns the queue number for a message; raises ValueError for a selector's wild answer."""
-        if self._selector is not None:
-            chosen = self._selector(message, self.queues)
-            if not 0 <= chosen < self.queues:
-                raise ValueError(
-                    f"the selector chose queue {chosen}; {self.topic} has queues 0 to"
-                    f" {self.queues - 1}"
-                )
-            return chosen
-        return self.choose_by_key(message.key)
+        if self._selector is None:
+            return self.choose_by_key(message.key)
+        chosen = self._selector(message, self.queues)
+        if not 0 <= chosen < self.queues:
+            raise ValueError(
+                f"the selector chose queue {chosen}; {self.topic} has queues 0 to {self.queues - 1}"
+            )
+        return chosen
 
     def choose_by_key(self, key: str) -> int:
         """Returns the queue number for a message with a key, or without one; no selector is asked."""
-        if key:
-            return open_queue_for_key(key, self._open)
-        return self.next_turn()
+        if not key:
+            return self.next_turn()
+        queue = self._known.get(key)
+        if queue is None:
+            queue = open_queue_for_key(key, self._open)
+            self._learn((key,), (queue,))
+        else:
+            self._gained += 1
+        return queue
 
     def next_turn(self) -> int:
         """The next queue of the round robin; one that is closed only where all of them are."""
@@ -144,13 +149,20 @@ class Route:
             return open_queues_for_keys(keys, self._open)
         found = list(map(known.get, keys))
         new = found.count(None)
-        self._gained += len(keys) - 2 * new
+        self._gained += len(keys) - new
         if not new:
             return cast("list[int]", found)
         queues = open_queues_for_keys(keys, self._open)
-        if max(map(len, keys)) <= KNOWN_KEY_CHARACTERS_MAX:
-            known.update(zip(keys, queues, strict=True))
-        if len(known) > KNOWN_KEYS_MAX:
-            known.clear()
-            self._learns, self._gained = self._gained > 0, 0
+        self._learn(keys, queues, new)
         return queues
+
+    def _learn(self, keys: Sequence[str], queues: Sequence[int], new: int = 1) -> None:
+        """Notes the queues of keys, of which some are new, as long as that saves more than it costs."""
+        if not self._learns:
+            return
+        self._gained -= new
+        if max(map(len, keys)) <= KNOWN_KEY_CHARACTERS_MAX:
+            self._known.update(zip(keys, queues, strict=True))
+        if len(self._known) > KNOWN_KEYS_MAX:
+            self._known.clear()
+            self._learns, self._gained = self._gained > 0, 0

@@ -195,3 +195,24 @@ def test_to_remove_a_queue_that_was_frozen_moves_no_key() -> None:
     assert route.update(3)
     assert divided(route, keys) == frozen
     assert not route.update(3)
+
+
+def test_single_messages_and_many_share_one_table_of_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    route = Route("orders", 7)
+    queues = {key: route.choose(message(key)) for key in ("ann", "bob")}
+    assert route.known == 2
+    assert [*divided(route, ["ann", "bob"]).values()] == [*queues.values()]
+    monkeypatch.setattr(routing, "open_queue_for_key", lambda *_: pytest.fail("it hashed again"))
+    assert route.choose(message("ann")) == queues["ann"]
+
+
+def test_single_messages_with_ever_new_keys_give_the_table_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(routing, "KNOWN_KEYS_MAX", 10)
+    route = Route("orders", 7)
+    for number in range(11):
+        route.choose(message(f"key {number}"))
+    assert route.known == 0
+    route.choose(message("key 1"))
+    assert route.known == 0
