@@ -1,7 +1,7 @@
 """
 The application that wrote the data in `tests/golden/application`: one of everything that is stored.
 
-Its messages, names and states stay as they are; whoever changes them changes what the data means.
+Its messages, names and states stay as they are: the stored data depends on them.
 """
 
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ from headrace import (
     applies,
 )
 
-# What some parts fail for, until somebody mends them.
+# Parts that fail until a test mends them.
 BROKEN = {"fold", "handler", "process", "command"}
 
 

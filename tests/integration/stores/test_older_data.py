@@ -27,7 +27,7 @@ SECONDS_MAX = 30
 
 
 def _ledger() -> ModuleType:
-    """The application, loaded anew: each test breaks and mends its own."""
+    """The application, loaded again: each test breaks and mends its own."""
     spec = importlib.util.spec_from_file_location("golden_ledger", GOLDEN / "ledger.py")
     assert spec is not None
     assert spec.loader is not None

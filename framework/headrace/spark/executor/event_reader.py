@@ -121,7 +121,7 @@ class Reading:
     Attributes:
         types: the event types, each with the fields that are wanted.
         context: names of the wanted fields of their contexts.
-        go_around: events that nobody has a class for are counted, and aggregates with a stream that
+        go_around: events without a class are counted, and aggregates with a stream that
             does not decode are left out from there on and named; otherwise both are an error.
         rows: events are yielded; otherwise they are read, and only what was met is told.
     """
