@@ -10,6 +10,8 @@ import typer.main
 
 from headrace.cli import _command_line
 
+# A command as sentences of the code name it: "`headrace projection list`"; "headrace run ready" is output.
+NAMED = re.compile(r"`headrace (?![a-z]+ ready)([a-z]+)(?: ([a-z]+))?")
 LINK = re.compile(r"\[[^\]]+\]\(([^)#]+)(?:#[^)]*)?\)")
 
 
@@ -48,6 +50,12 @@ def test_every_command_is_described_and_every_described_one_exists(root: Path) -
     page = (root / "docs" / "operations.md").read_text(encoding="utf-8")
     described = set(re.findall(r"^\| `headrace ([a-z -]+)` \| [a-z]", page, re.MULTILINE))
     described -= {"broker"}  # also in the table of processes
+    existing = commands()
+    assert described | {"broker"} == existing
+
+
+def commands() -> set[str]:
+    """Every command of the command line, by its words."""
     group: Any = typer.main.get_command(_command_line())
     existing = set()
     for name, command in group.commands.items():
@@ -55,7 +63,21 @@ def test_every_command_is_described_and_every_described_one_exists(root: Path) -
         existing |= {f"{name} {part}" for part in parts or ()}
         if not parts or command.invoke_without_command:
             existing.add(name)
-    assert described | {"broker"} == existing
+    return existing
+
+
+def test_every_command_that_a_sentence_of_the_code_names_exists(root: Path) -> None:
+    existing = commands()
+    # A command alone, and a group named without one of its commands.
+    alone = existing | {command.partition(" ")[0] for command in existing}
+    unknown = {
+        f"{path.relative_to(root)}: headrace {first} {second}"
+        for folder in ("framework", "mq")
+        for path in (root / folder).rglob("*.py")
+        for first, second in NAMED.findall(path.read_text(encoding="utf-8"))
+        if first not in (existing if second else alone) and f"{first} {second}" not in existing
+    }
+    assert unknown == set()
 
 
 def test_every_dependency_has_a_line_and_a_reason(root: Path) -> None:

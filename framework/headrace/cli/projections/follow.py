@@ -98,8 +98,8 @@ def _show(name: str, done: "Followed") -> None:
     )
     if done.parked:
         typer.echo(
-            f"projection {name}: {done.parked:,} aggregates are parked; `headrace projection letters"
-            f" {name}` names them"
+            f"projection {name}: {done.parked:,} aggregates are parked; name them with"
+            f" `headrace parked list --processor projection:{name}`"
         )
 
 

@@ -123,7 +123,7 @@ class Reading:
         context: names of the wanted fields of their contexts.
         go_around: events without a class are counted, and aggregates with a stream that
             does not decode are left out from there on and named; otherwise both are an error.
-        rows: events are yielded; otherwise they are read, and only what was met is told.
+        rows: events are yielded; otherwise they are read, and only what was met is reported.
     """
 
     types: tuple[ChosenType, ...]

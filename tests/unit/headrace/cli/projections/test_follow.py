@@ -65,9 +65,9 @@ def test_what_is_parked_is_said_at_the_end(spark: Any, run: Any) -> None:
     spark.parked = 2
     done = run(*FOLLOW, "--available-now")
     assert done.status == 0, done
-    assert (
-        "projection balances: 2 aggregates are parked; `headrace projection letters" in done.output
-    )
+    said = " ".join(done.output.split())
+    assert "projection balances: 2 aggregates are parked; name them with" in said
+    assert "headrace parked list --processor projection:balances" in said
 
 
 def test_a_signal_asks_the_job_to_stop(spark: Any, run: Any) -> None:
