@@ -434,7 +434,7 @@ class App:
         settings: Settings,
     ) -> list[tuple[str, Callable[[], Awaitable[None]]]]:
         from headrace.commands.processor import CommandProcessor
-        from headrace.event_runners import reaction
+        from headrace.event_runners import EventRunner, event_runner
         from headrace.projections.runner import ProjectionRunner
 
         assert running.lineage is not None, "begun before the runners"
@@ -450,14 +450,15 @@ class App:
             ProjectionRunner(projection=projection, **parts)
             for projection in self._projections.values()
         ]
-        runners: list[tuple[str, Callable[[], Awaitable[None]]]] = [
-            (f"projection {each.name}", each.run) for each in running.projections
-        ]
+        readers: dict[str, EventRunner] = {
+            f"projection {each.name}": each for each in running.projections
+        }
         for name, handlers in self._event_handlers.items():
-            runners.append((f"event handlers {name}", reaction(handlers, **parts)))
+            readers[f"event handlers {name}"] = event_runner(handlers, **parts)
         for name, manager in self._process_managers.items():
-            run = reaction(manager, bus=running.bus, **parts)
-            runners.append((f"process manager {name}", run))
+            readers[f"process manager {name}"] = event_runner(manager, bus=running.bus, **parts)
+        running.readers = {name: each.reader for name, each in readers.items()}
+        runners = [(name, each.run) for name, each in readers.items()]
         processor = CommandProcessor(
             name=self.name,
             handlers=self.handlers,

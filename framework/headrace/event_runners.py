@@ -4,8 +4,7 @@ Which runner feeds what reacts to events: process managers with states or withou
 Sits between: the application and the runners.
 """
 
-from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Protocol
 
 from headrace.handlers.event_handlers import EventHandlers
 from headrace.handlers.runner import EventHandlerRunner
@@ -15,17 +14,32 @@ from headrace.processes.process_manager_runner import ProcessManagerRunner
 from headrace.processes.process_runner import ProcessRunner
 from headrace.projections.tables.read_models import ReadModels
 from headrace.stores.base import EventStore
+from headrace.subscriptions.reader import Reader
 
-__all__ = ["reaction"]
+__all__ = ["EventRunner", "event_runner"]
 
 
-def reaction(
+class EventRunner(Protocol):
+    """The loop of what reacts to events.
+
+    Attributes:
+        reader: tells how it is doing in its `status`.
+    """
+
+    reader: Reader
+
+    async def run(self) -> None:
+        """Works until cancelled."""
+        ...
+
+
+def event_runner(
     reacting: ProcessManager | Process[Any] | EventHandlers,
     *,
     read_models: ReadModels,
     store: EventStore,
     **parts: Any,
-) -> Callable[[], Awaitable[None]]:
+) -> EventRunner:
     """Returns the loop of what reacts to events.
 
     Args:
@@ -36,8 +50,8 @@ def reaction(
     """
     parts["read_models"] = read_models
     if isinstance(reacting, ProcessManager):
-        return ProcessManagerRunner(manager=reacting, **parts).run
+        return ProcessManagerRunner(manager=reacting, **parts)
     parts["store"] = store
     if isinstance(reacting, EventHandlers):
-        return EventHandlerRunner(handlers=reacting, **parts).run
-    return ProcessRunner(process=reacting, **parts).run
+        return EventHandlerRunner(handlers=reacting, **parts)
+    return ProcessRunner(process=reacting, **parts)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # both load a database driver: only when an application runs
     from headrace.projections.tables.read_models import ProjectionReader, ReadModels
     from headrace.serialization import Serializer
     from headrace.stores.base import EventStore
+    from headrace.subscriptions.reader import Reader
     from headrace.transports.base import Transport
     from headrace.watch.watch import Watch
 
@@ -50,7 +51,8 @@ class RunningApp:
         read_models: the tables of its projections.
         letters: commands that were parked, and those held behind them.
         parked: everything that was, commands and events: `read()`, `retry(entry)`, `skip(entry)`.
-        projections: what keeps them up to date; each tells how it is doing in its `status`.
+        projections: what keeps them up to date.
+        readers: all that read its events, by name; each tells how it is doing in its `status`.
         watch: their lag and alarms; None where nothing runs.
         lineage: whether event store, event topic and readers belong together; None where nothing runs.
     """
@@ -74,6 +76,7 @@ class RunningApp:
         self.letters = letters
         self.parked = parked
         self.projections: Sequence[ProjectionRunner[Any]] = ()
+        self.readers: Mapping[str, Reader] = {}
         self.watch: Watch | None = None
         self.lineage: LineageCheck | None = None
         self._tasks: list[asyncio.Task[None]] = []

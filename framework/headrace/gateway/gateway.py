@@ -161,7 +161,13 @@ class Gateway:
     async def _health(self, _request: Request) -> Response:
         watch = self._running.watch
         alarms = () if watch is None else watch.alarms.current
-        return _json(msgspec.json.encode({"status": "alive", "alarms": alarms}))
+        # Their errors may hold an address or a password: those are in the log.
+        readers = {
+            name: {"state": reader.status.state.value, "since": reader.status.since}
+            for name, reader in self._running.readers.items()
+        }
+        answer = {"status": "alive", "alarms": alarms, "readers": readers}
+        return _json(msgspec.json.encode(answer))
 
     async def _ready(self, _request: Request) -> Response:
         missing = await self._readiness.missing()

@@ -97,11 +97,9 @@ async def serving(
         if failure.done():
             failure.result()
             raise HeadraceError("a part of the application has ended")
-        for projection in running.projections:
-            if projection.status.failed:
-                raise HeadraceError(
-                    f"projection {projection.name} stands still: {projection.status.error}"
-                )
+        for name, reader in running.readers.items():
+            if reader.status.failed:
+                raise HeadraceError(f"{name} stands still: {reader.status.error}")
         if running.watch is not None:
             running.watch.alarms.check_room()
 

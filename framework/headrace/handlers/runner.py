@@ -97,7 +97,7 @@ class EventHandlerRunner(KeyReaction):
         self._settings = settings
         self._clock = clock or SystemClock()
         self._claims = Claims(settings.handler_outage_ms)
-        self._reader = Reader(
+        self.reader = Reader(
             transport,
             group=f"{app_name}.handlers.{handlers.name}",
             topic=f"{app_name}.events",
@@ -113,7 +113,7 @@ class EventHandlerRunner(KeyReaction):
 
     async def run(self) -> None:
         """Works until cancelled; a subscription that breaks is made again after a pause."""
-        await self._reader.run_by_key(self, in_flight_max=_IN_FLIGHT_MAX)
+        await self.reader.run_by_key(self, in_flight_max=_IN_FLIGHT_MAX)
 
     async def begin(self) -> None:
         """Forgets what was under way."""
@@ -125,7 +125,7 @@ class EventHandlerRunner(KeyReaction):
         news: list[Incoming] = []
         for message in messages:
             if message.headers.get("kind") == "rejection":
-                self._reader.ack(message)
+                self.reader.ack(message)
             else:
                 news.append(message)
         counts = Counter(message.key for message in news)
@@ -170,10 +170,10 @@ class EventHandlerRunner(KeyReaction):
         Raises:
             Exception: what the last of the attempts at one of them, or at reading it, raised.
         """
-        streams = await self._reader.attempt(
+        streams = await self.reader.attempt(
             partial(self._streams, message, standing),
             "read an event",
-            final=self._reader.faults(is_outage),
+            final=self.reader.faults(is_outage),
         )
         for stream in streams:
             assert stream.version is not None, "rejections are passed over"
@@ -202,7 +202,7 @@ class EventHandlerRunner(KeyReaction):
 
     async def _call(self, handler: EventHandler, call: Callable[[], Awaitable[None]]) -> None:
         """Calls a handler until it succeeds; raises what the last attempt raised."""
-        too_many = self._reader.faults()
+        too_many = self.reader.faults()
         claim: Claim | None = None
 
         def final(error: Exception) -> bool:
@@ -214,7 +214,7 @@ class EventHandlerRunner(KeyReaction):
             claim = self._claims.begin(handler, self._clock.monotonic_ms())
             return False
 
-        await self._reader.attempt(call, "handle an event", final=final)
+        await self.reader.attempt(call, "handle an event", final=final)
         self._claims.succeeded(handler)
 
     async def _park(self, message: Incoming, standing: _Standing, error: Exception) -> None:
@@ -226,7 +226,7 @@ class EventHandlerRunner(KeyReaction):
             now=self._clock.now(),
             letters_max=self._settings.projection_letters_max,
         )
-        await self._reader.park(message, error, partial(self._transact, park, "park an aggregate"))
+        await self.reader.park(message, error, partial(self._transact, park, "park an aggregate"))
         standing.parked, standing.stored = True, standing.version
 
     async def alongside(self) -> None:
@@ -256,7 +256,7 @@ class EventHandlerRunner(KeyReaction):
         for key, version in versions.items():
             standings[key].stored = version
         for message in done:
-            self._reader.ack(message)
+            self.reader.ack(message)
             standing = standings[message.key]
             standing.pending -= 1
             if not standing.pending:
@@ -264,4 +264,4 @@ class EventHandlerRunner(KeyReaction):
 
     async def _transact(self, work: Callable[[Connection], Any], what: str) -> Any:
         """Runs a transaction; an outage is waited out."""
-        return await self._reader.persist(lambda: finish(self._read_models.transact(work)), what)
+        return await self.reader.persist(lambda: finish(self._read_models.transact(work)), what)

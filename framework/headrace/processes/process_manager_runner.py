@@ -79,7 +79,7 @@ class ProcessManagerRunner(KeyReaction):
         self._clock = clock or SystemClock()
         self._outbox = Outbox(manager.name, bus, read_models, serializer, self._clock)
         self._sweep_ms = sweep_ms
-        self._reader = Reader(
+        self.reader = Reader(
             transport,
             group=f"{app_name}.process.{manager.name}",
             topic=f"{app_name}.events",
@@ -92,7 +92,7 @@ class ProcessManagerRunner(KeyReaction):
 
     async def run(self) -> None:
         """Works until cancelled; a subscription that breaks is made again after a pause."""
-        await self._reader.run_by_key(self, in_flight_max=_STREAMS_IN_FLIGHT_MAX)
+        await self.reader.run_by_key(self, in_flight_max=_STREAMS_IN_FLIGHT_MAX)
 
     async def begin(self) -> None:
         """Forgets what was known of parked aggregates."""
@@ -103,9 +103,9 @@ class ProcessManagerRunner(KeyReaction):
         rest: list[Incoming] = []
         keys: set[str] = set()
         for message in messages:
-            behind = message.key in keys or self._reader.is_under_way(message.key)
+            behind = message.key in keys or self.reader.is_under_way(message.key)
             if not behind and self._is_no_concern(message):
-                self._reader.ack(message)
+                self.reader.ack(message)
             else:
                 rest.append(message)
                 keys.add(message.key)
@@ -131,12 +131,12 @@ class ProcessManagerRunner(KeyReaction):
         """Sends what a message causes, lets it wait or parks its aggregate; acknowledges it."""
         if not (message.key in self._parked and await self._wait(message)):
             try:
-                await self._reader.attempt(
-                    partial(self._send, message), "react", final=self._reader.faults()
+                await self.reader.attempt(
+                    partial(self._send, message), "react", final=self.reader.faults()
                 )
             except Exception as error:  # noqa: BLE001 - user code raises what it likes; logged, parked
                 await self._park(message, error)
-        self._reader.ack(message)
+        self.reader.ack(message)
 
     async def _wait(self, message: Incoming) -> bool:
         """Lets a message wait behind its aggregate's letter; False: it is no longer parked."""
@@ -152,7 +152,7 @@ class ProcessManagerRunner(KeyReaction):
     async def _send(self, message: Incoming) -> None:
         stream = self._stream_in(message)
         for envelope in () if stream is None else reactions(self._manager, stream):
-            await self._reader.attempt(
+            await self.reader.attempt(
                 partial(self._outbox.send_envelope, envelope),
                 "send a command",
                 final=lambda error: not is_outage(error),
@@ -167,18 +167,18 @@ class ProcessManagerRunner(KeyReaction):
             now=self._clock.now(),
             letters_max=self._settings.projection_letters_max,
         )
-        await self._reader.park(message, error, partial(self._transact, park, "park an aggregate"))
+        await self.reader.park(message, error, partial(self._transact, park, "park an aggregate"))
         self._parked.add(message.key)
 
     async def alongside(self) -> None:
         """Sends what was due in years, when it has come near."""
-        await self._reader.persist(self._outbox.try_again, "begin")
+        await self.reader.persist(self._outbox.try_again, "begin")
         while True:
-            await self._reader.persist(
+            await self.reader.persist(
                 lambda: finish(self._outbox.sweep()), "send what has come near"
             )
             await asyncio.sleep(self._sweep_ms / 1_000)
 
     async def _transact(self, work: Callable[[Connection], Any], what: str) -> Any:
         """Runs a transaction; an outage is waited out."""
-        return await self._reader.persist(lambda: finish(self._read_models.transact(work)), what)
+        return await self.reader.persist(lambda: finish(self._read_models.transact(work)), what)

@@ -118,7 +118,7 @@ class ProcessRunner(BatchReaction):
         self._serializer = serializer
         self._faults_max = settings.error_retries_max
         self._clock = clock or SystemClock()
-        self._reader = Reader(
+        self.reader = Reader(
             transport,
             group=f"{app_name}.process.{process.name}",
             topic=f"{app_name}.events",
@@ -132,7 +132,7 @@ class ProcessRunner(BatchReaction):
 
     async def run(self) -> None:
         """Works until cancelled; what breaks is begun again after a pause."""
-        await self._reader.run_by_batch(self, idle_ms=self._sweep_ms)
+        await self.reader.run_by_batch(self, idle_ms=self._sweep_ms)
 
     async def begin(self) -> None:
         """Sends what an older release could not read or send, and this one may."""
@@ -217,7 +217,7 @@ class ProcessRunner(BatchReaction):
                 streams = [each for each in streams if each.aggregate_id != lacking]
         await self._let_wait(waiting, errors)
         for message in done:
-            self._reader.ack(message)
+            self.reader.ack(message)
 
     async def _let_wait(self, messages: Sequence[Incoming], errors: dict[str, Exception]) -> None:
         """Lets messages wait behind the letters of their aggregates, which some have yet to get."""
@@ -226,14 +226,14 @@ class ProcessRunner(BatchReaction):
             error = errors.pop(message.key, None)
             if error is not None:
                 park = partial(self._park_at, message=message, error=error)
-                await self._reader.park(
+                await self.reader.park(
                     message, error, partial(self._within, park, "park an aggregate")
                 )
-                self._reader.ack(message)
+                self.reader.ack(message)
             elif await self._within(
                 partial(self._standings.keep, message=message), "let an event wait"
             ):
-                self._reader.ack(message)
+                self.reader.ack(message)
             else:
                 # Its letter was taken up meanwhile.
                 await self._handle([message])
@@ -267,7 +267,7 @@ class ProcessRunner(BatchReaction):
             faults += 1
             return not isinstance(error, ReactionFailed)
 
-        await self._reader.attempt(react, "react", final=final, sparse=False)
+        await self.reader.attempt(react, "react", final=final, sparse=False)
 
     async def _take(self, streams: Sequence[EventStream], *, park: bool = False) -> Any:
         """Returns the commands that follow from streams, which are kept by now."""
@@ -368,4 +368,4 @@ class ProcessRunner(BatchReaction):
 
     async def _persist(self, action: Any, what: str) -> Any:
         """Waits an outage out; anything else is raised."""
-        return await self._reader.attempt(action, what, final=lambda error: not is_outage(error))
+        return await self.reader.attempt(action, what, final=lambda error: not is_outage(error))

@@ -122,7 +122,7 @@ class ProjectionRunner(BatchReaction, Generic[R]):
         self._recall: Recall[R] = Recall()
         by_one_statement = read_models.engine.dialect.name == "postgresql"
         self._alone = read_models.run_alone if by_one_statement else None
-        self._reader = Reader(
+        self.reader = Reader(
             transport,
             group=group if shadow is None else f"{group}.{shadow}",
             topic=f"{app_name}.events",
@@ -144,7 +144,7 @@ class ProjectionRunner(BatchReaction, Generic[R]):
     @property
     def status(self) -> ReaderStatus:
         """How it is doing."""
-        return self._reader.status
+        return self.reader.status
 
     def progress(self) -> dict[QueueId, int]:
         """Returns the next offset per queue, as far as this runner has committed or loaded it."""
@@ -158,11 +158,11 @@ class ProjectionRunner(BatchReaction, Generic[R]):
         """
         try:
             await self._attempt("set up", self._set_up)
-            await self._reader.run_by_batch(
+            await self.reader.run_by_batch(
                 self, idle_ms=self._switch_check_ms, unless=(_GivenUp, LineageError)
             )
         except (_GivenUp, LineageError) as error:
-            self._reader.report(ReaderState.FAILED, str(error))
+            self.reader.report(ReaderState.FAILED, str(error))
             log.exception(
                 "projection failed and stands still; repair it and restart the application",
                 projection=self._projection.name,
@@ -235,7 +235,7 @@ class ProjectionRunner(BatchReaction, Generic[R]):
         return {queue: offsets[queue] for queue in queues if queue in offsets}
 
     async def _persist_position(self) -> dict[QueueId, int]:
-        return await self._reader.attempt(
+        return await self.reader.attempt(
             self._load_position,
             "load the offsets",
             final=lambda error: isinstance(error, HeadraceError),
@@ -248,7 +248,7 @@ class ProjectionRunner(BatchReaction, Generic[R]):
         if self._shadow is None:
             await self._read_models.wait_for_resume(name, self._switch_check_ms, self._say_paused)
             if self.status.state is ReaderState.PAUSED:
-                self._reader.report(ReaderState.RUNNING)
+                self.reader.report(ReaderState.RUNNING)
         generation = self._shadow or await self._read_models.generation(name)
         offsets = await self._read_models.offsets(name, generation)
         if generation != self._generation:
@@ -279,9 +279,9 @@ class ProjectionRunner(BatchReaction, Generic[R]):
         generation, positions = self._generation, dict(self._positions)
         admission = self._intake.admit(messages, positions)
         for message in admission.done:
-            self._reader.ack(message)
+            self.reader.ack(message)
         for queue, offset in admission.again.items():
-            self._reader.seek(queue, offset)
+            self.reader.seek(queue, offset)
         for queue, first, last in admission.lost:
             log.error(
                 "event messages are missing in the topic",
@@ -300,7 +300,7 @@ class ProjectionRunner(BatchReaction, Generic[R]):
                 case Applied():
                     size = min(2 * size, self._settings.projection_batch_max)
                     for message in batch:
-                        self._reader.ack(message)
+                        self.reader.ack(message)
                         positions[message.queue] = message.offset + 1
                     self._positions.update(positions)
                     remaining = remaining[len(batch) :]
@@ -386,7 +386,7 @@ class ProjectionRunner(BatchReaction, Generic[R]):
             raise _GivenUp(
                 f"{outcome.letters} aggregates are parked already, and now: {error}"
             ) from error
-        self._reader.say_parked(message, error)
+        self.reader.say_parked(message, error)
         return outcome
 
     def _follow_move(self, messages: Sequence[Incoming], offsets: Mapping[QueueId, int]) -> None:
@@ -394,7 +394,7 @@ class ProjectionRunner(BatchReaction, Generic[R]):
         log.info("another runner has moved on", projection=self._projection.name)
         self._positions = {queue: offsets.get(queue) for queue in self._positions}
         for queue in {message.queue for message in messages}:
-            self._reader.seek(queue, offsets.get(queue, 0))
+            self.reader.seek(queue, offsets.get(queue, 0))
 
     async def _follow_switch(self) -> None:
         if self._shadow is not None:
@@ -409,7 +409,7 @@ class ProjectionRunner(BatchReaction, Generic[R]):
         )
         self._positions = {queue: offsets.get(queue) for queue in self._positions}
         for queue in list(self._positions):
-            self._reader.seek(queue, offsets.get(queue, 0))
+            self.reader.seek(queue, offsets.get(queue, 0))
 
     async def _read_missing(
         self, aggregate_id: str, after_version: int, to_version: int
@@ -419,20 +419,20 @@ class ProjectionRunner(BatchReaction, Generic[R]):
         )
 
     async def _attempt(self, what: str, action: Callable[[], Awaitable[T]]) -> T:
-        too_many = self._reader.faults(is_outage)
+        too_many = self.reader.faults(is_outage)
 
         def final(error: Exception) -> bool:
             return isinstance(error, _GivenUp) or too_many(error)
 
         try:
-            return await self._reader.attempt(action, what, final=final, sparse=False)
+            return await self.reader.attempt(action, what, final=final, sparse=False)
         except _GivenUp:
             raise
         except Exception as error:
             raise _GivenUp(f"could not {what}: {error}") from error
 
     def _say_paused(self) -> None:
-        self._reader.report(ReaderState.PAUSED)
+        self.reader.report(ReaderState.PAUSED)
         log.info("projection paused", projection=self._projection.name)
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from headrace.event_runners import reaction
+from headrace.event_runners import event_runner
 from headrace.handlers.event_handlers import EventHandlers
 from headrace.handlers.runner import EventHandlerRunner
 from headrace.processes.process_manager import ProcessManager
@@ -23,9 +23,9 @@ def test_processes_process_managers_and_event_handlers_have_loops_of_their_own(
         "serializer": serializer,
         "settings": settings,
     }
-    with_states: Any = reaction(make_process(), bus=None, **parts)
-    without: Any = reaction(ProcessManager("other"), bus=None, **parts)
-    assert isinstance(with_states.__self__, ProcessRunner)
-    assert isinstance(without.__self__, ProcessManagerRunner)
-    handlers: Any = reaction(EventHandlers("mail"), **parts)
-    assert isinstance(handlers.__self__, EventHandlerRunner)
+    with_states: Any = event_runner(make_process(), bus=None, **parts)
+    without: Any = event_runner(ProcessManager("other"), bus=None, **parts)
+    assert isinstance(with_states, ProcessRunner)
+    assert isinstance(without, ProcessManagerRunner)
+    handlers: Any = event_runner(EventHandlers("mail"), **parts)
+    assert isinstance(handlers, EventHandlerRunner)

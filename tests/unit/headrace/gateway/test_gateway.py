@@ -11,10 +11,25 @@ from sqlalchemy.exc import OperationalError
 
 from headrace.errors import SchemaOutOfDate
 from headrace.gateway.settings import GatewaySettings
+from headrace.subscriptions.status import ReaderState
 
 
-async def test_a_living_process_says_so(http: Any) -> None:
-    assert (await http().get("/health")).json() == {"status": "alive", "alarms": []}
+async def test_a_living_process_says_so_and_how_every_reader_is_doing(http: Any, bank: Any) -> None:
+    answer = (await http().get("/health")).json()
+    assert (answer["status"], answer["alarms"]) == ("alive", [])
+    assert "projection balances" in bank.readers
+    assert {*answer["readers"]} == {*bank.readers}
+    assert {one["state"] for one in answer["readers"].values()} <= {"starting", "running"}
+
+
+async def test_a_reader_that_retries_is_seen_and_its_error_stays_in_the_log(
+    http: Any, bank: Any
+) -> None:
+    (name,) = [one for one in bank.readers if one.startswith("process manager")]
+    bank.readers[name].report(ReaderState.RETRYING, "postgresql://ann:secret@host is away")
+    answer = await http().get("/health")
+    assert answer.json()["readers"][name]["state"] == "retrying"
+    assert "secret" not in answer.text
 
 
 async def test_ready_names_every_part(http: Any) -> None:
