@@ -43,13 +43,15 @@ PG_SECONDS_MAX = 150
 class SuiteScheduling(LoadFileScheduling):
     """The tests of a file stay in one process, and so do all that need Spark.
 
-    They have one session instead of several, and no Spark waits for the processor of another. The
-    blocks of two documents share nothing and may run at the same time.
+    They have one session instead of several, and no Spark waits for the processor of another. Those
+    of the architecture read every file: once. The blocks of two documents share nothing and may run
+    at the same time.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        if nodeid.startswith("tests/integration/spark/"):
-            return "spark"
+        for together in ("tests/integration/spark/", "tests/architecture/"):
+            if nodeid.startswith(together):
+                return together
         if nodeid.startswith("tests/docs/test_code_blocks.py"):
             return nodeid
         return super()._split_scope(nodeid)
