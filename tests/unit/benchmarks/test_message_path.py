@@ -1,6 +1,10 @@
 """The way of one message: its length, and its drawing in the architecture of the queue."""
 
+import importlib
+import re
 import sys
+from functools import reduce
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +16,12 @@ LIMITS = {
     "broker: bytes to answer": (71, 75),
     "client: send to result": (37, 42),
 }
+ARCHITECTURE = Path(__file__).parents[3] / "mq" / "ARCHITECTURE.md"
+LINE = re.compile(r"^ ([\w.]+) +(\w+):([\w.]+)  +\S", re.MULTILINE)
+DRAWN = [
+    Step(f"{package}.{module}", function)
+    for package, module, function in LINE.findall(ARCHITECTURE.read_text(encoding="utf-8"))
+]
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +50,26 @@ def test_the_way_to_the_disk_begins_at_the_socket_and_ends_with_a_sync(legs: lis
 
 def test_the_way_of_the_client_begins_with_send(legs: list[Leg]) -> None:
     assert legs[2].calls[0] == Step("client.producer.producer", "Producer.send")
+
+
+def test_every_package_that_a_message_passes_is_drawn(legs: list[Leg]) -> None:
+    passed = {step.module.rpartition(".")[0] for leg in legs for step in leg.calls}
+    assert passed - {step.module.rpartition(".")[0] for step in DRAWN} == set()
+
+
+@pytest.mark.parametrize("step", DRAWN, ids=lambda step: step.function)
+def test_every_function_that_is_drawn_exists(step: Step) -> None:
+    module = importlib.import_module(f"headrace_mq.{step.module}")
+    assert callable(reduce(getattr, step.function.split("."), module))
+
+
+def test_the_functions_are_drawn_in_the_order_of_their_first_calls(legs: list[Leg]) -> None:
+    _, broker, client = legs
+    at = [step.module for step in DRAWN].index("_net.connection")
+    back = [step.module for step in DRAWN].index("_net.client_connection")
+    there, inside, home = DRAWN[:at], DRAWN[at:back], DRAWN[back:]
+    assert [step for step in client.functions if step in there + home] == there + home
+    assert [step for step in broker.functions if step in inside] == inside
 
 
 def test_a_leg_names_each_function_and_each_file_once() -> None:
