@@ -20,6 +20,7 @@ import msgspec
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.files.metadata_file import MetadataFile
 from headrace_mq.errors import (
+    BrokerError,
     InvalidArgument,
     QueueFrozen,
     QueueNotFound,
@@ -228,7 +229,9 @@ class Topics:
             QueueNotFound: the topic has no queue of that number.
             QueueFrozen: the queue is frozen for writing.
         """
-        kept = self._of(queue)
+        kept = self._topics.get(queue.topic)
+        if kept is None or not 0 <= queue.queue_id < kept.queues:
+            raise _missing(queue, kept)
         if queue.queue_id in kept.unwritable:
             raise QueueFrozen(
                 f"queue {queue.topic}/{queue.queue_id} is frozen for writing; send to another queue"
@@ -398,13 +401,8 @@ class Topics:
 
     def _of(self, queue: QueueRef) -> KeptTopic:
         kept = self._topics.get(queue.topic)
-        if kept is None:
-            raise _not_found(queue.topic)
-        if not 0 <= queue.queue_id < kept.queues:
-            raise QueueNotFound(
-                f"topic {queue.topic!r} has queues 0 to {kept.queues - 1}, not {queue.queue_id};"
-                " ask for its description again"
-            )
+        if kept is None or not 0 <= queue.queue_id < kept.queues:
+            raise _missing(queue, kept)
         return kept
 
     def _change(
@@ -453,6 +451,16 @@ def _checked(topic: str) -> str:
 
 def _not_found(topic: str) -> TopicNotFound:
     return TopicNotFound(f"there is no topic {topic!r}; create it first, or correct the name")
+
+
+def _missing(queue: QueueRef, kept: KeptTopic | None) -> BrokerError:
+    """Says that there is no such queue, or no such topic where none is kept."""
+    if kept is None:
+        return _not_found(queue.topic)
+    return QueueNotFound(
+        f"topic {queue.topic!r} has queues 0 to {kept.queues - 1}, not {queue.queue_id};"
+        " ask for its description again"
+    )
 
 
 def _described(topic: str, kept: KeptTopic) -> TopicDescription:
