@@ -17,13 +17,14 @@ from headrace_mq.message import QueueRef, Record
 from headrace_mq.message_id import MessageId
 from headrace_mq.protocol.administration import (
     DescribeProducers,
+    FindMessages,
     ProducerDescription,
     ProducersAnswer,
+    decode_find_answer,
 )
 from headrace_mq.protocol.batch import check_body, check_head, split_batches
 from headrace_mq.protocol.bodies import Fetch, FetchFrom, decode_fetch_answer, encode
 from headrace_mq.protocol.codes import RequestCode
-from headrace_mq.protocol.lookup import FindMessages, decode_find_answer
 
 __all__ = ["FIND_LIMIT_MAX", "MessageSearch"]
 

@@ -12,10 +12,16 @@ from collections.abc import Callable
 
 from headrace_mq.errors import ResponseCode
 from headrace_mq.message import QueueRef
-from headrace_mq.protocol.bodies import CommitOffsets, GetOffsets, OffsetsAnswer, decode
+from headrace_mq.protocol.bodies import (
+    CommitOffsets,
+    GetOffsets,
+    LockQueues,
+    LocksAnswer,
+    OffsetsAnswer,
+    decode,
+)
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import Frame, FrameReader
-from headrace_mq.protocol.locks import LockQueues, LocksAnswer
 from headrace_mq.testing.history import Committed, Event, Granted, Told
 from headrace_mq.testing.simulated_stream import Packet
 

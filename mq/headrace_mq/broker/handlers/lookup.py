@@ -9,10 +9,15 @@ from headrace_mq._net.server import Connection
 from headrace_mq.broker.state import BrokerState
 from headrace_mq.errors import InvalidArgument
 from headrace_mq.message import KEY_BYTES_MAX
-from headrace_mq.protocol.administration import DescribeProducers, ProducersAnswer
+from headrace_mq.protocol.administration import (
+    DescribeProducers,
+    FindAnswer,
+    FindMessages,
+    ProducersAnswer,
+    encode_find_answer,
+)
 from headrace_mq.protocol.bodies import decode, encode
 from headrace_mq.protocol.frame import Frame
-from headrace_mq.protocol.lookup import FindAnswer, FindMessages, encode_find_answer
 from headrace_mq.store.log.lookup import Cursor, LookupQuery
 
 __all__ = ["PRODUCERS_PER_REQUEST_MAX", "describe_producers", "find_messages"]

@@ -26,19 +26,17 @@ from headrace_mq.client.fetch.fetcher import GroupFilters, Pulling
 from headrace_mq.client.fetch.queue_priorities import urgency_of
 from headrace_mq.client.fetch.record_columns import RecordColumns
 from headrace_mq.client.fetch.start_offsets import Lives, OffsetLoader, find_starts, offsets_at
-from headrace_mq.client.group.allocation.strategy import Strategy
+from headrace_mq.client.group.allocation import Strategy
 from headrace_mq.client.group.contract import check_wanted, contract_of
 from headrace_mq.client.group.locks import QueueLocks
 from headrace_mq.client.group.membership import Listeners, Membership, Subscription
 from headrace_mq.client.group.rebalance import STRATEGIES
 from headrace_mq.client.group.rules import CurrentGroupRules
 from headrace_mq.client.handlers.attempts import BatchHandler
-from headrace_mq.client.handlers.execution import BatchLimits, Handler
+from headrace_mq.client.handlers.execution import BatchLimits, Handler, HandlerRuns
 from headrace_mq.client.handlers.failures import FailurePolicy
-from headrace_mq.client.handlers.runs import Running
 from headrace_mq.client.names import client_id_of
-from headrace_mq.client.trace.traced_delivery import delivering_for, policy_for
-from headrace_mq.client.trace.tracer import tracer_of
+from headrace_mq.client.trace.tracer import delivering_for, policy_for, tracer_of
 from headrace_mq.errors import ConnectionLost, MessageQueueError
 from headrace_mq.filters.filter import filters_of
 from headrace_mq.message import QueueRef, Record, check_topic
@@ -129,7 +127,7 @@ class Consumer(AsyncBlock):
         self._delivering = delivering_for(self._tracer)(
             self._shares, self._locks, on_room=self._room, on_stale=self._lock_again
         )
-        self._running = Running(self._delivering, self._settings)
+        self._handler_runs = HandlerRuns(self._delivering, self._settings)
         self._local: LocalOffsets | None = None
         self._membership: Membership | Audience
         self._commits: Commits | LocalOffsets | None
@@ -227,7 +225,7 @@ class Consumer(AsyncBlock):
         self._delivering.close()
         self._pulling.stop()
         try:
-            await self._running.finish(self._settings.request_timeout_ms)
+            await self._handler_runs.finish(self._settings.request_timeout_ms)
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -343,7 +341,7 @@ class Consumer(AsyncBlock):
         Raises what `poll` raises, other than Closed.
         """
         policy = policy_for(self._tracer, on_failure, self._settings)
-        await self._running.run(handler, policy)
+        await self._handler_runs.run(handler, policy)
 
     async def run_batches(
         self,
@@ -362,7 +360,7 @@ class Consumer(AsyncBlock):
             on_failure: decides on each record of a batch that failed.
         """
         policy = policy_for(self._tracer, on_failure, self._settings)
-        await self._running.run_batches(handler, BatchLimits(records_max, wait_ms), policy)
+        await self._handler_runs.run_batches(handler, BatchLimits(records_max, wait_ms), policy)
 
     async def _end(self) -> None:
         if self._tracer is not None:

@@ -10,7 +10,7 @@ from headrace_mq._runtime.async_block import AsyncBlock
 from headrace_mq._runtime.clock import Clock
 from headrace_mq.client.consumer.consumer import Consumer
 from headrace_mq.client.fetch.damage import Damages
-from headrace_mq.client.group.allocation.strategy import Strategy
+from headrace_mq.client.group.allocation import Strategy
 from headrace_mq.client.group.contract import retries_told
 from headrace_mq.client.handlers.execution import check_async
 from headrace_mq.client.producer.producer import Producer

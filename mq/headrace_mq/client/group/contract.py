@@ -13,7 +13,7 @@ from typing import Final
 
 import google_crc32c
 
-from headrace_mq.client.group.allocation.strategy import Strategy
+from headrace_mq.client.group.allocation import Strategy
 from headrace_mq.settings import ConsumerSettings, RetrySettings
 
 __all__ = ["check_wanted", "contract_of", "retries_told"]

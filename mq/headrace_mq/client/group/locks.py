@@ -15,9 +15,15 @@ from headrace_mq._runtime.clock import Clock
 from headrace_mq.client.names import member_of
 from headrace_mq.errors import ConnectionLost, MessageQueueError
 from headrace_mq.message import QueueRef
-from headrace_mq.protocol.bodies import decode, encode
+from headrace_mq.protocol.bodies import (
+    LockQueues,
+    LocksAnswer,
+    QueueName,
+    UnlockQueues,
+    decode,
+    encode,
+)
 from headrace_mq.protocol.codes import RequestCode
-from headrace_mq.protocol.locks import LockQueues, LocksAnswer, QueueName, UnlockQueues
 from headrace_mq.settings import ConsumerSettings
 
 __all__ = ["QueueLocks"]

@@ -16,8 +16,7 @@ from typing import NamedTuple
 from headrace_mq._net.link import Link
 from headrace_mq._runtime.clock import Clock
 from headrace_mq._runtime.log import get_logger
-from headrace_mq.client.group.allocation.sticky import sticky
-from headrace_mq.client.group.allocation.strategy import Strategy
+from headrace_mq.client.group.allocation import Strategy, sticky
 from headrace_mq.client.group.rebalance import allocate
 from headrace_mq.client.group.rules import CurrentGroupRules
 from headrace_mq.client.names import member_of

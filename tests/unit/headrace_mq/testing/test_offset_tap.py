@@ -6,12 +6,15 @@ from headrace_mq.protocol.bodies import (
     CommitOffsets,
     CommittedOffset,
     GetOffsets,
+    LockQueues,
+    LocksAnswer,
     OffsetsAnswer,
+    QueueLock,
+    QueueName,
     encode,
 )
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import FLAG_ANSWER, encode_frame
-from headrace_mq.protocol.locks import LockQueues, LocksAnswer, QueueLock, QueueName
 from headrace_mq.testing.history import Committed, Event, Granted, Told
 from headrace_mq.testing.offset_tap import OffsetTap
 from headrace_mq.testing.simulated_stream import Packet

@@ -14,9 +14,8 @@ from headrace_mq.errors import (
     NotGroupMember,
 )
 from headrace_mq.message import QueueRef, Record
-from headrace_mq.protocol.bodies import Fetch, decode
+from headrace_mq.protocol.bodies import Fetch, LockQueues, decode
 from headrace_mq.protocol.codes import RequestCode
-from headrace_mq.protocol.locks import LockQueues
 
 A, B = QueueRef("t", 0), QueueRef("t", 1)
 JOIN, COMMIT = RequestCode.JOIN_GROUP, RequestCode.COMMIT_OFFSETS

@@ -12,9 +12,8 @@ from headrace_mq.client.fetch.process_queue import WindowLimits
 from headrace_mq.client.group.locks import QueueLocks
 from headrace_mq.errors import BrokerStopping, ConnectionLost, StaleLock
 from headrace_mq.message import QueueRef, Record
-from headrace_mq.protocol.bodies import decode
+from headrace_mq.protocol.bodies import UnlockQueues, decode
 from headrace_mq.protocol.codes import RequestCode
-from headrace_mq.protocol.locks import UnlockQueues
 from headrace_mq.settings import ConsumerSettings
 
 A, B = QueueRef("t", 0), QueueRef("t", 1)

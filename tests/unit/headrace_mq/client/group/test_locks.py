@@ -10,9 +10,8 @@ from headrace_mq.client.group import locks as locks_module
 from headrace_mq.client.group.locks import QueueLocks
 from headrace_mq.errors import ConnectionLost, StaleLock
 from headrace_mq.message import QueueRef, Record
-from headrace_mq.protocol.bodies import decode
+from headrace_mq.protocol.bodies import LockQueues, decode
 from headrace_mq.protocol.codes import RequestCode
-from headrace_mq.protocol.locks import LockQueues
 from headrace_mq.settings import ConsumerSettings
 
 A, B = QueueRef("t", 0), QueueRef("t", 1)

@@ -5,9 +5,7 @@ from typing import Any
 import pytest
 
 from headrace_mq._net.link import Link
-from headrace_mq.client.group.allocation.average import average, circle
-from headrace_mq.client.group.allocation.sticky import sticky
-from headrace_mq.client.group.allocation.strategy import Strategy
+from headrace_mq.client.group.allocation import Strategy, average, circle, sticky
 from headrace_mq.client.group.membership import Listeners, Membership, Subscription
 from headrace_mq.client.group.rules import CurrentGroupRules
 from headrace_mq.errors import ConnectionLost, InvalidArgument, NameTaken
