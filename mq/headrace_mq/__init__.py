@@ -5,7 +5,7 @@ Reads top to bottom: `message` (the values both sides share) -> `protocol` (the 
 -> `_net` (asyncio around the wire) -> `store` (append-only files) -> `broker` (serves) and
 `client` (produces, consumes) -> `admin` (asks and changes) -> `spark` (a topic as a DataFrame).
 
-Sits between: applications (or the `headrace` framework) and the disk of a broker.
+Used by applications, and by the `headrace` framework.
 """
 
 from importlib import import_module

@@ -1,14 +1,14 @@
 """
-Administration of dead letters: what a group gave up, sending it again, taking it off the list.
+Administration of dead letters: list what a group gave up, send it again, or purge it from the list.
 
     %DLQ%group    letters, each with its origin        read, sent again
     %MARK%group   which were sent again, or purged     read first, appended to when it is done
 
 A letter is sent again to where its group handles it: the retry topic of a group that has one, else
-the topic it came from. Its mark is appended when that is durable, so a crash in between means that up
-to a hundred letters are sent again once more, and never that one is left out.
+the topic it came from. Its mark is appended when the copy is durable. So after a crash in between, up
+to a hundred letters are sent twice, but none is left out.
 
-Sits between: `client`, whose part it is, and the broker's requests to read and to produce.
+A part of `AdminClient`.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
 """
-Finds single messages, by key and by id, who sent them, and what consumers did with them.
+Finds single messages by key or id, their producers, and what consumers did with them.
 
-Sits between: `client`, whose part it is, and the broker's FIND_MESSAGES, FETCH and
-DESCRIBE_PRODUCERS. Knows the wire and the trace topic, nothing of the broker's insides.
+A part of `AdminClient`; sends FIND_MESSAGES, FETCH and DESCRIBE_PRODUCERS, and reads the trace topic.
 """
 
 import asyncio

@@ -1,9 +1,10 @@
 """
-The bodies of administration: queues and their end, groups and their offsets, who is connected.
+The bodies of administration: queues, groups and their offsets, connections, searches by key.
 
-The rules of `bodies` hold here too: a struct only grows at its end, with defaults.
+The rules of `bodies` hold here too: a struct only grows at its end, with defaults. A FIND_MESSAGES
+answer is `u32 length of the struct, struct, batches`, like that of FETCH.
 
-Sits between: the broker's administrative handlers and `admin`. Pure.
+Used by the broker's handlers and by `admin`. Pure.
 """
 
 import struct
@@ -349,7 +350,7 @@ class ArchiveDescription(Body, frozen=True):
     """The broker's archive: what it did since its start, and what waits for it.
 
     `waiting_ms` is how long the oldest of `waiting_bytes` has waited at least; `alarm` says why
-    somebody should look, `failure` why the last attempt failed, or they are empty.
+    an operator should look, `failure` why the last attempt failed, or they are empty.
     """
 
     database: str

@@ -6,7 +6,7 @@ each other. Two bodies carry record batches after the struct, outside msgpack, s
 moves them without decoding: FETCH answers are `u32 length of the struct, struct, batches`; PRODUCE
 requests are batches only.
 
-Sits between: frames and the callers of `encode` and `decode`. Pure.
+Used by both sides of the wire: `encode` makes the body of a frame, `decode` reads one. Pure.
 """
 
 import struct

@@ -1,10 +1,14 @@
 """
 Receives the records of some topics as a member of a consumer group.
 
-Sits between: an application, which polls (or gives a handler) and acknowledges, and one broker.
-Wires the parts together: `group.membership` says which queues, `fetch.start_offsets` where they begin, `fetch.fetcher`
-fills the `fetch.assigned_queues`, `fetch.delivery` empties them, `commits` reports what is done, `group.locks` keep others
-away meanwhile, and `handover` gives revoked queues to their new owners.
+An application polls, or gives a handler, and acknowledges. The consumer wires its parts together:
+
+    group.membership       which queues the member owns
+    group.locks            keep other members away from them
+    fetch.start_offsets    where each queue begins
+    fetch.fetcher          fills the assigned queues, and `fetch.delivery` empties them
+    commits                reports what is finished
+    handover               gives revoked queues to their new owners
 """
 
 import asyncio
@@ -49,7 +53,7 @@ __all__ = ["Consumer"]
 
 # Pause before offsets that could not be loaded are asked for again.
 LOAD_PAUSE_MS = 1_000
-# First and longest pause before a lock that somebody else holds is asked for again; doubled in
+# First and longest pause before a lock that another member holds is asked for again; doubled in
 # between. Its owner gives it back when it has finished what it is at.
 LOCK_PAUSE_MS_MIN, LOCK_PAUSE_MS_MAX = 20, 500
 
@@ -68,7 +72,7 @@ class Consumer(AsyncBlock):
     has it at a time: a new owner waits until the old one has finished, committed and unlocked, or
     is gone. Where the consumer cannot be sure of its locks (the connection is lost, or the process
     was stopped for a while) it begins nothing until it is, and the broker refuses its commits where
-    somebody else went on. A handler that is running at that moment runs to its end.
+    another member went on. A handler that is running at that moment runs to its end.
 
     Args:
         address: the broker's `host:port`.
@@ -77,7 +81,7 @@ class Consumer(AsyncBlock):
             messages of each are wanted: `{"orders": "price > 10"}` (`filters.filter.Filter`).
         settings: limits and times.
         load_offsets: given queues, returns where to begin; for applications that keep offsets
-            beside their own data. Nothing is then committed to the broker.
+            with their own data. Nothing is then committed to the broker.
         strategy: how a topic's queues are divided, instead of `ConsumerSettings.allocation`; must
             give all members of the group the same answer. What it raises is raised by `poll`.
         clock: the time.
@@ -252,7 +256,7 @@ class Consumer(AsyncBlock):
             Closed: the consumer was closed.
             DataCorrupt, FormatTooNew: a queue cannot be read on; raised once; others go on. Messages
                 that no reader can decode are left out instead: see `damage`.
-            Exception: whatever `load_offsets` raised; it is called again.
+            Exception: what `load_offsets` raised; it is called again.
         """
         return await self._delivering.poll()
 
@@ -429,7 +433,7 @@ class Consumer(AsyncBlock):
     async def _keep_loading(self) -> None:
         pause_ms = LOCK_PAUSE_MS_MIN
         while True:
-            # Queues that somebody else still holds are asked for again; others do not wait for them.
+            # Queues that another member still holds are asked for again; others do not wait for them.
             waiting = self._membership.generation >= 0 and bool(self._shares.to_start())
             pause_ms = min(2 * pause_ms, LOCK_PAUSE_MS_MAX)
             with suppress(TimeoutError):
@@ -440,13 +444,13 @@ class Consumer(AsyncBlock):
             if self._locks.stale:
                 self._lock_again()
             queues = self._shares.to_start()
-            # Without membership the group may count on somebody else; joining asks again.
+            # Without membership the group may count on another member; joining asks again.
             if not queues or self._membership.generation < 0:
                 continue
             try:
                 await self._load(queues)
             except ConnectionLost:
-                # Whoever joins again wants them again.
+                # After it has joined again, the member asks for them again.
                 continue
             except Exception as error:  # noqa: BLE001 - `load_offsets` is the application's
                 _log.warning("offsets not loaded", group=self._group, reason=str(error))

@@ -1,7 +1,7 @@
 """
-A consumer with everything that retrying needs: the retry topic, a producer, and the policy.
+A consumer that retries: it reads the group's retry topic and sends failed records there.
 
-Sits between: an application, and `consumer` with `retries.retries`.
+Used by applications; wires `Consumer`, a `Producer` and the policies of `retries.retries`.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ __all__ = ["RetryingConsumer"]
 class RetryingConsumer(AsyncBlock):
     """A consumer whose failed records come again later, and at last go to the dead letters.
 
-    It reads the group's retry topic beside the topics it is given, and has a producer of its own.
+    It reads the group's retry topic in addition to the topics it is given, and has a producer of its own.
     Retried records are handed to the handler as they stood in their own topic; `origin_of` tells
     which attempt it is.
 

@@ -2,10 +2,10 @@
 Runs a handler over records: in order where order matters, many at once where it does not.
 
 What must be handled in order is a *chain*: a key of a queue, a whole queue, or a single record, as
-the settings say. A chain handles one record, or one batch, after the other; chains run beside each
-other.
+the settings say. A chain handles one record, or one batch, after the other; chains run at the same
+time.
 
-Sits between: `consumer.consumer`, which delivers records, and `attempts`, which bring them to their end.
+Used by `Consumer`: its `run` and `run_batches` are those of `HandlerRuns`.
 """
 
 import asyncio

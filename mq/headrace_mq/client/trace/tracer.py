@@ -1,9 +1,11 @@
 """
-Collects the steps of one consumer's messages and sends them, without holding up who tells them.
+Collects what one consumer does with its messages, and sends it to the trace topic.
 
-A step that cannot be sent is lost, and counted: tracing must not stop what is traced.
+Tracing never holds up the consumer: a step that cannot be sent is lost, and counted. A traced consumer
+delivers through `TracedDelivering` and decides on failures through `TracedPolicy`; both do what they
+wrap, and report it to the tracer, which has a producer of its own.
 
-Sits between: `traced_delivery`, which tells what happens, and a producer of its own.
+Used by `Consumer`.
 """
 
 import asyncio
@@ -132,7 +134,7 @@ class Tracer:
             detail = f"again in {verdict.pause_ms} ms: {reason}"
             self._tell("failed", name, attempt=attempts, detail=detail)
         else:
-            # What follows is no acknowledgement in the eyes of whoever reads the trace.
+            # The acknowledgement that follows is not one for readers of the trace.
             del self._under_way[place]
             kind = settled_kind(verdict.where)
             self._tell(kind, name, attempt=attempts, detail=f"{verdict.where}: {reason}")
@@ -182,7 +184,7 @@ class TracedDelivering(Delivering):
     """Delivers as `Delivering` does.
 
     Args:
-        tracer: told of every step.
+        tracer: takes every step.
         parts: those of `Delivering`.
         named: those of `Delivering`.
     """
@@ -248,7 +250,7 @@ class TracedPolicy:
 
     Args:
         policy: the other one.
-        tracer: told of what it decides.
+        tracer: takes every decision.
     """
 
     def __init__(self, policy: FailurePolicy, tracer: Tracer) -> None:
