@@ -139,7 +139,7 @@ async def test_letters_say_when_they_were_sent_again(broker: Broker, admin: Admi
     assert await admin.dead_letters("g", unsent=True) == []
 
 
-async def test_what_a_version_before_sent_is_not_sent_again(
+async def test_letters_that_an_older_version_sent_are_not_sent_again(
     broker: Broker, admin: AdminClient
 ) -> None:
     await bury(broker, b"0", b"1", b"2")
@@ -167,7 +167,7 @@ async def test_one_letter_that_cannot_be_sent_holds_up_no_other(
     assert [one.id for one in await admin.resend_all("g")] == [1]
 
 
-async def test_where_the_broker_takes_nothing_the_rest_is_left(
+async def test_the_rest_of_the_letters_is_left_when_the_broker_takes_none(
     broker: Broker, admin: AdminClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await bury(broker, b"0", b"1", b"2")

@@ -115,7 +115,7 @@ def test_flags_read_as_words() -> None:
     assert (oneway.is_answer, oneway.is_oneway) == (False, True)
 
 
-def test_it_is_told_whether_the_same_frame_is_still_arriving() -> None:
+def test_a_frame_reader_says_whether_the_same_frame_is_still_arriving() -> None:
     reader, frame = FrameReader(LIMIT), encode_frame(1, 1, b"body")
     assert reader.arriving is None
     list(reader.feed(frame[:3]))

@@ -97,7 +97,7 @@ async def test_the_lock_stays_until_what_is_being_handled_is_finished_and_commit
     assert owner.commits[-1] == {A: 1}
 
 
-async def test_what_is_finished_while_another_queue_is_committed_is_committed_too(
+async def test_records_that_are_finished_while_another_queue_is_committed_are_committed_too(
     broker: Any, owner: Owner, until: Until
 ) -> None:
     owner.shares.begin(A, 0)

@@ -27,13 +27,15 @@ def locks(broker: Any, link: Link, clock: Any) -> QueueLocks:
     return QueueLocks(link, group="g", settings=ConsumerSettings(), clock=clock)
 
 
-async def test_what_is_free_is_granted_with_its_epoch(broker: Any, locks: QueueLocks) -> None:
+async def test_a_free_lock_is_granted_with_its_epoch(broker: Any, locks: QueueLocks) -> None:
     broker.lock("another", A)
     assert await locks.acquire([B, A]) == [B]
     assert (locks.epoch(A), locks.epoch(B)) == (0, broker.locks[B][1])
 
 
-async def test_what_is_given_back_may_be_anothers(broker: Any, locks: QueueLocks) -> None:
+async def test_a_lock_that_is_given_back_may_go_to_another_member(
+    broker: Any, locks: QueueLocks
+) -> None:
     await locks.acquire([A, B])
     await locks.release([A])
     assert list(broker.locks) == [B]
@@ -86,7 +88,7 @@ async def test_a_heartbeat_keeps_the_trust_unless_it_comes_too_late(
     assert locks.stale
 
 
-async def test_what_may_be_handled_in_any_order_is_not_locked(
+async def test_queues_that_may_be_handled_in_any_order_are_not_locked(
     broker: Any, link: Link, clock: Any
 ) -> None:
     settings = ConsumerSettings(handling="parallel")
@@ -171,7 +173,9 @@ async def test_after_a_long_stop_nothing_is_delivered_until_the_locks_are_sure(
         assert offsets(await polling) == [(0, 0)]
 
 
-async def test_what_may_be_handled_in_any_order_needs_no_locks(broker: Any, make: Make) -> None:
+async def test_records_that_may_be_handled_in_any_order_need_no_locks(
+    broker: Any, make: Make
+) -> None:
     broker.topics["t"] = 2
     broker.lock("another", A)
     broker.append(A, [b"a"])
@@ -194,7 +198,7 @@ async def test_a_doubted_lock_counts_for_nothing_and_is_still_given_back(
     assert locks.held == [B]
 
 
-async def test_a_doubted_lock_that_somebody_else_got_is_forgotten(
+async def test_a_doubted_lock_that_another_member_got_is_forgotten(
     broker: Any, locks: QueueLocks
 ) -> None:
     await locks.acquire([A])

@@ -80,7 +80,7 @@ def run(deliveries: Deliveries, handler: Any, **settings: Any) -> asyncio.Task[N
     return asyncio.create_task(HandlerRun(deliveries, one_by_one(handler), chosen).run())
 
 
-async def test_a_key_is_handled_in_order_and_keys_beside_each_other(until: Until) -> None:
+async def test_a_key_is_handled_in_order_and_several_keys_at_once(until: Until) -> None:
     gates = Gates()
     deliveries = Deliveries([record(0, "a"), record(1, "b"), record(2, "a"), record(3, "b")])
     task = run(deliveries, gates.handle)
@@ -99,7 +99,7 @@ async def test_a_key_is_handled_in_order_and_keys_beside_each_other(until: Until
     assert deliveries.acked == [1, 0, 2, 3, 4]
 
 
-async def test_records_without_a_key_are_handled_beside_each_other(until: Until) -> None:
+async def test_records_without_a_key_are_handled_at_once(until: Until) -> None:
     gates = Gates()
     deliveries = Deliveries([record(0), record(1), record(2)])
     task = run(deliveries, gates.handle)
@@ -110,7 +110,7 @@ async def test_records_without_a_key_are_handled_beside_each_other(until: Until)
     await task
 
 
-async def test_per_queue_a_queue_is_handled_in_order_and_queues_beside_each_other(
+async def test_a_queue_is_handled_in_order_and_several_queues_at_once(
     until: Until,
 ) -> None:
     gates = Gates()
@@ -148,7 +148,7 @@ places = st.lists(
 @pytest.mark.parametrize("handling", ["per_key", "per_queue", "parallel"])
 @hypothesis_settings(max_examples=30, deadline=None)
 @given(records=places, turns=st.lists(st.integers(0, 9), min_size=1), places_max=st.integers(1, 4))
-def test_whatever_finishes_first_order_holds_where_it_is_promised(
+def test_promised_order_holds_when_handlers_finish_in_any_order(
     handling: Any, records: list[tuple[QueueRef, str]], turns: list[int], places_max: int
 ) -> None:
     async def play() -> None:

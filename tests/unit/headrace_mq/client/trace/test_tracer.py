@@ -96,7 +96,7 @@ async def test_everything_told_is_sent_when_it_is_closed(tracer: Tracer, sending
     assert told(sending) == [("t:0:0", "delivered", 1), ("t:0:0", "begun", 1), ("t:0:0", "acknowledged", 1)]  # fmt: skip
 
 
-async def test_what_is_on_its_way_when_it_is_closed_is_sent_once(
+async def test_steps_on_their_way_when_the_tracer_is_closed_are_sent_once(
     tracer: Tracer, sending: Sending, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "INTERVAL_MS", 0)
@@ -245,7 +245,7 @@ async def test_columns_are_traced_like_records(broker: Broker) -> None:
     assert kinds(await steps(broker, "orders:0:2")) == ["delivered", "acknowledged"]
 
 
-async def test_what_fails_in_place_is_begun_again(broker: Broker) -> None:
+async def test_a_record_that_fails_in_place_is_begun_again(broker: Broker) -> None:
     done, seen = asyncio.Event(), 0
     first: list[str] = []
 
@@ -287,7 +287,7 @@ async def test_a_retried_message_keeps_its_trace_until_it_is_a_dead_letter(broke
     assert "acknowledged" not in kinds(told)
 
 
-async def test_without_the_setting_nothing_is_told(broker: Broker) -> None:
+async def test_a_consumer_without_the_setting_writes_no_trace(broker: Broker) -> None:
     async with Consumer(broker.address, group="g", topics=["orders"]) as consumer:
         consumer.ack_all(await consumer.poll())
     async with AdminClient(broker.address) as admin:
