@@ -9,7 +9,9 @@ Length-prefixed frames: bytes in, frames out, with a limit on their size.
     length counts the bytes after itself: 12 + body.
 
 A request's code is a `RequestCode`, an answer's a `ResponseCode`; flag bit 0 marks an answer, bit 1
-a request that wants none. Sits between: sockets (`_net`) and `bodies`. Pure.
+a request that wants none.
+
+Used by `_net`, by the broker's handlers, and by the blocking reader. Pure.
 """
 
 import struct

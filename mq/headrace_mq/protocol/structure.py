@@ -1,10 +1,11 @@
 """
-Whether the payload of a batch is built as one, without decoding what stands in it.
+Checks that a payload has the structure of a batch, without decoding its entries.
 
-It has five columns, each with as many entries as the batch has records, or empty. For the broker, which takes no batch that its readers could not decode and may not spend their time
-on it; and for readers of compressed batches, where few bytes may stand for millions of entries.
+A payload has five columns, each of them empty or with one entry for each record. The broker must refuse
+a batch that readers cannot decode, but has no time to decode it. Readers of a compressed batch check
+it because few bytes may expand to millions of entries.
 
-Sits between: `batch` and the bytes of its payload. Pure: no clock, no I/O.
+Used by `batch` and by the store's check of batches. Pure: no clock, no I/O.
 """
 
 import struct

@@ -11,7 +11,13 @@ from headrace_mq.broker.state import BrokerState
 from headrace_mq.broker.topics.topics import QUEUES_PER_REQUEST_MAX
 from headrace_mq.errors import InvalidArgument
 from headrace_mq.message import KEY_BYTES_MAX
-from headrace_mq.protocol.administration import DescribeProducers, ProducersAnswer
+from headrace_mq.protocol.administration import (
+    DescribeProducers,
+    FindAnswer,
+    FindMessages,
+    ProducersAnswer,
+    encode_find_answer,
+)
 from headrace_mq.protocol.bodies import (
     BrokerDescription,
     CreateTopic,
@@ -25,7 +31,6 @@ from headrace_mq.protocol.bodies import (
     encode,
 )
 from headrace_mq.protocol.frame import Frame
-from headrace_mq.protocol.lookup import FindAnswer, FindMessages, encode_find_answer
 from headrace_mq.store.log.lookup import Cursor, LookupQuery
 
 __all__ = [

@@ -1,13 +1,10 @@
 """
 Which topics there are, how many queues each has, which are frozen, how long it is kept; durable.
 
-A topic is on disk before anyone hears of it. The store is the witness: a topic or a queue that
-holds messages but stands in no file (lost, or restored from an older copy) is put back at start.
-What was deleted on purpose has a *grave*: the offset below which the store's messages are nobody's
-any more. It keeps a deleted queue from coming back, and its messages from whoever is given the
-queue's name again: the new life begins at that offset.
-
-Sits between: the handlers, and a `files.metadata_file`. Must never know connections or messages.
+A topic is on disk before the client gets its answer. A topic or a queue that holds messages in the
+store but stands in no file (lost, or restored from an older copy) is put back at start. What was
+deleted on purpose has a *grave*: the offset below which the messages belong to no queue. A queue made
+again under the same name begins at that offset.
 """
 
 import errno

@@ -1,8 +1,8 @@
 """
-Messages of one queue that are sent, and acknowledged or refused, together.
+Messages of one queue that are sent together, and acknowledged or refused together.
 
-Sits between: `producer.queue_sender`, which fills and sends it, the record batch it becomes, and the senders that wait
-for its outcome.
+Used by `producer`: a `QueueSender` fills a batch and encodes it, and callers of `send` wait for its
+outcome.
 """
 
 import asyncio

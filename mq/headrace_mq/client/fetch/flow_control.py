@@ -6,11 +6,11 @@ Flow control: how much of what fetches brought is handed over, and when the next
        │            └──────────── makes room for more of it ◀─────────────────┘
        └── the next fetch ◀── a poll finds nothing, or it was held long enough ◀── held ◀── few records
 
-`Allowance` (pure) keeps an application from having too much unfinished: one fetch may bring many times what
-the limits say, and the rest of it waits. `FetchDelay` holds a fetch until the application waits, so that one
-answer brings what comes meanwhile: an application that works for a while between two polls would else have a
-round trip for each record. A poll that finds something makes no fetch: what that brought while the
-application works would wait for the poll after it, and every record from then on as long.
+`Allowance` (pure) keeps an application from having too many unfinished records: one fetch may bring many
+times what the limits allow, and the rest waits in the buffer. `FetchDelay` holds the next fetch until the
+application waits, so that one answer brings all that comes meanwhile. Without it an application that works
+for a while between two polls would pay a round trip for each record. A poll that finds records starts no
+fetch: the records of that fetch would only wait for the next poll.
 """
 
 import asyncio
@@ -66,7 +66,7 @@ class Allowance:
         """Whether so much may be handed over again that the application that waits for it should look."""
         buffered = _count(ready, columns)
         out, worth = len(window) - buffered, min(self._worth, buffered)
-        # Without any handed over nothing else would be finished, and nobody woken.
+        # If none is handed over, none is finished, and the application waits for ever.
         return not out or (
             out <= self._count_max - worth and self.room(window, ready, columns) >= worth
         )

@@ -1,10 +1,10 @@
 """
 Messages that are sent without an acknowledgement.
 
-They go together per queue and tick, under no producer id: the broker stores what arrives, once or
-not at all. Nothing is kept here beyond the tick, so nothing is sent again.
+Those of one queue go together at the end of a tick, without a producer id: the broker stores what
+arrives. No message is kept after the tick, so none is sent again.
 
-Sits between: `producer` and the link. Knows nothing of the lanes, which it may overtake.
+Used by `Producer`. Does not wait for acknowledged messages, which it may overtake.
 """
 
 import asyncio

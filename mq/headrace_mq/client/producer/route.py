@@ -1,10 +1,10 @@
 """
 Which queue a message goes to.
 
-Messages with a key go where `protocol.keys` says, the others round robin; neither to queues that
-take no messages.
+Messages with a key go to the queue that `protocol.keys` computes, the others round robin. Queues that
+take no messages get none.
 
-Sits between: `producer` and the message. Pure.
+Used by producers. Pure.
 """
 
 from collections.abc import Callable, Collection, Sequence

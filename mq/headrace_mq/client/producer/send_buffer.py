@@ -1,10 +1,10 @@
 """
-What a producer holds until the broker has it: lanes, and messages that wait for room.
+The unacknowledged messages of a producer: one sender per queue, and a line that waits for room.
 
-A message takes its place in the order of its queue when it is handed over. Until its topic's route is
-known and the buffer has room it waits in one line. One request carries a batch of each free lane.
+A message gets its place in its queue's order when it is handed over. It waits in a line until the route of
+its topic is known and the buffer has room. One request carries a batch of each queue that may send.
 
-Sits between: `producer`, whose callers wait for a place and then for their batch, and the link.
+Used by `Producer`, whose callers wait for a place and then for their batch.
 """
 
 import asyncio
@@ -48,11 +48,11 @@ __all__ = ["Outbox"]
 
 # Deadlines are looked at this often: a twentieth of the timeout, within these bounds.
 SWEEP_MS_MIN, SWEEP_MS_MAX = 5, 250
-# A lane with so much to send departs at once instead of at the end of the tick: the broker works on
+# A queue with so much to send departs at once instead of at the end of the tick: the broker works on
 # it while the other senders of the tick prepare theirs. Smaller batches cost it more than that saves.
-# While the broker has requests to work on already, a lane gathers until it may follow.
+# While the broker has requests to work on already, a queue gathers until it may follow.
 DEPART_BYTES = 16 << 10
-# After so many requests of a single message somebody sends one by one: the next one leaves at once.
+# After so many requests of a single message the caller sends one by one: the next leaves at once.
 ALONE_REQUESTS = 4
 # A broker works on this many for some milliseconds, and on no request of others meanwhile.
 BATCHES_PER_REQUEST = 1_024
@@ -103,7 +103,7 @@ class Outbox:
         # in this tick is born. To ask the clock for each message takes 7 % of what sending it does.
         self._departing, self._tick_ms = False, 0
         # Requests on their way, from which size a batch leaves within the tick, and how many requests
-        # in a row held one message and had nothing beside them.
+        # in a row held a single message.
         self._unanswered, self._depart_bytes, self._alone = 0, DEPART_BYTES, 0
         self._connection = link.connections
         self._sweeper: asyncio.TimerHandle | None = None

@@ -6,7 +6,12 @@ import pytest
 
 from headrace_mq.errors import InvalidArgument, TopicExists, TopicNotFound
 from headrace_mq.message import QueueRef
-from headrace_mq.protocol.administration import DescribeProducers, ProducersAnswer
+from headrace_mq.protocol.administration import (
+    DescribeProducers,
+    FindMessages,
+    ProducersAnswer,
+    decode_find_answer,
+)
 from headrace_mq.protocol.batch import Columns, decode_records, encode_batch, split_batches
 from headrace_mq.protocol.bodies import (
     BrokerDescription,
@@ -20,7 +25,6 @@ from headrace_mq.protocol.bodies import (
     decode,
 )
 from headrace_mq.protocol.codes import RequestCode
-from headrace_mq.protocol.lookup import FindMessages, decode_find_answer
 
 
 async def create(client, *values) -> TopicDescription:

@@ -32,11 +32,13 @@ from headrace_mq.protocol.bodies import (
     HeldQueues,
     JoinGroup,
     LeaveGroup,
+    LockQueues,
+    QueueName,
+    UnlockQueues,
     decode,
 )
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.limits import GroupRules, SetGroup
-from headrace_mq.protocol.locks import LockQueues, QueueName, UnlockQueues
 
 
 async def commit(client, group, *offsets, topic="t") -> None:

@@ -37,7 +37,7 @@ def test_every_sender_gets_an_error_of_its_own() -> None:
     assert errors[0].__cause__ is errors[1].__cause__
 
 
-async def test_settling_wakes_whoever_waits() -> None:
+async def test_settling_wakes_waiting_callers() -> None:
     batch = Batch(QUEUE)
     batch.waiter = asyncio.get_running_loop().create_future()
     batch.failed(SendTimeout("late"))

@@ -151,7 +151,7 @@ def test_records_further_apart_than_the_span_come_one_after_the_other() -> None:
         assert shares.finish(A, offset) == (offset < 1_000)
 
 
-def test_large_records_beyond_the_limit_are_told_of_while_they_alone_fill_the_window() -> None:
+def test_large_records_beyond_the_limit_are_announced_while_they_alone_fill_the_window() -> None:
     shares, share = started(WindowLimits(16, 2, MANY))
     shares.take(share, records(0, 17, b"xx"))
     assert len(shares.deliver()) == 16
@@ -160,7 +160,7 @@ def test_large_records_beyond_the_limit_are_told_of_while_they_alone_fill_the_wi
     assert not shares.finish(A, 1)
 
 
-def test_who_waits_is_not_woken_for_each_record() -> None:
+def test_a_waiting_poll_is_not_woken_for_each_record() -> None:
     shares, share = started(WindowLimits(80, MANY, MANY))
     shares.take(share, records(0, 200))
     assert len(shares.deliver()) == 80
@@ -201,7 +201,9 @@ async def test_a_fetch_after_few_records_waits_until_the_application_polls(
     assert fetched == ["a", "b"]
 
 
-async def test_it_waits_for_its_time_at_most_and_is_then_made_once(fetched: list[str]) -> None:
+async def test_a_held_fetch_waits_for_its_time_at_most_and_is_then_sent_once(
+    fetched: list[str],
+) -> None:
     made = asyncio.Event()
     gathering = FetchDelay(1)
     assert gathering.hold(1, lambda: (fetched.append("a"), made.set())[0])
@@ -233,7 +235,7 @@ async def test_a_fetch_may_put_off_the_next_one(fetched: list[str]) -> None:
     assert fetched == ["a", "b"]
 
 
-async def test_what_a_fetch_brought_early_is_polled_alone_and_the_next_poll_finds_all_that_came_since(
+async def test_records_of_an_early_fetch_are_polled_alone_and_the_next_poll_finds_all_that_came_since(
     broker: Any, make: Callable[..., Consumer], until: Callable[[Callable[[], object]], Any]
 ) -> None:
     broker.topics["t"] = 1
@@ -264,7 +266,7 @@ async def test_what_a_fetch_brought_early_is_polled_alone_and_the_next_poll_find
         (1, {"t": Filter("_key IS NULL")}, ["asked", "handled"]),
     ],
 )
-async def test_what_takes_long_to_handle_or_to_find_is_asked_for_first(
+async def test_records_that_take_long_to_handle_or_to_find_are_asked_for_first(
     broker: Any, watch: Any, link: Link, clock: Any, until: Callable[[Callable[[], object]], Any],
     records: int, filters: Any, order: list[str],
 ) -> None:  # fmt: skip

@@ -42,7 +42,7 @@ def bodies(broker: Any, queue: int) -> list[bytes]:
     return [record.body for record in records(broker, queue)]
 
 
-async def test_what_waits_for_the_new_route_stays_in_its_order(broker: Any) -> None:
+async def test_messages_that_wait_for_the_new_route_stay_in_order(broker: Any) -> None:
     broker.topics["t"], key = 2, key_of(0, 2)
     async with Producer(broker.address, QUICK) as producer:
         await producer.send(message(b"0", key))
@@ -60,7 +60,7 @@ async def test_what_waits_for_the_new_route_stays_in_its_order(broker: Any) -> N
     assert [place.offset for place in places] == [1, 2, 3, 4, 5]
 
 
-async def test_what_is_on_its_way_comes_back_before_the_route_changes(
+async def test_batches_in_flight_are_answered_before_the_route_changes(
     broker: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.topics["t"], key = 2, key_of(0, 2)
@@ -168,7 +168,7 @@ async def test_closing_ends_what_was_refused(broker: Any, clock: Any) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-async def test_nothing_is_lost_doubled_or_turned_around_whatever_happens_to_the_queues(
+async def test_no_message_is_lost_doubled_or_out_of_order_when_queues_change(
     broker: Any, seed: int
 ) -> None:
     chosen, queues = random.Random(seed), 4
