@@ -1,13 +1,13 @@
 """
-How many fetched records may be handed over, so that an application never has too many unfinished.
+How much of what fetches brought may be handed over, so that an application never has too much unfinished.
 
     fetched ──▶ buffered ── as far as the limits allow ──▶ handed over ──▶ finished
                     ▲                                                         │
                     └──────────── makes room for more of it ◀─────────────────┘
 
-One fetch may bring many times what the limits allow; the rest waits in the buffer.
+One fetch may bring many times what the limits say; the rest of it waits.
 
-Used by `assigned_queues`. Pure.
+Sits between: `assigned_queues`, which hold what is buffered, and the window of a queue. Pure.
 """
 
 from bisect import bisect_left
@@ -62,7 +62,7 @@ class Allowance:
         """Whether so much may be handed over again that the application that waits for it should look."""
         buffered = _count(ready, columns)
         out, worth = len(window) - buffered, min(self._worth, buffered)
-        # If none is handed over, none is finished, and the application waits for ever.
+        # Without any handed over nothing else would be finished, and nobody woken.
         return not out or (
             out <= self._count_max - worth and self.room(window, ready, columns) >= worth
         )

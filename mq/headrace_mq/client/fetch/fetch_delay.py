@@ -1,13 +1,12 @@
 """
-Delays the next fetch while the application works, so that one answer brings all that comes meanwhile.
+Fetches that wait until the application does, so that one answer brings what comes meanwhile.
 
     answer of few records ──▶ held ──▶ a poll finds nothing, or it was held long enough ──▶ the next fetch
 
-Without the delay an application that works for a while between two polls would pay a round trip for each
-record. A poll that finds records starts no fetch: the records of that fetch would only wait for the
-next poll.
-
-Used by `fetcher`. Knows nothing of what is fetched.
+An application that works for a while between two polls would else have a round trip for each record.
+A poll that finds something makes no fetch: what that brought while the application works would wait
+for the poll after it, and every record from then on as long.
+Sits between: `fetcher`, which fetches, and `Consumer.poll`. Must never know what is fetched.
 """
 
 import asyncio

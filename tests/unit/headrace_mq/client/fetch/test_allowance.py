@@ -140,7 +140,7 @@ def test_records_further_apart_than_the_span_come_one_after_the_other() -> None:
         assert shares.finish(A, offset) == (offset < 1_000)
 
 
-def test_large_records_beyond_the_limit_are_announced_while_they_alone_fill_the_window() -> None:
+def test_large_records_beyond_the_limit_are_told_of_while_they_alone_fill_the_window() -> None:
     shares, share = started(WindowLimits(16, 2, MANY))
     shares.take(share, records(0, 17, b"xx"))
     assert len(shares.deliver()) == 16
@@ -149,7 +149,7 @@ def test_large_records_beyond_the_limit_are_announced_while_they_alone_fill_the_
     assert not shares.finish(A, 1)
 
 
-def test_a_waiting_poll_is_not_woken_for_each_record() -> None:
+def test_who_waits_is_not_woken_for_each_record() -> None:
     shares, share = started(WindowLimits(80, MANY, MANY))
     shares.take(share, records(0, 200))
     assert len(shares.deliver()) == 80

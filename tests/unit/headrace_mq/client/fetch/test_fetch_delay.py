@@ -36,9 +36,7 @@ async def test_a_fetch_after_few_records_waits_until_the_application_polls(
     assert fetched == ["a", "b"]
 
 
-async def test_a_held_fetch_waits_for_its_time_at_most_and_is_then_sent_once(
-    fetched: list[str],
-) -> None:
+async def test_it_waits_for_its_time_at_most_and_is_then_made_once(fetched: list[str]) -> None:
     made = asyncio.Event()
     gathering = FetchDelay(1)
     assert gathering.hold(1, lambda: (fetched.append("a"), made.set())[0])
@@ -70,7 +68,7 @@ async def test_a_fetch_may_put_off_the_next_one(fetched: list[str]) -> None:
     assert fetched == ["a", "b"]
 
 
-async def test_records_of_an_early_fetch_are_polled_alone_and_the_next_poll_finds_all_that_came_since(
+async def test_what_a_fetch_brought_early_is_polled_alone_and_the_next_poll_finds_all_that_came_since(
     broker: Any, make: Callable[..., Consumer], until: Callable[[Callable[[], object]], Any]
 ) -> None:
     broker.topics["t"] = 1
@@ -101,7 +99,7 @@ async def test_records_of_an_early_fetch_are_polled_alone_and_the_next_poll_find
         (1, {"t": Filter("_key IS NULL")}, ["asked", "handled"]),
     ],
 )
-async def test_records_that_take_long_to_handle_or_to_find_are_asked_for_first(
+async def test_what_takes_long_to_handle_or_to_find_is_asked_for_first(
     broker: Any, watch: Any, link: Link, clock: Any, until: Callable[[Callable[[], object]], Any],
     records: int, filters: Any, order: list[str],
 ) -> None:  # fmt: skip
