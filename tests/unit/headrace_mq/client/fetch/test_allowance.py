@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from headrace_mq.client.fetch.allowance import divided
-from headrace_mq.client.fetch.assigned_queues import Share, Shares, limits_of
+from headrace_mq.client.fetch.assigned_queues import AssignedQueue, AssignedQueues, limits_of
 from headrace_mq.client.fetch.process_queue import WindowLimits
 from headrace_mq.client.fetch.record_columns import from_records
 from headrace_mq.message import QueueRef, Record
@@ -25,8 +25,8 @@ def records(first: int, end: int, body: bytes = b"") -> list[Record]:
     ]  # fmt: skip
 
 
-def started(limits: WindowLimits) -> tuple[Shares, Share]:
-    shares = Shares(limits)
+def started(limits: WindowLimits) -> tuple[AssignedQueues, AssignedQueue]:
+    shares = AssignedQueues(limits)
     shares.assign([A])
     shares.start(A, 0, known=False, committed=-1)
     share = shares.get(A)
