@@ -22,7 +22,6 @@ FRAGMENTS: dict[str, dict[str, str]] = {
         "headrace_mq.budgets": "pure values with tests of their own; the settings are full",
         "headrace_mq.connections": "pure values with tests of their own; the settings are full",
         "headrace_mq.store.log.stretch": "the message store is full",
-        "headrace_mq.testing.embedded": "a door for users: `headrace_mq.testing.broker`",
     },
 }
 

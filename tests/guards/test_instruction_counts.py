@@ -30,7 +30,7 @@ from headrace.serialization import JsonSerializer
 from headrace_mq._net.link import Link, LinkSettings
 from headrace_mq._runtime.clock import SystemClock
 from headrace_mq._runtime.files import SystemFiles
-from headrace_mq.client.producer.send_buffer import Outbox
+from headrace_mq.client.producer.send_buffer import SendBuffer
 from headrace_mq.errors import Closed
 from headrace_mq.message import Message, QueueRef
 from headrace_mq.protocol.batch import (
@@ -231,13 +231,13 @@ def test_a_command_in_one_process_stays_cheap(cost: Cost) -> None:
 async def test_a_message_gets_its_place_cheaply(cost: Cost) -> None:
     link = Link("127.0.0.1:1", client_id="c", settings=LinkSettings((1, 1)))
     link.frame_bytes_max = 4 << 20
-    outbox = Outbox(
+    buffer = SendBuffer(
         link, ProducerSettings(), SystemClock(), selector=None, want_route=lambda topic: None
     )
-    outbox.open_route("events", 1)
+    buffer.open_route("events", 1)
     messages = [Message(topic="events", body=b"x" * 50, key=f"k-{n}") for n in range(RECORDS)]
-    assert cost(lambda: [*map(outbox.place, messages)]) / RECORDS <= 6.5
-    outbox.abandon(Closed("the end"))
+    assert cost(lambda: [*map(buffer.place, messages)]) / RECORDS <= 6.5
+    buffer.abandon(Closed("the end"))
 
 
 async def test_making_an_append_durable_and_reading_it_at_the_tail_stay_cheap(

@@ -1,7 +1,10 @@
 """
 A real broker in the test's own process: on a free port, with its files in memory.
 
-It ends with its block. Used by your tests, which get its address.
+    async with broker() as address, Producer(address) as producer:
+        await producer.send(Message(topic="orders", body=b"..."))
+
+The broker ends with its block, and its files are gone with its disk. Used by your tests.
 """
 
 import random

@@ -6,22 +6,22 @@ from typing import Any
 import pytest
 
 from headrace_mq._net.link import Link
-from headrace_mq.client.fetch.assigned_queues import Shares, limits_of
-from headrace_mq.client.fetch.fetcher import GroupFilters, Pulling
+from headrace_mq.client.fetch.assigned_queues import AssignedQueues, limits_of
+from headrace_mq.client.fetch.fetcher import Fetcher, GroupFilters
 from headrace_mq.filters.filter import filters_of
 from headrace_mq.message import QueueRef, Record
 from headrace_mq.settings import ConsumerSettings
 
 
 class Watched:
-    """Shares that are pulled for, and what was told of it."""
+    """AssignedQueues that are pulled for, and what was told of it."""
 
     def __init__(self, link: Link, clock: Any, wanted: str = "", **settings: Any) -> None:
         chosen = ConsumerSettings(**settings)
-        self.shares = Shares(limits_of(chosen))
+        self.shares = AssignedQueues(limits_of(chosen))
         self.news = asyncio.Event()
         self.errors: list[Exception] = []
-        self.pulling = Pulling(
+        self.pulling = Fetcher(
             link,
             self.shares,
             settings=chosen,

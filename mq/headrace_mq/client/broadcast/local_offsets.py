@@ -22,7 +22,7 @@ import msgspec
 
 from headrace_mq._runtime.files import Files, SystemFiles, write_all
 from headrace_mq._runtime.log import get_logger
-from headrace_mq.client.fetch.assigned_queues import Shares
+from headrace_mq.client.fetch.assigned_queues import AssignedQueues
 from headrace_mq.errors import DataCorrupt, FormatTooNew, MessageQueueError
 from headrace_mq.message import QueueRef
 from headrace_mq.settings import ConsumerSettings
@@ -55,7 +55,7 @@ class LocalOffsets:
     def __init__(
         self,
         path: Path,
-        shares: Shares,
+        shares: AssignedQueues,
         *,
         group: str,
         settings: ConsumerSettings,

@@ -26,12 +26,12 @@ from headrace_mq.protocol.bodies import (
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.settings import ConsumerSettings
 
-__all__ = ["Audience"]
+__all__ = ["BroadcastQueues"]
 
 _log = get_logger(__name__)
 
 
-class Audience:
+class BroadcastQueues:
     """One broadcast consumer's view of its topics.
 
     Args:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 from headrace_mq._net.link import Link
 from headrace_mq._runtime.log import get_logger
-from headrace_mq.client.fetch.assigned_queues import Shares
+from headrace_mq.client.fetch.assigned_queues import AssignedQueues
 from headrace_mq.client.group.locks import QueueLocks
 from headrace_mq.client.names import member_of
 from headrace_mq.errors import BrokerError, ConnectionLost, MessageQueueError, StaleLock
@@ -42,7 +42,7 @@ class Commits:
     def __init__(
         self,
         link: Link,
-        shares: Shares,
+        shares: AssignedQueues,
         *,
         group: str,
         settings: ConsumerSettings,

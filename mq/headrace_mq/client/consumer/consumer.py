@@ -1,14 +1,10 @@
 """
 Receives the records of some topics as a member of a consumer group.
 
-An application polls, or gives a handler, and acknowledges. The consumer wires its parts together:
-
-    group.membership       which queues the member owns
-    group.locks            keep other members away from them
-    fetch.start_offsets    where each queue begins
-    fetch.fetcher          fills the assigned queues, and `fetch.delivery` empties them
-    commits                reports what is finished
-    handover               gives revoked queues to their new owners
+    group.membership, group.locks    which queues the member owns; keep other members away
+    fetch.start_offsets              where each queue begins
+    fetch.fetcher, fetch.delivery    fill the assigned queues; empty them
+    commits, handover                report what is finished; give revoked queues away
 """
 
 import asyncio
@@ -21,15 +17,20 @@ from headrace_mq._runtime.async_block import AsyncBlock
 from headrace_mq._runtime.clock import Clock, SystemClock
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.client.broadcast.local_offsets import LocalOffsets
-from headrace_mq.client.broadcast.queues import Audience
+from headrace_mq.client.broadcast.queues import BroadcastQueues
 from headrace_mq.client.consumer.commits import Commits
-from headrace_mq.client.consumer.handover import HandingOver
-from headrace_mq.client.fetch.assigned_queues import Shares, limits_of
-from headrace_mq.client.fetch.damage import Damages
-from headrace_mq.client.fetch.fetcher import GroupFilters, Pulling
+from headrace_mq.client.consumer.handover import Handover
+from headrace_mq.client.fetch.assigned_queues import AssignedQueues, limits_of
+from headrace_mq.client.fetch.damage import DamageLog
+from headrace_mq.client.fetch.fetcher import Fetcher, GroupFilters
 from headrace_mq.client.fetch.queue_priorities import urgency_of
 from headrace_mq.client.fetch.record_columns import RecordColumns
-from headrace_mq.client.fetch.start_offsets import Lives, OffsetLoader, find_starts, offsets_at
+from headrace_mq.client.fetch.start_offsets import (
+    OffsetLoader,
+    TopicIdentities,
+    find_starts,
+    offsets_at,
+)  # fmt: skip
 from headrace_mq.client.group.allocation import Strategy
 from headrace_mq.client.group.contract import check_wanted, contract_of
 from headrace_mq.client.group.locks import QueueLocks
@@ -120,8 +121,8 @@ class Consumer(AsyncBlock):
             on_ready=self._pull_soon,
             on_down=self._down,
         )
-        self._shares = Shares(limits_of(self._settings), urgency_of(self._settings))
-        self._lives = Lives(self._link, timeout_ms=self._settings.request_timeout_ms)
+        self._shares = AssignedQueues(limits_of(self._settings), urgency_of(self._settings))
+        self._identities = TopicIdentities(self._link, timeout_ms=self._settings.request_timeout_ms)
         self._locks = QueueLocks(
             self._link, group=group, settings=self._settings, clock=self._clock
         )
@@ -133,17 +134,17 @@ class Consumer(AsyncBlock):
         )
         self._handler_runs = HandlerRuns(self._delivering, self._settings)
         self._local: LocalOffsets | None = None
-        self._membership: Membership | Audience
+        self._membership: Membership | BroadcastQueues
         self._commits: Commits | LocalOffsets | None
         self._load_wanted = asyncio.Event()
         if self._settings.broadcast_file is None:
             self._join_group(strategy or STRATEGIES[self._settings.allocation])
         else:
             self._listen_alone(self._settings.broadcast_file)
-        self._handing_over = HandingOver(
+        self._handing_over = Handover(
             self._shares, self._locks, commit=self.commit, on_back=self._load_wanted.set
         )
-        self._pulling: Pulling | None = None
+        self._fetcher: Fetcher | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._closed = False
 
@@ -172,7 +173,7 @@ class Consumer(AsyncBlock):
             file, self._shares, group=self._group, settings=self._settings
         )
         self._load_offsets = self._local.load
-        self._membership = Audience(
+        self._membership = BroadcastQueues(
             self._link, self._topics, settings=self._settings, listeners=self._listeners()
         )
 
@@ -193,7 +194,7 @@ class Consumer(AsyncBlock):
             ConnectionLost: no broker answered in time; the sentence says what to check.
             BrokerError: the broker refuses the member.
         """
-        self._pulling = Pulling(
+        self._fetcher = Fetcher(
             self._link,
             self._shares,
             settings=self._settings,
@@ -202,7 +203,7 @@ class Consumer(AsyncBlock):
             on_records=self._delivering.wake,
             on_error=self._delivering.fail,
         )
-        self._delivering.open(self._pulling.want)
+        self._delivering.open(self._fetcher.want)
         if self._local is not None:
             self._local.open()
         try:
@@ -224,10 +225,10 @@ class Consumer(AsyncBlock):
     async def aclose(self) -> None:
         """Stops fetching, lets `run` finish its current records, commits, and leaves the group."""
         closed, self._closed = self._closed, True
-        if closed or self._pulling is None:
+        if closed or self._fetcher is None:
             return
         self._delivering.close()
-        self._pulling.stop()
+        self._fetcher.stop()
         try:
             await self._handler_runs.finish(self._settings.request_timeout_ms)
             for task in self._tasks:
@@ -245,7 +246,7 @@ class Consumer(AsyncBlock):
         return self._shares.assigned
 
     @property
-    def damage(self) -> Damages:
+    def damage(self) -> DamageLog:
         """What could not be read and was left out; `damage.listen` tells of it at once."""
         return self._shares.damage
 
@@ -392,8 +393,8 @@ class Consumer(AsyncBlock):
         self._membership.lost()
 
     def _pull_soon(self) -> None:
-        if self._pulling is not None:
-            self._pulling.pull_soon()
+        if self._fetcher is not None:
+            self._fetcher.pull_soon()
 
     def _room(self) -> None:
         self._pull_soon()
@@ -466,7 +467,7 @@ class Consumer(AsyncBlock):
         self._handing_over.soon()
         if not queues:
             return
-        self._shares.forget(await self._lives.ended(queues))
+        self._shares.forget(await self._identities.ended(queues))
         starts = await find_starts(
             self._link,
             queues,

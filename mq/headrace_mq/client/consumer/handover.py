@@ -11,11 +11,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from headrace_mq._runtime.log import get_logger
-from headrace_mq.client.fetch.assigned_queues import Shares
+from headrace_mq.client.fetch.assigned_queues import AssignedQueues
 from headrace_mq.client.group.locks import QueueLocks
 from headrace_mq.errors import ConnectionLost, MessageQueueError
 
-__all__ = ["HandingOver"]
+__all__ = ["Handover"]
 
 # Pause after a hand-over that the broker did not answer as hoped.
 TROUBLE_PAUSE_MS = 1_000
@@ -23,7 +23,7 @@ TROUBLE_PAUSE_MS = 1_000
 _log = get_logger(__name__)
 
 
-class HandingOver:
+class Handover:
     """The hand-overs of one consumer.
 
     Args:
@@ -35,7 +35,7 @@ class HandingOver:
 
     def __init__(
         self,
-        shares: Shares,
+        shares: AssignedQueues,
         locks: QueueLocks,
         *,
         commit: Callable[[], Awaitable[None]],

@@ -11,10 +11,10 @@ from collections.abc import Collection, Mapping, Sequence
 from headrace_mq._net.link import Link, LinkSettings
 from headrace_mq._runtime.async_block import AsyncBlock
 from headrace_mq._runtime.clock import Clock, SystemClock
-from headrace_mq.client.fetch.assigned_queues import Shares, limits_of
-from headrace_mq.client.fetch.damage import Damages
-from headrace_mq.client.fetch.delivery import Delivering
-from headrace_mq.client.fetch.fetcher import GroupFilters, Pulling
+from headrace_mq.client.fetch.assigned_queues import AssignedQueues, limits_of
+from headrace_mq.client.fetch.damage import DamageLog
+from headrace_mq.client.fetch.delivery import RecordDelivery
+from headrace_mq.client.fetch.fetcher import Fetcher, GroupFilters
 from headrace_mq.client.fetch.queue_priorities import urgency_of
 from headrace_mq.client.fetch.start_offsets import find_starts, offsets_at
 from headrace_mq.client.group.locks import QueueLocks
@@ -60,17 +60,17 @@ class PullConsumer(AsyncBlock):
             settings=LinkSettings.of(self._settings),
             on_ready=self._pull_soon,
         )
-        self._shares = Shares(limits_of(self._settings), urgency_of(self._settings))
+        self._shares = AssignedQueues(limits_of(self._settings), urgency_of(self._settings))
         # No group divides these queues, so there is nothing to lock.
         locks = QueueLocks(self._link, group=group, settings=self._settings, clock=self._clock)
-        self._delivering = Delivering(
+        self._delivering = RecordDelivery(
             self._shares, locks, on_room=self._pull_soon, on_stale=self._shares.suspend
         )
-        self._pulling: Pulling | None = None
+        self._fetcher: Fetcher | None = None
 
     async def start(self) -> None:
         """Connects. Raises ConnectionLost: no broker answered in time; says what to check."""
-        self._pulling = Pulling(
+        self._fetcher = Fetcher(
             self._link,
             self._shares,
             settings=self._settings,
@@ -80,13 +80,13 @@ class PullConsumer(AsyncBlock):
             on_error=self._delivering.fail,
         )
         await self._link.start(self._settings.request_timeout_ms)
-        self._delivering.open(self._pulling.want)
+        self._delivering.open(self._fetcher.want)
 
     async def aclose(self) -> None:
         """Stops reading and closes the connection; commits nothing by itself."""
         self._delivering.close()
-        if self._pulling is not None:
-            self._pulling.stop()
+        if self._fetcher is not None:
+            self._fetcher.stop()
         await self._link.aclose()
 
     @property
@@ -95,7 +95,7 @@ class PullConsumer(AsyncBlock):
         return self._shares.assigned
 
     @property
-    def damage(self) -> Damages:
+    def damage(self) -> DamageLog:
         """What could not be read and was left out; `damage.listen` tells of it at once."""
         return self._shares.damage
 
@@ -219,12 +219,12 @@ class PullConsumer(AsyncBlock):
         self._shares.committed(offsets)
 
     def _check_open(self) -> None:
-        if self._pulling is None or not self._delivering.is_open:
+        if self._fetcher is None or not self._delivering.is_open:
             raise Closed("the consumer is not open")
 
     def _pull_soon(self) -> None:
-        if self._pulling is not None:
-            self._pulling.pull_soon()
+        if self._fetcher is not None:
+            self._fetcher.pull_soon()
 
 
 async def _nothing(_queues: Sequence[QueueRef]) -> Mapping[QueueRef, int]:

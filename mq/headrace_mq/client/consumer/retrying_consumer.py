@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from headrace_mq._runtime.async_block import AsyncBlock
 from headrace_mq._runtime.clock import Clock
 from headrace_mq.client.consumer.consumer import Consumer
-from headrace_mq.client.fetch.damage import Damages
+from headrace_mq.client.fetch.damage import DamageLog
 from headrace_mq.client.group.allocation import Strategy
 from headrace_mq.client.group.contract import retries_told
 from headrace_mq.client.handlers.execution import check_async
@@ -95,7 +95,7 @@ class RetryingConsumer(AsyncBlock):
         return self.consumer.assignment
 
     @property
-    def damage(self) -> Damages:
+    def damage(self) -> DamageLog:
         """What could not be read and was left out, as `Consumer.damage`."""
         return self.consumer.damage
 

@@ -5,7 +5,7 @@ A queue is *assigned* by the group, *started* once its offset is known, and *sus
 consumer cannot know whether the group still counts on it (the connection is lost): a suspended
 queue is neither fetched nor delivered, and resumes where it stood unless another member went on
 from there. A *revoked* queue is kept while attempts on it go on, so that what they finish is still
-committed. A `Share` is replaced, never reset, so a part that holds an old one can see that.
+committed. An `AssignedQueue` is replaced, never reset, so a part that holds an old one can see that.
 
 Used by `Consumer`, `PullConsumer` and their parts, which fetch, deliver, acknowledge and commit. Pure.
 """
@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 
-from headrace_mq.client.fetch.damage import Damages
+from headrace_mq.client.fetch.damage import DamageLog
 from headrace_mq.client.fetch.flow_control import Allowance, divided
 from headrace_mq.client.fetch.process_queue import ProcessQueue, WindowLimits
 from headrace_mq.client.fetch.queue_priorities import Urgency
@@ -22,7 +22,7 @@ from headrace_mq.client.fetch.record_columns import RecordColumns, from_records
 from headrace_mq.message import QueueRef, Record
 from headrace_mq.settings import ConsumerSettings
 
-__all__ = ["Share", "Shares", "limits_of"]
+__all__ = ["AssignedQueue", "AssignedQueues", "limits_of"]
 
 
 def limits_of(settings: ConsumerSettings) -> WindowLimits:
@@ -32,7 +32,7 @@ def limits_of(settings: ConsumerSettings) -> WindowLimits:
     )
 
 
-class Share:
+class AssignedQueue:
     """One started queue.
 
     Attributes:
@@ -41,7 +41,7 @@ class Share:
         ready: records taken and not yet delivered.
         columns: the same where they are to be delivered as columns.
         asked: the number of the fetch that asks for this queue, or None.
-        suspended: neither fetched nor delivered until `Shares.start`.
+        suspended: neither fetched nor delivered until `AssignedQueues.start`.
         sought: the application chose the offset; a loaded one must not overrule it.
         committed: the last offset the broker is known to hold, or -1.
         full: the window has reached a limit; no fetch asks for more.
@@ -80,7 +80,7 @@ class Share:
         self.damaged = False
 
 
-class Shares:
+class AssignedQueues:
     """All queues of one consumer.
 
     Args:
@@ -97,16 +97,16 @@ class Shares:
         self._limits = limits
         self._allowance = Allowance(limits)
         self._urgency = urgency
-        self._shares: dict[QueueRef, Share] = {}
+        self._shares: dict[QueueRef, AssignedQueue] = {}
         # Revoked queues that are not handed over yet, and what they leave to commit.
-        self._leaving: dict[QueueRef, Share] = {}
+        self._leaving: dict[QueueRef, AssignedQueue] = {}
         self._left: dict[QueueRef, int] = {}
         self._paused: set[QueueRef] = set()
         # Attempts under way.
         self._busy: Counter[QueueRef] = Counter()
         self.assigned: frozenset[QueueRef] = frozenset()
         self.in_columns = False
-        self.damage = Damages()
+        self.damage = DamageLog()
 
     def assign(self, queues: Collection[QueueRef]) -> frozenset[QueueRef]:
         """Takes the group's new allocation; returns the revoked queues.
@@ -176,7 +176,7 @@ class Shares:
             return
         overtaken = share is not None and known and offset > share.window.lowest_unfinished
         if share is None or (overtaken and not share.sought):
-            self._shares[queue] = Share(queue, offset, committed=committed)
+            self._shares[queue] = AssignedQueue(queue, offset, committed=committed)
         else:
             share.suspended = share.sought = False
             share.committed = committed
@@ -186,15 +186,15 @@ class Shares:
         if queue not in self.assigned:
             return False
         old = self._shares.get(queue)
-        share = self._shares[queue] = Share(queue, offset)
+        share = self._shares[queue] = AssignedQueue(queue, offset)
         share.suspended = share.sought = old is None or old.suspended
         return True
 
-    def get(self, queue: QueueRef) -> Share | None:
+    def get(self, queue: QueueRef) -> AssignedQueue | None:
         """The current share of a queue."""
         return self._shares.get(queue)
 
-    def fetchable(self, *, asked: bool = False) -> list[Share]:
+    def fetchable(self, *, asked: bool = False) -> list[AssignedQueue]:
         """The shares that can take more records; with `asked` also those being fetched."""
         return [
             share
@@ -206,7 +206,7 @@ class Shares:
             and (asked or share.asked is None)
         ]
 
-    def take(self, share: Share, records: Sequence[Record]) -> int:
+    def take(self, share: AssignedQueue, records: Sequence[Record]) -> int:
         """Buffers fetched records that were not seen before; returns how many.
 
         Nothing is taken for a share that was replaced meanwhile.
@@ -222,7 +222,7 @@ class Shares:
         share.ready.extend(fresh)
         return len(fresh)
 
-    def take_columns(self, share: Share, columns: RecordColumns) -> int:
+    def take_columns(self, share: AssignedQueue, columns: RecordColumns) -> int:
         """Like `take`, for records that stand in columns."""
         end = share.window.end
         if self._shares.get(share.queue) is not share or columns.offsets.stop <= end:
@@ -233,7 +233,7 @@ class Shares:
         share.columns.append(fresh)
         return len(fresh)
 
-    def pass_over(self, share: Share, end: int) -> None:
+    def pass_over(self, share: AssignedQueue, end: int) -> None:
         """Leaves out what the broker did not select, up to an offset."""
         if self._shares.get(share.queue) is share:
             share.window.pass_over(end)
@@ -260,7 +260,7 @@ class Shares:
         self._turn(in_columns=False)
         records: list[Record] = []
         served: list[QueueRef] = []
-        shares: Iterable[Share] = self._shares.values()
+        shares: Iterable[AssignedQueue] = self._shares.values()
         if self._urgency is not None:
             ready = [share for share in shares if share.ready]
             shares = self._urgency.arrange(ready, attrgetter("queue"))
@@ -357,13 +357,13 @@ class Shares:
             if queue in self._shares:
                 self._shares[queue].committed = offset
 
-    def _room(self, share: Share) -> int:
+    def _room(self, share: AssignedQueue) -> int:
         """How much of what a share has buffered is handed over now; notes whether more of it waits."""
         room = self._allowance.room(share.window, share.ready, share.columns)
         share.held = room < len(share.ready) + sum(map(len, share.columns))
         return room
 
-    def _has_more_room(self, share: Share) -> bool:
+    def _has_more_room(self, share: AssignedQueue) -> bool:
         """Whether something was finished that a full share waited for; it says so once."""
         share.full = share.window.is_full(self._limits)
         if not share.full:
@@ -384,7 +384,7 @@ class Shares:
                 share.ready = [one for run in share.columns for one in run.records()]
                 share.columns = []
 
-    def _leave(self, share: Share) -> None:
+    def _leave(self, share: AssignedQueue) -> None:
         if share.window.lowest_unfinished != share.committed and not share.suspended:
             self._left[share.queue] = share.window.lowest_unfinished
 

@@ -2,7 +2,7 @@
 What a consumer could not read: counted, logged, and reported to the application.
 
     a batch whose payload no reader can decode          ─┐
-    offsets that the broker left out as damaged, or   ├─▶ Damages ─▶ log, counts, listeners
+    offsets that the broker left out as damaged, or   ├─▶ DamageLog ─▶ log, counts, listeners
     that are missing for any other reason            ─┘
 
 Used by `fetcher`, which finds damage, and by applications that listen. Pure but for the log.
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.message import QueueRef, Record
 
-__all__ = ["DAMAGE_HEADER", "FIRST_HEADER", "Damaged", "Damages", "is_marker", "marker_of"]
+__all__ = ["DAMAGE_HEADER", "FIRST_HEADER", "DamageLog", "Damaged", "is_marker", "marker_of"]
 
 # Of a marker: why the messages up to its offset are not there.
 DAMAGE_HEADER = "%damage"
@@ -51,7 +51,7 @@ class Damaged(NamedTuple):
         return f"the messages from offset {self.first} to {last} cannot be read: {self.reason}"
 
 
-class Damages:
+class DamageLog:
     """Everything that one consumer has left out since its start.
 
     Attributes:

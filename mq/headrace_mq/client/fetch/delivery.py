@@ -13,13 +13,13 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TypeVar
 
-from headrace_mq.client.fetch.assigned_queues import Shares
+from headrace_mq.client.fetch.assigned_queues import AssignedQueues
 from headrace_mq.client.fetch.record_columns import RecordColumns
 from headrace_mq.client.group.locks import QueueLocks
 from headrace_mq.errors import Closed
 from headrace_mq.message import QueueRef, Record
 
-__all__ = ["Delivering"]
+__all__ = ["RecordDelivery"]
 
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 ERRORS_MAX = 16
 
 
-class Delivering:
+class RecordDelivery:
     """The application's side of one consumer.
 
     Args:
@@ -39,7 +39,7 @@ class Delivering:
 
     def __init__(
         self,
-        shares: Shares,
+        shares: AssignedQueues,
         locks: QueueLocks,
         *,
         on_room: Callable[[], None],

@@ -18,7 +18,7 @@ from headrace_mq._net.client_connection import Answer
 from headrace_mq._net.link import Link
 from headrace_mq._runtime.clock import Clock
 from headrace_mq._runtime.log import get_logger
-from headrace_mq.client.fetch.assigned_queues import Share, Shares
+from headrace_mq.client.fetch.assigned_queues import AssignedQueue, AssignedQueues
 from headrace_mq.client.fetch.damage import Damaged, marker_of
 from headrace_mq.client.fetch.flow_control import FetchDelay
 from headrace_mq.client.fetch.record_columns import (
@@ -53,7 +53,7 @@ from headrace_mq.protocol.filter.sieve import selected_of
 from headrace_mq.protocol.sparse import is_sparse, removed_before
 from headrace_mq.settings import ConsumerSettings
 
-__all__ = ["GroupFilters", "Pulling"]
+__all__ = ["Fetcher", "GroupFilters"]
 
 # The broker's limit of queues in one fetch.
 QUEUES_PER_FETCH_MAX = 1_024
@@ -84,7 +84,7 @@ class _Asked(NamedTuple):
 
     number: int
     at_ms: int
-    shares: dict[QueueRef, Share]
+    shares: dict[QueueRef, AssignedQueue]
     offsets: list[int]
 
 
@@ -96,7 +96,7 @@ class _Taken(NamedTuple):
     trouble: bool
 
 
-class Pulling:
+class Fetcher:
     """The fetches of one consumer.
 
     Args:
@@ -112,7 +112,7 @@ class Pulling:
     def __init__(
         self,
         link: Link,
-        shares: Shares,
+        shares: AssignedQueues,
         *,
         settings: ConsumerSettings,
         clock: Clock,
@@ -165,7 +165,7 @@ class Pulling:
             if share.alone:
                 self._fetch([share])
 
-    def _fetch(self, shares: Sequence[Share]) -> None:
+    def _fetch(self, shares: Sequence[AssignedQueue]) -> None:
         topics = {share.queue.topic for share in shares} if self._filters else ()
         filters = [
             TopicFilter(name, self._filters[name].text)
@@ -274,7 +274,9 @@ class Pulling:
         moved = count > 0 or fetch.offsets != [share.window.end for share in asked.values()]
         return _Taken(count, moved=moved, trouble=trouble)
 
-    def _pass_over(self, asked: Mapping[QueueRef, Share], states: Sequence[FetchedQueue]) -> None:
+    def _pass_over(
+        self, asked: Mapping[QueueRef, AssignedQueue], states: Sequence[FetchedQueue]
+    ) -> None:
         """Goes on behind what was not selected; what was asked for alone could be read."""
         if len(asked) == 1:
             (share,) = asked.values()
@@ -285,7 +287,7 @@ class Pulling:
                 if passed is not None:
                     self._shares.pass_over(passed, state.next)
 
-    def _take_records(self, asked: Mapping[QueueRef, Share], records: list[Record]) -> int:
+    def _take_records(self, asked: Mapping[QueueRef, AssignedQueue], records: list[Record]) -> int:
         """Takes records of one queue that the broker has picked."""
         share = asked.get(records[0].queue)
         if share is None:
@@ -294,7 +296,7 @@ class Pulling:
             return self._shares.take(share, records)
         return sum(self._shares.take_columns(share, one) for one in from_records(records))
 
-    def _take_batch(self, asked: dict[QueueRef, Share], batch: memoryview) -> int:
+    def _take_batch(self, asked: dict[QueueRef, AssignedQueue], batch: memoryview) -> int:
         if is_sparse(batch):
             return self._take_sparse(asked, batch)
         if self._shares.in_columns:
@@ -310,7 +312,9 @@ class Pulling:
             return 0
         return self._shares.take(share, self._chosen(records[0].queue.topic, records))
 
-    def _leave_out(self, asked: Mapping[QueueRef, Share], batch: memoryview, reason: str) -> int:
+    def _leave_out(
+        self, asked: Mapping[QueueRef, AssignedQueue], batch: memoryview, reason: str
+    ) -> int:
         """Goes on behind a sound batch that no reader can decode; its checksums vouch for its header."""
         header = read_header(batch)
         share = self._reader(asked, header.queue, header.base_offset, batch)
@@ -325,7 +329,7 @@ class Pulling:
         self._shares.pass_over(share, header.next_offset)
         return 0
 
-    def _take_sparse(self, asked: dict[QueueRef, Share], batch: memoryview) -> int:
+    def _take_sparse(self, asked: dict[QueueRef, AssignedQueue], batch: memoryview) -> int:
         """Takes what a compaction left of a batch, and goes on behind the last of its offsets."""
         header = read_header(batch)
         records = decode_records(batch)
@@ -342,8 +346,12 @@ class Pulling:
         return taken
 
     def _reader(
-        self, asked: Mapping[QueueRef, Share], queue: QueueRef, offset: int, batch: memoryview
-    ) -> Share | None:
+        self,
+        asked: Mapping[QueueRef, AssignedQueue],
+        queue: QueueRef,
+        offset: int,
+        batch: memoryview,
+    ) -> AssignedQueue | None:
         share = asked.get(queue)
         if (
             share is not None
@@ -370,7 +378,7 @@ class Pulling:
             return [columns]
         return from_records(self._chosen(topic, columns.records()))
 
-    def _isolate(self, shares: Sequence[Share], error: MessageQueueError) -> None:
+    def _isolate(self, shares: Sequence[AssignedQueue], error: MessageQueueError) -> None:
         """Finds the queue whose batch cannot be read, by asking for each one alone, and stops it.
 
         What follows there must wait: skipping is for the application to decide.
@@ -387,7 +395,7 @@ class Pulling:
             _log.error("queue stopped", reason=str(unreadable))
             self._on_error(unreadable)
 
-    def _settle(self, asked: dict[QueueRef, Share], state: FetchedQueue) -> bool:
+    def _settle(self, asked: dict[QueueRef, AssignedQueue], state: FetchedQueue) -> bool:
         """Acts on a queue that could not be read; returns whether to wait before asking again."""
         share = asked.get(QueueRef(state.topic, state.queue_id))
         if share is None or self._shares.get(share.queue) is not share:
@@ -430,7 +438,7 @@ class _Waiting:
         return self._waiting
 
 
-def _unreadable(share: Share, error: MessageQueueError) -> MessageQueueError:
+def _unreadable(share: AssignedQueue, error: MessageQueueError) -> MessageQueueError:
     kind = FormatTooNew if isinstance(error, FormatTooNew) else DataCorrupt
     unreadable = kind(
         f"queue {share.queue.topic}/{share.queue.queue_id} cannot be read from offset"

@@ -29,7 +29,7 @@ from headrace_mq.protocol.bodies import (
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.settings import ConsumerSettings
 
-__all__ = ["Lives", "OffsetLoader", "Start", "find_starts", "offsets_at"]
+__all__ = ["OffsetLoader", "Start", "TopicIdentities", "find_starts", "offsets_at"]
 
 T = TypeVar("T")
 
@@ -171,7 +171,7 @@ async def _ranges(
 _log = get_logger(__name__)
 
 
-class Lives:
+class TopicIdentities:
     """Remembers the identity of each topic: one that was made again has other messages.
 
     A connection that comes back may lead to a broker whose directory was lost, or where the topic was

@@ -19,7 +19,7 @@ from headrace_mq.client.names import client_id_of
 from headrace_mq.client.producer.oneway import Oneway
 from headrace_mq.client.producer.route import Selector
 from headrace_mq.client.producer.scheduled import Scheduled, When, envelope
-from headrace_mq.client.producer.send_buffer import Outbox
+from headrace_mq.client.producer.send_buffer import SendBuffer
 from headrace_mq.client.producer.send_results import SendResults
 from headrace_mq.client.producer.settlement import all_placed, report, settled
 from headrace_mq.errors import (
@@ -91,9 +91,9 @@ class Producer(AsyncBlock):
             on_push=self._pushed,
             on_ready=self._ready,
         )
-        self._outbox: Outbox | None = None
+        self._buffer: SendBuffer | None = None
         # The same from the end of `start` to the begin of `aclose`.
-        self._open: Outbox | None = None
+        self._open: SendBuffer | None = None
         self._oneway: Oneway | None = None
         self._receive_reply: Callable[[str, bytes], None] | None = None
         self._resolving: dict[str, asyncio.Task[None]] = {}
@@ -117,7 +117,7 @@ class Producer(AsyncBlock):
             ValueError: the codec of the settings is not installed.
         """
         _check_codec(self._settings.codec)
-        self._outbox = Outbox(
+        self._buffer = SendBuffer(
             self._link,
             self._settings,
             self._clock,
@@ -128,25 +128,25 @@ class Producer(AsyncBlock):
         try:
             await self._link.start(self._settings.send_timeout_ms)
         except BaseException:
-            self._outbox = None
+            self._buffer = None
             raise
         self._refresher = asyncio.create_task(self._refresh_routes(), name="producer routes")
-        self._open = self._outbox
+        self._open = self._buffer
 
     async def aclose(self) -> None:
         """Sends what was handed over, waiting the send timeout at most, then closes."""
-        outbox, refresher, self._open = self._outbox, self._refresher, None
-        if outbox is None or refresher is None:
+        buffer, refresher, self._open = self._buffer, self._refresher, None
+        if buffer is None or refresher is None:
             return
         try:
-            await outbox.drained()
+            await buffer.drained()
         finally:
             if self._oneway is not None:
                 self._oneway.flush()
             tasks = [*self._resolving.values(), refresher]
             for task in tasks:
                 task.cancel()
-            outbox.abandon(Closed("the producer was closed"))
+            buffer.abandon(Closed("the producer was closed"))
             await self._link.aclose()
             await asyncio.gather(*tasks, return_exceptions=True)
 
@@ -164,23 +164,23 @@ class Producer(AsyncBlock):
             BrokerError: the broker refused it; it is not stored.
             Closed: the producer is not open.
         """
-        outbox = self._open or self._open_outbox()
-        place = outbox.place(message)
+        buffer = self._open or self._open_buffer()
+        place = buffer.place(message)
         batch, number = place if isinstance(place, tuple) else await place
         waiter = batch.waiter
         if waiter is None and not batch.settled:
-            waiter = batch.waiter = outbox.loop.create_future()
+            waiter = batch.waiter = buffer.loop.create_future()
         if waiter is not None:
-            # As `settled` does, without a coroutine of its own for each sender.
+            # As `settled` does, without a coroutine of its own for each caller.
             # Asking for the running loop is a system call (of `getpid`), so it is handed down.
-            task = asyncio.current_task(outbox.loop)
+            task = asyncio.current_task(buffer.loop)
             before = 0 if task is None else task.cancelling()
             try:
                 await waiter
             except asyncio.CancelledError:
                 if task is None or task.cancelling() > before:
                     raise
-                await settled(batch, outbox.loop)
+                await settled(batch, buffer.loop)
         base_offset = batch.base_offset
         if base_offset < 0:
             return batch.result(number)
@@ -197,10 +197,10 @@ class Producer(AsyncBlock):
             ValueError, TypeError, Closed: as `send`; nothing was sent.
             BufferFull: `buffer_bytes_max` wait for their acknowledgement; await some futures first.
         """
-        outbox = self._open_outbox()
-        outbox.check_room()
-        place = outbox.place(message)
-        result: asyncio.Future[SendResult] = outbox.loop.create_future()
+        buffer = self._open_buffer()
+        buffer.check_room()
+        place = buffer.place(message)
+        result: asyncio.Future[SendResult] = buffer.loop.create_future()
         if isinstance(place, tuple):
             batch, number = place
             batch.report(number, result)
@@ -219,16 +219,16 @@ class Producer(AsyncBlock):
             ValueError, TypeError, TopicNotFound, Closed: as `send`.
             ConnectionLost, RequestTimeout: the topic could not be looked up.
         """
-        outbox = self._open_outbox()
-        size = outbox.measure(message)
-        route = outbox.route(message.topic)
+        buffer = self._open_buffer()
+        size = buffer.measure(message)
+        route = buffer.route(message.topic)
         if route is None:
             found = await self._describe([message.topic], create_missing=True)
             if message.topic not in found:
                 raise _no_topic(message.topic)
-            outbox = self._open_outbox()
-            outbox.describe_route(found[message.topic])
-            route = outbox.route(message.topic)
+            buffer = self._open_buffer()
+            buffer.describe_route(found[message.topic])
+            route = buffer.route(message.topic)
         assert route is not None
         assert self._oneway is not None
         return self._oneway.take(QueueRef(message.topic, route.choose(message)), message, size)
@@ -242,7 +242,7 @@ class Producer(AsyncBlock):
         Raises:
             ValueError, TypeError, SendTimeout, TopicNotFound, BrokerError, Closed: as `send`.
         """
-        self._open_outbox()
+        self._open_buffer()
         topics = {message.topic for message in messages}
         if len(topics) != 1:
             return await self._send_each(messages)
@@ -265,7 +265,7 @@ class Producer(AsyncBlock):
         Raises:
             ValueError, TypeError, SendTimeout, TopicNotFound, BrokerError, Closed: as `send`.
         """
-        self._open_outbox()
+        self._open_buffer()
         if not bodies:
             return []
         return await self._send_part(topic, MessageColumns(bodies, keys, tags, headers))
@@ -306,7 +306,7 @@ class Producer(AsyncBlock):
             BrokerError: the broker refused; nothing was changed.
             ConnectionLost, RequestTimeout: the outcome is unknown; asking again is safe.
         """
-        self._open_outbox()
+        self._open_buffer()
         answer = await self._link.request(
             RequestCode.CANCEL_SCHEDULED,
             encode(CancelScheduled(scheduled_id)),
@@ -330,7 +330,7 @@ class Producer(AsyncBlock):
             TopicExists: it exists with other settings.
             RequestTimeout: no answer within the send timeout.
         """
-        self._open_outbox()
+        self._open_buffer()
         asked = CreateTopic(topic=topic, queues=queues, retention=retention)
         await self._link.ask(
             TopicsAnswer,
@@ -349,7 +349,7 @@ class Producer(AsyncBlock):
             ConnectionLost: the connection ended before the broker confirmed.
             RequestTimeout: the broker did not answer in time.
         """
-        self._open_outbox()
+        self._open_buffer()
         await self._link.request(
             RequestCode.REPLY,
             encode(Reply(client_id=client_id, correlation=correlation, body=body)),
@@ -361,7 +361,7 @@ class Producer(AsyncBlock):
 
         Returns False when the connection cannot take it now; nothing was sent then.
         """
-        self._open_outbox()
+        self._open_buffer()
         request = Reply(client_id=client_id, correlation=correlation, body=body)
         return self._link.tell(RequestCode.REPLY, encode(request))
 
@@ -372,30 +372,30 @@ class Producer(AsyncBlock):
     async def _send_part(
         self, topic: str, part: MessageColumns, messages: Sequence[Message] | None = None
     ) -> Sequence[SendResult]:
-        outbox = self._open_outbox()
-        outbox.check_part(topic, part)
-        runs = outbox.place_part(topic, part)
+        buffer = self._open_buffer()
+        buffer.check_part(topic, part)
+        runs = buffer.place_part(topic, part)
         if runs is None:
             return await self._send_each(messages or list(part.messages(topic)))
         for batch in dict.fromkeys(run.batch for run in runs):
             if not batch.settled:
-                await settled(batch, outbox.loop)
+                await settled(batch, buffer.loop)
         for run in sorted(runs, key=lambda run: run.places[0]):
             run.batch.check(run.first, len(run.places))
         return SendResults(runs)
 
     async def _send_each(self, messages: Sequence[Message]) -> list[SendResult]:
-        outbox = self._open_outbox()
+        buffer = self._open_buffer()
         for message in messages:
-            outbox.measure(message)
-        placed = [outbox.place(message) for message in messages]
+            buffer.measure(message)
+        placed = [buffer.place(message) for message in messages]
         places = await all_placed(placed)
         for batch in dict.fromkeys(batch for batch, _ in places):
             if not batch.settled:
-                await settled(batch, outbox.loop)
+                await settled(batch, buffer.loop)
         return [batch.result(number) for batch, number in places]
 
-    def _open_outbox(self) -> Outbox:
+    def _open_buffer(self) -> SendBuffer:
         if self._open is None:
             raise Closed("the producer is not open: start it first, and do not use it once closed")
         return self._open
@@ -407,8 +407,8 @@ class Producer(AsyncBlock):
                 # Ahead of all messages: the broker serves what comes over a connection in turn.
                 with suppress(ConnectionLost):
                     self._link.submit(RequestCode.CREATE_TOPIC, encode(asked), receive=_note)
-        if self._outbox is not None:
-            self._outbox.resume()
+        if self._buffer is not None:
+            self._buffer.resume()
 
     def _pushed(self, frame: Frame) -> None:
         if frame.code == RequestCode.PUSHED_REPLY and self._receive_reply is not None:
@@ -430,7 +430,7 @@ class Producer(AsyncBlock):
     async def _resolve(self, topics: list[str]) -> None:
         if self._wanted is topics:
             self._wanted = []
-        assert self._outbox is not None
+        assert self._buffer is not None
         found: dict[str, TopicDescription] = {}
         failure: MessageQueueError | None = None
         try:
@@ -445,24 +445,24 @@ class Producer(AsyncBlock):
             del self._resolving[topic]
         if isinstance(failure, RequestTimeout):
             # Each message has its own deadline; those that came later want the route still.
-            self._outbox.admit()
+            self._buffer.admit()
             return
         for topic in topics:
             if topic in found:
-                self._outbox.describe_route(found[topic])
+                self._buffer.describe_route(found[topic])
             else:
-                self._outbox.refuse_route(topic, failure or _no_topic(topic))
+                self._buffer.refuse_route(topic, failure or _no_topic(topic))
 
     async def _refresh_routes(self) -> None:
-        assert self._outbox is not None
+        assert self._buffer is not None
         while True:
             await asyncio.sleep(ROUTE_REFRESH_MS / 1_000)
-            known = self._outbox.topics
+            known = self._buffer.topics
             if not known:
                 continue
             try:
                 for found in (await self._describe(known, create_missing=False)).values():
-                    self._outbox.describe_route(found)
+                    self._buffer.describe_route(found)
             except MessageQueueError as error:
                 _log.warning("routes not refreshed", reason=str(error))
 

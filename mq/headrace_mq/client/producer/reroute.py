@@ -26,7 +26,7 @@ from headrace_mq.errors import BrokerError, MessageQueueError
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns
 
-__all__ = ["Facts", "ShutLanes", "spread"]
+__all__ = ["Facts", "ShutSenders", "spread"]
 
 
 class Facts(NamedTuple):
@@ -37,63 +37,63 @@ class Facts(NamedTuple):
     compact: bool
 
 
-class ShutLanes:
-    """The shut lanes of one producer.
+class ShutSenders:
+    """The shut senders of one producer.
 
     Args:
-        lanes: all of its lanes, by topic and queue number.
+        senders: all of its senders, by topic and queue number.
         finish: called with a batch that is given up, and why.
 
     Attributes:
-        lanes: those that are shut, as an ordered set.
+        senders: those that are shut, as an ordered set.
     """
 
     def __init__(
         self,
-        lanes: Mapping[tuple[str, int], QueueSender],
+        senders: Mapping[tuple[str, int], QueueSender],
         *,
         finish: Callable[[Batch, MessageQueueError], None],
     ) -> None:
-        self._all = lanes
+        self._all = senders
         self._finish = finish
-        self.lanes: dict[QueueSender, None] = {}
-        # What the broker said of topics whose shut lanes have something on its way.
+        self.senders: dict[QueueSender, None] = {}
+        # What the broker said of topics whose shut senders have something on its way.
         self._later: dict[str, Facts] = {}
 
     def refuse(
-        self, route: Route | None, lane: QueueSender, batch: Batch, error: BrokerError
+        self, route: Route | None, sender: QueueSender, batch: Batch, error: BrokerError
     ) -> bool:
-        """Shuts the lane of a refused batch; False where its messages may go nowhere else."""
+        """Shuts the sender of a refused batch; False where its messages may go nowhere else."""
         if route is None or not route.may_move:
             return False
-        lane.refuse(batch, error)
-        self.lanes[lane] = None
+        sender.refuse(batch, error)
+        self.senders[sender] = None
         return True
 
     def may_change(self, route: Route, facts: Facts) -> bool:
-        """Shuts the lanes of a topic whose keys change their queues; whether its route may change now.
+        """Shuts the senders of a topic whose keys change their queues; whether its route may change now.
 
         Where it may not, the facts are remembered: `ready` returns them in time.
         """
         if route.may_move and facts != (route.queues, route.closed, route.compact):
             for number in range(max(route.queues, facts.queues)):
-                lane = self._all.get((route.topic, number))
-                if lane is not None and not lane.is_empty:
-                    lane.shut = True
-                    self.lanes[lane] = None
-        if all(lane.is_quiet for lane in self._of(route.topic)):
+                sender = self._all.get((route.topic, number))
+                if sender is not None and not sender.is_empty:
+                    sender.shut = True
+                    self.senders[sender] = None
+        if all(sender.is_quiet for sender in self._of(route.topic)):
             self._later.pop(route.topic, None)
             return True
         self._later[route.topic] = facts
         return False
 
     def move(self, route: Route) -> tuple[list[Batch], int]:
-        """Takes out what the shut lanes of a topic hold, once its route has changed.
+        """Takes out what the shut senders of a topic hold, once its route has changed.
 
         What was refused fails where no queue takes messages.
 
         Returns:
-            Batches for other lanes, in their order, and how many bytes they are larger than before.
+            Batches for other senders, in their order, and how many bytes they are larger than before.
         """
         moved, grown = list[Batch](), 0
         for batch, refusal in self._vacate(route.topic):
@@ -112,26 +112,26 @@ class ShutLanes:
             self._finish(batch, error)
 
     def ready(self) -> list[tuple[str, Facts | None]]:
-        """The topics whose shut lanes are quiet, each with what the broker said of it, if it did."""
-        topics = dict.fromkeys(lane.queue.topic for lane in self.lanes)
+        """The topics whose shut senders are quiet, each with what the broker said of it, if it did."""
+        topics = dict.fromkeys(sender.queue.topic for sender in self.senders)
         return [
             (topic, self._later.pop(topic, None))
             for topic in topics
-            if all(lane.is_quiet for lane in self._of(topic))
+            if all(sender.is_quiet for sender in self._of(topic))
         ]
 
     def _vacate(self, topic: str) -> list[tuple[Batch, BrokerError | None]]:
         """Opens the quiet ones: what they held, with why the broker refused it if it did."""
         found: list[tuple[Batch, BrokerError | None]] = []
-        for lane in [lane for lane in self._of(topic) if lane.is_quiet]:
-            refused, error = len(lane.refused), lane.refusal
-            left = lane.vacate()
+        for sender in [sender for sender in self._of(topic) if sender.is_quiet]:
+            refused, error = len(sender.refused), sender.refusal
+            left = sender.vacate()
             found += [(batch, error if n < refused else None) for n, batch in enumerate(left)]
-            del self.lanes[lane]
+            del self.senders[sender]
         return found
 
     def _of(self, topic: str) -> list[QueueSender]:
-        return [lane for lane in self.lanes if lane.queue.topic == topic]
+        return [sender for sender in self.senders if sender.queue.topic == topic]
 
 
 T = TypeVar("T")

@@ -23,7 +23,7 @@ from headrace_mq.client.batch.message_columns import (
 )
 from headrace_mq.client.batch.message_size import FRAME_OVERHEAD_BYTES, measure, message_bytes_max
 from headrace_mq.client.producer.queue_sender import FOLLOW_BYTES, QueueSender, new_producer_id
-from headrace_mq.client.producer.reroute import Facts, ShutLanes
+from headrace_mq.client.producer.reroute import Facts, ShutSenders
 from headrace_mq.client.producer.route import Route, Selector
 from headrace_mq.client.producer.send_results import BatchRun, outcomes, too_late
 from headrace_mq.client.producer.wait_line import InLine, Line
@@ -44,12 +44,12 @@ from headrace_mq.protocol.bodies import Produced, TopicDescription
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.settings import ProducerSettings
 
-__all__ = ["Outbox"]
+__all__ = ["SendBuffer"]
 
 # Deadlines are looked at this often: a twentieth of the timeout, within these bounds.
 SWEEP_MS_MIN, SWEEP_MS_MAX = 5, 250
 # A queue with so much to send departs at once instead of at the end of the tick: the broker works on
-# it while the other senders of the tick prepare theirs. Smaller batches cost it more than that saves.
+# it while the other callers of the tick prepare theirs. Smaller batches cost it more than that saves.
 # While the broker has requests to work on already, a queue gathers until it may follow.
 DEPART_BYTES = 16 << 10
 # After so many requests of a single message the caller sends one by one: the next leaves at once.
@@ -60,7 +60,7 @@ BATCHES_PER_REQUEST = 1_024
 _log = get_logger(__name__)
 
 
-class Outbox:
+class SendBuffer:
     """The unacknowledged messages of one producer.
 
     Args:
@@ -91,8 +91,8 @@ class Outbox:
         self.loop = asyncio.get_running_loop()
         self._producer_id = new_producer_id()
         self._routes: dict[str, Route] = {}
-        self._lanes: dict[tuple[str, int], QueueSender] = {}
-        self._shut = ShutLanes(self._lanes, finish=self._finish)
+        self._senders: dict[tuple[str, int], QueueSender] = {}
+        self._shut = ShutSenders(self._senders, finish=self._finish)
         self._free: dict[QueueSender, None] = {}  # With a batch to send, oldest first.
         self._line = Line()
         self._buffered = 0
@@ -139,22 +139,22 @@ class Outbox:
             if size <= self._message_bytes_max and buffered <= self._buffer_bytes_max:
                 born_ms = self._tick_ms if self._departing else self._clock.now_ms()
                 place = (message.topic, route.choose(message))
-                lane = self._lanes.get(place) or self._lane(*place)
-                waiting = lane.waiting
+                sender = self._senders.get(place) or self._sender(*place)
+                waiting = sender.waiting
                 batch = waiting[-1] if waiting else None
                 if (
                     batch is None
-                    or (number := batch.count) >= lane.messages_max
-                    or (grown := batch.size + size) > lane.bytes_max
+                    or (number := batch.count) >= sender.messages_max
+                    or (grown := batch.size + size) > sender.bytes_max
                 ):
-                    return self._add(lane, message, size, born_ms)
+                    return self._add(sender, message, size, born_ms)
                 # `_add` without three calls, which every message would pay for; the batch stays bare.
                 self._buffered = buffered
                 batch.fresh.append(message)
                 batch.born_ms.append(born_ms)
                 batch.size, batch.count = grown, number + 1
                 if grown >= self._depart_bytes:
-                    self._grown(lane, batch, number)
+                    self._grown(sender, batch, number)
                 return batch, number
         size = measure(message, self._message_bytes_max, routed=route is not None)
         if route is None or self._line.waiting or not self._has_room(size):
@@ -196,18 +196,18 @@ class Outbox:
             self._sweep_later()
         runs, large = list[BatchRun](), False
         for number, places in divided:
-            lane = self._lane(topic, number)
+            sender = self._sender(topic, number)
             mine = part if len(places) == len(part) else part.pick(places)
             at = 0
-            for batch, first, count in lane.extend(mine, now_ms):
+            for batch, first, count in sender.extend(mine, now_ms):
                 if first == 0:
                     batch.deadline_ms = deadline_ms
                 runs.append(BatchRun(batch, first, places[at : at + count]))
                 at += count
             self._buffered += mine.size
-            if lane.has_work:
-                self._free[lane] = None
-                large = large or lane.waits_bytes >= self._depart_bytes
+            if sender.has_work:
+                self._free[sender] = None
+                large = large or sender.waits_bytes >= self._depart_bytes
         if large:
             self._depart()
         elif self._free:
@@ -240,9 +240,9 @@ class Outbox:
         moved, grown = self._shut.move(route)
         self._buffered += grown
         for batch in moved:
-            lane = self._lane(*batch.queue)
-            lane.adopt(batch)
-            self._free[lane] = None
+            sender = self._sender(*batch.queue)
+            sender.adopt(batch)
+            self._free[sender] = None
         self._depart_soon()
         self.admit()
 
@@ -268,8 +268,8 @@ class Outbox:
         self._message_bytes_max = message_bytes_max(self._link.frame_bytes_max)
         if self._connection != self._link.connections:
             self._connection = self._link.connections
-            for lane in self._lanes.values():
-                lane.confirmed = False
+            for sender in self._senders.values():
+                sender.confirmed = False
         if self._free:
             self._depart_soon()
 
@@ -281,12 +281,12 @@ class Outbox:
 
     def abandon(self, error: MessageQueueError) -> None:
         """Gives up everything that is left."""
-        for lane in self._lanes.values():
-            for batch in lane.abandoned():
+        for sender in self._senders.values():
+            for batch in sender.abandoned():
                 self._finish(batch, error)
         self._line.abandon(error)
         self._free.clear()
-        self._shut.lanes.clear()
+        self._shut.senders.clear()
         if self._sweeper is not None:
             self._sweeper.cancel()
             self._sweeper = None
@@ -299,46 +299,46 @@ class Outbox:
     def _put(
         self, route: Route, message: Message, size: int, born_ms: int, deadline_ms: int = 0
     ) -> Place:
-        lane = self._lane(route.topic, route.choose(message))
-        return self._add(lane, message, size, born_ms, deadline_ms)
+        sender = self._sender(route.topic, route.choose(message))
+        return self._add(sender, message, size, born_ms, deadline_ms)
 
     def _add(
-        self, lane: QueueSender, message: Message, size: int, born_ms: int, deadline_ms: int = 0
+        self, sender: QueueSender, message: Message, size: int, born_ms: int, deadline_ms: int = 0
     ) -> Place:
-        batch, number = place = lane.add(message, size, born_ms)
+        batch, number = place = sender.add(message, size, born_ms)
         self._buffered += size
-        self._grown(lane, batch, number, deadline_ms)
+        self._grown(sender, batch, number, deadline_ms)
         return place
 
-    def _grown(self, lane: QueueSender, batch: Batch, number: int, deadline_ms: int = 0) -> None:
+    def _grown(self, sender: QueueSender, batch: Batch, number: int, deadline_ms: int = 0) -> None:
         """Notes the first message of a batch, and departs with a large one."""
         if number == 0:
             if self._sweeper is None:
                 self._sweep_later()
             batch.deadline_ms = deadline_ms or self._clock.monotonic_ms() + self._timeout_ms
-        if batch.size >= self._depart_bytes and lane.has_work:
-            self._free[lane] = None
+        if batch.size >= self._depart_bytes and sender.has_work:
+            self._free[sender] = None
             self._depart()
-        elif number == 0 and not lane.flight:
-            # Those that follow find it here, or their lane gets free when an answer comes.
-            self._free[lane] = None
+        elif number == 0 and not sender.flight:
+            # Those that follow find it here, or their sender gets free when an answer comes.
+            self._free[sender] = None
             if self._alone >= ALONE_REQUESTS and not self._unanswered:
                 self._depart()
             else:
                 self._depart_soon()
 
-    def _lane(self, topic: str, number: int) -> QueueSender:
-        lane = self._lanes.get((topic, number))
-        if lane is None:
+    def _sender(self, topic: str, number: int) -> QueueSender:
+        sender = self._senders.get((topic, number))
+        if sender is None:
             queue = QueueRef(topic, number)
-            lane = self._lanes[queue] = QueueSender(
+            sender = self._senders[queue] = QueueSender(
                 queue,
                 self._producer_id,
                 messages_max=min(self._settings.batch_messages_max, BATCH_RECORDS_MAX),
                 bytes_max=min(self._settings.batch_bytes_max, self._message_bytes_max),
                 codec=self._settings.codec,
             )
-        return lane
+        return sender
 
     def _sweep_later(self) -> None:
         self._sweeper = self.loop.call_later(self._sweep_ms / 1_000, self._sweep)
@@ -355,7 +355,7 @@ class Outbox:
             self._line.leave()
             try:
                 place = self._put(route, *head[:4])
-            except Exception as error:  # noqa: BLE001 - a selector's defect is its sender's to see
+            except Exception as error:  # noqa: BLE001 - a selector's defect goes to its caller
                 head.place.set_exception(error)
             else:
                 head.place.set_result(place)
@@ -374,15 +374,15 @@ class Outbox:
         load, parts = list[tuple[QueueSender, Batch]](), list[bytearray]()
         size = FRAME_OVERHEAD_BYTES
         while self._free and self._link.is_ready:
-            lane = next(iter(self._free))
-            if not lane.has_work:
-                del self._free[lane]
+            sender = next(iter(self._free))
+            if not sender.has_work:
+                del self._free[sender]
                 continue
-            batch, encoded = lane.depart()
+            batch, encoded = sender.depart()
             if parts and (size + len(encoded) > limit or len(parts) >= BATCHES_PER_REQUEST):
                 self._send(load, parts)
                 load, parts, size = [], [], FRAME_OVERHEAD_BYTES
-            load.append((lane, batch))
+            load.append((sender, batch))
             parts.append(encoded)
             size += len(encoded)
         if parts:
@@ -404,19 +404,19 @@ class Outbox:
         self._unanswered -= 1
         if not self._unanswered:
             self._depart_bytes = DEPART_BYTES
-        for (lane, batch), outcome in zip(load, outcomes(answer, len(load)), strict=True):
-            # A batch that was given up meanwhile has told its senders so.
+        for (sender, batch), outcome in zip(load, outcomes(answer, len(load)), strict=True):
+            # A batch that was given up meanwhile has reported it to its callers.
             if batch.settled:
                 continue
             if isinstance(outcome, Produced):
-                lane.arrived(batch)
+                sender.arrived(batch)
                 self._buffered -= batch.size
                 batch.stored(outcome.base_offset, duplicate=outcome.duplicate)
             else:
-                self._refused(lane, batch, outcome)
-            if lane.has_work:
-                self._free[lane] = None
-        if self._shut.lanes:
+                self._refused(sender, batch, outcome)
+            if sender.has_work:
+                self._free[sender] = None
+        if self._shut.senders:
             self._look_at_shut()
         # Before the senders that were just answered: what they send next goes together meanwhile.
         if self._free:
@@ -426,20 +426,20 @@ class Outbox:
         if not self._buffered and not self._line.waiting:
             self._empty.set()
 
-    def _refused(self, lane: QueueSender, batch: Batch, error: MessageQueueError) -> None:
+    def _refused(self, sender: QueueSender, batch: Batch, error: MessageQueueError) -> None:
         """Sends a batch that was not stored again, there or to other queues, or gives it up."""
         if isinstance(error, ConnectionLost):
-            lane.returned(batch)
-        elif isinstance(error, SequenceGap) and lane.gapped(batch):
+            sender.returned(batch)
+        elif isinstance(error, SequenceGap) and sender.gapped(batch):
             return
         elif isinstance(error, BrokerError) and error.retriable:
-            self._resend_later(lane, batch, error)
+            self._resend_later(sender, batch, error)
         elif not isinstance(error, QueueFrozen | QueueNotFound) or not self._shut.refuse(
-            self._routes.get(batch.queue.topic), lane, batch, error
+            self._routes.get(batch.queue.topic), sender, batch, error
         ):
             # Behind one that was given up as late, this one is late as well.
-            late = isinstance(error, SequenceGap) and lane.late
-            lane.lost(batch)
+            late = isinstance(error, SequenceGap) and sender.late
+            sender.lost(batch)
             self._finish(batch, self._late(batch) if late else error)
             if isinstance(error, TopicNotFound | QueueNotFound):
                 self._routes.pop(batch.queue.topic, None)
@@ -451,23 +451,23 @@ class Outbox:
             else:
                 self.open_route(topic, facts.queues, facts.closed, compact=facts.compact)
 
-    def _resend_later(self, lane: QueueSender, batch: Batch, error: BrokerError) -> None:
+    def _resend_later(self, sender: QueueSender, batch: Batch, error: BrokerError) -> None:
         batch.refusals.append(str(error))
-        lane.returned(batch)
-        if lane.paused:
+        sender.returned(batch)
+        if sender.paused:
             return
-        lane.paused = True
+        sender.paused = True
         first_ms = self._settings.reconnect_ms_min
         pause_ms = min(first_ms << min(batch.attempts - 1, 16), self._settings.reconnect_ms_max)
         _log.warning(
             "batch refused, will be sent again",
-            topic=lane.queue.topic, queue_id=lane.queue.queue_id, reason=str(error), pause_ms=pause_ms,
+            topic=sender.queue.topic, queue_id=sender.queue.queue_id, reason=str(error), pause_ms=pause_ms,
         )  # fmt: skip
-        self.loop.call_later(pause_ms / 1_000, self._resend, lane)
+        self.loop.call_later(pause_ms / 1_000, self._resend, sender)
 
-    def _resend(self, lane: QueueSender) -> None:
-        lane.paused = False
-        self._free[lane] = None
+    def _resend(self, sender: QueueSender) -> None:
+        sender.paused = False
+        self._free[sender] = None
         self._depart_soon()
 
     def _finish(self, batch: Batch, error: MessageQueueError) -> None:
@@ -476,17 +476,17 @@ class Outbox:
 
     def _sweep(self) -> None:
         now_ms = self._clock.monotonic_ms()
-        for lane in self._lanes.values():
-            for batch in lane.expired(now_ms):
+        for sender in self._senders.values():
+            for batch in sender.expired(now_ms):
                 self._finish(batch, self._late(batch))
-            lane.rest()
-            if lane.has_work:
-                self._free[lane] = None
+            sender.rest()
+            if sender.has_work:
+                self._free[sender] = None
             else:
-                self._free.pop(lane, None)
+                self._free.pop(sender, None)
         for one in self._line.expired(now_ms):
             one.place.set_exception(self._late(None))
-        if self._shut.lanes:
+        if self._shut.senders:
             self._look_at_shut()
         self.admit()
         self.resume()

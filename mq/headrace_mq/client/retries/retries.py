@@ -31,7 +31,7 @@ from headrace_mq.message import Message
 from headrace_mq.protocol.scheduled import delay_of_level
 from headrace_mq.settings import ConsumerSettings, RetrySettings
 
-__all__ = ["DeadLettering", "GiveUp", "Parking", "RetryAfter", "Retrying"]
+__all__ = ["DeadLetterSender", "GiveUp", "Parking", "RetryAfter", "Retrying"]
 
 _log = get_logger(__name__)
 
@@ -53,7 +53,7 @@ class GiveUp(Exception):
     """Raised by a handler: the record goes to the dead letters at once."""
 
 
-class DeadLettering:
+class DeadLetterSender:
     """The way to a group's dead letters.
 
     Args:
@@ -118,7 +118,7 @@ class Retrying:
         self._topic = retry_topic(group)
         self._settings = settings or RetrySettings()
         self._rules = rules or CurrentGroupRules(group)
-        self._dead = DeadLettering(producer, group, self._settings)
+        self._dead = DeadLetterSender(producer, group, self._settings)
         in_place = ConsumerSettings()
         self._in_place = InPlace(in_place.retry_ms_min, in_place.retry_ms_max)
 
@@ -175,7 +175,7 @@ class Parking:
         consumer = consumer or ConsumerSettings()
         self._settings = settings or RetrySettings()
         self._in_place = InPlace(consumer.retry_ms_min, consumer.retry_ms_max)
-        self._dead = DeadLettering(producer, group, self._settings)
+        self._dead = DeadLetterSender(producer, group, self._settings)
 
     async def decide(self, failure: Failure) -> Verdict:
         """Again, or among the dead letters. Raises as `Producer.send`."""

@@ -2,7 +2,7 @@
 Collects what one consumer does with its messages, and sends it to the trace topic.
 
 Tracing never holds up the consumer: a step that cannot be sent is lost, and counted. A traced consumer
-delivers through `TracedDelivering` and decides on failures through `TracedPolicy`; both do what they
+delivers through `TracedDelivery` and decides on failures through `TracedPolicy`; both do what they
 wrap, and report it to the tracer, which has a producer of its own.
 
 Used by `Consumer`.
@@ -17,7 +17,7 @@ from typing import Any
 
 from headrace_mq._runtime.clock import Clock
 from headrace_mq._runtime.log import get_logger
-from headrace_mq.client.fetch.delivery import Delivering
+from headrace_mq.client.fetch.delivery import RecordDelivery
 from headrace_mq.client.fetch.record_columns import RecordColumns
 from headrace_mq.client.handlers.failures import Again, Failure, FailurePolicy, InPlace, Verdict
 from headrace_mq.client.producer.producer import Producer
@@ -36,7 +36,7 @@ from headrace_mq.message import QueueRef, Record
 from headrace_mq.settings import ConsumerSettings
 
 __all__ = [
-    "TracedDelivering",
+    "TracedDelivery",
     "TracedPolicy",
     "Tracer",
     "delivering_for",
@@ -180,13 +180,13 @@ class Tracer:
                 )
 
 
-class TracedDelivering(Delivering):
-    """Delivers as `Delivering` does.
+class TracedDelivery(RecordDelivery):
+    """Delivers as `RecordDelivery` does.
 
     Args:
         tracer: takes every step.
-        parts: those of `Delivering`.
-        named: those of `Delivering`.
+        parts: those of `RecordDelivery`.
+        named: those of `RecordDelivery`.
     """
 
     def __init__(self, tracer: Tracer, *parts: Any, **named: Any) -> None:
@@ -194,14 +194,14 @@ class TracedDelivering(Delivering):
         self._tracer = tracer
 
     async def poll(self, records_max: int | None = None) -> list[Record]:
-        """As `Delivering.poll`."""
+        """As `RecordDelivery.poll`."""
         records = await super().poll(records_max)
         for record in records:
             self._tracer.delivered(record)
         return records
 
     async def poll_columns(self) -> list[RecordColumns]:
-        """As `Delivering.poll_columns`."""
+        """As `RecordDelivery.poll_columns`."""
         runs = await super().poll_columns()
         for run in runs:
             for record in run.records():
@@ -209,31 +209,31 @@ class TracedDelivering(Delivering):
         return runs
 
     def ack(self, queue: QueueRef, offset: int) -> None:
-        """As `Delivering.ack`."""
+        """As `RecordDelivery.ack`."""
         self._done(queue, (offset,))
         super().ack(queue, offset)
 
     def ack_all(self, records: Iterable[Record]) -> None:
-        """As `Delivering.ack_all`."""
+        """As `RecordDelivery.ack_all`."""
         records = list(records)
         for record in records:
             self._done(record.queue, (record.offset,))
         super().ack_all(records)
 
     def ack_columns(self, columns: RecordColumns) -> None:
-        """As `Delivering.ack_columns`."""
+        """As `RecordDelivery.ack_columns`."""
         self._done(columns.queue, columns.offsets)
         super().ack_columns(columns)
 
     async def begin(self, record: Record) -> bool:
-        """As `Delivering.begin`."""
+        """As `RecordDelivery.begin`."""
         has_begun = await super().begin(record)
         if has_begun:
             self._tracer.begun(record)
         return has_begun
 
     def end(self, record: Record, *, done: bool) -> None:
-        """As `Delivering.end`."""
+        """As `RecordDelivery.end`."""
         if done:
             self._tracer.acknowledged(record.queue, record.offset)
         super().end(record, done=done)
@@ -279,9 +279,9 @@ def tracer_of(
     )
 
 
-def delivering_for(tracer: Tracer | None) -> Callable[..., Delivering]:
+def delivering_for(tracer: Tracer | None) -> Callable[..., RecordDelivery]:
     """Makes what delivers the records of a consumer, traced or not."""
-    return Delivering if tracer is None else partial(TracedDelivering, tracer)
+    return RecordDelivery if tracer is None else partial(TracedDelivery, tracer)
 
 
 def policy_for(

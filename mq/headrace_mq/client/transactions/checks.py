@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 from headrace_mq._net.link import Link
 from headrace_mq._runtime.log import get_logger
-from headrace_mq.client.transactions.decision_batcher import Endings
+from headrace_mq.client.transactions.decision_batcher import DecisionBatcher
 from headrace_mq.errors import Closed, MessageQueueError
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.transactions import Check, ChecksAnswer, TakeChecks
 from headrace_mq.settings import TransactionSettings
 
-__all__ = ["Checker", "Checking", "Decision", "Undecided"]
+__all__ = ["CheckResponder", "Checker", "Decision", "Undecided"]
 
 # Beyond the time that the broker may take, before a request for checks is repeated.
 ANSWER_MS = 10_000
@@ -53,12 +53,12 @@ class Undecided(NamedTuple):
 Checker = Callable[[Undecided], Awaitable[Decision]]
 
 
-class Checking:
+class CheckResponder:
     """Asks for checks until it is cancelled.
 
     Args:
         link: to the broker.
-        endings: take the decisions.
+        decisions: sends them.
         group: for whose transactions it answers.
         checker: the application's.
         running: the transactions that this process is at work on; they answer for themselves.
@@ -68,7 +68,7 @@ class Checking:
     def __init__(
         self,
         link: Link,
-        endings: Endings,
+        decisions: DecisionBatcher,
         *,
         group: str,
         checker: Checker,
@@ -76,7 +76,7 @@ class Checking:
         settings: TransactionSettings,
     ) -> None:
         self._link = link
-        self._endings = endings
+        self._decisions = decisions
         self._group = group
         self._checker = checker
         self._running = running
@@ -117,7 +117,7 @@ class Checking:
                 decision = await self._checker(asked)
             if decision is not Decision.UNKNOWN:
                 commit = decision is Decision.COMMIT
-                await self._endings.end(check.number, check.index, commit=commit)
+                await self._decisions.end(check.number, check.index, commit=commit)
         except MessageQueueError as error:
             _log.warning("a check is not answered", transaction=asked.id, reason=str(error))
         except Exception:  # noqa: BLE001 - the application's; the broker asks again

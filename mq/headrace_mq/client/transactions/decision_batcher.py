@@ -18,7 +18,7 @@ from headrace_mq.protocol.transactions import (
     TransactionsEnded,
 )
 
-__all__ = ["ENDINGS_ON_WAY_MAX", "Endings"]
+__all__ = ["ENDINGS_ON_WAY_MAX", "DecisionBatcher"]
 
 # Requests on their way at a time: one at the broker's disk, and one behind it.
 ENDINGS_ON_WAY_MAX = 2
@@ -96,7 +96,7 @@ def _refuse(
             ended.set_exception(_decided(before))
 
 
-class Endings:
+class DecisionBatcher:
     """The decisions of one producer that are on their way.
 
     Args:

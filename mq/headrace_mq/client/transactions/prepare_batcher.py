@@ -28,7 +28,7 @@ from headrace_mq.protocol.transactions import (
     BundlePart,
 )
 
-__all__ = ["BUNDLES_ON_WAY_MAX", "Bundling"]
+__all__ = ["BUNDLES_ON_WAY_MAX", "PrepareBatcher"]
 
 # Bundles on their way at a time: one at the broker's disk, and one behind it.
 BUNDLES_ON_WAY_MAX = 2
@@ -71,7 +71,7 @@ class _Gathered:
                 prepared.set_exception(type(error)(*error.args))
 
 
-class Bundling:
+class PrepareBatcher:
     """The transactions of one producer that are being prepared.
 
     Args:

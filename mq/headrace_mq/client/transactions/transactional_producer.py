@@ -29,9 +29,9 @@ from headrace_mq.client.batch.message_size import (
 from headrace_mq.client.names import client_id_of
 from headrace_mq.client.producer.producer import Producer
 from headrace_mq.client.producer.route import Route
-from headrace_mq.client.transactions.checks import Checker, Checking, Decision
-from headrace_mq.client.transactions.decision_batcher import Endings
-from headrace_mq.client.transactions.prepare_batcher import BUNDLES_ON_WAY_MAX, Bundling
+from headrace_mq.client.transactions.checks import Checker, CheckResponder, Decision
+from headrace_mq.client.transactions.decision_batcher import DecisionBatcher
+from headrace_mq.client.transactions.prepare_batcher import BUNDLES_ON_WAY_MAX, PrepareBatcher
 from headrace_mq.errors import Closed, MessageQueueError, TopicNotFound
 from headrace_mq.message import Message
 from headrace_mq.protocol.bodies import DescribeTopics, TopicsAnswer
@@ -138,8 +138,8 @@ class TransactionalProducer(AsyncBlock):
             client_id=client_id_of(self._settings.name),
             settings=LinkSettings.of(self._settings),
         )
-        self._endings: Endings | None = None
-        self._bundling: Bundling | None = None
+        self._decisions: DecisionBatcher | None = None
+        self._preparer: PrepareBatcher | None = None
         self._ids, self._prefix = count(1), f"{self._link.client_id}-"
         self._running: set[str] = set()
         self._tasks: list[asyncio.Task[None]] = []
@@ -169,8 +169,8 @@ class TransactionalProducer(AsyncBlock):
         except BaseException:
             await self._producer.aclose()
             raise
-        self._endings = Endings(self._link, self._group, self._settings.send_timeout_ms)
-        self._bundling = Bundling(
+        self._decisions = DecisionBatcher(self._link, self._group, self._settings.send_timeout_ms)
+        self._preparer = PrepareBatcher(
             group=self._group,
             client_id=self._link.client_id,
             send=self._producer.send_soon,
@@ -179,9 +179,9 @@ class TransactionalProducer(AsyncBlock):
             bytes_max=self._limits.bundle_bytes_max,
             clock=self._clock,
         )
-        checking = Checking(
+        checking = CheckResponder(
             self._link,
-            self._endings,
+            self._decisions,
             group=self._group,
             checker=self._checker,
             running=self._running,
@@ -238,7 +238,7 @@ class TransactionalProducer(AsyncBlock):
             decision = await local(Transaction(name, number, index, self._end))
             if decision is not _UNKNOWN:
                 # As `_ends` says it, at a third of the price; what was prepared has been open.
-                end = self._endings.end  # type: ignore[union-attr]  # it has been open
+                end = self._decisions.end  # type: ignore[union-attr]  # it has been open
                 await end(number, index, commit=decision is _COMMIT)
         finally:
             self._running.discard(name)
@@ -270,16 +270,16 @@ class TransactionalProducer(AsyncBlock):
         self._running.discard(transaction.id)
 
     @property
-    def _bundles(self) -> Bundling:
-        if self._bundling is None:
+    def _bundles(self) -> PrepareBatcher:
+        if self._preparer is None:
             raise _not_open()
-        return self._bundling
+        return self._preparer
 
     @property
-    def _ends(self) -> Endings:
-        if self._endings is None:
+    def _ends(self) -> DecisionBatcher:
+        if self._decisions is None:
             raise _not_open()
-        return self._endings
+        return self._decisions
 
     def _take(
         self, name: str, messages: Sequence[Message]
@@ -290,7 +290,7 @@ class TransactionalProducer(AsyncBlock):
             ValueError, TypeError: it cannot be sent; the sentence says why.
             Closed: the producer is not open.
         """
-        if not self._open or self._bundling is None:
+        if not self._open or self._preparer is None:
             raise _not_open()
         if not messages or (len(name) > NAME_SURELY_SHORT and len(name.encode()) > NAME_BYTES_MAX):
             raise ValueError(
@@ -298,7 +298,7 @@ class TransactionalProducer(AsyncBlock):
             )
         if name in self._running:
             raise ValueError(f"transaction {name!r} is under way here; give each its own id")
-        routes, routed = self._bundling.routes, True
+        routes, routed = self._preparer.routes, True
         # About the most bytes that it can take on the wire.
         size = _BATCH_BYTES_MAX * len(messages)
         for message in messages:
@@ -315,7 +315,7 @@ class TransactionalProducer(AsyncBlock):
         if not routed:
             return None
         self._running.add(name)
-        return self._bundling.add(name, messages, size)
+        return self._preparer.add(name, messages, size)
 
     async def _route_and_take(
         self, name: str, messages: Sequence[Message]

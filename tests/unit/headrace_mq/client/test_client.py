@@ -1,4 +1,4 @@
-"""The ways of sending, with producer, outbox, lanes and routes together."""
+"""The ways of sending, with producer, buffer, senders and routes together."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

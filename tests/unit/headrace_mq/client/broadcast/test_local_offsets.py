@@ -6,7 +6,7 @@ import pytest
 
 from headrace_mq._runtime.files import SystemFiles
 from headrace_mq.client.broadcast.local_offsets import LocalOffsets
-from headrace_mq.client.fetch.assigned_queues import Shares
+from headrace_mq.client.fetch.assigned_queues import AssignedQueues
 from headrace_mq.client.fetch.process_queue import WindowLimits
 from headrace_mq.errors import DataCorrupt, FormatTooNew, MessageQueueError
 from headrace_mq.message import QueueRef
@@ -31,7 +31,7 @@ class Kept:
 
     def __init__(self, path: Path, group: str = "g", **settings: int) -> None:
         self.files = FullDisk()
-        self.shares = Shares(WindowLimits(9, 9, 9))
+        self.shares = AssignedQueues(WindowLimits(9, 9, 9))
         self.shares.assign([A, B])
         self.shares.start(A, 3, known=False, committed=-1)
         self.shares.start(B, 5, known=False, committed=-1)

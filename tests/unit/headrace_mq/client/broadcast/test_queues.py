@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from headrace_mq._net.link import Link
-from headrace_mq.client.broadcast.queues import Audience
+from headrace_mq.client.broadcast.queues import BroadcastQueues
 from headrace_mq.client.consumer.consumer import Consumer
 from headrace_mq.client.group.membership import Listeners
 from headrace_mq.errors import ConnectionLost, InvalidArgument, MessageQueueError
@@ -25,7 +25,7 @@ class Heard:
     def __init__(self, link: Link, **settings: Any) -> None:
         self.changes: list[frozenset[QueueRef]] = []
         self.losses = 0
-        self.audience = Audience(
+        self.audience = BroadcastQueues(
             link,
             ["t", "t"],
             settings=ConsumerSettings(**settings),

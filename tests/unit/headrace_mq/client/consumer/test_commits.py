@@ -7,7 +7,7 @@ from headrace_mq._net.link import Link
 from headrace_mq.broker.topics.topics import QUEUES_PER_REQUEST_MAX
 from headrace_mq.client.consumer import commits as subject
 from headrace_mq.client.consumer.commits import Commits
-from headrace_mq.client.fetch.assigned_queues import Shares
+from headrace_mq.client.fetch.assigned_queues import AssignedQueues
 from headrace_mq.client.fetch.process_queue import WindowLimits
 from headrace_mq.client.group.locks import QueueLocks
 from headrace_mq.errors import (
@@ -28,10 +28,10 @@ A, B = QueueRef("t", 0), QueueRef("t", 1)
 
 
 @pytest.fixture
-def shares(broker: Any) -> Shares:
+def shares(broker: Any) -> AssignedQueues:
     broker.topics["t"] = 2
     broker.members["me"] = (["t"], None)
-    shares = Shares(WindowLimits(10, MANY, MANY))
+    shares = AssignedQueues(WindowLimits(10, MANY, MANY))
     shares.assign([A, B])
     shares.start(A, 4, known=True, committed=4)
     shares.start(B, 7, known=False, committed=-1)
@@ -41,7 +41,7 @@ def shares(broker: Any) -> Shares:
 class Committing:
     """The commits of a member that holds no lock, and how often they were found stale."""
 
-    def __init__(self, link: Link, shares: Shares, clock: Any, **settings: Any) -> None:
+    def __init__(self, link: Link, shares: AssignedQueues, clock: Any, **settings: Any) -> None:
         self.stale = 0
         chosen = ConsumerSettings(**settings)
         self.locks = QueueLocks(link, group="g", settings=chosen, clock=clock)
@@ -60,7 +60,7 @@ class Committing:
 
 
 @pytest.fixture
-def committing(link: Link, shares: Shares, clock: Any) -> Committing:
+def committing(link: Link, shares: AssignedQueues, clock: Any) -> Committing:
     return Committing(link, shares, clock)
 
 
@@ -82,7 +82,7 @@ async def test_only_offsets_that_the_broker_does_not_hold_are_sent(
 
 
 async def test_many_offsets_are_sent_in_parts_that_a_broker_takes(
-    broker: Any, commits: Commits, shares: Shares, monkeypatch: pytest.MonkeyPatch
+    broker: Any, commits: Commits, shares: AssignedQueues, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert subject.OFFSETS_PER_COMMIT <= QUEUES_PER_REQUEST_MAX
     monkeypatch.setattr(subject, "OFFSETS_PER_COMMIT", 1)
@@ -94,7 +94,7 @@ async def test_many_offsets_are_sent_in_parts_that_a_broker_takes(
 
 
 async def test_commits_take_turns_and_the_second_sends_what_changed_meanwhile(
-    broker: Any, commits: Commits, shares: Shares
+    broker: Any, commits: Commits, shares: AssignedQueues
 ) -> None:
     broker.held = {COMMIT}
     both = [asyncio.create_task(commits.commit()) for _ in range(2)]
@@ -117,7 +117,7 @@ async def test_a_refused_commit_is_raised_and_sent_again(broker: Any, commits: C
 
 
 async def test_an_offset_of_a_revoked_queue_that_is_refused_is_given_up(
-    broker: Any, commits: Commits, shares: Shares
+    broker: Any, commits: Commits, shares: AssignedQueues
 ) -> None:
     shares.assign([A])
     broker.held = {COMMIT}
@@ -129,7 +129,7 @@ async def test_an_offset_of_a_revoked_queue_that_is_refused_is_given_up(
 
 
 async def test_an_offset_of_a_revoked_queue_is_kept_where_the_refusal_may_pass(
-    broker: Any, commits: Commits, shares: Shares
+    broker: Any, commits: Commits, shares: AssignedQueues
 ) -> None:
     shares.assign([A])
     broker.held = {COMMIT}
@@ -141,7 +141,7 @@ async def test_an_offset_of_a_revoked_queue_is_kept_where_the_refusal_may_pass(
 
 
 async def test_a_lost_connection_leaves_the_outcome_open(
-    broker: Any, commits: Commits, shares: Shares
+    broker: Any, commits: Commits, shares: AssignedQueues
 ) -> None:
     broker.held = {COMMIT}
     commit = asyncio.create_task(commits.commit())
@@ -171,7 +171,7 @@ async def test_a_lost_lock_is_reported(broker: Any, committing: Committing) -> N
 
 
 async def test_the_timer_commits_and_goes_on_after_failures(
-    broker: Any, link: Link, shares: Shares, clock: Any
+    broker: Any, link: Link, shares: AssignedQueues, clock: Any
 ) -> None:
     commits = Committing(link, shares, clock, commit_interval_ms=1).commits
     task = asyncio.create_task(commits.keep_committing())

@@ -6,8 +6,8 @@ import pytest
 
 from headrace_mq._net.link import Link
 from headrace_mq.client.consumer import handover as handing_over_module
-from headrace_mq.client.consumer.handover import HandingOver
-from headrace_mq.client.fetch.assigned_queues import Shares
+from headrace_mq.client.consumer.handover import Handover
+from headrace_mq.client.fetch.assigned_queues import AssignedQueues
 from headrace_mq.client.fetch.process_queue import WindowLimits
 from headrace_mq.client.group.locks import QueueLocks
 from headrace_mq.errors import BrokerStopping, ConnectionLost, StaleLock
@@ -31,7 +31,7 @@ class Owner:
     """A member that holds queues A and B, with one record of each."""
 
     def __init__(self, link: Link, clock: Any) -> None:
-        self.shares = Shares(WindowLimits(9, 1 << 30, 9))
+        self.shares = AssignedQueues(WindowLimits(9, 1 << 30, 9))
         self.shares.assign([A, B])
         for queue in (A, B):
             self.shares.start(queue, 0, known=True, committed=0)
@@ -40,7 +40,7 @@ class Owner:
             self.shares.take(share, [record(queue)])
         self.locks = QueueLocks(link, group="g", settings=ConsumerSettings(), clock=clock)
         self.back = asyncio.Event()
-        self.handing_over = HandingOver(
+        self.handing_over = Handover(
             self.shares, self.locks, commit=self._commit, on_back=self.back.set
         )
         self.commits: list[dict[QueueRef, int]] = []

@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from headrace_mq.client.fetch.assigned_queues import Share, Shares, limits_of
+from headrace_mq.client.fetch.assigned_queues import AssignedQueue, AssignedQueues, limits_of
 from headrace_mq.client.fetch.process_queue import WindowLimits
 from headrace_mq.client.fetch.queue_priorities import urgency_of
 from headrace_mq.client.fetch.record_columns import RecordColumns, from_records
@@ -30,15 +30,15 @@ def columns(queue: QueueRef, first: int, end: int) -> RecordColumns:
 
 def started(
     *queues: QueueRef, offset: int = 0, committed: int = -1, in_flight_max: int = 4
-) -> Shares:
-    shares = Shares(WindowLimits(in_flight_max, MANY, MANY))
+) -> AssignedQueues:
+    shares = AssignedQueues(WindowLimits(in_flight_max, MANY, MANY))
     shares.assign(queues)
     for queue in queues:
         shares.start(queue, offset, known=committed >= 0, committed=committed)
     return shares
 
 
-def share_of(shares: Shares, queue: QueueRef) -> Share:
+def share_of(shares: AssignedQueues, queue: QueueRef) -> AssignedQueue:
     share = shares.get(queue)
     assert share is not None
     return share
@@ -59,7 +59,9 @@ def test_offsets_between_taken_ones_cannot_be_finished(taken: set[int], before: 
 
 
 def test_queues_of_higher_levels_are_delivered_first_and_the_lowest_is_not_left_alone() -> None:
-    shares = Shares(WindowLimits(100, MANY, MANY), urgency_of(ConsumerSettings(priorities=2)))
+    shares = AssignedQueues(
+        WindowLimits(100, MANY, MANY), urgency_of(ConsumerSettings(priorities=2))
+    )
     shares.assign([A, B])
     for queue in (A, B):
         shares.start(queue, 0, known=False, committed=-1)
@@ -70,7 +72,7 @@ def test_queues_of_higher_levels_are_delivered_first_and_the_lowest_is_not_left_
 
 
 def test_an_assigned_queue_waits_for_its_start() -> None:
-    shares = Shares(WindowLimits(4, MANY, MANY))
+    shares = AssignedQueues(WindowLimits(4, MANY, MANY))
     assert shares.assign([B, A]) == frozenset()
     assert shares.to_start() == [A, B]
     assert shares.fetchable() == []
@@ -235,7 +237,7 @@ def test_a_full_window_is_not_fetched_until_there_is_room() -> None:
 
 def test_a_window_is_full_by_bytes_and_span_too() -> None:
     for limits in (WindowLimits(MANY, 2, MANY), WindowLimits(MANY, MANY, 2)):
-        shares = Shares(limits)
+        shares = AssignedQueues(limits)
         shares.assign([A])
         shares.start(A, 0, known=False, committed=-1)
         shares.take(share_of(shares, A), records(A, 0, 2, b"x"))
@@ -309,7 +311,7 @@ def test_seeking_a_queue_of_another_member_is_ignored() -> None:
 
 
 def test_seeking_before_the_start_wins_over_the_loaded_offset() -> None:
-    shares = Shares(WindowLimits(4, MANY, MANY))
+    shares = AssignedQueues(WindowLimits(4, MANY, MANY))
     shares.assign([A])
     shares.seek(A, 3)
     assert shares.to_start() == [A]
@@ -382,7 +384,7 @@ class Life(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.shares = Shares(WindowLimits(5, MANY, MANY))
+        self.shares = AssignedQueues(WindowLimits(5, MANY, MANY))
         # What each queue may still deliver first, and what it delivered and did not finish.
         self.next: dict[QueueRef, int] = {}
         self.open: dict[QueueRef, set[int]] = {A: set(), B: set()}

@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from headrace_mq._net.link import Link
-from headrace_mq.client.fetch.damage import FIRST_HEADER, Damaged, Damages, is_marker
+from headrace_mq.client.fetch.damage import FIRST_HEADER, Damaged, DamageLog, is_marker
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import assign, read_header
 from headrace_mq.testing.hostile import hostile_batches
@@ -100,7 +100,7 @@ async def test_a_marker_stands_for_what_the_broker_has_lost(broker: Any, watched
 
 
 def test_damage_that_is_met_again_is_counted_once() -> None:
-    damages = Damages()
+    damages = DamageLog()
     for first, behind in ((0, 3), (0, 3), (3, 5)):
         damages.tell(Damaged(A, first, behind, "no reason"))
     assert (damages.batches, damages.messages) == (2, {"t": 5})

@@ -3,8 +3,8 @@ import asyncio
 import pytest
 
 from headrace_mq._net.link import Link, LinkSettings
-from headrace_mq.client.fetch.assigned_queues import Shares
-from headrace_mq.client.fetch.delivery import Delivering
+from headrace_mq.client.fetch.assigned_queues import AssignedQueues
+from headrace_mq.client.fetch.delivery import RecordDelivery
 from headrace_mq.client.fetch.process_queue import WindowLimits
 from headrace_mq.client.fetch.record_columns import from_records
 from headrace_mq.client.group.locks import QueueLocks
@@ -40,13 +40,13 @@ class Opened:
     def __init__(self) -> None:
         self.rooms = 0
         self.waits = 0
-        self.shares = Shares(WindowLimits(1, MANY, MANY))
+        self.shares = AssignedQueues(WindowLimits(1, MANY, MANY))
         self.shares.assign([A])
         self.shares.start(A, 0, known=False, committed=-1)
         self.clock = HandClock()
         link = Link("127.0.0.1:1", client_id="me", settings=LinkSettings((1, 1)))
         self.locks = QueueLocks(link, group="g", settings=ConsumerSettings(), clock=self.clock)
-        self.delivering = Delivering(
+        self.delivering = RecordDelivery(
             self.shares, self.locks, on_room=self._room, on_stale=self._suspend
         )
         self.delivering.open(self._wait)

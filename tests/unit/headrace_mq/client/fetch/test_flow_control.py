@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from headrace_mq._net.link import Link
 from headrace_mq.client.consumer.consumer import Consumer
-from headrace_mq.client.fetch.assigned_queues import Share, Shares, limits_of
+from headrace_mq.client.fetch.assigned_queues import AssignedQueue, AssignedQueues, limits_of
 from headrace_mq.client.fetch.fetcher import ASKED_FIRST_RECORDS
 from headrace_mq.client.fetch.flow_control import FEW_RECORDS, FetchDelay, divided
 from headrace_mq.client.fetch.process_queue import WindowLimits
@@ -36,8 +36,8 @@ def records(first: int, end: int, body: bytes = b"") -> list[Record]:
     ]  # fmt: skip
 
 
-def started(limits: WindowLimits) -> tuple[Shares, Share]:
-    shares = Shares(limits)
+def started(limits: WindowLimits) -> tuple[AssignedQueues, AssignedQueue]:
+    shares = AssignedQueues(limits)
     shares.assign([A])
     shares.start(A, 0, known=False, committed=-1)
     share = shares.get(A)

@@ -265,8 +265,8 @@ async def test_a_message_that_was_refused_until_its_time_was_up_is_not_stored(
         send = asyncio.create_task(producer.send(message()))
         (await broker.next(PRODUCE)).refuse(StoreFull("the disk is full"))
         assert producer._open is not None
-        lanes = producer._open._lanes
-        await until(lambda: any(lane.paused for lane in lanes.values()))
+        senders = producer._open._senders
+        await until(lambda: any(sender.paused for sender in senders.values()))
         clock.time_ms += settings.send_timeout_ms
         with pytest.raises(SendTimeout, match=r"not stored: .* last because the disk is full"):
             await send

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from headrace_mq.client.transactions.checks import Checking, Decision, Undecided
+from headrace_mq.client.transactions.checks import CheckResponder, Decision, Undecided
 from headrace_mq.errors import Closed, DecidedOtherwise, RequestTimeout
 from headrace_mq.protocol.transactions import Check, ChecksAnswer, TakeChecks
 from headrace_mq.settings import TransactionSettings
@@ -52,15 +52,15 @@ def check(index: int, name: str) -> Check:
 
 
 async def run(
-    link: Any, checker: Any, *, endings: Any = None, running: Any = (), **changed: int
+    link: Any, checker: Any, *, decisions: Any = None, running: Any = (), **changed: int
 ) -> Any:
-    endings = endings or FakeEndings()
+    decisions = decisions or FakeEndings()
     settings = TransactionSettings(**changed)
-    checking = Checking(
-        link, endings, group="g", checker=checker, running=running, settings=settings
+    checking = CheckResponder(
+        link, decisions, group="g", checker=checker, running=running, settings=settings
     )
     await checking.run()
-    return endings.decided
+    return decisions.decided
 
 
 async def test_the_checkers_answers_are_decisions() -> None:
@@ -126,7 +126,7 @@ async def test_a_decision_that_comes_too_late_and_a_broker_that_is_away_end_noth
         return Decision.COMMIT
 
     monkeypatch.setattr("headrace_mq.client.transactions.checks.PAUSE_MS", 0)
-    endings = FakeEndings()
-    endings.failure = DecidedOtherwise("rolled back")
+    decisions = FakeEndings()
+    decisions.failure = DecidedOtherwise("rolled back")
     link = FakeLink([check(0, "a")], RequestTimeout("away"), [check(1, "b")])
-    assert await run(link, checker, endings=endings) == [(3, 0, True), (3, 1, True)]
+    assert await run(link, checker, decisions=decisions) == [(3, 0, True), (3, 1, True)]

@@ -7,7 +7,7 @@ import pytest
 
 from headrace_mq.broker.handlers.journals import BUNDLES_PER_REQUEST_MAX
 from headrace_mq.client.transactions import decision_batcher as subject
-from headrace_mq.client.transactions.decision_batcher import Endings
+from headrace_mq.client.transactions.decision_batcher import DecisionBatcher
 from headrace_mq.errors import DecidedOtherwise, RequestTimeout
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.transactions import (
@@ -41,9 +41,9 @@ async def turn() -> None:
         await asyncio.sleep(0)
 
 
-def made() -> tuple[FakeLink, Endings]:
+def made() -> tuple[FakeLink, DecisionBatcher]:
     link: Any = FakeLink()
-    return link, Endings(link, "g", 50)
+    return link, DecisionBatcher(link, "g", 50)
 
 
 async def test_decisions_of_one_tick_go_in_one_request() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from headrace_mq.client.producer.route import Route
-from headrace_mq.client.transactions.prepare_batcher import Bundling
+from headrace_mq.client.transactions.prepare_batcher import PrepareBatcher
 from headrace_mq.errors import Closed, SendTimeout
 from headrace_mq.message import Message, QueueRef, SendResult
 from headrace_mq.protocol.batch import decode_columns, read_header
@@ -30,7 +30,7 @@ class Sending:
         self.answers: list[asyncio.Future[SendResult]] = []
         self.failure: Exception | None = None
         limits = {"transactions_max": 100, "bytes_max": 10_000, **changed}
-        self.bundling = Bundling(
+        self.bundling = PrepareBatcher(
             group="g", client_id="c", send=self.send, codec="none", clock=Clock(), **limits
         )
         for topic in ("t", "u"):

@@ -4,7 +4,7 @@ import pytest
 
 from headrace_mq.broker.groups.offsets import Offsets
 from headrace_mq.broker.state import BrokerState
-from headrace_mq.client.fetch.fetcher import Pulling
+from headrace_mq.client.fetch.fetcher import Fetcher
 from headrace_mq.testing.conformance.consumer import ConsumingConformance
 from headrace_mq.testing.conformance.deployment import EmbeddedDeployment
 
@@ -46,14 +46,14 @@ async def test_a_broker_that_forgets_is_noticed(
 async def test_records_that_come_twice_are_noticed(
     deployment: EmbeddedDeployment, noticed: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take = Pulling._take_batch
+    take = Fetcher._take_batch
 
-    def take_twice(pulling: Pulling, asked: Any, batch: memoryview) -> int:
+    def take_twice(pulling: Fetcher, asked: Any, batch: memoryview) -> int:
         taken = take(pulling, asked, batch)
         for share in asked.values():
             share.ready *= 2
         return taken
 
-    monkeypatch.setattr(Pulling, "_take_batch", take_twice)
+    monkeypatch.setattr(Fetcher, "_take_batch", take_twice)
     with noticed():
         await promises.test_every_group_receives_everything_once(deployment)
