@@ -63,7 +63,7 @@ def test_a_call_is_noted_with_its_module_and_its_name() -> None:
 
 def test_a_coroutine_that_goes_on_is_no_second_call() -> None:
     def work() -> None:
-        asyncio.run(finish(asyncio.sleep(0.001)))
+        asyncio.run(finish(asyncio.to_thread(int)))
 
     assert noted(work) == [Call("headrace._runtime.tasks", "finish")]
 
