@@ -210,15 +210,13 @@ class App:
         for decider in self._deciders.values():
             for command_type in decider.command_types:
                 table.bind(command_type, around(handler_of(decider), self._middleware))
-        for command_type in self._handlers.command_types:
-            handler = self._handlers.find(command_type)
-            if command_type in table.command_types:
+        for command_type, handler in self._handlers.by_type.items():
+            if command_type in table.by_type:
                 raise DefinitionError(
                     f"{command_type.__name__} has two handlers: a decider and"
                     f" {getattr(handler, '__qualname__', handler)}; remove one"
                 )
-            if handler is not None:
-                table.bind(command_type, around(handler, self._middleware))
+            table.bind(command_type, around(handler, self._middleware))
         return table
 
     def upcasts(self, message_type: MessageType, version: int) -> Callable[[U], U]:
@@ -241,7 +239,7 @@ class App:
     @property
     def command_types(self) -> frozenset[type[Command]]:
         """The command types that have a handler."""
-        return self.handlers.command_types
+        return frozenset(self.handlers.by_type)
 
     @property
     def projections(self) -> Mapping[str, Projection[Any]]:
@@ -373,9 +371,10 @@ class App:
             if self._tracing is not None:
                 store = self._tracing.store(store)
                 transport = self._tracing.transport(transport, self.name)
-            transport, belief = await seal_events(transport, self.name, store, serializer)
             await self._ensure_topics(transport, settings)
+            # Before the seal, which is for events: the bus sends commands only.
             bus = self._bus(transport, serializer, settings, read_models)
+            transport, belief = await seal_events(transport, self.name, store, serializer)
             stack.push_async_callback(bus.aclose)
             commands = CommandLetters(self.name, letters, transport, self.command_types)
             running = RunningApp(

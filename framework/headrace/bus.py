@@ -17,7 +17,6 @@ import msgspec
 from headrace._runtime.deadlines import Deadlines
 from headrace._runtime.ids import new_id
 from headrace._runtime.log import get_logger
-from headrace.domain.identity import check_id
 from headrace.domain.message import Command
 from headrace.domain.topics import command_topic
 from headrace.domain.trace_context import trace_headers
@@ -28,7 +27,7 @@ from headrace.errors import (
     HeadraceError,
     NotYetHandled,
 )
-from headrace.pending_command import Question
+from headrace.pending_command import PendingCommand
 from headrace.results import CommandResult, decode_reply, encode_reply
 from headrace.serialization import CommandEnvelope, Serializer
 from headrace.settings import Settings
@@ -112,11 +111,12 @@ class CommandBus:
         self._timeout_ms = settings.result_timeout_ms
         # First come, first served: a semaphore of asyncio keeps its waiters in order.
         self._room = asyncio.Semaphore(settings.bus_in_flight_max)
-        self._questions: dict[tuple[str, str], Question] = {}
-        self._by_correlation: dict[str, Question] = {}
+        self._pending: dict[tuple[str, str], PendingCommand] = {}
+        self._by_correlation: dict[str, PendingCommand] = {}
         self._deadlines = Deadlines()
         self._closed = False
         self._resend_ms = settings.result_resend_ms
+        self._reply_to = transport.reply_address
         self._resending: asyncio.TimerHandle | None = None
         self._resends: set[asyncio.Task[None]] = set()
         transport.on_reply(self._receive)
@@ -154,7 +154,7 @@ class CommandBus:
             CommandTimeout: the queue did not say whether it took it.
         """
         async with self._room:
-            await self._publish(envelope, {})
+            await self._publish(envelope)
 
     async def execute(
         self,
@@ -184,7 +184,7 @@ class CommandBus:
             CommandRefused: the queue did not take it.
             DefinitionError: what is waited for is not part of the application.
         """
-        names = _names(wait_for)
+        names = () if wait_for == EXECUTED else _names(wait_for)
         if names:
             if self._progress is None:
                 raise DefinitionError(f"wait_for={wait_for!r}: this bus knows results only")
@@ -237,55 +237,56 @@ class CommandBus:
         for resend in self._resends:
             resend.cancel()
         self._deadlines.close()
-        for question in list(self._questions.values()):
-            question.answer(
+        for pending in list(self._pending.values()):
+            pending.answer(
                 CommandTimeout("the bus was closed before a result came; outcome unknown")
             )
 
     async def _ask(self, envelope: CommandEnvelope, end: float) -> CommandResult:
         key = (envelope.aggregate_id, envelope.command_id)
-        question = self._questions.get(key)
-        if question is None:
-            question = self._questions[key] = Question(envelope)
-            self._by_correlation[question.correlation] = question
-        asker = question.ask()
-        self._watch_overdue()
+        pending = self._pending.get(key)
+        if pending is None:
+            pending = self._pending[key] = PendingCommand(envelope)
+            self._by_correlation[pending.correlation] = pending
+        waiter = pending.join()
+        if self._resending is None and not self._closed:
+            self._watch_overdue()
         try:
-            if not question.sent and not self._sent_at_once(question):
+            if not pending.sent and not self._sent_at_once(pending):
                 async with asyncio.timeout_at(end):
-                    await self._send_when_there_is_room(question)
-            self._deadlines.add(asker, end)
-            return await asker
+                    await self._send_when_there_is_room(pending)
+            self._deadlines.add(waiter, end)
+            return await waiter
         finally:
-            self._deadlines.discard(asker)
-            if question.leave(asker):
-                del self._questions[key]
-                del self._by_correlation[question.correlation]
+            self._deadlines.discard(waiter)
+            if pending.leave(waiter):
+                del self._pending[key]
+                del self._by_correlation[pending.correlation]
 
-    def _sent_at_once(self, question: Question) -> bool:
-        if question.sending is not None:
+    def _sent_at_once(self, pending: PendingCommand) -> bool:
+        if pending.sending is not None:
             return False
-        message = self._message(question.envelope, self._reply_headers(question))
-        question.sent = question.envelope.due is None and self._transport.publish_soon(
-            message, partial(self._told, question)
+        message = self._message(pending.envelope, pending.correlation)
+        pending.sent = pending.envelope.due is None and self._transport.publish_soon(
+            message, partial(self._told, pending)
         )
-        return question.sent
+        return pending.sent
 
-    def _told(self, question: Question, outcome: Place | BaseException) -> None:
+    def _told(self, pending: PendingCommand, outcome: Place | BaseException) -> None:
         """Hears what the queue says of a command that was sent at once."""
         if isinstance(outcome, BaseException):
-            question.answer(_not_sent(question.envelope, outcome))
+            pending.answer(_not_sent(pending.envelope, outcome))
 
-    async def _send_when_there_is_room(self, question: Question) -> None:
-        if question.sending is None:
-            question.sending = asyncio.Lock()
-        async with question.sending:
-            if not question.sent:
-                await self._publish(question.envelope, self._reply_headers(question))
-                question.sent = True
+    async def _send_when_there_is_room(self, pending: PendingCommand) -> None:
+        if pending.sending is None:
+            pending.sending = asyncio.Lock()
+        async with pending.sending:
+            if not pending.sent:
+                await self._publish(pending.envelope, pending.correlation)
+                pending.sent = True
 
-    async def _publish(self, envelope: CommandEnvelope, headers: Mapping[str, str]) -> None:
-        message = self._message(envelope, headers)
+    async def _publish(self, envelope: CommandEnvelope, correlation: str | None = None) -> None:
+        message = self._message(envelope, correlation)
         try:
             if envelope.due is None:
                 await self._transport.publish(message)
@@ -297,11 +298,15 @@ class CommandBus:
                 raise
             raise refusal from error
 
-    def _message(self, envelope: CommandEnvelope, headers: Mapping[str, str]) -> Outgoing:
+    def _message(self, envelope: CommandEnvelope, correlation: str | None) -> Outgoing:
+        """Returns a command's message, with the headers for its reply where a caller waits."""
         if self._closed:
             raise CommandRefused("the bus is closed")
+        headers: dict[str, str] = {}
+        if correlation is not None:
+            headers = {REPLY_TO: self._reply_to, REPLY_CORRELATION: correlation}
         if envelope.items:
-            headers = {**headers, **trace_headers(envelope.items)}
+            headers |= trace_headers(envelope.items)
         return Outgoing(
             topic=command_topic(self._name, envelope.command.message_topic),
             key=envelope.aggregate_id,
@@ -310,17 +315,10 @@ class CommandBus:
             body=self._serializer.encode_command(envelope),
         )
 
-    def _reply_headers(self, question: Question) -> Mapping[str, str]:
-        return {
-            REPLY_TO: self._transport.reply_address,
-            REPLY_CORRELATION: question.correlation,
-        }
-
     def _watch_overdue(self) -> None:
-        if self._resending is None and not self._closed:
-            self._resending = asyncio.get_running_loop().call_later(
-                self._resend_ms / 1_000, self._resend_overdue
-            )
+        self._resending = asyncio.get_running_loop().call_later(
+            self._resend_ms / 1_000, self._resend_overdue
+        )
 
     def _resend_overdue(self) -> None:
         """Sends every command again whose result was due at the last look.
@@ -329,28 +327,28 @@ class CommandBus:
         The command itself is safe in the queue, and a duplicate gets the same answer.
         """
         self._resending = None
-        for question in list(self._questions.values()):
-            if not question.sent or question.outcome is not None:
+        for pending in list(self._pending.values()):
+            if not pending.sent or pending.outcome is not None:
                 continue
-            if question.overdue:
-                resend = asyncio.get_running_loop().create_task(self._resend(question))
+            if pending.overdue:
+                resend = asyncio.get_running_loop().create_task(self._resend(pending))
                 self._resends.add(resend)
                 resend.add_done_callback(self._resends.discard)
-            question.overdue = not question.overdue
-        if self._questions:
+            pending.overdue = not pending.overdue
+        if self._pending:
             self._watch_overdue()
 
-    async def _resend(self, question: Question) -> None:
-        log.debug("result overdue, command sent again", command_id=question.envelope.command_id)
+    async def _resend(self, pending: PendingCommand) -> None:
+        log.debug("result overdue, command sent again", command_id=pending.envelope.command_id)
         try:
-            await self._publish(question.envelope, self._reply_headers(question))
+            await self._publish(pending.envelope, pending.correlation)
         except (HeadraceError, OSError) as error:
             # The next look tries again; the caller's own timeout bounds it all.
             log.debug("command not sent again", error=str(error))
 
     def _receive(self, correlation: str, body: bytes) -> None:
-        question = self._by_correlation.get(correlation)
-        if question is None or question.outcome is not None:
+        pending = self._by_correlation.get(correlation)
+        if pending is None or pending.outcome is not None:
             log.debug("late reply", correlation=correlation)
             return
         try:
@@ -358,7 +356,7 @@ class CommandBus:
         except msgspec.MsgspecError as error:
             log.warning("unreadable reply", correlation=correlation, error=str(error))
         else:
-            question.answer(result)
+            pending.answer(result)
 
 
 def _not_sent(envelope: CommandEnvelope, error: BaseException) -> Exception:
@@ -378,8 +376,6 @@ def _not_sent(envelope: CommandEnvelope, error: BaseException) -> Exception:
 
 
 def _names(wait_for: WaitFor) -> tuple[str, ...]:
-    if wait_for == EXECUTED:
-        return ()
     if isinstance(wait_for, str):
         return (wait_for,)
     return tuple(projection.name for projection in wait_for)
@@ -396,7 +392,7 @@ def _envelope(
     command_id = new_id() if command_id is None else command_id
     return CommandEnvelope(
         command=command,
-        command_id=check_id("a command id", command_id),
-        correlation_id=check_id("a correlation id", correlation_id or command_id),
+        command_id=command_id,
+        correlation_id=correlation_id or command_id,
         items=dict(items or {}),
     )

@@ -11,23 +11,23 @@ from headrace._runtime.ids import new_id
 from headrace.results import CommandResult
 from headrace.serialization import CommandEnvelope
 
-__all__ = ["Question"]
+__all__ = ["PendingCommand"]
 
 
-class Question:
-    """One command; several callers may share it, and a caller that gives up takes it from no other.
+class PendingCommand:
+    """One command. Several callers may wait for it; one that gives up does not disturb the others.
 
     Attributes:
         envelope: the command.
-        correlation: what its replies are known by.
+        correlation: the id that its replies carry.
         overdue: set by one look of the bus, so that the next one sends again.
-        sent: whether the queue has it, as far as anybody knows.
+        sent: whether the queue has it, as far as the bus knows.
         outcome: its result, or why there will be none; None while it is unknown.
-        sending: guards `sent` while the one who sends waits for room: when that caller gives up,
-            the next one sends in its place.
+        sending: guards `sent` while a caller waits for room to send: if that caller gives up, the
+            next one sends instead.
     """
 
-    __slots__ = ("_askers", "correlation", "envelope", "outcome", "overdue", "sending", "sent")
+    __slots__ = ("_waiters", "correlation", "envelope", "outcome", "overdue", "sending", "sent")
 
     def __init__(self, envelope: CommandEnvelope) -> None:
         self.envelope = envelope
@@ -36,34 +36,30 @@ class Question:
         self.sent = False
         self.outcome: CommandResult | Exception | None = None
         self.sending: asyncio.Lock | None = None
-        self._askers: list[asyncio.Future[CommandResult]] = []
+        self._waiters: list[asyncio.Future[CommandResult]] = []
 
-    def ask(self) -> asyncio.Future[CommandResult]:
+    def join(self) -> asyncio.Future[CommandResult]:
         """Returns a future of the caller's own, which ends with the outcome."""
-        asker: asyncio.Future[CommandResult] = asyncio.get_running_loop().create_future()
-        self._askers.append(asker)
+        waiter: asyncio.Future[CommandResult] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
         if self.outcome is not None:
-            _tell(asker, self.outcome)
-        return asker
+            self.answer(self.outcome)
+        return waiter
 
-    def leave(self, asker: asyncio.Future[CommandResult]) -> bool:
+    def leave(self, waiter: asyncio.Future[CommandResult]) -> bool:
         """Takes a caller out; returns whether it was the last one."""
-        self._askers.remove(asker)
-        return not self._askers
+        self._waiters.remove(waiter)
+        return not self._waiters
 
     def answer(self, outcome: CommandResult | Exception) -> None:
-        """Tells everybody who asks."""
+        """Ends the wait of every caller that still waits."""
         self.outcome = outcome
-        for asker in self._askers:
-            _tell(asker, outcome)
-
-
-def _tell(asker: asyncio.Future[CommandResult], outcome: CommandResult | Exception) -> None:
-    if asker.done():
-        return
-    if isinstance(outcome, Exception):
-        asker.set_exception(outcome)
-        # Looked at, so that asyncio does not report it when the caller has gone.
-        asker.exception()
-    else:
-        asker.set_result(outcome)
+        for waiter in self._waiters:
+            if waiter.done():
+                continue
+            if isinstance(outcome, Exception):
+                waiter.set_exception(outcome)
+                # Looked at, so that asyncio does not report it when the caller has gone.
+                waiter.exception()
+            else:
+                waiter.set_result(outcome)

@@ -13,7 +13,6 @@ is decided on top of it. Answers leave in order from the front of the mailbox:
 """
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -21,7 +20,7 @@ from itertools import islice
 from headrace._runtime.backoff import Backoff
 from headrace._runtime.tasks import TaskSet
 from headrace._runtime.tracebacks import traceback_of
-from headrace.aggregates.cache import LiveAggregate
+from headrace.aggregates.cache import AggregateCache, LiveAggregate
 from headrace.aggregates.known_commands import KnownCommands
 from headrace.aggregates.repository import Repository
 from headrace.aggregates.snapshots import Snapshots
@@ -65,7 +64,7 @@ class LaneParts:
     """What all lanes of a processor share.
 
     Attributes:
-        emptied: called with the aggregate's id when a lane has nothing left to do.
+        lanes: all that have commands, by aggregate; one that has none left takes itself out.
         shared: whether another process may have commands of the same aggregate: they come through
             several topics, whose queues change hands one by one.
     """
@@ -73,6 +72,7 @@ class LaneParts:
     decider: CommandDecider
     known: KnownCommands
     holds: Holds
+    cache: AggregateCache
     repository: Repository
     snapshots: Snapshots
     committer: Committer
@@ -83,7 +83,7 @@ class LaneParts:
     tasks: TaskSet
     backoff: Backoff
     settings: Settings
-    emptied: Callable[[str], None]
+    lanes: dict[str, "Lane"]
     shared: bool = False
 
 
@@ -104,7 +104,7 @@ class Lane:
         self._parts = parts
         self._mailbox: Mailbox[Submission] = Mailbox()
         # The accepted state, which may be ahead of the store; None: load it when needed.
-        self._live: LiveAggregate | None = parts.repository.cached(aggregate_id)
+        self._live: LiveAggregate | None = parts.cache.get(aggregate_id)
         self._trusts_live = True
         self._current: Submission | None = None
         # Whether the store has refused something: then ids are no sign that commands are new.
@@ -120,7 +120,8 @@ class Lane:
         if earlier is not None:
             earlier.deliveries.extend(submission.deliveries)
             return
-        self._start_work()
+        if not self._working:
+            self._start_work()
 
     def distrust(self) -> None:
         """Keeps the live aggregate out of the cache: someone else may have changed it."""
@@ -162,9 +163,8 @@ class Lane:
     # Running.
 
     def _start_work(self) -> None:
-        if not self._working:
-            self._working = True
-            self._parts.tasks.start("lane", self._work())
+        self._working = True
+        self._parts.tasks.start("lane", self._work())
 
     async def _work(self) -> None:
         runs = 0
@@ -221,7 +221,8 @@ class Lane:
     async def _decide(self, submission: Submission) -> Decision:
         if submission.stored is not None:
             return Repeated()
-        hold = self._parts.holds.find(self._aggregate_id)
+        holds = self._parts.holds
+        hold = holds.find(self._aggregate_id) if holds.enabled else None
         if (
             hold is not None
             and not submission.is_letter
@@ -293,14 +294,16 @@ class Lane:
                     settled=partial(self._settled, submission),
                 )
             )
-        elif isinstance(decision, DecisionFailed):
+            # Nothing can be settled before the store has answered.
+            return
+        if isinstance(decision, DecisionFailed):
             self._forget()
         self._advance()
 
     def _forget(self) -> None:
         """Throws the aggregate in memory away; the next command loads it from the store."""
         self._live = None
-        self._parts.repository.evict(self._aggregate_id)
+        self._parts.cache.evict(self._aggregate_id)
 
     # Settling, in order.
 
@@ -343,8 +346,10 @@ class Lane:
         generation = self._mailbox.rewind(submission)
         self._parts.committer.drop(self._aggregate_id, before_generation=generation)
         self._forget()
-        self._wake()
-        self._start_work()
+        if self._progress is not None:
+            self._wake()
+        if not self._working:
+            self._start_work()
 
     def _advance(self) -> None:
         """Settles from the front what can be settled."""
@@ -366,8 +371,10 @@ class Lane:
                 if submission.snapshot is not None:
                     self._parts.snapshots.offer(submission.snapshot)
                 self._publish(submission, decision.stream, decision.body)
-        self._wake()
-        self._leave_if_empty()
+        if self._progress is not None:
+            self._wake()
+        if not self._working:
+            self._leave_if_empty()
 
     async def _recall(self, submission: Submission) -> None:
         """Settles the oldest command by what the store holds of it."""
@@ -409,15 +416,17 @@ class Lane:
             self._parts.publisher.offer(stream, body, published)
 
     def _wake(self) -> None:
-        if self._progress is not None and not self._progress.done():
-            self._progress.set_result(None)
+        """Lets the worker look again at what it waits for."""
+        progress, self._progress = self._progress, None
+        if progress is not None and not progress.done():
+            progress.set_result(None)
 
     def _leave_if_empty(self) -> None:
-        if self._working or len(self._mailbox):
+        if self._mailbox:
             return
         if self._live is not None and self._trusts_live:
-            self._parts.repository.keep(self._live)
-        self._parts.emptied(self._aggregate_id)
+            self._parts.cache.put(self._live)
+        self._parts.lanes.pop(self._aggregate_id, None)
 
 
 def _unreadable(error: DamagedStream) -> DecisionFailed:

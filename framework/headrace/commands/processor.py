@@ -28,13 +28,12 @@ from headrace.commands.command_handlers import HandlerTable
 from headrace.commands.decision import CommandDecider, DecisionFailed
 from headrace.commands.parked import Parking
 from headrace.commands.submission import CommandDelivery, Submission
-from headrace.domain.identity import check_id
 from headrace.domain.topics import CommandTopics, command_topic
 from headrace.errors import DefinitionError
 from headrace.events.committer import Committer
 from headrace.events.publisher import Publisher, event_topic, message_topic
 from headrace.letters import RESUME
-from headrace.serialization import CommandEnvelope, Serializer
+from headrace.serialization import Serializer
 from headrace.settings import Settings
 from headrace.stores.base import CommandLetterStore, EventStore
 from headrace.transports.base import Incoming, QueueId, Subscription, Transport
@@ -80,7 +79,7 @@ class CommandProcessor:
     ) -> None:
         clock = SystemClock() if clock is None else clock
         self._name = name
-        self._topics = CommandTopics(name, handlers.command_types)
+        self._topics = CommandTopics(name, handlers.by_type.keys())
         self._subscribed = _subscribed(self._topics, settings)
         self._transport = transport
         self._serializer = serializer
@@ -89,10 +88,15 @@ class CommandProcessor:
         self._backoff = Backoff(ms_min=settings.retry_ms_min, ms_max=settings.retry_ms_max)
         self._committer = _committer(settings, store, self._backoff)
         self._snapshots = _snapshots(settings, store)
-        self._repository = Repository(
+        self._cache = AggregateCache(
+            aggregates_max=settings.aggregates_cached_max,
+            idle_ms=settings.aggregate_idle_ms,
+            clock=clock,
+        )
+        self._lanes: dict[str, Lane] = {}
+        repository = Repository(
             store=store,
             snapshots=self._snapshots,
-            cache=_cache(settings, clock),
             backoff=self._backoff,
         )
         self._known = KnownCommands(clock, remembered_max=settings.commands_remembered_max)
@@ -102,7 +106,8 @@ class CommandProcessor:
             decider=CommandDecider(handlers=handlers, serializer=serializer, clock=clock),
             known=self._known,
             holds=self._parking.holds,
-            repository=self._repository,
+            cache=self._cache,
+            repository=repository,
             snapshots=self._snapshots,
             committer=self._committer,
             publisher=self._publisher(serializer),
@@ -112,10 +117,9 @@ class CommandProcessor:
             tasks=self._tasks,
             backoff=self._backoff,
             settings=settings,
-            emptied=self._emptied,
+            lanes=self._lanes,
             shared=len(self._topics.names) > 1,
         )
-        self._lanes: dict[str, Lane] = {}
         self._subscription: Subscription | None = None
         self._failures = 0  # of subscriptions, in a row
         self._next_offsets: dict[QueueId, int] = {}
@@ -217,7 +221,6 @@ class CommandProcessor:
         message = delivery.message
         try:
             envelope = self._serializer.decode_command(message.body)
-            _check_ids(envelope)
         except Exception as error:  # noqa: BLE001 - a user's validator may raise anything; parked
             if RESUME in message.headers:
                 self._parking.resume(delivery)
@@ -250,13 +253,10 @@ class CommandProcessor:
         self._known.begin_again()
         if expected is not None:
             log.info("queue was away", queue=message.queue, expected=expected, got=message.offset)
-            self._repository.evict_all()
+            self._cache.clear()
             for lane in self._lanes.values():
                 lane.distrust()
         return True
-
-    def _emptied(self, aggregate_id: str) -> None:
-        self._lanes.pop(aggregate_id, None)
 
     def leave(self) -> None:
         """Gives the room of one delivery back."""
@@ -297,20 +297,6 @@ def _committer(settings: Settings, store: EventStore, backoff: Backoff) -> Commi
     )
 
 
-def _cache(settings: Settings, clock: Clock) -> AggregateCache:
-    return AggregateCache(
-        aggregates_max=settings.aggregates_cached_max,
-        idle_ms=settings.aggregate_idle_ms,
-        clock=clock,
-    )
-
-
 async def _bounded(wait: Callable[[], Awaitable[object]], ms_max: int) -> None:
     async with asyncio.timeout(ms_max / 1_000):
         await wait()
-
-
-def _check_ids(envelope: CommandEnvelope) -> None:
-    """Raises ValueError for ids that the event store could not keep; its aggregate's is checked."""
-    check_id("a command id", envelope.command_id)
-    check_id("a correlation id", envelope.correlation_id)

@@ -37,6 +37,7 @@ class Submission:
 
     Attributes:
         envelope: the command.
+        command_id: its id.
         deliveries: the messages that brought it; more than one when it came again meanwhile.
         conflicts: runs that met a version conflict.
         crashes: runs that ended in an unexpected error.
@@ -49,6 +50,7 @@ class Submission:
     """
 
     __slots__ = (
+        "command_id",
         "conflicts",
         "crashes",
         "decision",
@@ -64,6 +66,7 @@ class Submission:
 
     def __init__(self, envelope: CommandEnvelope, delivery: CommandDelivery) -> None:
         self.envelope = envelope
+        self.command_id = envelope.command_id
         self.deliveries = [delivery]
         self.conflicts = 0
         self.crashes = 0
@@ -74,11 +77,6 @@ class Submission:
         self.sought = False
         self.stored: EventStream | None = None
         self.failure: DecisionFailed | None = None
-
-    @property
-    def command_id(self) -> str:
-        """The command's id."""
-        return self.envelope.command_id
 
     @property
     def is_letter(self) -> bool:

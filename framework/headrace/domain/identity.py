@@ -1,5 +1,5 @@
 """
-Ids as text: whatever a user names things by is rendered once, and is text from then on.
+Ids as text: the id that a user gives is rendered as text once, and stays text from then on.
 
 Used by applications, whose ids may be UUIDs, numbers or tuples, and by everything that stores,
 routes and compares ids. Pure.
@@ -18,6 +18,8 @@ __all__ = ["ID_CHARACTERS_MAX", "check_id", "id_text"]
 
 # Longest id of an aggregate or command: 255 fits every database's indexed text column.
 ID_CHARACTERS_MAX: Final = 255
+# What most ids are: seen at one look.
+_is_plain = re.compile(f"[\x01-\x7f]{{1,{ID_CHARACTERS_MAX}}}").fullmatch
 # PostgreSQL stores no NUL, and UTF-8 has no form for half of a surrogate pair.
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
@@ -32,12 +34,13 @@ def check_id(kind: str, text: str) -> str:
     Raises:
         ValueError: says what is wrong with it.
     """
+    if _is_plain(text):
+        return text
     if not 1 <= len(text) <= ID_CHARACTERS_MAX:
         raise ValueError(
             f"{kind} has 1 to {ID_CHARACTERS_MAX} characters, this one has {len(text)}"
         )
-    # Most ids are ASCII, which is quick to see.
-    if (not text.isascii() or "\0" in text) and _UNSTORABLE.search(text):
+    if _UNSTORABLE.search(text):
         raise ValueError(f"{kind} has no NUL and no half of a surrogate pair; change {text!r}")
     return text
 
@@ -56,7 +59,9 @@ def id_text(kind: str, value: Hashable) -> str:
     Raises:
         ValueError: the value has no such text, or one that no store takes.
     """
-    return check_id(kind, value if type(value) is str else _render(kind, value))
+    if type(value) is str:
+        return value if _is_plain(value) else check_id(kind, value)
+    return check_id(kind, _render(kind, value))
 
 
 def _render(kind: str, value: object) -> str:

@@ -1,11 +1,11 @@
-"""A question and those who share it."""
+"""A pending command and the callers who wait for it."""
 
 import asyncio
 
 import pytest
 
 from headrace.domain.message import AggregateId, Command
-from headrace.pending_command import Question
+from headrace.pending_command import PendingCommand
 from headrace.results import CommandResult
 from headrace.serialization import CommandEnvelope
 
@@ -17,36 +17,36 @@ class Deposit(Command):
 
 
 @pytest.fixture
-def question() -> Question:
+def pending() -> PendingCommand:
     """Of one command."""
     command = Deposit(account_id="a")
-    return Question(CommandEnvelope(command=command, command_id="c", correlation_id="c"))
+    return PendingCommand(CommandEnvelope(command=command, command_id="c", correlation_id="c"))
 
 
-async def test_everybody_who_asks_gets_the_answer_also_who_comes_late(question):
-    early = question.ask()
-    question.answer(RESULT)
-    assert [await early, await question.ask()] == [RESULT, RESULT]
+async def test_everybody_who_asks_gets_the_answer_also_who_comes_late(pending):
+    early = pending.join()
+    pending.answer(RESULT)
+    assert [await early, await pending.join()] == [RESULT, RESULT]
 
 
-async def test_a_failure_is_everybodys_and_nobody_has_to_hear_it(question):
-    early, gone = question.ask(), question.ask()
-    question.answer(OSError("away"))
-    question.leave(gone)
-    for asker in (early, question.ask()):
+async def test_a_failure_is_everybodys_and_nobody_has_to_hear_it(pending):
+    early, gone = pending.join(), pending.join()
+    pending.answer(OSError("away"))
+    pending.leave(gone)
+    for waiter in (early, pending.join()):
         with pytest.raises(OSError, match="away"):
-            await asker
+            await waiter
 
 
-async def test_a_caller_that_gave_up_hears_nothing_and_takes_the_answer_from_no_other(question):
-    patient, hasty = question.ask(), question.ask()
+async def test_a_caller_that_gave_up_hears_nothing_and_takes_the_answer_from_no_other(pending):
+    patient, hasty = pending.join(), pending.join()
     hasty.cancel()
-    question.answer(RESULT)
+    pending.answer(RESULT)
     assert await patient == RESULT
     with pytest.raises(asyncio.CancelledError):
         await hasty
 
 
-async def test_the_last_who_leaves_is_told_so(question):
-    first, second = question.ask(), question.ask()
-    assert [question.leave(first), question.leave(second)] == [False, True]
+async def test_the_last_who_leaves_is_told_so(pending):
+    first, second = pending.join(), pending.join()
+    assert [pending.leave(first), pending.leave(second)] == [False, True]

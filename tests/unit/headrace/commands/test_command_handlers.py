@@ -33,15 +33,13 @@ def test_a_handler_is_found_by_the_exact_type_of_its_command():
     table = HandlerTable()
     assert table.add(touch) is touch
     table.add(touch_softly)
-    assert table.find(Touch) is touch
-    assert table.find(TouchSoftly) is touch_softly
-    assert table.command_types == {Touch, TouchSoftly}
+    assert table.by_type == {Touch: touch, TouchSoftly: touch_softly}
 
 
 def test_a_child_of_a_handled_command_has_no_handler_by_inheritance():
     table = HandlerTable()
     table.add(touch)
-    assert table.find(TouchSoftly) is None
+    assert TouchSoftly not in table.by_type
 
 
 def test_two_handlers_for_one_command_are_refused_and_the_same_one_twice_is_not():
