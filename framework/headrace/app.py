@@ -41,7 +41,7 @@ from headrace.parked import Parked, open_parked
 from headrace.processes.process import Process
 from headrace.processes.process_manager import ProcessManager
 from headrace.projections.definition.projection import Projection
-from headrace.running_app import RunningApp
+from headrace.running_app import EventRunner, RunningApp, event_runner
 from headrace.serialization import JsonSerializer
 from headrace.settings import Settings
 from headrace.transports.base import Transport
@@ -433,7 +433,6 @@ class App:
         settings: Settings,
     ) -> list[tuple[str, Callable[[], Awaitable[None]]]]:
         from headrace.commands.processor import CommandProcessor
-        from headrace.event_runners import EventRunner, event_runner
         from headrace.projections.runner import ProjectionRunner
 
         assert running.lineage is not None, "begun before the runners"
