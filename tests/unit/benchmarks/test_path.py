@@ -2,8 +2,10 @@
 
 import asyncio
 import importlib
+import re
 from collections.abc import Callable
 from functools import reduce
+from pathlib import Path
 
 import pytest
 
@@ -13,10 +15,23 @@ from headrace._runtime.tasks import finish
 from headrace.domain.message import MAIN_TOPIC
 from headrace.domain.topics import command_topic
 
+ARCHITECTURE = Path(__file__).parents[3] / "framework" / "ARCHITECTURE.md"
+# The calls counted, and a few: a change that needs more raises it and says why in its commit.
+CALLS_MAX = 145
+CALLS_IN_ONE_PROCESS_MAX = 165
+
 
 @pytest.fixture(scope="module")
 def found() -> Walk:
     return walk()
+
+
+@pytest.fixture(scope="module")
+def drawing() -> list[tuple[str, str]]:
+    """Package and function of each step that the architecture document draws."""
+    text = ARCHITECTURE.read_text(encoding="utf-8")
+    drawn = text.partition("## The way of one command\n")[2].split("```")[1]
+    return re.findall(r"^(\w+) +([\w.]+) ", drawn, flags=re.MULTILINE)
 
 
 def test_the_trace_goes_from_execute_over_the_broker_to_the_result(found: Walk) -> None:
@@ -41,8 +56,30 @@ def test_every_function_of_the_trace_exists(found: Walk) -> None:
         reduce(getattr, owner.split("."), importlib.import_module(call.module))
 
 
-def test_the_trace_without_a_broker_leaves_the_queue_out() -> None:
-    assert walk(local=True).counts("headrace_mq") == (0, 0, 0)
+def test_the_drawing_names_every_package_of_the_trace(
+    found: Walk, drawing: list[tuple[str, str]]
+) -> None:
+    passed = {call.package for call in found.calls if call.module.startswith("headrace.")}
+    assert {f"headrace.{package}" for package, _ in drawing} == passed
+
+
+def test_the_steps_of_the_drawing_are_calls_of_the_trace_in_their_order(
+    found: Walk, drawing: list[tuple[str, str]]
+) -> None:
+    calls = iter([f"{call.module}.{call.function}" for call in found.calls])
+    for package, function in drawing:
+        step = f"headrace.{package}.{function}"
+        assert step in calls, f"{step} is not called, or not here: correct {ARCHITECTURE.name}"
+
+
+def test_a_command_takes_no_more_calls_than_it_did(found: Walk) -> None:
+    assert found.counts("headrace")[0] <= CALLS_MAX
+
+
+def test_a_command_in_one_process_needs_no_queue_and_no_more_calls_than_it_did() -> None:
+    local = walk(local=True)
+    assert local.counts("headrace_mq") == (0, 0, 0)
+    assert local.counts("headrace")[0] <= CALLS_IN_ONE_PROCESS_MAX
 
 
 def noted(work: Callable[[], object]) -> list[Call]:
