@@ -195,7 +195,7 @@ class App:
         return function
 
     def trace_with(self, tracing: "Tracing") -> None:
-        """Makes spans of OpenTelemetry in whatever runs from now on, here and in clients."""
+        """Makes spans of OpenTelemetry in all that runs from now on, here and in clients."""
         self._tracing = tracing
         self._middleware.insert(0, tracing.around_handlers(self.name))
 
@@ -226,7 +226,7 @@ class App:
         def deposited_2(data: dict[str, Any]) -> dict[str, Any]:
             return {**data, "currency": "EUR"}
 
-        The fields are JSON values. Whoever reads a stored event or a queued command gets it after
+        The fields are JSON values. Every reader of a stored event or a queued command gets it after
         its whole chain of upcasters. The function must not fail and must always give the same.
         """
 

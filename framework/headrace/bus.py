@@ -17,6 +17,7 @@ import msgspec
 from headrace._runtime.deadlines import Deadlines
 from headrace._runtime.ids import new_id
 from headrace._runtime.log import get_logger
+from headrace.awaited_command import AwaitedCommand
 from headrace.domain.message import Command
 from headrace.domain.topics import command_topic
 from headrace.domain.trace_context import trace_headers
@@ -27,7 +28,6 @@ from headrace.errors import (
     HeadraceError,
     NotYetHandled,
 )
-from headrace.pending_command import PendingCommand
 from headrace.results import CommandResult, decode_reply, encode_reply
 from headrace.serialization import CommandEnvelope, Serializer
 from headrace.settings import Settings
@@ -51,7 +51,7 @@ log = get_logger(__name__)
 REPLY_TO = "reply-to"
 REPLY_CORRELATION = "reply-correlation"
 
-# What `execute` waits for: the command's own result, or also everybody who reacts to its events.
+# What `execute` waits for: the command's own result, or also all readers of its events.
 EXECUTED: Final = "executed"
 HANDLED: Final = "handled"
 
@@ -69,7 +69,7 @@ WaitFor = Literal["executed", "handled"] | Collection[Named]
 
 
 class ReaderProgress(Protocol):
-    """Knows how far the readers of events have come."""
+    """Says how far the readers of events have come."""
 
     def check(self, names: Collection[str]) -> None:
         """Raises DefinitionError unless each is `HANDLED` or a projection there is."""
@@ -83,16 +83,16 @@ class ReaderProgress(Protocol):
 class CommandBus:
     """Sends the commands of one application.
 
-    Commands for one aggregate are handled in the order of the calls, also of calls that were only
-    started, as in `create_task(bus.send(a)); create_task(bus.send(b))`; those of types with
-    different topics in any order.
+    Commands for one aggregate are handled in call order, even if the calls are not awaited, as in
+    `create_task(bus.send(a)); create_task(bus.send(b))`. Commands of types with different topics
+    are handled in any order.
 
     Args:
         name: the application's name.
         transport: carries commands out and replies in; its replies come to this bus alone.
         serializer: turns commands into bytes.
         settings: of the application.
-        progress: for those who wait for more than results.
+        progress: waits for readers of events; None: `execute` waits for results only.
     """
 
     def __init__(
@@ -111,8 +111,8 @@ class CommandBus:
         self._timeout_ms = settings.result_timeout_ms
         # First come, first served: a semaphore of asyncio keeps its waiters in order.
         self._room = asyncio.Semaphore(settings.bus_in_flight_max)
-        self._pending: dict[tuple[str, str], PendingCommand] = {}
-        self._by_correlation: dict[str, PendingCommand] = {}
+        self._awaited: dict[tuple[str, str], AwaitedCommand] = {}
+        self._by_correlation: dict[str, AwaitedCommand] = {}
         self._deadlines = Deadlines()
         self._closed = False
         self._resend_ms = settings.result_resend_ms
@@ -132,7 +132,7 @@ class CommandBus:
         """Hands a command over and returns its id once it is durable in the queue.
 
         Args:
-            command: what is wished for.
+            command: the command.
             command_id: the same id again is the same command, and has no second effect; new by
                 default.
             correlation_id: first command of the chain; the command's own id by default.
@@ -171,7 +171,7 @@ class CommandBus:
         error; see `CommandResult.raise_for_rejection`.
 
         Args:
-            command: what is wished for.
+            command: the command.
             command_id: the same id again is the same command; new by default.
             items: text values handed on to the events.
             timeout_ms: how long to wait; `result_timeout_ms` of the settings by default.
@@ -237,53 +237,53 @@ class CommandBus:
         for resend in self._resends:
             resend.cancel()
         self._deadlines.close()
-        for pending in list(self._pending.values()):
-            pending.answer(
+        for awaited in list(self._awaited.values()):
+            awaited.answer(
                 CommandTimeout("the bus was closed before a result came; outcome unknown")
             )
 
     async def _ask(self, envelope: CommandEnvelope, end: float) -> CommandResult:
         key = (envelope.aggregate_id, envelope.command_id)
-        pending = self._pending.get(key)
-        if pending is None:
-            pending = self._pending[key] = PendingCommand(envelope)
-            self._by_correlation[pending.correlation] = pending
-        waiter = pending.join()
+        awaited = self._awaited.get(key)
+        if awaited is None:
+            awaited = self._awaited[key] = AwaitedCommand(envelope)
+            self._by_correlation[awaited.correlation] = awaited
+        waiter = awaited.join()
         if self._resending is None and not self._closed:
             self._watch_overdue()
         try:
-            if not pending.sent and not self._sent_at_once(pending):
+            if not awaited.sent and not self._sent_at_once(awaited):
                 async with asyncio.timeout_at(end):
-                    await self._send_when_there_is_room(pending)
+                    await self._send_when_there_is_room(awaited)
             self._deadlines.add(waiter, end)
             return await waiter
         finally:
             self._deadlines.discard(waiter)
-            if pending.leave(waiter):
-                del self._pending[key]
-                del self._by_correlation[pending.correlation]
+            if awaited.leave(waiter):
+                del self._awaited[key]
+                del self._by_correlation[awaited.correlation]
 
-    def _sent_at_once(self, pending: PendingCommand) -> bool:
-        if pending.sending is not None:
+    def _sent_at_once(self, awaited: AwaitedCommand) -> bool:
+        if awaited.sending is not None:
             return False
-        message = self._message(pending.envelope, pending.correlation)
-        pending.sent = pending.envelope.due is None and self._transport.publish_soon(
-            message, partial(self._told, pending)
+        message = self._message(awaited.envelope, awaited.correlation)
+        awaited.sent = awaited.envelope.due is None and self._transport.publish_soon(
+            message, partial(self._told, awaited)
         )
-        return pending.sent
+        return awaited.sent
 
-    def _told(self, pending: PendingCommand, outcome: Place | BaseException) -> None:
-        """Hears what the queue says of a command that was sent at once."""
+    def _told(self, awaited: AwaitedCommand, outcome: Place | BaseException) -> None:
+        """Takes the queue's answer about a command that was sent at once."""
         if isinstance(outcome, BaseException):
-            pending.answer(_not_sent(pending.envelope, outcome))
+            awaited.answer(_not_sent(awaited.envelope, outcome))
 
-    async def _send_when_there_is_room(self, pending: PendingCommand) -> None:
-        if pending.sending is None:
-            pending.sending = asyncio.Lock()
-        async with pending.sending:
-            if not pending.sent:
-                await self._publish(pending.envelope, pending.correlation)
-                pending.sent = True
+    async def _send_when_there_is_room(self, awaited: AwaitedCommand) -> None:
+        if awaited.sending is None:
+            awaited.sending = asyncio.Lock()
+        async with awaited.sending:
+            if not awaited.sent:
+                await self._publish(awaited.envelope, awaited.correlation)
+                awaited.sent = True
 
     async def _publish(self, envelope: CommandEnvelope, correlation: str | None = None) -> None:
         message = self._message(envelope, correlation)
@@ -327,28 +327,28 @@ class CommandBus:
         The command itself is safe in the queue, and a duplicate gets the same answer.
         """
         self._resending = None
-        for pending in list(self._pending.values()):
-            if not pending.sent or pending.outcome is not None:
+        for awaited in list(self._awaited.values()):
+            if not awaited.sent or awaited.outcome is not None:
                 continue
-            if pending.overdue:
-                resend = asyncio.get_running_loop().create_task(self._resend(pending))
+            if awaited.overdue:
+                resend = asyncio.get_running_loop().create_task(self._resend(awaited))
                 self._resends.add(resend)
                 resend.add_done_callback(self._resends.discard)
-            pending.overdue = not pending.overdue
-        if self._pending:
+            awaited.overdue = not awaited.overdue
+        if self._awaited:
             self._watch_overdue()
 
-    async def _resend(self, pending: PendingCommand) -> None:
-        log.debug("result overdue, command sent again", command_id=pending.envelope.command_id)
+    async def _resend(self, awaited: AwaitedCommand) -> None:
+        log.debug("result overdue, command sent again", command_id=awaited.envelope.command_id)
         try:
-            await self._publish(pending.envelope, pending.correlation)
+            await self._publish(awaited.envelope, awaited.correlation)
         except (HeadraceError, OSError) as error:
             # The next look tries again; the caller's own timeout bounds it all.
             log.debug("command not sent again", error=str(error))
 
     def _receive(self, correlation: str, body: bytes) -> None:
-        pending = self._by_correlation.get(correlation)
-        if pending is None or pending.outcome is not None:
+        awaited = self._by_correlation.get(correlation)
+        if awaited is None or awaited.outcome is not None:
             log.debug("late reply", correlation=correlation)
             return
         try:
@@ -356,11 +356,11 @@ class CommandBus:
         except msgspec.MsgspecError as error:
             log.warning("unreadable reply", correlation=correlation, error=str(error))
         else:
-            pending.answer(result)
+            awaited.answer(result)
 
 
 def _not_sent(envelope: CommandEnvelope, error: BaseException) -> Exception:
-    """What those who sent a command hear when the queue did not take it, or did not say so."""
+    """Returns the error for a command that the queue did not take, or did not confirm."""
     if isinstance(error, HeadraceError):
         return error
     found: Exception

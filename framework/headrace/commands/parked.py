@@ -145,7 +145,7 @@ class Parking:
             deliveries: what brought the command.
             failed: why it cannot be handled.
             aggregate_id: whose command.
-            command_id: its id; empty: it could not be read, and holds nobody.
+            command_id: its id; empty: it could not be read, and holds no other command.
         """
         holding = self.holds.enabled and failed.holds and bool(command_id)
         if holding and not failed.held:
@@ -218,7 +218,7 @@ class Parking:
             hold = Hold(command_id=letter.command_id, error=letter.error, sentence=letter.sentence)
             self.holds.hold(letter.aggregate_id, hold)
             if letter.state is LetterState.HELD:
-                # Whoever took away what it was held by did not come to the end.
+                # The process that took away what it was held by did not come to the end.
                 self._tasks.start("resume", self._go_on(letter.aggregate_id))
 
     async def holds_still(self, aggregate_id: str) -> bool:
@@ -308,7 +308,7 @@ class Parking:
         turn = self._turns.setdefault(aggregate_id, _Turn())
         turn.takers += 1
         async with turn.lock:
-            # Whoever had the turn before may have run it.
+            # The one that had the turn before may have run it.
             again = None if wished is None else await self._find(wished.number)
             if again is not None and again.state is not LetterState.HELD:
                 await self._run(again)
@@ -342,7 +342,7 @@ class Parking:
     async def _run(self, letter: CommandLetter) -> None:
         await self._desk.admit()
         run = _FromLetter()
-        # No queue has it, so nobody mistakes its place for one.
+        # No queue has this name, so its place cannot be taken for one of a queue.
         message = Incoming(
             ("letters", letter.number), 0, letter.key, letter.name, letter.headers, letter.body
         )

@@ -88,11 +88,7 @@ class CommandProcessor:
         self._backoff = Backoff(ms_min=settings.retry_ms_min, ms_max=settings.retry_ms_max)
         self._committer = _committer(settings, store, self._backoff)
         self._snapshots = _snapshots(settings, store)
-        self._cache = AggregateCache(
-            aggregates_max=settings.aggregates_cached_max,
-            idle_ms=settings.aggregate_idle_ms,
-            clock=clock,
-        )
+        self._cache = _cache(settings, clock)
         self._lanes: dict[str, Lane] = {}
         repository = Repository(
             store=store,
@@ -294,6 +290,14 @@ def _committer(settings: Settings, store: EventStore, backoff: Backoff) -> Commi
         streams_max=settings.commit_streams_max,
         refusals_max=settings.error_retries_max,
         backoff=backoff,
+    )
+
+
+def _cache(settings: Settings, clock: Clock) -> AggregateCache:
+    return AggregateCache(
+        aggregates_max=settings.aggregates_cached_max,
+        idle_ms=settings.aggregate_idle_ms,
+        clock=clock,
     )
 
 

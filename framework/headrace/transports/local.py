@@ -137,7 +137,7 @@ class LocalTransport:
         return place
 
     def publish_soon(self, message: Outgoing, told: Report) -> bool:
-        """Appends the message; what became of it is told in the next turn of the event loop."""
+        """Appends the message; `told` is called in the next turn of the event loop."""
         outcome: Place | HeadraceError
         try:
             outcome = self._append(message)

@@ -296,7 +296,7 @@ async def test_no_result_in_time_is_a_timeout_that_says_the_outcome_is_unknown(b
     # A late reply is nobody's.
     await other_side.answer(0)
     assert bus._by_correlation == {}
-    assert bus._pending == {}
+    assert bus._awaited == {}
 
 
 async def test_the_time_to_wait_comes_from_the_settings_by_default(other_side, serializer):

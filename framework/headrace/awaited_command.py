@@ -11,10 +11,10 @@ from headrace._runtime.ids import new_id
 from headrace.results import CommandResult
 from headrace.serialization import CommandEnvelope
 
-__all__ = ["PendingCommand"]
+__all__ = ["AwaitedCommand"]
 
 
-class PendingCommand:
+class AwaitedCommand:
     """One command. Several callers may wait for it; one that gives up does not disturb the others.
 
     Attributes:
