@@ -1,8 +1,8 @@
 """
-One aggregate's way from commands to answers: drives its mailbox.
+The worker of one aggregate: takes its commands from delivery to answer, in their order.
 
-Used by `processor`, which brings deliveries. Does everything that one aggregate needs: loads it,
-decides on it, commits, publishes and answers in its order.
+Used by `processor`, which brings deliveries. Drives the aggregate's mailbox: loads the aggregate, lets it
+decide, commits, publishes and answers.
 
 A command's decision is accepted into the live aggregate before it is durable, and the next command
 is decided on top of it. Answers leave in order from the front of the mailbox:
@@ -47,11 +47,11 @@ from headrace.serialization import Serializer
 from headrace.settings import Settings
 from headrace.transports.base import Place
 
-__all__ = ["Lane", "LaneParts"]
+__all__ = ["AggregateWorker", "WorkerParts"]
 
 # Commands run in a row before other aggregates get their turn on the event loop: a millisecond or two
-# where handlers do not wait. What they decide is one transaction, and half as many at a time cost an
-# eighth more of the processor on SQLite than it saves to begin one earlier.
+# if handlers do not wait. Their decisions are one transaction; 32 cost 12 % more CPU on SQLite, see
+# benchmarks/commands.
 RUNS_PER_TURN = 64
 
 # Commands whose outcomes are looked for in one query: enough to make the query cheap for each, few
@@ -60,11 +60,11 @@ SOUGHT_TOGETHER_MAX = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LaneParts:
-    """What all lanes of a processor share.
+class WorkerParts:
+    """What all workers of a processor share.
 
     Attributes:
-        lanes: all that have commands, by aggregate; one that has none left takes itself out.
+        workers: all that have commands, by aggregate; one that has none left takes itself out.
         shared: whether another process may have commands of the same aggregate: they come through
             several topics, whose queues change hands one by one.
     """
@@ -83,15 +83,15 @@ class LaneParts:
     tasks: TaskSet
     backoff: Backoff
     settings: Settings
-    lanes: dict[str, "Lane"]
+    workers: dict[str, "AggregateWorker"]
     shared: bool = False
 
 
 class _StaleRun(Exception):
-    """Ends a run whose decision counts no more; no error."""
+    """Ends a run whose decision no longer counts; no error."""
 
 
-class Lane:
+class AggregateWorker:
     """The commands of one aggregate; lives as long as there are any.
 
     Args:
@@ -99,7 +99,7 @@ class Lane:
         parts: what it works with.
     """
 
-    def __init__(self, aggregate_id: str, parts: LaneParts) -> None:
+    def __init__(self, aggregate_id: str, parts: WorkerParts) -> None:
         self._aggregate_id = aggregate_id
         self._parts = parts
         self._mailbox: Mailbox[Submission] = Mailbox()
@@ -115,7 +115,7 @@ class Lane:
         self._progress: asyncio.Future[None] | None = None
 
     def offer(self, submission: Submission) -> None:
-        """Takes a command in, at the end; a command that is here already gets one answer for all."""
+        """Takes a command in, at the end; all deliveries of one command get the same answer."""
         earlier = self._mailbox.offer(submission)
         if earlier is not None:
             earlier.deliveries.extend(submission.deliveries)
@@ -124,7 +124,7 @@ class Lane:
             self._start_work()
 
     def distrust(self) -> None:
-        """Keeps the live aggregate out of the cache: someone else may have changed it."""
+        """Keeps the live aggregate out of the cache: another process may have changed it."""
         self._trusts_live = False
 
     # What a run of a handler needs to know of the aggregate.
@@ -164,7 +164,7 @@ class Lane:
 
     def _start_work(self) -> None:
         self._working = True
-        self._parts.tasks.start("lane", self._work())
+        self._parts.tasks.start("worker", self._work())
 
     async def _work(self) -> None:
         runs = 0
@@ -256,7 +256,7 @@ class Lane:
         return submission.failure
 
     async def _is_outdated(self, decision: Decision) -> bool:
-        """Whether a decision that no version protects was made on a state that is none any more."""
+        """Whether a decision that no version protects was made on a state that is out of date."""
         changes = isinstance(decision, Recorded) and decision.aggregate is not None
         if changes or isinstance(decision, Repeated) or self._live is None:
             return False
@@ -270,8 +270,8 @@ class Lane:
         return DecisionFailed(
             error="Held",
             sentence=f"command {hold.command_id} of aggregate {self._aggregate_id!r} is parked, and"
-            " its later commands are held behind it; it is carried out when that one was retried"
-            " or skipped, and may be asked for by the same id",
+            " its later commands are held behind it; this one runs once that one is retried or"
+            " skipped; ask for its result with the same id",
             held=True,
         )
 
@@ -426,7 +426,7 @@ class Lane:
             return
         if self._live is not None and self._trusts_live:
             self._parts.cache.put(self._live)
-        self._parts.lanes.pop(self._aggregate_id, None)
+        self._parts.workers.pop(self._aggregate_id, None)
 
 
 def _unreadable(error: DamagedStream) -> DecisionFailed:

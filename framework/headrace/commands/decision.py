@@ -83,7 +83,7 @@ Decision = Recorded | Repeated | DecisionFailed | Crashed
 
 
 class StateOfAggregate(Loader, Protocol):
-    """What a run needs to know of its aggregate; a lane."""
+    """What a run needs to know of its aggregate; the worker knows it."""
 
     async def is_taken(self) -> bool:
         """Whether the id of a new aggregate turns out to have events."""

@@ -9,8 +9,8 @@ knows neither handlers nor streams, and has no await, no clock, no I/O.
                    └────────────── rewind ────────────┘   a new generation
 
 Commands are run one at a time, each on the state that the ones before it left, without waiting for
-the store. When the store refuses one of them, everything decided from there on rests on sand: the
-mailbox rewinds to it, and decisions of the old generation count no more.
+the store. When the store refuses one of them, everything decided after it is invalid too: the mailbox
+rewinds to that command, and decisions of the old generation no longer count.
 """
 
 from collections import deque

@@ -1,16 +1,17 @@
 """
-Commands put aside: parked as letters, held behind a letter, and taken up again.
+Parked commands: stored as letters, held behind a letter, retried or skipped.
 
     fails ──▶ parked ────────────────────── retry ──▶ runs like any other; done: the letter goes
     fails ──▶ holding ◀── held ◀── held ─── retry, skip ──▶ those held follow one by one, in order
 
 A letter is durable before its command is answered and acknowledged. Letters of one aggregate are
-numbered in the order of its commands, because one task writes them. An operator's wish to go on
-comes as a message through the aggregate's own queue, hence to the process that holds it; it is
-acknowledged when all that it set going is done, so a crash in between repeats it. A command that
-was executed before is recognised by the event store, as everywhere.
+numbered in the order of its commands, because one task writes them. An operator's retry or skip comes
+as a message through the aggregate's own queue, and so to the process that holds the aggregate. It is
+acknowledged when everything that it started is done, so that a crash in between repeats it. The event
+store recognises a command that was executed before, as everywhere.
 
-Sits between: the lanes, the letters and the answers. Never runs a handler.
+Used by the workers, which park what cannot be handled; uses the letters and the answers. It never runs
+a handler.
 """
 
 import asyncio
@@ -100,7 +101,7 @@ class Parking:
             wait, and with them what brought them.
 
     Attributes:
-        holds: who is held; what the lanes ask.
+        holds: which aggregates are held; the workers look here.
     """
 
     def __init__(

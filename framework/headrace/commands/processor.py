@@ -22,7 +22,7 @@ from headrace.aggregates.cache import AggregateCache
 from headrace.aggregates.known_commands import KnownCommands
 from headrace.aggregates.repository import Repository
 from headrace.aggregates.snapshots import Snapshots
-from headrace.commands.aggregate_worker import Lane, LaneParts
+from headrace.commands.aggregate_worker import AggregateWorker, WorkerParts
 from headrace.commands.answer import Answering
 from headrace.commands.command_handlers import HandlerTable
 from headrace.commands.decision import CommandDecider, DecisionFailed
@@ -89,7 +89,7 @@ class CommandProcessor:
         self._committer = _committer(settings, store, self._backoff)
         self._snapshots = _snapshots(settings, store)
         self._cache = _cache(settings, clock)
-        self._lanes: dict[str, Lane] = {}
+        self._workers: dict[str, AggregateWorker] = {}
         repository = Repository(
             store=store,
             snapshots=self._snapshots,
@@ -98,7 +98,7 @@ class CommandProcessor:
         self._known = KnownCommands(clock, remembered_max=settings.commands_remembered_max)
         self._answering = Answering(transport=transport, tasks=self._tasks, finished=self.leave)
         self._parking = self._parking_of(letters, clock)
-        self._parts = LaneParts(
+        self._parts = WorkerParts(
             decider=CommandDecider(handlers=handlers, serializer=serializer, clock=clock),
             known=self._known,
             holds=self._parking.holds,
@@ -113,7 +113,7 @@ class CommandProcessor:
             tasks=self._tasks,
             backoff=self._backoff,
             settings=settings,
-            lanes=self._lanes,
+            workers=self._workers,
             shared=len(self._topics.names) > 1,
         )
         self._subscription: Subscription | None = None
@@ -211,7 +211,7 @@ class CommandProcessor:
         await self._room.acquire()
 
     def take(self, delivery: CommandDelivery) -> None:
-        """Takes a delivery in that has its room: hands it to its aggregate's lane."""
+        """Takes a delivery in that has its room: hands it to its aggregate's worker."""
         self._in_flight += 1
         self._nothing_in_flight.clear()
         message = delivery.message
@@ -231,10 +231,10 @@ class CommandProcessor:
             )
             return
         aggregate_id = envelope.aggregate_id
-        lane = self._lanes.get(aggregate_id)
-        if lane is None:
-            lane = self._lanes[aggregate_id] = Lane(aggregate_id, self._parts)
-        lane.offer(Submission(envelope, delivery))
+        worker = self._workers.get(aggregate_id)
+        if worker is None:
+            worker = self._workers[aggregate_id] = AggregateWorker(aggregate_id, self._parts)
+        worker.offer(Submission(envelope, delivery))
 
     def _note_offset(self, message: Incoming) -> bool:
         """Notices that a queue is new here, or was someone else's for a while.
@@ -250,8 +250,8 @@ class CommandProcessor:
         if expected is not None:
             log.info("queue was away", queue=message.queue, expected=expected, got=message.offset)
             self._cache.clear()
-            for lane in self._lanes.values():
-                lane.distrust()
+            for worker in self._workers.values():
+                worker.distrust()
         return True
 
     def leave(self) -> None:

@@ -1,8 +1,8 @@
 """
 The transport's port: what the framework asks of a message queue.
 
-Sits between: bus, command service, projections and process managers, which call it, and its two
-adapters: `local` (in one process) and `queue` (the broker).
+Used by the bus, the command service and the readers of events. It has two adapters: `local` (in one
+process) and `queue` (the broker).
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence

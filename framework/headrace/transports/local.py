@@ -1,9 +1,9 @@
 """
-A message queue in this process's memory, in the words of the transport's port.
+A message queue in this process's memory: the transport's port over a few lists.
 
-Sits between: the transport's port and a few lists. For `App.run_local`, first steps and tests:
-nothing survives the process, everything else is real: topics with queues, keys, consumer groups
-whose members share the queues, offsets, redelivery of what a member left unacknowledged, replies.
+For `App.run_local`, first steps and tests. Nothing survives the process; everything else is real: topics
+with queues, keys, consumer groups whose members share the queues, offsets, redelivery of what a member
+left unacknowledged, replies.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """
 The transport over the broker: the only module of the live path that knows `headrace_mq`.
 
-Sits between: the transport port and the queue's producer and consumer. Knows nothing of commands,
+Implements the transport port with the queue's producer and consumer. Knows nothing of commands,
 events or projections.
 """
 

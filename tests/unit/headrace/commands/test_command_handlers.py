@@ -95,7 +95,7 @@ def test_a_function_of_another_form_is_refused_with_what_to_write(function, sent
 
 
 class FakeLoader:
-    """Holds what a lane would."""
+    """Holds what a worker would."""
 
     def __init__(self, accepted=None, stored=None):
         self.accepted = accepted
