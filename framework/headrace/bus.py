@@ -109,7 +109,7 @@ class CommandBus:
         self._transport = transport
         self._serializer = serializer
         self._timeout_ms = settings.result_timeout_ms
-        # First come, first served: a semaphore of asyncio keeps its waiters in order.
+        # A semaphore of asyncio wakes its waiters in order.
         self._room = asyncio.Semaphore(settings.bus_in_flight_max)
         self._awaited: dict[tuple[str, str], AwaitedCommand] = {}
         self._by_correlation: dict[str, AwaitedCommand] = {}
@@ -187,7 +187,7 @@ class CommandBus:
         names = () if wait_for == EXECUTED else _names(wait_for)
         if names:
             if self._progress is None:
-                raise DefinitionError(f"wait_for={wait_for!r}: this bus knows results only")
+                raise DefinitionError(f"wait_for={wait_for!r}: this bus can wait for results only")
             self._progress.check(names)
         envelope = _envelope(command, command_id, None, items)
         wait_ms = self._timeout_ms if timeout_ms is None else timeout_ms
@@ -207,7 +207,7 @@ class CommandBus:
             causes = error.exceptions if isinstance(error, ExceptionGroup) else [error]
             raise NotYetHandled(
                 f"command {result.command_id} is {result.status}, but {', '.join(sorted(names))}"
-                f" has not come so far: {'; '.join(map(str, causes)) or 'no answer'}",
+                f" has not handled it yet: {'; '.join(map(str, causes)) or 'no answer'}",
                 result,
             ) from error
 

@@ -20,7 +20,7 @@ __all__ = ["Answering", "result_of"]
 
 log = get_logger(__name__)
 
-# Replies are a courtesy, at most once: those that take longer must not hold up acknowledgements.
+# A reply is sent at most once; one that takes longer must not hold up acknowledgements.
 REPLY_MS_MAX = 1_000
 
 

@@ -152,7 +152,7 @@ class CommandContext:
         if aggregate is run.aggregate and run.added:
             return
         if aggregate.version or aggregate is run.aggregate:
-            self._misused(f"{aggregate!r} is not new: what comes from get is stored without add")
+            self._misused(f"{aggregate!r} is not new; an aggregate from get is stored without add")
         if run.added:
             self._misused(f"{aggregate.id!r} was added already, as another object")
         if run.aggregate is not None:
@@ -251,5 +251,5 @@ def _command_type_of(function: Callable[..., object]) -> type[Command]:
     if not (isinstance(command_type, type) and issubclass(command_type, Command)):
         raise DefinitionError(f"{wanted}; its first argument is not annotated with a Command class")
     if hints.get(arguments[1], CommandContext) is not CommandContext:
-        raise DefinitionError(f"{wanted}; its second argument is a CommandContext")
+        raise DefinitionError(f"{wanted}; its second argument is not a CommandContext")
     return command_type

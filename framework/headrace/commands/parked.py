@@ -260,7 +260,8 @@ class Parking:
                 return
             fulls += 1
             log.error(
-                "as many letters as there may be; retry or skip some", letters=self._letters_max
+                "the limit of parked commands is reached; retry or skip some",
+                letters=self._letters_max,
             )
             await self._backoff.pause(fulls)
 

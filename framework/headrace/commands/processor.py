@@ -237,10 +237,11 @@ class CommandProcessor:
         worker.offer(Submission(envelope, delivery))
 
     def _note_offset(self, message: Incoming) -> bool:
-        """Notices that a queue is new here, or was someone else's for a while.
+        """Returns whether a queue is new here, or was assigned to another process for a while.
 
-        They may have handled commands that come again, and changed aggregates that are in memory
-        here. A stale one costs an event a conflict, but a rejection decided on it would stand.
+        That process may have handled commands that come again, and may have changed aggregates that are
+        in memory here. An event decided on such a stale aggregate would meet a conflict, but a rejection
+        would stand.
         """
         expected = self._next_offsets.get(message.queue)
         self._next_offsets[message.queue] = message.offset + 1
@@ -272,8 +273,8 @@ def _subscribed(topics: CommandTopics, settings: Settings) -> list[str]:
     chosen = topics.chosen(settings.command_topics)
     if settings.after_parked == "hold" and len(chosen) < len(topics.names):
         raise DefinitionError(
-            "after_parked 'hold' and command_topics exclude each other: who is held is known to the"
-            " process that handles all commands of an aggregate; handle all topics, or 'go on'"
+            "after_parked 'hold' and command_topics exclude each other: only a process that handles all"
+            " commands of an aggregate knows what is held; handle all topics, or choose 'go on'"
         )
     return chosen
 

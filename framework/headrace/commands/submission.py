@@ -1,5 +1,5 @@
 """
-A command in this process: how it came, and how far it has got.
+A command in this process: its deliveries, and how far it has come.
 
 Used by `processor`, which makes one of each delivered message, and by the worker that carries it to
 its answer.
@@ -21,7 +21,7 @@ class _Acknowledged(Protocol):
 
 
 class CommandDelivery(NamedTuple):
-    """A message, and the subscription that wants to hear when it is done.
+    """A message, and the subscription that must acknowledge it when it is done.
 
     Attributes:
         letter: what it was taken up from; None: it came through the queue.
@@ -80,7 +80,7 @@ class Submission:
 
     @property
     def is_letter(self) -> bool:
-        """Whether it was put aside before, and is now to be run."""
+        """Whether it was parked or held before, and is to run now."""
         return any(delivery.letter is not None for delivery in self.deliveries)
 
     def decided(self, decision: Decision) -> None:

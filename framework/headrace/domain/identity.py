@@ -41,7 +41,9 @@ def check_id(kind: str, text: str) -> str:
             f"{kind} has 1 to {ID_CHARACTERS_MAX} characters, this one has {len(text)}"
         )
     if _UNSTORABLE.search(text):
-        raise ValueError(f"{kind} has no NUL and no half of a surrogate pair; change {text!r}")
+        raise ValueError(
+            f"{kind} must not contain NUL or half of a surrogate pair; change {text!r}"
+        )
     return text
 
 
@@ -70,14 +72,14 @@ def _render(kind: str, value: object) -> str:
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, bool) or value is None:
-        raise ValueError(f"{kind} tells one thing from many others; {value} cannot")
+        raise ValueError(f"{kind} must not be {value}; use text, a number or a UUID")
     if isinstance(value, date | time):
         return value.isoformat()
     try:
         hash(value)
     except TypeError as error:
         raise ValueError(
-            f"{kind} never changes, and {type(value).__name__} may; use a frozen type"
+            f"{kind} must be hashable and {type(value).__name__} is not; use a frozen type"
         ) from error
     if isinstance(value, tuple):
         return _joined(kind, value)
@@ -86,7 +88,7 @@ def _render(kind: str, value: object) -> str:
     if is_dataclass(value):
         return _joined(kind, tuple(getattr(value, field.name) for field in fields(value)))
     if type(value).__str__ is object.__str__ and type(value).__repr__ is object.__repr__:
-        raise ValueError(f"{kind} must have a text; give {type(value).__name__} a __str__")
+        raise ValueError(f"{kind} needs a text; give {type(value).__name__} a __str__")
     return str(value)
 
 

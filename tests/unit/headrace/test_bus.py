@@ -477,7 +477,7 @@ async def test_waiting_for_what_there_is_not_is_refused_before_anything_is_sent(
 ):
     with pytest.raises(DefinitionError, match="no such projection"):
         await waiting_bus.execute(Deposit(account_id="a"), wait_for=[NamedPart("nope")])
-    with pytest.raises(DefinitionError, match="this bus knows results only"):
+    with pytest.raises(DefinitionError, match="this bus can wait for results only"):
         await bus.execute(Deposit(account_id="a"), wait_for="handled")
     assert other_side.taken == []
 

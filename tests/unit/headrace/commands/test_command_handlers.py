@@ -84,7 +84,7 @@ async def unknown_name(command: "Nowhere", context: CommandContext) -> None:  # 
         (one_argument, "takes 1 arguments"),
         (no_annotation, "not annotated with a Command"),
         (no_command, "not annotated with a Command"),
-        (other_context, "is a CommandContext"),
+        (other_context, "is not a CommandContext"),
         (unknown_name, "Nowhere"),
     ],
 )
