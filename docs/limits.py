@@ -28,7 +28,7 @@ SETTINGS: Final = [
     ("headrace_mq.settings", "TransactionSettings", "a transactional producer"),
     ("headrace_mq.settings", "ConsumerSettings", "a consumer"),
     ("headrace_mq.settings", "RetrySettings", "a consumer's retries"),
-    ("headrace_mq.admin.pace", "ResendSettings", "dead letters that are sent again"),
+    ("headrace_mq.admin.dead_letters", "ResendSettings", "dead letters that are sent again"),
     ("headrace_mq.settings", "SuperviseSettings", "a broker's supervisor"),
 ]
 BEGIN, END = "<!-- settings: begin -->\n", "<!-- settings: end -->\n"

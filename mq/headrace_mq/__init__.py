@@ -5,7 +5,7 @@ Reads top to bottom: `message` (the values both sides share) -> `protocol` (the 
 -> `_net` (asyncio around the wire) -> `store` (append-only files) -> `broker` (serves) and
 `client` (produces, consumes) -> `admin` (asks and changes) -> `spark` (a topic as a DataFrame).
 
-Sits between: applications (or the `headrace` framework) and the disk of a broker.
+Used by applications, and by the `headrace` framework.
 """
 
 from importlib import import_module
@@ -37,7 +37,7 @@ from headrace_mq.settings import (
 
 if TYPE_CHECKING:  # loaded when a name is first used: who only sends and receives needs neither
     from headrace_mq.admin.client import AdminClient
-    from headrace_mq.admin.pace import ResendSettings
+    from headrace_mq.admin.dead_letters import ResendSettings
     from headrace_mq.broker.server import Broker
     from headrace_mq.client.fetch.queue_priorities import Priorities, prioritized
     from headrace_mq.client.requester import answering
@@ -91,7 +91,7 @@ _HOMES = MappingProxyType(
         "Expiry": "headrace_mq.client.retries.expiry",
         "GiveUp": "headrace_mq.client.retries.retries",
         "Priorities": "headrace_mq.client.fetch.queue_priorities",
-        "ResendSettings": "headrace_mq.admin.pace",
+        "ResendSettings": "headrace_mq.admin.dead_letters",
         "RetryAfter": "headrace_mq.client.retries.retries",
         "answering": "headrace_mq.client.requester",
         "expiring": "headrace_mq.client.retries.expiry",

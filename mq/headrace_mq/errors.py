@@ -17,7 +17,7 @@ Every error that the queue raises on purpose, and the code that stands for it on
     │   ├── InvalidBatch                  a batch is not built so that readers could decode it
     │   ├── SequenceGap                   a producer's sequence jumped
     │   ├── NotGroupMember                the member is unknown or was replaced: join again
-    │   ├── StaleLock                     a lock on a queue went to somebody else: start over
+    │   ├── StaleLock                     a lock on a queue went to another member: start over
     │   ├── ReplyUndeliverable            the caller that waits for a reply is not connected
     │   ├── StoreReadOnly                 a flush failed: nothing is accepted until a restart
     │   ├── StoreFull                     the disk is full
@@ -247,7 +247,7 @@ class NotGroupMember(BrokerError):
 
 
 class StaleLock(BrokerError):
-    """The member's lock on a queue is not valid any more: somebody else may handle the queue."""
+    """The member's lock on a queue is not valid any more: another member may handle the queue."""
 
     code = ResponseCode.STALE_LOCK
 

@@ -1,8 +1,8 @@
 """
 The values that producers, brokers and consumers share.
 
-Sits between: applications, which fill a `Message` and receive a `Record`, and `protocol`, which
-turns many of them into one record batch. Knows no bytes, sockets or files.
+Used everywhere: applications fill a `Message` and receive a `Record`, and `protocol` turns many of them
+into one record batch. Knows no bytes, sockets or files.
 """
 
 from collections.abc import Mapping

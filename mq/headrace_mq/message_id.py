@@ -1,8 +1,10 @@
 """
 The name of one stored message: `topic:queue:offset`, such as `orders:3:1042`.
 
-It is never given twice, is known as soon as a message is acknowledged, and says where to read it.
-Sits between: whoever shows, logs or types such names, and `QueueRef` with an offset. Pure.
+No two messages have the same id. It is known as soon as a message is acknowledged, and says where to
+read the message.
+
+Used by applications and the command line, which show, log and parse ids. Pure.
 """
 
 from typing import NamedTuple

@@ -1,11 +1,11 @@
 """
-The trace context of OpenTelemetry in the headers of messages, for those who trace by hand.
+The trace context of OpenTelemetry in the headers of messages, for applications with spans of their own.
 
     Message(…) ──carrying──▶ headers traceparent, tracestate ──traced(handler)──▶ span of the handler
 
 Needs the OpenTelemetry API (`pip install 'headrace[tracing]'`), which nothing else here loads.
 
-Sits between: an application with spans of its own, and what it sends and handles.
+Used by applications.
 """
 
 from collections.abc import Awaitable, Callable

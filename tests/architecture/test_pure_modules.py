@@ -27,7 +27,7 @@ PURE = [
     "headrace_mq.broker.transactions.drafts",
     "headrace_mq.broker.transactions.journal",
     "headrace_mq.broker.transactions.undecided",
-    "headrace_mq.client.group.allocation.*",
+    "headrace_mq.client.group.allocation",
     "headrace_mq.client.fetch.queue_priorities",
     "headrace_mq.client.fetch.process_queue",
     "headrace_mq.client.group.rebalance",

@@ -1,6 +1,6 @@
 """
 Administration of a broker over the wire.
 
-Sits between: people and programs that look after a broker, and the broker's administrative
-requests. Imports nothing here, so that whoever needs only the client loads nothing else.
+Used by the command line, and by programs that look after a broker. Imports nothing here, so that a
+program that uses only the client loads nothing else.
 """

@@ -1,8 +1,8 @@
 """
 Administration of one broker: topics, groups, offsets, messages, and the broker itself.
 
-Sits between: the command line and programs that look after a broker, and its administrative
-requests, each in a part of its own. Knows the wire, nothing of the broker's insides.
+Used by the command line, and by programs that look after a broker. Each subject is a part of its own,
+such as `topics` or `dead_letters`. Knows the wire, but no part of the broker.
 """
 
 from headrace_mq.admin.dead_letters import DeadLetterAdministration

@@ -1,7 +1,7 @@
 """
-The connection that administration asks through.
+The connection that administrative requests are sent through.
 
-Sits between: the calls of `topics`, `offsets` and `groups`, each a part of `client`, and the link.
+Used by every part of `AdminClient`.
 """
 
 import uuid

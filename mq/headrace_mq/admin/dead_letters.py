@@ -1,14 +1,14 @@
 """
-Administration of dead letters: what a group gave up, sending it again, taking it off the list.
+Administration of dead letters: list what a group gave up, send it again, or purge it from the list.
 
     %DLQ%group    letters, each with its origin        read, sent again
     %MARK%group   which were sent again, or purged     read first, appended to when it is done
 
 A letter is sent again to where its group handles it: the retry topic of a group that has one, else
-the topic it came from. Its mark is appended when that is durable, so a crash in between means that up
-to a hundred letters are sent again once more, and never that one is left out.
+the topic it came from. Its mark is appended when the copy is durable. So after a crash in between, up
+to a hundred letters are sent twice, but none is left out.
 
-Sits between: `client`, whose part it is, and the broker's requests to read and to produce.
+A part of `AdminClient`.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from headrace_mq._runtime.checks import require, require_types
 from headrace_mq.admin.connection import AdminConnection
 from headrace_mq.admin.letter_marks import (
     Kind,
@@ -27,7 +28,6 @@ from headrace_mq.admin.letter_marks import (
     encode_marks,
     marks_queue,
 )
-from headrace_mq.admin.pace import ResendRate, ResendSettings
 from headrace_mq.admin.readable import readable_records
 from headrace_mq.client.fetch.damage import is_marker
 from headrace_mq.client.producer.producer import Producer
@@ -64,7 +64,14 @@ from headrace_mq.protocol.bodies import (
 )
 from headrace_mq.protocol.codes import RequestCode
 
-__all__ = ["LETTERS_MAX", "DeadLetter", "DeadLetterAdministration", "Resent"]
+__all__ = [
+    "LETTERS_MAX",
+    "DeadLetter",
+    "DeadLetterAdministration",
+    "ResendRate",
+    "ResendSettings",
+    "Resent",
+]
 
 # Letters of one answer, and those that are read at a time.
 LETTERS_MAX = 1_000
@@ -73,6 +80,42 @@ _FETCH_BYTES = 1 << 20
 _RESENT_PREFIX = "%RESENT%"
 # Others will be sent although one ends with these.
 _FAULTS_OF_LETTERS = (ValueError, InvalidArgument, TopicNotFound, QueueNotFound, QueueFrozen)
+
+
+class ResendSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How fast letters are sent again, and how many at a time."""
+
+    # Letters in a second, on average. What they failed on has just come back; ten thousand at once
+    # would bring it down again, and what is new would wait behind them.
+    per_second: int = 500
+    # Letters that are sent at a time and then marked together: so many may be sent twice after a crash.
+    together_max: int = 100
+
+    def __post_init__(self) -> None:
+        require_types(self)
+        for name in self.__struct_fields__:
+            require(getattr(self, name) >= 1, f"{name} must be at least 1")
+
+
+class ResendRate:
+    """So many a second, counted from a beginning, in portions.
+
+    Args:
+        settings: how many.
+        now_s: the time now, in seconds of a clock that is never set.
+    """
+
+    def __init__(self, settings: ResendSettings, now_s: float) -> None:
+        self._per_second = settings.per_second
+        # Ten portions a second: at a rate of three they come one by one.
+        self.portion = min(settings.together_max, max(1, settings.per_second // 10))
+        self._begun_s = now_s
+        self._done = 0
+
+    def pause_s(self, done: int, now_s: float) -> float:
+        """How long to wait, in seconds, after so many more."""
+        self._done += done
+        return max(0.0, self._begun_s + self._done / self._per_second - now_s)
 
 
 class DeadLetter(NamedTuple):

@@ -1,7 +1,7 @@
 """
-Administration of groups and connections: who is there, and how far behind.
+Administration of groups and connections: members, lag, connected clients.
 
-Sits between: `client`, whose part it is, and the broker's requests about groups and connections.
+A part of `AdminClient`.
 """
 
 from collections.abc import Sequence

@@ -1,11 +1,11 @@
 """
-What became of dead letters: which were sent again, which were taken off the list.
+Marks of dead letters: which were sent again, which were purged.
 
-A letter itself stands in a log and cannot be changed. So marks stand next to it, in a topic of their
-own that is kept forever: one record for up to some thousand runs of letters. Marks are never taken
-back, and two of the same say no more than one.
+A letter is a record of a log and cannot be changed. So marks are kept in a topic of their own, forever:
+one record for up to some thousand runs of letters. A mark is never removed, and the same mark twice
+means the same as once.
 
-Sits between: `dead_letters`, which reads and appends the records, and the ids it asks for. Pure.
+Used by `dead_letters`, which reads and appends the records. Pure.
 """
 
 from bisect import bisect_left, bisect_right

@@ -1,7 +1,7 @@
 """
 Administration of limits: what clients and topics may send and read, how far behind groups may be.
 
-Sits between: `client`, whose part it is, and the broker's requests about limits.
+A part of `AdminClient`.
 """
 
 from typing import Literal
@@ -41,7 +41,7 @@ class LimitAdministration(AdminConnection):
             kind: "client" is a host, all its connections together.
             name: the host's address as `connections` tells it, without the port; or the topic,
                 which need not exist.
-            rates: in a second; a rate of 0 is no limit, whatever the default is.
+            rates: in a second; a rate of 0 is no limit, even if there is a default.
 
         Raises:
             InvalidArgument: a value is out of its range.

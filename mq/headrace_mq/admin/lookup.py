@@ -1,8 +1,7 @@
 """
-Finds single messages, by key and by id, who sent them, and what consumers did with them.
+Finds single messages by key or id, their producers, and what consumers did with them.
 
-Sits between: `client`, whose part it is, and the broker's FIND_MESSAGES, FETCH and
-DESCRIBE_PRODUCERS. Knows the wire and the trace topic, nothing of the broker's insides.
+A part of `AdminClient`; sends FIND_MESSAGES, FETCH and DESCRIBE_PRODUCERS, and reads the trace topic.
 """
 
 import asyncio
@@ -17,13 +16,14 @@ from headrace_mq.message import QueueRef, Record
 from headrace_mq.message_id import MessageId
 from headrace_mq.protocol.administration import (
     DescribeProducers,
+    FindMessages,
     ProducerDescription,
     ProducersAnswer,
+    decode_find_answer,
 )
 from headrace_mq.protocol.batch import check_body, check_head, split_batches
 from headrace_mq.protocol.bodies import Fetch, FetchFrom, decode_fetch_answer, encode
 from headrace_mq.protocol.codes import RequestCode
-from headrace_mq.protocol.lookup import FindMessages, decode_find_answer
 
 __all__ = ["FIND_LIMIT_MAX", "MessageSearch"]
 

@@ -1,7 +1,7 @@
 """
-Administration of offsets: where groups stand, and moving them.
+Administration of offsets: list those of groups, and move them.
 
-Sits between: `client`, whose part it is, and the broker's requests about offsets.
+A part of `AdminClient`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -128,7 +128,7 @@ class OffsetAdministration(AdminConnection):
         return await self._ask(OffsetMoves, RequestCode.CLONE_OFFSETS, asked)
 
     async def delete_group(self, group: str, *, dry_run: bool = False) -> OffsetMoves:
-        """Drops all offsets of an idle group; durable. Its next member begins anew.
+        """Drops all offsets of an idle group; durable. Its next member begins as in a new group.
 
         Raises:
             GroupAtWork: the group has members.

@@ -1,9 +1,9 @@
 """
-The records of a fetched batch for those who look and do not consume.
+The records of a fetched batch, for administration: a batch that cannot be decoded is shown too.
 
-What no reader can decode is one record that says so.
+It becomes one record that says so.
 
-Sits between: `tail`, `lookup` and `dead_letters`, and the record batch. Pure.
+Used by `tail`, `lookup` and `dead_letters`. Pure.
 """
 
 from typing import NamedTuple

@@ -1,8 +1,7 @@
 """
-Looks at the end of a topic: its last messages, and what comes behind them.
+Reads the end of a topic: its last messages, and new ones as they arrive.
 
-Sits between: `client`, whose part it is, and the broker's FETCH. It is no consumer: it has no group,
-commits nothing, and reads what each queue holds now.
+A part of `AdminClient`; sends FETCH. It is no consumer: it has no group and commits nothing.
 """
 
 from collections.abc import AsyncIterator, Collection, Mapping

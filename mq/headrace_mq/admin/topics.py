@@ -1,7 +1,7 @@
 """
 Administration of topics and queues: create, grow, describe, freeze, delete.
 
-Sits between: `client`, whose part it is, and the broker's requests about topics.
+Used by `groups`, which builds on it; a part of `AdminClient`.
 """
 
 from collections.abc import Sequence

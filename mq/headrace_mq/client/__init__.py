@@ -1,6 +1,6 @@
 """
 The queue's clients: producers, consumers and a blocking reader.
 
-Sits between: applications and `_net`, which moves frames to and from a broker. Knows the wire and
-nothing of the broker's insides or of files.
+Used by applications; uses `_net`, which moves frames to and from a broker. Knows the wire, but no
+part of the broker.
 """

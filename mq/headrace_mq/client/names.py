@@ -1,10 +1,10 @@
 """
-What clients are called: chosen by their users, or random.
+Names of clients: chosen in the settings, or random.
 
     settings.name  ─▶ client id: the name and a UUID; each connection has its own, for replies
                    └▶ member of a group: the name as it is, so that it is the same after a restart
 
-Sits between: settings, and what says who it is. Pure, but for random numbers.
+Used by producers and consumers. Pure, but for random numbers.
 """
 
 import uuid

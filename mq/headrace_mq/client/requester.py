@@ -1,15 +1,15 @@
 """
-Ask and be answered through the broker: a message goes out, one reply comes back.
+Requests and replies through the broker: a message goes out, one reply comes back.
 
     requester ── message (reply-to, correlation) ──▶ topic ──▶ consumer, responder
         ▲                                                              │
         └────────────── PUSHED_REPLY (correlation) ◀── REPLY ──────────┘
 
-The message is stored like any other and delivered at least once. The reply is passed on to the
-requester's own connection, not stored, at most once: when it is lost the request times out, and
-asking again is the caller's decision.
+The message is stored like any other and delivered at least once. The broker passes the reply on to
+the requester's own connection at most once, and does not store it. When a reply is lost the request
+times out, and the caller decides whether to ask again.
 
-Sits between: an application, and `producer.producer`, whose replies it takes.
+Used by applications; uses a `Producer`, which receives the replies.
 """
 
 import asyncio
@@ -108,7 +108,7 @@ class Requester:
             return await reply
         finally:
             del self._waiting[correlation]
-            # Nobody is left to be told.
+            # No caller waits for it any more.
             reply.cancel()
 
     def _received(self, correlation: str, body: bytes) -> None:

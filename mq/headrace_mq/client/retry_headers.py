@@ -1,10 +1,10 @@
 """
-Where a record came from before it failed, carried along in one header; and the topics of failures.
+The header that says where a failed record came from, and the names of retry and dead-letter topics.
 
     orders ── fails ──▶ %RETRY%group ── fails ──▶ … ── fails for the last time ──▶ %DLQ%group
                  └ origin: orders/2 at 17, attempt 1        └ attempt 2
 
-Sits between: `retries.retries` and `dead_letters`, and the headers of messages. Pure.
+Used by `retries`, by `admin.dead_letters`, and by every reader of retried records. Pure.
 """
 
 import msgspec
@@ -118,7 +118,7 @@ def forwarded(
         topic: where it goes.
         error: what the last attempt failed with.
         attempts: vain ones since the last time this was sent on.
-        back_to: the topic to try it again, for whoever finds it.
+        back_to: the topic to try it again, for readers of the letter.
     """
     origin = _failed(record, error=error, attempts=attempts, back_to=back_to)
     return Message(

@@ -4,5 +4,5 @@ Conditions in SQL92 over a message's headers, key and tag, for consumers that wa
 Reads top to bottom: `filter` (the text, compiled) -> `grammar` (the parser) -> `conditions`
 (three-valued logic over columns) -> `likeness` (patterns) -> `tokens` (the words and their places).
 
-Sits between: consumers, who write a condition, and whoever looks at messages for them. Pure.
+Used by consumers, and by the broker, which filters for them. Pure.
 """

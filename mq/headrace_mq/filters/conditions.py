@@ -1,14 +1,14 @@
 """
 Conditions as closures in SQL's three-valued logic: True, False, or None for *unknown*.
 
-A header that is missing, or that is no number where a number is asked for, makes a comparison
-unknown, and unknown is not selected: neither `price > 10` nor `NOT price > 10` selects a message
+A comparison is unknown where the header is missing, or is not a number but compared with one. A message
+whose condition is unknown is not selected: neither `price > 10` nor `NOT price > 10` selects a message
 without a price.
 
 A closure answers for many messages at once, column by column, and decides each distinct text once:
 a batch has many messages and few different regions.
 
-Sits between: `grammar`, which puts conditions together, and `filter`, which asks them. Pure.
+Used by `grammar`, which puts conditions together, and by `filter`, which evaluates them. Pure.
 """
 
 import math

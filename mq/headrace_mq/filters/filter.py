@@ -1,7 +1,7 @@
 """
-A condition over messages, from its text.
+A condition over messages, compiled from its text.
 
-Sits between: consumers and brokers, and the parser. Pure.
+Used by consumers, by the broker and by `protocol.filter`. Pure.
 """
 
 from collections.abc import Collection, Hashable, Mapping, Sequence

@@ -18,7 +18,7 @@ One method for each rule:
 Keywords are written in any case. A name is a header's; in double quotes it may have any
 characters. `_key` and `_tag` without quotes are the message's own.
 
-Sits between: `filter` and the closures of `conditions`. Pure.
+Used by `filter`; makes the closures of `conditions`. Pure.
 """
 
 from collections.abc import Callable

@@ -1,11 +1,11 @@
 """
 LIKE patterns: `%` stands for any characters or none, `_` for one.
 
-The pieces between the `%` are sought one behind the other, each once: time grows with the length
-of the text times that of the pattern. A regular expression of many `.*` would take the broker's
-time without bounds, and the patterns come from anyone who may connect.
+The pieces between the `%` are searched from left to right, each once. So the time is at most the
+length of the text times that of the pattern. A regular expression with many `.*` has no such bound,
+and any client that may connect can send a pattern to the broker.
 
-Sits between: `grammar` and the conditions. Pure.
+Used by `grammar`. Pure.
 """
 
 import re

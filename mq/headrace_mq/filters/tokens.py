@@ -1,7 +1,7 @@
 """
 The words of a condition, each with its column.
 
-Sits between: the text a user wrote and `grammar`. Pure.
+Used by `grammar` and `filter`. Pure.
 """
 
 import re

@@ -1,14 +1,18 @@
 """
-The bodies of administration: queues and their end, groups and their offsets, who is connected.
+The bodies of administration: queues, groups and their offsets, connections, searches by key.
 
-The rules of `bodies` hold here too: a struct only grows at its end, with defaults.
+The rules of `bodies` hold here too: a struct only grows at its end, with defaults. A FIND_MESSAGES
+answer is `u32 length of the struct, struct, batches`, like that of FETCH.
 
-Sits between: the broker's administrative handlers and `admin`. Pure.
+Used by the broker's handlers and by `admin`. Pure.
 """
+
+import struct
 
 import msgspec
 
-from headrace_mq.protocol.bodies import Body
+from headrace_mq.errors import MalformedRequest
+from headrace_mq.protocol.bodies import Body, decode, encode
 from headrace_mq.protocol.limits import THEIR_OWN, GroupRules
 
 __all__ = [
@@ -27,6 +31,8 @@ __all__ = [
     "DescribeQueues",
     "DoomedQueue",
     "DoomedQueues",
+    "FindAnswer",
+    "FindMessages",
     "FreezeQueues",
     "GroupDescription",
     "GroupSummary",
@@ -46,7 +52,11 @@ __all__ = [
     "QueuesAnswer",
     "ResetOffsets",
     "Traffic",
+    "decode_find_answer",
+    "encode_find_answer",
 ]
+
+_LENGTH = struct.Struct("<I")
 
 
 class Traffic(Body, frozen=True):
@@ -340,7 +350,7 @@ class ArchiveDescription(Body, frozen=True):
     """The broker's archive: what it did since its start, and what waits for it.
 
     `waiting_ms` is how long the oldest of `waiting_bytes` has waited at least; `alarm` says why
-    somebody should look, `failure` why the last attempt failed, or they are empty.
+    an operator should look, `failure` why the last attempt failed, or they are empty.
     """
 
     database: str
@@ -398,6 +408,49 @@ class BrokerStatus(Body, frozen=True):
     damage: list[str] = msgspec.field(default_factory=list)
     paused: int = 0
     paused_groups: list[str] = msgspec.field(default_factory=list)
+
+
+class FindMessages(Body, frozen=True):
+    """Searches for messages of a key that were appended from `from_ms` on and before `to_ms`.
+
+    `log` and `position` are those of the last answer, to go on; an empty `log` begins.
+    """
+
+    topic: str
+    key: str
+    from_ms: int
+    to_ms: int
+    messages_max: int
+    bytes_max: int
+    log: str = ""
+    position: int = 0
+
+
+class FindAnswer(Body, frozen=True):
+    """What was found so far, and where to go on; an empty `log`: everything was searched."""
+
+    messages: int
+    log: str
+    position: int
+
+
+def encode_find_answer(answer: FindAnswer) -> bytes:
+    """Encodes the part of the answer that stands before the batches."""
+    body = encode(answer)
+    return _LENGTH.pack(len(body)) + body
+
+
+def decode_find_answer(data: memoryview) -> tuple[FindAnswer, memoryview]:
+    """Splits an answer into its struct and the bytes of its batches.
+
+    Raises:
+        MalformedRequest: it is none.
+    """
+    if len(data) < _LENGTH.size:
+        raise MalformedRequest("a FIND_MESSAGES answer is shorter than its length field")
+    (length,) = _LENGTH.unpack_from(data)
+    end = _LENGTH.size + length
+    return decode(FindAnswer, data[_LENGTH.size : end]), data[end:]
 
 
 class DescribeProducers(Body, frozen=True):

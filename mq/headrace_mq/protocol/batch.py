@@ -28,11 +28,11 @@ keys, tags, headers, bodies, born deltas (ms after `born first`). A column of de
 
 A batch from which a compaction took records is *sparse*: format 2, bit 0 of the flags, and a sixth
 column: how many records remain and how many were taken out, in turns from the first offset on. The
-other columns hold those that remain, and may be empty; `count` stays the number of offsets. The
-unused field behind the epoch says of a batch in a compacted segment how many offsets right in front
-of it hold nothing, because whole batches were taken out.
+other columns hold the records that remain, and may be empty; `count` stays the number of offsets. In
+a compacted segment whole batches may be gone too: then the unused field behind the epoch of the next
+batch says how many offsets right in front of it hold nothing.
 
-Sits between: `Message`/`Record` values and whoever moves or keeps bytes. Pure: no clock, no I/O.
+Used by producers, consumers, the broker and the store. Pure: no clock, no I/O.
 """
 
 import struct
@@ -77,7 +77,7 @@ __all__ = [
 ]
 
 MAGIC = b"HRB1"
-# Read up to this one; whatever a producer makes has the first, which the oldest readers know.
+# The newest that is read. Producers write format 1, which the oldest readers know.
 FORMAT_VERSION = 2
 DENSE_VERSION = 1
 # Of the flags: a compaction took records out.
@@ -142,7 +142,7 @@ class BatchHeader(NamedTuple):
     epoch: int
     codec: int
     flags: int
-    count: int  # type: ignore[assignment]  # nobody counts values in a header
+    count: int  # type: ignore[assignment]  # shadows `tuple.count`, which a header does not need
     queue: QueueRef
     producer_id: int
     producer_epoch: int

@@ -6,7 +6,7 @@ each other. Two bodies carry record batches after the struct, outside msgpack, s
 moves them without decoding: FETCH answers are `u32 length of the struct, struct, batches`; PRODUCE
 requests are batches only.
 
-Sits between: frames and the callers of `encode` and `decode`. Pure.
+Used by both sides of the wire: `encode` makes the body of a frame, `decode` reads one. Pure.
 """
 
 import struct
@@ -40,10 +40,14 @@ __all__ = [
     "HelloAnswer",
     "JoinGroup",
     "LeaveGroup",
+    "LockQueues",
+    "LocksAnswer",
     "OffsetsAnswer",
     "Picked",
     "ProduceAnswer",
     "Produced",
+    "QueueLock",
+    "QueueName",
     "QueueRange",
     "QueueRanges",
     "QueueRangesAnswer",
@@ -53,6 +57,7 @@ __all__ = [
     "TopicFilter",
     "TopicIdentity",
     "TopicsAnswer",
+    "UnlockQueues",
     "decode",
     "decode_fetch_answer",
     "encode",
@@ -289,6 +294,47 @@ class GroupChanged(Body, frozen=True):
     group: str
     generation: int
     members: list[GroupMember]
+
+
+class QueueName(Body, frozen=True):
+    """One queue."""
+
+    topic: str
+    queue_id: int
+
+
+class LockQueues(Body, frozen=True):
+    """Asks for the locks on some queues; what the member holds already is granted again."""
+
+    group: str
+    member: str
+    queues: list[QueueName]
+
+
+class QueueLock(Body, frozen=True):
+    """A granted lock; commits name its epoch."""
+
+    topic: str
+    queue_id: int
+    epoch: int
+
+
+class LocksAnswer(Body, frozen=True):
+    """The locks that were granted; the others are held by other members.
+
+    A member that sent no heartbeat for `expiry_ms` may have lost them to others.
+    """
+
+    locks: list[QueueLock]
+    expiry_ms: int
+
+
+class UnlockQueues(Body, frozen=True):
+    """Gives locks back; locks of others stay as they are."""
+
+    group: str
+    member: str
+    queues: list[QueueName]
 
 
 class Reply(Body, frozen=True):

@@ -1,8 +1,8 @@
 """
 The codecs of a record batch's payload.
 
-Sits between: `batch` and the libraries of lz4 and zstd, which are loaded when they are needed. Pure:
-no clock, no I/O.
+Used by `batch`, `sparse` and the store's check of batches. Loads the libraries of lz4 and zstd when
+they are needed. Pure: no clock, no I/O.
 """
 
 from collections.abc import Mapping

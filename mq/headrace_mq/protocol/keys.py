@@ -4,14 +4,12 @@ Which queue of a topic holds a routing key.
 The rule is part of the wire contract: every client in every language, and the broker when it
 delivers a scheduled message, must put one key into the same queue. It is the CRC-32C (Castagnoli)
 of the key's UTF-8 bytes, modulo the number of the topic's queues that take messages, counted in the
-order of their numbers. So a queue that is to be removed gives its keys away when it is frozen for
-writing, and its end changes nothing any more. In a compacted topic, and where no queue takes
-messages, all of them count.
+order of their numbers. So a queue that is to be removed loses its keys when it is frozen for writing,
+and its removal moves none. In a compacted topic, and where no queue takes messages, all queues count.
 
-The rule stands in `queue_for_key` alone; everyone who chooses a queue calls that, or one of the
-functions below, which call it too.
+The rule is written in `queue_for_key` alone; the other functions call it.
 
-Sits between: those who choose a queue (`client.producer.route`, the broker's deliveries) and nothing. Pure.
+Used by the producer's `route` and by the broker's deliveries. Pure.
 """
 
 from collections.abc import Collection, Iterable, Sequence

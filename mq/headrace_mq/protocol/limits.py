@@ -1,9 +1,9 @@
 """
-The bodies of limits: of clients and topics, of groups' backlogs; and what an operator says of groups.
+The bodies of limits: of clients, of topics, of groups' backlogs; and what an operator sets for groups.
 
 The rules of `bodies` hold here too: a struct only grows at its end, with defaults.
 
-Sits between: the broker's handlers of limits and `admin`. Pure.
+Used by the broker's quotas, backlogs and handlers, and by `admin`. Pure.
 """
 
 from headrace_mq.protocol.bodies import Body
@@ -79,7 +79,7 @@ class Throttling(Body, frozen=True):
 
 
 class QuotasAnswer(Body, frozen=True):
-    """The answer to SET_QUOTA and DESCRIBE_QUOTAS: all quotas, and those that held somebody up."""
+    """The answer to SET_QUOTA and DESCRIBE_QUOTAS: all quotas, and those that delayed a client."""
 
     quotas: list[Quota]
     throttled: list[Throttling]

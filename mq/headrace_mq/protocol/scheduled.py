@@ -3,10 +3,10 @@ Scheduled messages on the wire: the topic they are sent to, the headers that say
 
 To schedule a message is to produce it to queue 0 of SCHEDULE_TOPIC, with its key, tag, headers and
 body as they shall arrive, and two headers more: TOPIC_HEADER says where to, and either AT_HEADER
-(ms since 1970 UTC) or DELAY_HEADER (ms after the broker stored it) says when. The offset it is
-acknowledged with is its number, by which it can be cancelled.
+(ms since 1970 UTC) or DELAY_HEADER (ms after the broker stored it) says when. The offset of the
+acknowledgement is the number of the scheduled message; a client cancels the message by it.
 
-Sits between: frames, and both sides of a schedule. Pure.
+Used by the producer and by the broker's schedule. Pure.
 """
 
 from headrace_mq.message import QueueRef

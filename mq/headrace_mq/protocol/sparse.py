@@ -5,8 +5,9 @@ Record batches from which a compaction took records: made, cut into dense runs, 
     sparse  │ 0 │       │ 3 │ 4 │          turns: 1 remains, 2 went, 2 remain (what goes last: unsaid)
 
 Offsets, sequences, times and the producer's numbering stay as they were; only payload, checksums and
-log position are new. Sits between: `batch`, and whoever compacts or reads in columns. Pure: no
-clock, no I/O.
+log position are new.
+
+Used by the store's compaction and by readers of columns. Pure: no clock, no I/O.
 """
 
 import struct

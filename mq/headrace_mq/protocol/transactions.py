@@ -3,10 +3,11 @@ Transactional messages on the wire: the topic they wait in, how they are sent, a
 
 To prepare transactions is to produce one `Bundle` as the body of a message to queue 0 of
 TRANSACTION_TOPIC. It holds ready-made record batches of the queues that the messages are for, so the
-broker appends them without decoding where everything in them is committed. The offset that the bundle
-is acknowledged with is its number; number and place among its `ids` are a transaction's address.
+broker appends them without decoding if everything in them is committed. The offset of the
+acknowledgement is the bundle's number. The number and the place among the bundle's `ids` are the
+address of a transaction.
 
-Sits between: frames, and both sides of a transaction. Pure.
+Used by transactional producers and by the broker's transactions. Pure.
 """
 
 from enum import IntEnum

@@ -3,9 +3,9 @@ The supervisor: a parent process that keeps a broker running where no init syste
 
     supervision    pure: when to start, ask, abort, kill, and when to leave it
     child          the broker's process and its two streams
-    crash_report   what is kept of an end that nobody wanted
+    crash_report   the file that is kept about a crash
     supervisor     joins them
 
-Sits between: the command line and a broker in a process of its own, which it knows by its command
-line, its exit status, its line of readiness and its answers on the wire, and in no other way.
+Used by the command line. The broker is a process of its own; the supervisor knows only its command
+line, its exit status, its line of readiness and its answers on the wire.
 """

@@ -1,8 +1,7 @@
 """
-The supervised process: its start, its signals, and what it says on its two streams.
+The supervised process: its start, its signals, and the lines of its two output streams.
 
-Sits between: the supervisor and the operating system. Must never know when a process should be
-started or ended.
+Used by `supervisor`, which decides when a process is started or ended.
 """
 
 import asyncio
@@ -125,7 +124,7 @@ class Child:
             *lines, line = (line + chunk).split(b"\n")
             line = line[-_LINE_BYTES_MAX:]
             for one in lines:
-                # Whoever listened may be gone; reading goes on, or the process would wait for us.
+                # The listener may be gone. Reading goes on, or the process would block on a full pipe.
                 with suppress(OSError):
                     self._said(one.decode("utf-8", "replace"))
 

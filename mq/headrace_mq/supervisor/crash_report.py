@@ -1,7 +1,7 @@
 """
-What is kept of an end that nobody wanted: one text file, for whoever looks in the morning.
+Crash reports: one text file about each unwanted end of the broker.
 
-Sits between: the supervisor and the disk. Must never know why a broker ended beyond what it is told.
+Used by `supervisor`, which knows why the broker ended.
 """
 
 import os

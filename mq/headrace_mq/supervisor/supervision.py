@@ -3,11 +3,11 @@ When a supervised process is started, asked, aborted, killed and left alone.
 
         WAITING -> STARTING -> SERVING -> ABORTING -> KILLED
            ^           |           |          |          |
-           +-----------+-----------+----------+----------+   it ended, and nobody wanted that
+           +-----------+-----------+----------+----------+   it ended, unwanted
     STOPPING: the end is wanted.  OVER: nothing is left to do.
 
-Sits between: the supervisor, which does what `due` says and tells what happened, and nothing. Pure:
-times and chance are passed in. Must never know processes, signals' delivery or the wire.
+Used by `supervisor`, which does what `due` says and reports what happened. Pure: times and chance
+are passed in.
 """
 
 from enum import Enum, auto
@@ -139,7 +139,7 @@ class Supervision:
             self._due_ms = now_ms + self._settings.ask_every_ms
 
     def stop(self, now_ms: int) -> SupervisorStep | None:
-        """The supervisor is told to stop; returns what to do about the process at once."""
+        """Begins to stop; returns what to do about the process at once."""
         self._stopping = True
         match self.phase:
             case Phase.WAITING:
@@ -176,7 +176,7 @@ class Supervision:
     def _ending(self, status: int) -> Ending:
         if self._stuck:
             return Ending.STUCK
-        # A process that is told to stop before it listens for signals is ended by them.
+        # A process that gets a signal before it listens for signals is ended by them.
         if status == 0 or (self._stopping and status in {-_SIGTERM, -_SIGINT}):
             return Ending.CLEAN
         # One that has served was started rightly: what it ends with later is a failure.

@@ -1,8 +1,8 @@
 """
-Keeps a broker running: starts it, asks it whether it lives, and starts it again.
+Keeps a broker running: starts it, asks whether it is alive, and starts it again.
 
-Sits between: the command line, the pure rules in `supervision`, and the broker's process. Must never
-know the broker's options or its files, nor run anything of a broker in this process.
+Used by the command line; follows the pure rules in `supervision`. It knows neither the broker's options
+nor its files, and runs no part of a broker in its own process.
 """
 
 import asyncio
@@ -182,7 +182,7 @@ class _Supervisor:
         self._said(line)
 
     async def _ask(self) -> None:
-        """One question; whatever a broker answers, it answers."""
+        """Asks once; any answer shows that the broker is alive."""
         if not await is_answered(self._address, timeout_ms=self._settings.stuck_after_ms):
             _log.warning("the broker did not answer", address=self._address)
             return

@@ -1,7 +1,7 @@
 """
-What users test their own code with: a broker in the test's process, clocks, and simulated worlds.
+A test kit for users: a broker in the test's process, clocks, and simulated worlds.
 
-Sits between: a user's tests and the queue. No part of a running application.
+Used by your tests; no part of a running application.
 """
 
 from headrace_mq.testing.arrivals import caught_up, take

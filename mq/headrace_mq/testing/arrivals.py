@@ -1,7 +1,7 @@
 """
-Waits for deliveries instead of sleeping: until records came, until a group is done.
+Waits in tests instead of sleeping: until records have arrived, until a group is done.
 
-Sits between: a user's tests and a running broker, simulated or real.
+Used by your tests; the broker may be simulated or real.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ async def caught_up(
     async with AdminClient(address) as admin:
         try:
             async with asyncio.timeout(timeout_ms / 1_000):
-                # The broker tells nobody of commits.
+                # The broker announces no commits.
                 while left := await _left(admin, group, topics):  # noqa: ASYNC110 - no event tells
                     await asyncio.sleep(LOOK_MS / 1_000)
         except TimeoutError as error:

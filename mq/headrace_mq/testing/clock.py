@@ -1,7 +1,7 @@
 """
-Clocks that tests set: one that is moved by hand, one that follows a simulated loop.
+Clocks for tests: one that is moved by hand, one that follows a simulated loop.
 
-Sits between: tests and everything that takes a `Clock`.
+Used by tests, and by all code that takes a `Clock`.
 """
 
 from headrace_mq.testing.simulated_loop import SimulatedLoop

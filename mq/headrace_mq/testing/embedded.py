@@ -1,7 +1,7 @@
 """
-A real broker in the test's own process: on a free port, its files in memory, gone with the block.
+A real broker in the test's own process: on a free port, with its files in memory.
 
-Sits between: a user's tests, which get an address, and the broker.
+It ends with its block. Used by your tests, which get its address.
 """
 
 import random

@@ -6,7 +6,7 @@ What happened to messages, and whether it is what the queue promises.
 A history is a list of such events in the order in which they happened, and what the log holds in
 the end. `check` reads it once and returns every broken promise with a sentence.
 
-Sits between: whoever recorded a run, simulated or real, and whoever has to know. Pure.
+Used by tests that recorded a run, simulated or real. Pure.
 """
 
 from bisect import bisect_left
@@ -55,7 +55,7 @@ class Acknowledged(NamedTuple):
 
 
 class TakenBack(NamedTuple):
-    """A scheduled message was taken back; `sure` is False where nobody knows whether in time."""
+    """A scheduled message was taken back; `sure` is False where it is unknown whether in time."""
 
     at_ms: int
     body: bytes
@@ -133,7 +133,7 @@ class Told(NamedTuple):
 
 
 class Reset(NamedTuple):
-    """Somebody moves a group to another offset; from here on it may count."""
+    """An operator moves a group to another offset; from here on it may count."""
 
     at_ms: int
     group: str
@@ -169,7 +169,7 @@ class _Reading:
         self.done: set[int] = set()
         self.failed: set[int] = set()
         self.skipped: set[int] = set()
-        # Every offset somebody ever wanted to commit: where reading may begin again.
+        # Every offset that a member ever tried to commit: where reading may begin again.
         self.starts = {0}
         self.committed: list[tuple[int, int]] = []
         self.floor = -1

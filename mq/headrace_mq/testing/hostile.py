@@ -4,7 +4,7 @@ Record batches with right checksums that no reader can decode, as a hostile or b
     hostile_batches     one of every kind, by name
     mutated             a sound batch with damaged bytes and checksums that fit them again
 
-Sits between: tests and the record batch. Pure.
+Used by tests. Pure.
 """
 
 import random
@@ -66,7 +66,7 @@ def hostile_batches(queue: QueueRef) -> Mapping[str, bytearray]:
 def mutated(batch: bytes | bytearray, chance: random.Random) -> bytearray:
     """A batch of the same length with one to four damaged places in what its producer wrote.
 
-    Topic, queue and producer stay: whatever becomes of it concerns that queue.
+    Topic, queue and producer stay: the damage concerns that queue alone.
     """
     result = bytearray(batch)
     payload_at = read_header(batch).payload_at

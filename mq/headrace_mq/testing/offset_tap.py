@@ -1,21 +1,26 @@
 """
-Listens in on a simulated network: notes what members commit, and what the broker grants and tells.
+Listens in on a simulated network: notes what members commit, and what the broker answers.
 
-Nothing has to be asked for: whatever a client and a broker say to each other about a group's
-offsets is on the wire. It is noted as the broker sees it: requests where they arrive, answers where
-they leave, so that the order is the broker's own.
+All that a client and a broker say to each other about a group's offsets is on the wire. The tap notes
+requests where they arrive and answers where they leave, so that the order is the broker's own.
 
-Sits between: the simulated network and a `history`. Knows the frames of the protocol.
+Used by simulations; reads frames of the simulated network and writes a `history`.
 """
 
 from collections.abc import Callable
 
 from headrace_mq.errors import ResponseCode
 from headrace_mq.message import QueueRef
-from headrace_mq.protocol.bodies import CommitOffsets, GetOffsets, OffsetsAnswer, decode
+from headrace_mq.protocol.bodies import (
+    CommitOffsets,
+    GetOffsets,
+    LockQueues,
+    LocksAnswer,
+    OffsetsAnswer,
+    decode,
+)
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import Frame, FrameReader
-from headrace_mq.protocol.locks import LockQueues, LocksAnswer
 from headrace_mq.testing.history import Committed, Event, Granted, Told
 from headrace_mq.testing.simulated_stream import Packet
 
@@ -58,7 +63,7 @@ class OffsetTap:
         if frame.code == RequestCode.COMMIT_OFFSETS:
             request = decode(CommitOffsets, frame.body)
             self._asked[stream, frame.correlation] = request
-            # An administrator's commit is a reset, which whoever made it notes.
+            # An administrator's commit is a reset, which the test notes itself.
             if request.member:
                 self._commit(request, accepted=False)
         elif frame.code == RequestCode.GET_OFFSETS:

@@ -1,11 +1,10 @@
 """
 Simulated processes: what belongs to one, so that it can be stopped, killed, or lose its machine.
 
-A killed process cannot be taken out of the interpreter, so it becomes a ghost: its tasks are
-cancelled and end in their own way, while nothing they do reaches the network, the disk or the
-history any more.
+A killed process cannot be removed from the interpreter, so it becomes a ghost: its tasks are cancelled,
+and what they still do does not reach the network, the disk or the history any more.
 
-Sits between: the simulated loop, which asks whose a callback is, and the simulation.
+Used by all parts of the simulation.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
 """
-A broker on a simulated machine of its own, and everything that can happen to it.
+A broker on a simulated machine of its own: started, stopped, killed, or without power.
 
-Sits between: a simulation and the broker, of which it knows what a supervisor knows: how to start
-one and how it ends.
+Used by simulations. Like a supervisor it only knows how to start a broker and how it ends.
 """
 
 import asyncio
@@ -67,10 +66,10 @@ class SimulatedBroker:
         return self._running is not None and self._running[0].alive
 
     async def start(self) -> None:
-        """Starts a broker on whatever the disk holds, with power if there was none.
+        """Starts a broker on what the disk holds, with power if there was none.
 
         Raises:
-            MessageQueueError: it cannot start, though nobody killed it.
+            MessageQueueError: it cannot start, though it was not killed.
         """
         self._sim.power_on(self.host)
         self._starts += 1

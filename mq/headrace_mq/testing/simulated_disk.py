@@ -5,8 +5,8 @@ Of what was not synced it keeps any 512-byte sectors, either length of a file, a
 that were made, replaced or removed: more disorder than a journal allows. A killed process loses
 nothing, because the system's cache outlives it.
 
-Sits between: a store, to which `MountedFiles` are its file system, and the simulation, which cuts
-the power. Must never know what the bytes mean.
+Used by a store, whose file system `MountedFiles` is, and by the simulation, which cuts the power. Does not
+know what the bytes mean.
 """
 
 import errno

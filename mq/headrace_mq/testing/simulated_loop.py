@@ -5,7 +5,7 @@ Callbacks run in the order asyncio promises. Where it promises none (timers that
 a seeded generator decides, so that a run is repeated by its seed. Every callback belongs to the
 simulated process in whose context it was scheduled: a stopped process leaves its callbacks lying.
 
-Sits between: code that uses asyncio, and the simulated network. Must never know what the code does.
+Used by the simulation, its clock and its network.
 """
 
 import asyncio
@@ -87,7 +87,7 @@ class SimulatedLoop:
     """The loop: of asyncio's, all that code without sockets, signals and child processes uses.
 
     Args:
-        chosen: decides whatever asyncio leaves open.
+        chosen: decides what asyncio leaves open.
 
     Attributes:
         network: carries the connections; set before the first one.
@@ -257,7 +257,7 @@ class SimulatedLoop:
     def _work(future: "asyncio.Future[T]", func: Callable[..., T], args: tuple[Any, ...]) -> None:
         try:
             result = func(*args)
-        except Exception as error:  # noqa: BLE001 - whoever waits for the job gets it
+        except Exception as error:  # noqa: BLE001 - the future carries it
             if not future.done():
                 future.set_exception(error)
         else:
@@ -288,7 +288,7 @@ class SimulatedLoop:
     # --- the rest of what asyncio asks of a loop ------------------------------------------------
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Notes a failure that nobody else heard of."""
+        """Notes a failure that no caller received."""
         self.failures.append((PROCESS.get(), context))
 
     def get_debug(self) -> bool:

@@ -1,12 +1,12 @@
 """
 A network between simulated processes: streams that keep their order and promise nothing else.
 
-Bytes arrive after a latency, cut where the sender did not cut. Connections are dropped, hosts are
-cut off from each other and found again, machines vanish without a word; each side then learns of it
-as late as the keepalive of a real socket would tell it.
+Bytes arrive after a latency, in pieces of any size. Connections are dropped, hosts are cut off from
+each other and joined again, machines vanish without closing their connections. Then the other side
+learns of it as late as from the keepalive of a real socket.
 
-Sits between: the simulated loop, which hands over `create_connection` and `create_server`, and the
-simulation, which makes the faults. Must never know what the bytes mean.
+Used by the simulated loop, which hands over `create_connection` and `create_server`, and by the
+simulation, which makes the faults. Does not know what the bytes mean.
 """
 
 import asyncio
@@ -120,7 +120,7 @@ class SimulatedNetwork:
         """Listens on an address; port 0 takes a free one.
 
         Raises:
-            OSError: somebody listens there.
+            OSError: another server listens there.
         """
         if port == 0:
             port, self._next_port = self._next_port, self._next_port + 1
@@ -185,7 +185,7 @@ class SimulatedNetwork:
         return stream.name
 
     def part(self, one: str, other: str) -> None:
-        """Cuts two hosts off from each other; nobody is told."""
+        """Cuts two hosts off from each other; neither side learns of it at once."""
         self._apart.add(frozenset((one, other)))
         self._lose_patience()
 

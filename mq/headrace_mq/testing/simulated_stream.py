@@ -1,8 +1,8 @@
 """
 One connection of the simulated network: two ends, and a direction of bytes each way.
 
-Sits between: protocols, to which an `End` is their transport, and the network, which says whether
-packets pass and how long they take.
+Used by the simulated network, which says whether packets pass and how long they take. An `End` is the
+transport of a protocol.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ __all__ = ["End", "Packet", "Packets", "Stream", "Tap"]
 WINDOW_BYTES = 128 << 10
 # asyncio's own limits of a transport's buffer.
 HIGH_BYTES = 64 << 10
-# A side that reached nobody hears of the reset within this, once packets pass again.
+# A side whose packets did not arrive hears of the reset within this, once packets pass again.
 RETRANSMIT_S = (0.01, 1.0)
 
 
@@ -46,7 +46,7 @@ class Packets(Protocol):
     """What a stream asks of its network."""
 
     def tap(self, packet: Packet) -> None:
-        """Shows bytes to whoever listens in."""
+        """Shows bytes to the listener."""
         ...
 
     def latency(self) -> float:
@@ -107,20 +107,20 @@ class End(asyncio.Transport):
 
     @property
     def gone(self) -> bool:
-        """Whether nobody takes what arrives here."""
+        """Whether what arrives here is dropped."""
         return self.lost or self.mute
 
     # --- the transport --------------------------------------------------------------------------
 
     def attach(self, protocol: asyncio.BaseProtocol) -> None:
-        """Names the protocol that is told."""
+        """Sets the protocol that gets the events."""
         assert isinstance(protocol, asyncio.Protocol)
         self._protocol = protocol
 
     set_protocol = attach
 
     def get_protocol(self) -> asyncio.BaseProtocol:
-        """The protocol that is told."""
+        """The protocol that gets the events."""
         assert self._protocol is not None
         return self._protocol
 
@@ -280,7 +280,7 @@ class Direction:
         if not self._stream.passes or self._target.gone or not self._target.reading:
             heard = self._stream.passes and self._target.gone
             if heard and self._chunks and not self._source.gone:
-                # Whoever sends to a closed socket is told.
+                # A sender to a closed socket learns of it.
                 self._source.out.clear()
                 self._source.lose_soon(BrokenPipeError(errno.EPIPE, "broken pipe"))
             return
@@ -347,7 +347,7 @@ class Stream:
         return server if end is client else client
 
     def tell(self, source: End, data: bytes, *, arrives: bool) -> None:
-        """Shows bytes to whoever listens in."""
+        """Shows bytes to the listener."""
         upstream = source is self._ends[0]
         ends = str(source.process), str(self.other(source).process)
         self.packets.tap(Packet(self._number, upstream, arrives, *ends, data))
@@ -377,7 +377,7 @@ class Stream:
                 end.lose_soon(None)
 
     def vanish(self, goes: Callable[[Process | None], bool]) -> None:
-        """The machine of a side is off: what it sent is lost, and nobody is told."""
+        """The machine of a side is off: what it sent is lost, and the other side does not learn of it."""
         for end in self._ends:
             if goes(end.process):
                 end.out.clear()

@@ -3,8 +3,8 @@ One simulated world: a loop with virtual time, a network, machines with disks, a
 
 Everything that happens follows from the seed: the same seed gives the same trace, byte for byte.
 
-Sits between: a test, which starts processes and makes faults, and the simulated parts. Knows nothing
-of brokers and messages.
+Used by tests, which start processes and make faults; wires the simulated parts. Knows nothing of
+brokers and messages.
 """
 
 import hashlib
@@ -111,7 +111,7 @@ class Simulation:
         latency_s: shortest and usual longest way of a packet, in seconds.
 
     Attributes:
-        chosen: the generator; whoever draws from it in a simulation is repeated with it.
+        chosen: the generator; what is drawn from it is repeated with the seed.
         loop: the event loop.
         network: the network; its `part`, `join` and `drop_one` are faults.
         trace: what happened.

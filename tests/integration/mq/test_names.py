@@ -9,7 +9,7 @@ import pytest
 
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.client.consumer.consumer import Consumer
-from headrace_mq.client.group.allocation.rooms import nearby
+from headrace_mq.client.group.allocation import nearby
 from headrace_mq.client.producer.producer import Producer
 from headrace_mq.errors import GroupAtWork, NameTaken
 from headrace_mq.message import Message, QueueRef

@@ -15,7 +15,7 @@ from headrace_mq.message import QueueRef, Record
 RESENDER = """
 import asyncio, sys
 from headrace_mq.admin.client import AdminClient
-from headrace_mq.admin.pace import ResendSettings
+from headrace_mq.admin.dead_letters import ResendSettings
 
 async def main(address):
     settings = ResendSettings(per_second=500, together_max=TOGETHER)

@@ -34,6 +34,7 @@ from headrace_mq.protocol.administration import (
     DescribeLag,
     DescribeProducers,
     DescribeQueues,
+    FindMessages,
     FreezeQueues,
     ListConnections,
     ListGroups,
@@ -54,18 +55,19 @@ from headrace_mq.protocol.bodies import (
     HeldQueues,
     JoinGroup,
     LeaveGroup,
+    LockQueues,
     ProduceAnswer,
+    QueueName,
     QueueRanges,
     Reply,
     TopicFilter,
+    UnlockQueues,
     decode,
     encode,
 )
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import Frame, FrameReader, encode_frame
 from headrace_mq.protocol.limits import Rates, SetBacklogLimit, SetGroup, SetQuota
-from headrace_mq.protocol.locks import LockQueues, QueueName, UnlockQueues
-from headrace_mq.protocol.lookup import FindMessages
 from headrace_mq.protocol.scheduled import CancelScheduled
 from headrace_mq.protocol.transactions import (
     TRANSACTION_TOPIC,

@@ -94,7 +94,7 @@ def resend(
         raise typer.BadParameter("a rate goes with --all", param_hint="--rate")
 
     async def question(admin: Any) -> Any:
-        from headrace_mq.admin.pace import ResendSettings
+        from headrace_mq.admin.dead_letters import ResendSettings
 
         if not everything:
             return await admin.resend(group, ids or ())

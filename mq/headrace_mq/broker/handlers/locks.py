@@ -9,15 +9,16 @@ from headrace_mq.broker.groups.locks import Owner
 from headrace_mq.broker.state import BrokerState
 from headrace_mq.errors import InvalidArgument
 from headrace_mq.message import QueueRef
-from headrace_mq.protocol.bodies import decode, encode
-from headrace_mq.protocol.frame import Frame
-from headrace_mq.protocol.locks import (
+from headrace_mq.protocol.bodies import (
     LockQueues,
     LocksAnswer,
     QueueLock,
     QueueName,
     UnlockQueues,
+    decode,
+    encode,
 )
+from headrace_mq.protocol.frame import Frame
 
 __all__ = ["LOCKS_PER_REQUEST_MAX", "lock_queues", "unlock_queues"]
 

@@ -1,10 +1,10 @@
 """
-Messages of one topic turned on their side: a list per field, so that work is done by whole lists.
+Messages of one topic as columns: one list per field instead of one object per message.
 
-Anything done per message in Python costs more than everything else that happens to a message; what
-is done here per list costs a tenth of that.
+A loop over messages in Python costs more than all other work on them; the same work on whole lists
+costs a tenth.
 
-Sits between: `producer.producer`, which takes messages, and the batches of a `producer.queue_sender`. Pure.
+Used by `producer` and by `transactions.prepare_batcher`. Pure.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ MESSAGE_OVERHEAD_BYTES = 32
 HEADER_OVERHEAD_BYTES = 10
 # Text that is shorter than these, in characters, is within its limit in bytes for certain.
 KEY_SURELY_SHORT, TAG_SURELY_SHORT = 256, 32
-# The most bytes that such a key and tag can take beside the body.
+# The most bytes that such a key and tag can take in addition to the body.
 _SURELY_BYTES_MAX = 4 * (KEY_SURELY_SHORT + TAG_SURELY_SHORT) + MESSAGE_OVERHEAD_BYTES
 
 

@@ -1,8 +1,8 @@
 """
 How large a message can become on the wire, and whether it may be sent at all.
 
-Sits between: `producer.send_buffer` and `producer.producer`, which ask before a message gets its place, and the limits of
-`message` and of the broker's frames. Pure.
+Used by `producer.send_buffer` and `transactions.transactional_producer`, before they take a message.
+Pure.
 """
 
 from headrace_mq.client.batch.message_columns import (
@@ -18,7 +18,7 @@ __all__ = ["FRAME_OVERHEAD_BYTES", "UNKNOWN_BYTES", "measure", "message_bytes_ma
 
 # Frame and batch headers and the topic's name, rounded up.
 FRAME_OVERHEAD_BYTES = 1 << 10
-# What a broker keeps free in a frame beside a batch, so that a FETCH answer can carry it.
+# What a broker keeps free in a frame in addition to a batch, so that a FETCH answer can carry it.
 FRAME_RESERVE_BYTES_MAX = 32 << 10
 # More than any limit: what `quick_size` does not know.
 UNKNOWN_BYTES = 1 << 63

@@ -1,5 +1,5 @@
 """
 Broadcast consumers: every queue of a topic, with offsets in a local file.
 
-Sits between: a consumer and the file system. Joins no group.
+Used by `consumer`. Joins no group.
 """

@@ -1,8 +1,8 @@
 """
 The offsets of a broadcast consumer, in a file of its own machine.
 
-The file is replaced as a whole; a damaged one is an error to decide on, never a reason to begin anew.
-A second process that wants the same file is refused. It has two lines:
+The file is always replaced as a whole. A damaged file is an error: the consumer does not silently
+read from the beginning. A second process that opens the same file is refused. The file has two lines:
 
     headrace offsets 1 5f3c90aa
     {"group":"g","topics":{"t":{"0":17}}}
@@ -10,7 +10,7 @@ A second process that wants the same file is refused. It has two lines:
 the name and version of the format with the CRC-32C of the second line, in hex, and the next offset
 to read of each queue.
 
-Sits between: `fetch.assigned_queues`, which know what is finished, and the disk.
+Used by `Consumer`; reads finished offsets from `fetch.assigned_queues`.
 """
 
 import asyncio

@@ -1,10 +1,10 @@
 """
-All queues of some topics, for a broadcast consumer: it shares them with nobody.
+All queues of some topics, for a broadcast consumer, which shares them with no other consumer.
 
-It has the methods of a `Membership`, so that a consumer need not know which of the two it has; but
-the broker knows no group and no member of it.
+It has the methods of a `Membership`, so that a consumer treats both alike. The broker knows of no
+group and no member.
 
-Sits between: the broker's topics and `consumer.consumer`, which is told of every change.
+Used by `Consumer`, which it calls on every change.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ class Audience:
         link: the connection.
         topics: which topics; they need not exist yet.
         settings: how often to look for new queues.
-        listeners: who is told; without a group there are no heartbeats and no strategy.
+        listeners: called on changes; without a group there are no heartbeats and no strategy.
 
     Attributes:
         generation: grows with each connection; -1 while there is none.
@@ -96,7 +96,7 @@ class Audience:
                     await asyncio.sleep(self._settings.heartbeat_ms / 1_000)
 
     async def leave(self) -> None:
-        """Nobody needs to be told."""
+        """Does nothing: the broker knows of no member."""
 
     def lost(self) -> None:
         """The connection is gone."""

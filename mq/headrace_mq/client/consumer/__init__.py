@@ -1,5 +1,5 @@
 """
-Consumers: what an application holds, put together from the rooms below.
+Consumers: the objects that an application receives messages with.
 
-Sits between: an application that receives, and `fetch`, `group`, `handlers` and `retries`.
+Used by applications; put together from `fetch`, `group`, `handlers` and `retries`.
 """

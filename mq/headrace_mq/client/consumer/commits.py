@@ -1,7 +1,7 @@
 """
 Reports a consumer's finished offsets to the broker: on a timer and on request.
 
-Sits between: `fetch.assigned_queues`, which know what is finished, and the broker's COMMIT_OFFSETS.
+Used by `Consumer` and `PullConsumer`; reads finished offsets from `fetch.assigned_queues`.
 """
 
 import asyncio
@@ -77,7 +77,7 @@ class Commits:
 
         Raises:
             NotGroupMember: the broker no longer knows the member.
-            StaleLock: a queue may be somebody else's; all queues are suspended and locked again.
+            StaleLock: another member may own a queue; all queues are suspended and locked again.
             BrokerError: an offset is refused.
             ConnectionLost, RequestTimeout: the outcome is unknown.
         """

@@ -1,10 +1,14 @@
 """
 Receives the records of some topics as a member of a consumer group.
 
-Sits between: an application, which polls (or gives a handler) and acknowledges, and one broker.
-Wires the parts together: `group.membership` says which queues, `fetch.start_offsets` where they begin, `fetch.fetcher`
-fills the `fetch.assigned_queues`, `fetch.delivery` empties them, `commits` reports what is done, `group.locks` keep others
-away meanwhile, and `handover` gives revoked queues to their new owners.
+An application polls, or gives a handler, and acknowledges. The consumer wires its parts together:
+
+    group.membership       which queues the member owns
+    group.locks            keep other members away from them
+    fetch.start_offsets    where each queue begins
+    fetch.fetcher          fills the assigned queues, and `fetch.delivery` empties them
+    commits                reports what is finished
+    handover               gives revoked queues to their new owners
 """
 
 import asyncio
@@ -26,19 +30,17 @@ from headrace_mq.client.fetch.fetcher import GroupFilters, Pulling
 from headrace_mq.client.fetch.queue_priorities import urgency_of
 from headrace_mq.client.fetch.record_columns import RecordColumns
 from headrace_mq.client.fetch.start_offsets import Lives, OffsetLoader, find_starts, offsets_at
-from headrace_mq.client.group.allocation.strategy import Strategy
+from headrace_mq.client.group.allocation import Strategy
 from headrace_mq.client.group.contract import check_wanted, contract_of
 from headrace_mq.client.group.locks import QueueLocks
 from headrace_mq.client.group.membership import Listeners, Membership, Subscription
 from headrace_mq.client.group.rebalance import STRATEGIES
 from headrace_mq.client.group.rules import CurrentGroupRules
 from headrace_mq.client.handlers.attempts import BatchHandler
-from headrace_mq.client.handlers.execution import BatchLimits, Handler
+from headrace_mq.client.handlers.execution import BatchLimits, Handler, HandlerRuns
 from headrace_mq.client.handlers.failures import FailurePolicy
-from headrace_mq.client.handlers.runs import Running
 from headrace_mq.client.names import client_id_of
-from headrace_mq.client.trace.traced_delivery import delivering_for, policy_for
-from headrace_mq.client.trace.tracer import tracer_of
+from headrace_mq.client.trace.tracer import delivering_for, policy_for, tracer_of
 from headrace_mq.errors import ConnectionLost, MessageQueueError
 from headrace_mq.filters.filter import filters_of
 from headrace_mq.message import QueueRef, Record, check_topic
@@ -51,7 +53,7 @@ __all__ = ["Consumer"]
 
 # Pause before offsets that could not be loaded are asked for again.
 LOAD_PAUSE_MS = 1_000
-# First and longest pause before a lock that somebody else holds is asked for again; doubled in
+# First and longest pause before a lock that another member holds is asked for again; doubled in
 # between. Its owner gives it back when it has finished what it is at.
 LOCK_PAUSE_MS_MIN, LOCK_PAUSE_MS_MAX = 20, 500
 
@@ -70,7 +72,7 @@ class Consumer(AsyncBlock):
     has it at a time: a new owner waits until the old one has finished, committed and unlocked, or
     is gone. Where the consumer cannot be sure of its locks (the connection is lost, or the process
     was stopped for a while) it begins nothing until it is, and the broker refuses its commits where
-    somebody else went on. A handler that is running at that moment runs to its end.
+    another member went on. A handler that is running at that moment runs to its end.
 
     Args:
         address: the broker's `host:port`.
@@ -79,7 +81,7 @@ class Consumer(AsyncBlock):
             messages of each are wanted: `{"orders": "price > 10"}` (`filters.filter.Filter`).
         settings: limits and times.
         load_offsets: given queues, returns where to begin; for applications that keep offsets
-            beside their own data. Nothing is then committed to the broker.
+            with their own data. Nothing is then committed to the broker.
         strategy: how a topic's queues are divided, instead of `ConsumerSettings.allocation`; must
             give all members of the group the same answer. What it raises is raised by `poll`.
         clock: the time.
@@ -129,7 +131,7 @@ class Consumer(AsyncBlock):
         self._delivering = delivering_for(self._tracer)(
             self._shares, self._locks, on_room=self._room, on_stale=self._lock_again
         )
-        self._running = Running(self._delivering, self._settings)
+        self._handler_runs = HandlerRuns(self._delivering, self._settings)
         self._local: LocalOffsets | None = None
         self._membership: Membership | Audience
         self._commits: Commits | LocalOffsets | None
@@ -227,7 +229,7 @@ class Consumer(AsyncBlock):
         self._delivering.close()
         self._pulling.stop()
         try:
-            await self._running.finish(self._settings.request_timeout_ms)
+            await self._handler_runs.finish(self._settings.request_timeout_ms)
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -254,7 +256,7 @@ class Consumer(AsyncBlock):
             Closed: the consumer was closed.
             DataCorrupt, FormatTooNew: a queue cannot be read on; raised once; others go on. Messages
                 that no reader can decode are left out instead: see `damage`.
-            Exception: whatever `load_offsets` raised; it is called again.
+            Exception: what `load_offsets` raised; it is called again.
         """
         return await self._delivering.poll()
 
@@ -343,7 +345,7 @@ class Consumer(AsyncBlock):
         Raises what `poll` raises, other than Closed.
         """
         policy = policy_for(self._tracer, on_failure, self._settings)
-        await self._running.run(handler, policy)
+        await self._handler_runs.run(handler, policy)
 
     async def run_batches(
         self,
@@ -362,7 +364,7 @@ class Consumer(AsyncBlock):
             on_failure: decides on each record of a batch that failed.
         """
         policy = policy_for(self._tracer, on_failure, self._settings)
-        await self._running.run_batches(handler, BatchLimits(records_max, wait_ms), policy)
+        await self._handler_runs.run_batches(handler, BatchLimits(records_max, wait_ms), policy)
 
     async def _end(self) -> None:
         if self._tracer is not None:
@@ -431,7 +433,7 @@ class Consumer(AsyncBlock):
     async def _keep_loading(self) -> None:
         pause_ms = LOCK_PAUSE_MS_MIN
         while True:
-            # Queues that somebody else still holds are asked for again; others do not wait for them.
+            # Queues that another member still holds are asked for again; others do not wait for them.
             waiting = self._membership.generation >= 0 and bool(self._shares.to_start())
             pause_ms = min(2 * pause_ms, LOCK_PAUSE_MS_MAX)
             with suppress(TimeoutError):
@@ -442,13 +444,13 @@ class Consumer(AsyncBlock):
             if self._locks.stale:
                 self._lock_again()
             queues = self._shares.to_start()
-            # Without membership the group may count on somebody else; joining asks again.
+            # Without membership the group may count on another member; joining asks again.
             if not queues or self._membership.generation < 0:
                 continue
             try:
                 await self._load(queues)
             except ConnectionLost:
-                # Whoever joins again wants them again.
+                # After it has joined again, the member asks for them again.
                 continue
             except Exception as error:  # noqa: BLE001 - `load_offsets` is the application's
                 _log.warning("offsets not loaded", group=self._group, reason=str(error))

@@ -1,10 +1,10 @@
 """
 Gives revoked queues to their new owners.
 
-What is being handled is finished first, then committed, then the lock goes back. Queues that stay
-are not touched.
+Records that are being handled are finished first, then committed, then the lock goes back. Queues
+that stay are not touched.
 
-Sits between: `consumer`, which is told of revoked queues, and `fetch.assigned_queues`, `commits` and `group.locks`.
+Used by `Consumer`, when queues are revoked; uses `fetch.assigned_queues`, `commits` and `group.locks`.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ class HandingOver:
         self._wanted.set()
 
     async def keep_handing_over(self) -> None:
-        """Hands over whatever is ready, for ever."""
+        """Hands over what is ready, for ever."""
         while True:
             await self._wanted.wait()
             self._wanted.clear()
@@ -77,7 +77,7 @@ class HandingOver:
                 # The new owner starts at the last commit: records come again, none is lost.
                 _log.warning("handed over without a last commit", reason=str(error))
         # What drained meanwhile has its commit before it. Some may be assigned again by now; those
-        # keep their locks, and start anew.
+        # keep their locks, and start again.
         parted = set(drained).intersection(self._shares.drained())
         self._shares.part_with(parted)
         if self._shares.assigned.intersection(parted):

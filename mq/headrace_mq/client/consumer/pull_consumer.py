@@ -1,8 +1,8 @@
 """
-Reads queues that the application chooses itself, at the pace and from the places it chooses.
+Reads queues that you choose, from the offsets that you choose.
 
-Sits between: an application that wants no group to divide queues for it, and one broker. With a
-group it begins where the group stands and may commit; without one it leaves no trace.
+For applications that do not want a group to divide the queues. With a group it begins at the offsets
+of the group and may commit; without a group it leaves no trace on the broker.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ class PullConsumer(AsyncBlock):
             on_ready=self._pull_soon,
         )
         self._shares = Shares(limits_of(self._settings), urgency_of(self._settings))
-        # Nobody divides these queues, so there is nothing to lock.
+        # No group divides these queues, so there is nothing to lock.
         locks = QueueLocks(self._link, group=group, settings=self._settings, clock=self._clock)
         self._delivering = Delivering(
             self._shares, locks, on_room=self._pull_soon, on_stale=self._shares.suspend

@@ -1,7 +1,7 @@
 """
-A consumer with everything that retrying needs: the retry topic, a producer, and the policy.
+A consumer that retries: it reads the group's retry topic and sends failed records there.
 
-Sits between: an application, and `consumer` with `retries.retries`.
+Used by applications; wires `Consumer`, a `Producer` and the policies of `retries.retries`.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -10,7 +10,7 @@ from headrace_mq._runtime.async_block import AsyncBlock
 from headrace_mq._runtime.clock import Clock
 from headrace_mq.client.consumer.consumer import Consumer
 from headrace_mq.client.fetch.damage import Damages
-from headrace_mq.client.group.allocation.strategy import Strategy
+from headrace_mq.client.group.allocation import Strategy
 from headrace_mq.client.group.contract import retries_told
 from headrace_mq.client.handlers.execution import check_async
 from headrace_mq.client.producer.producer import Producer
@@ -25,7 +25,7 @@ __all__ = ["RetryingConsumer"]
 class RetryingConsumer(AsyncBlock):
     """A consumer whose failed records come again later, and at last go to the dead letters.
 
-    It reads the group's retry topic beside the topics it is given, and has a producer of its own.
+    It reads the group's retry topic in addition to the topics it is given, and has a producer of its own.
     Retried records are handed to the handler as they stood in their own topic; `origin_of` tells
     which attempt it is.
 

@@ -1,5 +1,5 @@
 """
 Receiving: the assigned queues, their fetches, and the records that wait to be handled.
 
-Sits between: consumers and the connections to brokers. Knows no handler.
+Used by `consumer` and `broadcast`. Knows no handler.
 """

@@ -1,21 +1,21 @@
 """
-The queues a consumer holds: where each is read, what of it is buffered, in flight, committed.
+The queues a consumer holds: for each its position, and what is buffered, in flight and committed.
 
 A queue is *assigned* by the group, *started* once its offset is known, and *suspended* while the
 consumer cannot know whether the group still counts on it (the connection is lost): a suspended
 queue is neither fetched nor delivered, and resumes where it stood unless another member went on
 from there. A *revoked* queue is kept while attempts on it go on, so that what they finish is still
-committed. A `Share` is replaced, never turned back, so whoever holds an old one can tell.
+committed. A `Share` is replaced, never reset, so a part that holds an old one can see that.
 
-Sits between: `consumer.consumer` and its parts, which fetch, deliver, acknowledge and commit. Pure.
+Used by `Consumer`, `PullConsumer` and their parts, which fetch, deliver, acknowledge and commit. Pure.
 """
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 
-from headrace_mq.client.fetch.allowance import Allowance, divided
 from headrace_mq.client.fetch.damage import Damages
+from headrace_mq.client.fetch.flow_control import Allowance, divided
 from headrace_mq.client.fetch.process_queue import ProcessQueue, WindowLimits
 from headrace_mq.client.fetch.queue_priorities import Urgency
 from headrace_mq.client.fetch.record_columns import RecordColumns, from_records
@@ -113,7 +113,7 @@ class Shares:
 
         Queues that stay are not touched. What was finished of a revoked one is left to commit. One
         that comes back before it was handed over is handed over all the same, and then started
-        anew: records that waited for their turn were dropped when it went.
+        again: records that waited for their turn were dropped when it went.
         """
         revoked = self.assigned - frozenset(queues)
         # In one order in every process: it is the order of the next commit.
@@ -135,7 +135,7 @@ class Shares:
         return queue in self.assigned or queue in self._leaving
 
     def part_with(self, queues: Iterable[QueueRef]) -> None:
-        """These revoked queues are somebody else's now."""
+        """These revoked queues belong to other members now."""
         for queue in queues:
             self._leaving.pop(queue, None)
             self._left.pop(queue, None)
@@ -364,7 +364,7 @@ class Shares:
         return room
 
     def _has_more_room(self, share: Share) -> bool:
-        """Whether something was finished that a full share waited for; that is told once."""
+        """Whether something was finished that a full share waited for; it says so once."""
         share.full = share.window.is_full(self._limits)
         if not share.full:
             return True
@@ -390,7 +390,7 @@ class Shares:
 
 
 def _offsets(records: Sequence[Record]) -> Sequence[int]:
-    """The offsets of records that ascend; as a range, which nobody has to look through, if it is one."""
+    """The offsets of records that ascend; as a range if it is one, which costs no loop."""
     count = len(records)
     if count and records[-1].offset - records[0].offset == count - 1:
         return range(records[0].offset, records[-1].offset + 1)

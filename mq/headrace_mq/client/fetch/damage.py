@@ -1,11 +1,11 @@
 """
-What a consumer could not read: counted, logged, and told to the application.
+What a consumer could not read: counted, logged, and reported to the application.
 
     a batch whose payload no reader can decode          ─┐
     offsets that the broker left out as damaged, or   ├─▶ Damages ─▶ log, counts, listeners
     that are missing for any other reason            ─┘
 
-Sits between: `fetcher`, which meets it, and the application. Pure but for the log.
+Used by `fetcher`, which finds damage, and by applications that listen. Pure but for the log.
 """
 
 from collections.abc import Callable, Mapping

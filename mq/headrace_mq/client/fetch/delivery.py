@@ -1,8 +1,8 @@
 """
 Hands buffered records to the application, and takes back what it finished.
 
-Sits between: `assigned_queues`, which hold what was fetched, and the application: by `poll` and `ack`, or
-through `handlers.execution`, which says when an attempt begins and ends.
+Used by `PullConsumer` and, through `trace.tracer`, by `Consumer`: an application calls `poll` and `ack`, or
+`handlers.execution` says when an attempt begins and ends.
 """
 
 import asyncio
@@ -132,7 +132,7 @@ class Delivering:
     async def begin(self, record: Record) -> bool:
         """Announces an attempt; waits while it is not known whose the record's queue is.
 
-        Returns False where it is somebody else's now, or the consumer was closed meanwhile.
+        Returns False where it belongs to another member now, or the consumer was closed meanwhile.
         """
         self._look_at_locks()
         while self._shares.is_suspended(record.queue):
@@ -143,7 +143,7 @@ class Delivering:
         return self._shares.begin(record.queue, record.offset)
 
     def end(self, record: Record, *, done: bool) -> None:
-        """An attempt is over; `done` acknowledges the record, whoever has the queue next."""
+        """An attempt is over; `done` acknowledges the record, even if the queue was revoked."""
         if self._shares.end(record.queue, record.offset, done=done):
             self._more_room()
 

@@ -3,10 +3,10 @@ Fetches: keeps every queue that can take records asked for at the broker, and no
 
 One fetch asks for all queues that are not being asked for, so at rest one long poll waits for all
 of them. A queue that is assigned, sought or has room again while that poll is parked gets a fetch
-of its own at once. What an answer brings is taken by its offsets: it does not matter which fetch
-brought it, and what is too old is dropped.
+of its own at once. Records are taken by their offsets: it does not matter which fetch brought them,
+and what is too old is dropped.
 
-Sits between: `assigned_queues`, which say what to ask for and take what comes, and the broker's FETCH.
+Used by `Consumer` and `PullConsumer`; fills `assigned_queues`, which say what to ask for.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from headrace_mq._runtime.clock import Clock
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.client.fetch.assigned_queues import Share, Shares
 from headrace_mq.client.fetch.damage import Damaged, marker_of
-from headrace_mq.client.fetch.fetch_delay import FetchDelay
+from headrace_mq.client.fetch.flow_control import FetchDelay
 from headrace_mq.client.fetch.record_columns import (
     RecordColumns,
     decode_record_columns,
@@ -373,7 +373,7 @@ class Pulling:
     def _isolate(self, shares: Sequence[Share], error: MessageQueueError) -> None:
         """Finds the queue whose batch cannot be read, by asking for each one alone, and stops it.
 
-        Whatever follows there must wait: skipping is for the application to decide.
+        What follows there must wait: skipping is for the application to decide.
         """
         if len(shares) > 1:
             _log.warning("a batch cannot be read, asking for each queue alone", reason=str(error))

@@ -1,13 +1,13 @@
 """
-The in-flight window of one queue: a sliding door.
+The in-flight window of one queue: which offsets were handed over and are not finished.
 
-Offsets are taken in ascending order and finished in any order. The door stands at the lowest
-offset that is not finished: everything below it is done, so that is what a group may commit.
+Offsets are taken in ascending order and finished in any order. A group may commit the lowest offset
+that is not finished, because every offset below it is done.
 
-What is taken together is mostly finished together, and stays in one piece until one of its offsets
-is asked for: less than half of the time of noting each.
+Records that are taken together are mostly finished together. They stay one range until a single offset
+of it is asked for, which takes less than half of the time of noting each offset.
 
-Sits between: the consumer, which takes and finishes, and its commits. Pure.
+Used by `assigned_queues` and `allowance`. Pure.
 """
 
 from collections import deque

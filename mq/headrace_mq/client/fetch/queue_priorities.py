@@ -1,5 +1,5 @@
 """
-Messages that go before others: the queues of a topic in groups, one for each level.
+Priorities of messages: the queues of a topic in groups, one for each level.
 
     level 0   queues 0, 3, 6    the number of a queue modulo the number of levels, so queues that
     level 1   queues 1, 4, 7    are added to the topic leave every other queue's level as it is
@@ -9,7 +9,7 @@ A producer that is given `Priorities` puts each message into a queue of its leve
 key and level. A consumer whose settings name as many levels hands out the highest one first; now and
 then the lowest comes first, so that it is never left alone for long.
 
-Sits between: `producer.producer`, which asks a selector, and `assigned_queues`, which arrange what they hand out. Pure.
+Used by applications that send, and by `assigned_queues`, which hand out urgent records first. Pure.
 """
 
 from collections import Counter

@@ -1,10 +1,10 @@
 """
-Records that stand in columns: one list per field for a run of records of one queue.
+Records in columns: one list per field for a run of records of one queue.
 
 For applications that work on whole columns (aggregation, data frames, bulk inserts): no object is
 made for each record.
 
-Sits between: `assigned_queues`, which buffer what was fetched, and the application. Pure.
+Used by `assigned_queues`, which buffer fetched records, and by applications. Pure.
 """
 
 from collections.abc import Mapping, Sequence

@@ -5,7 +5,7 @@ The group's committed offsets decide, or those the application keeps itself (`lo
 queue without one begins where the settings say, except that queues which appeared after the
 consumer looked first always begin at their first offset: all they hold is new.
 
-Sits between: `consumer.consumer` and the broker's GET_OFFSETS, QUEUE_RANGES and OFFSETS_AT.
+Used by `Consumer` and `PullConsumer`; sends GET_OFFSETS, QUEUE_RANGES and OFFSETS_AT.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -66,7 +66,7 @@ async def find_starts(
 
     Raises:
         BrokerError, ConnectionLost, RequestTimeout: the broker could not be asked.
-        Exception: whatever `load_offsets` raises.
+        Exception: what `load_offsets` raises.
     """
     if load_offsets is None:
         kept: Mapping[QueueRef, int] = await _committed(link, queues, group, settings)

@@ -1,5 +1,5 @@
 """
 A consumer's membership in its group: join, rebalance, allocate, lock.
 
-Sits between: consumers and the broker that keeps the group.
+Used by `consumer`; the broker keeps the group.
 """

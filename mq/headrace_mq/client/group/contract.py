@@ -1,11 +1,11 @@
 """
-What all members of a group have to do alike, in words that the broker compares.
+What all members of a group must do alike, in words that the broker compares.
 
-A member that filters otherwise acknowledges what others want; one that divides otherwise leaves queues
-without an owner; one that retries otherwise sends to topics that the others do not read. So each member
-tells the broker how it does these things, and the broker refuses the first that differs.
+A member with another filter acknowledges messages that others want. One with another allocation leaves
+queues without an owner. One with other retries sends to topics that the others do not read. So each
+member sends the broker these settings in words, and the broker refuses a member that differs.
 
-Sits between: `consumer.consumer` and `membership`. Pure.
+Used by `Consumer` and `RetryingConsumer`. Pure.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,12 +13,12 @@ from typing import Final
 
 import google_crc32c
 
-from headrace_mq.client.group.allocation.strategy import Strategy
+from headrace_mq.client.group.allocation import Strategy
 from headrace_mq.settings import ConsumerSettings, RetrySettings
 
 __all__ = ["check_wanted", "contract_of", "retries_told"]
 
-# A condition longer than this is told by its beginning and a checksum of the whole.
+# Of a longer condition the contract has the beginning, and a checksum of the whole.
 TOLD_CHARACTERS_MAX: Final = 200
 
 

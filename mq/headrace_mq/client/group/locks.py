@@ -1,11 +1,12 @@
 """
 A consumer's locks on its queues: taken before a queue is read, kept by heartbeats, given back.
 
-The consumer trusts a lock for as long as the broker keeps it for sure: from the moment the last
-answered heartbeat was sent. Past that, another member may have it, and nothing may be begun before
-the broker was asked again; so a process that was stopped for a while notices by itself.
+The broker keeps a lock for a fixed time after a heartbeat. The consumer counts that time from the
+moment it sent the last heartbeat that was answered. After it, another member may hold the lock, and
+the consumer begins nothing until it has asked the broker again. So a process that was stopped for a
+while notices it by itself.
 
-Sits between: the parts of `consumer.consumer` and the broker's LOCK_QUEUES and UNLOCK_QUEUES.
+Used by `Consumer` and its parts; sends LOCK_QUEUES and UNLOCK_QUEUES.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -15,9 +16,15 @@ from headrace_mq._runtime.clock import Clock
 from headrace_mq.client.names import member_of
 from headrace_mq.errors import ConnectionLost, MessageQueueError
 from headrace_mq.message import QueueRef
-from headrace_mq.protocol.bodies import decode, encode
+from headrace_mq.protocol.bodies import (
+    LockQueues,
+    LocksAnswer,
+    QueueName,
+    UnlockQueues,
+    decode,
+    encode,
+)
 from headrace_mq.protocol.codes import RequestCode
-from headrace_mq.protocol.locks import LockQueues, LocksAnswer, QueueName, UnlockQueues
 from headrace_mq.settings import ConsumerSettings
 
 __all__ = ["QueueLocks"]
@@ -58,7 +65,7 @@ class QueueLocks:
 
     @property
     def stale(self) -> bool:
-        """Whether somebody else may hold these locks by now."""
+        """Whether another member may hold these locks by now."""
         return bool(self._epochs) and self._clock.monotonic_ms() >= self._trusted_until_ms
 
     @property
@@ -102,7 +109,7 @@ class QueueLocks:
         """
         if not self.wanted:
             return
-        # At once: whoever asks for one of them again meanwhile gets another epoch.
+        # At once: a lock that is asked for again meanwhile gets another epoch.
         given = {queue: self._epochs.pop(queue) for queue in queues if queue in self._epochs}
         doubted = self._doubted.intersection(queues)
         self._doubted -= doubted
@@ -132,7 +139,7 @@ class QueueLocks:
         self._doubted.clear()
 
     def doubt(self) -> None:
-        """Somebody else may hold these locks: they count again once the broker grants them again."""
+        """Another member may hold these locks: they count again once the broker grants them again."""
         self._doubted.update(self._epochs)
         self._epochs.clear()
 

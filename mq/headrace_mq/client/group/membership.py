@@ -1,11 +1,11 @@
 """
-A consumer's membership in its group, and the queues that follow from it.
+A consumer's membership in its group, and the queues that the member owns.
 
 Joins, sends heartbeats, joins again when the connection or the membership was lost, and watches
-the topics for new and frozen queues. From the group's view and the topics' sizes it computes the member's own
-queues, as every other member does.
+the topics for new and frozen queues. From the group's view and the topics' sizes it computes the
+member's own queues, as every other member does.
 
-Sits between: the broker's group and `consumer.consumer`, which is told of every change.
+Used by `Consumer`, which it calls on every change.
 """
 
 import asyncio
@@ -16,8 +16,7 @@ from typing import NamedTuple
 from headrace_mq._net.link import Link
 from headrace_mq._runtime.clock import Clock
 from headrace_mq._runtime.log import get_logger
-from headrace_mq.client.group.allocation.sticky import sticky
-from headrace_mq.client.group.allocation.strategy import Strategy
+from headrace_mq.client.group.allocation import Strategy, sticky
 from headrace_mq.client.group.rebalance import allocate
 from headrace_mq.client.group.rules import CurrentGroupRules
 from headrace_mq.client.names import member_of
@@ -70,7 +69,7 @@ class Subscription(NamedTuple):
 
 
 class Listeners(NamedTuple):
-    """Who is told of a membership.
+    """What is called when a membership changes.
 
     on_change takes the member's queues after each (re)join and whenever they change; on_lost is
     called when the membership ended without our doing; on_error takes what the strategy raised, the
@@ -91,7 +90,7 @@ class Membership:
         subscription: what it joins; the topics need not exist yet.
         settings: how often to say so.
         clock: tells when to look for new queues, and when heartbeats were sent.
-        listeners: who is told.
+        listeners: called on changes.
 
     Attributes:
         generation: of the group's newest view; -1 while the member is not in the group.
@@ -125,7 +124,7 @@ class Membership:
         self._held: frozenset[QueueRef] = frozenset()
         self._members: list[GroupMember] = []
         self._queues: dict[str, int] = {}
-        # Those that are frozen for reading: whoever had them would only wait for them.
+        # Those that are frozen for reading: no member gets them, as it would only wait.
         self._frozen: frozenset[QueueRef] = frozenset()
         self._described_at_ms: int | None = None
         self._disturbed = asyncio.Event()
@@ -279,7 +278,7 @@ class Membership:
             self._listeners.on_change(assigned)
 
     def _report(self) -> list[HeldQueues]:
-        """What a sticky allocation, and who looks at the group, is told of this member."""
+        """The queues that this member reports: for a sticky allocation, and for `group show`."""
         if not self._reports:
             return []
         topics: dict[str, list[int]] = {}

@@ -1,20 +1,17 @@
 """
 Which queues of a group's topics belong to which member.
 
-Every member computes the same answer from the same sorted members and queues, so nobody has to
+Every member computes the same answer from the same sorted members and queues, so no member has to
 decide for the others. Topics are divided one by one: members may subscribe to different topics.
 
-Sits between: the group's view that the broker sends and the consumer. Pure.
+Used by `membership`, with the view of the group that the broker sends. Pure.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 
-from headrace_mq.client.group.allocation.average import average, circle
-from headrace_mq.client.group.allocation.consistent_hash import consistent_hash
-from headrace_mq.client.group.allocation.sticky import sticky
-from headrace_mq.client.group.allocation.strategy import Strategy
+from headrace_mq.client.group.allocation import Strategy, average, circle, consistent_hash, sticky
 from headrace_mq.message import QueueRef
 
 __all__ = ["STRATEGIES", "allocate"]
@@ -47,11 +44,11 @@ def allocate(
         queues: each topic that exists and its number of queues.
         strategy: how one topic is divided.
         held: what each member held before, for the strategy that moves the fewest.
-        frozen: queues that give no messages; nobody gets them.
+        frozen: queues that give no messages; no member gets them.
 
     Raises:
         ValueError: the strategy gave what it was not given.
-        Exception: whatever the application's own strategy raises.
+        Exception: what the application's own strategy raises.
     """
     if strategy is sticky:
         strategy = partial(sticky, held=held)

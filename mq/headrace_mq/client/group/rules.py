@@ -1,7 +1,8 @@
 """
-What an operator said of a group, as its member heard it with its last heartbeat.
+What an operator set for a group, as a member learned it from the answer to its last heartbeat.
 
-Sits between: `membership`, which hears it, and those who keep to it. Pure, but for a log line.
+Written by `membership`. Used by `Consumer` and `retries.retries`, which keep to it. Pure, but for a
+log line.
 """
 
 from headrace_mq._runtime.log import get_logger

@@ -1,5 +1,5 @@
 """
 Running handlers: attempts, their order, their time limits and their failures.
 
-Sits between: records and the application's handlers. Knows no broker.
+Used by `consumer`. Knows no broker.
 """

@@ -1,10 +1,10 @@
 """
-Brings records to their end: attempt after attempt, until each is acknowledged or somebody else's.
+Calls a handler for records, attempt after attempt, until each is acknowledged or revoked.
 
 An attempt that takes too long is cancelled and counts as failed. What becomes of a failed record
 is decided by a `FailurePolicy`.
 
-Sits between: `execution`, which says when which records are due, and the application's handler.
+Used by `execution`, which decides when which records are handled.
 """
 
 import asyncio
@@ -83,7 +83,7 @@ class RecordSource(Protocol):
     async def begin(self, record: Record) -> bool:
         """Announces an attempt; waits while it is not known whose the queue is.
 
-        Returns False where the record is somebody else's now; else `end` must follow.
+        Returns False where the record belongs to another member now; else `end` must follow.
         """
         ...
 
@@ -96,7 +96,7 @@ class Attempts:
     """The attempts of one run of a handler.
 
     Args:
-        deliveries: who is told of attempts and acknowledgements.
+        deliveries: takes attempts and acknowledgements.
         handler: handles records together; returning means that all of them are done.
         settings: how long an attempt may take, and the pause when the policy itself fails.
         on_failure: decides on each record of a failed attempt.

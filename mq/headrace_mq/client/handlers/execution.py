@@ -2,10 +2,10 @@
 Runs a handler over records: in order where order matters, many at once where it does not.
 
 What must be handled in order is a *chain*: a key of a queue, a whole queue, or a single record, as
-the settings say. A chain handles one record, or one batch, after the other; chains run beside each
-other.
+the settings say. A chain handles one record, or one batch, after the other; chains run at the same
+time.
 
-Sits between: `consumer.consumer`, which delivers records, and `attempts`, which bring them to their end.
+Used by `Consumer`: its `run` and `run_batches` are those of `HandlerRuns`.
 """
 
 import asyncio
@@ -23,7 +23,14 @@ from headrace_mq.errors import Closed
 from headrace_mq.message import QueueRef, Record
 from headrace_mq.settings import ConsumerSettings
 
-__all__ = ["BatchLimits", "Handler", "Handling", "check_async", "one_by_one"]
+__all__ = [
+    "BatchLimits",
+    "Handler",
+    "HandlerRun",
+    "HandlerRuns",
+    "check_async",
+    "one_by_one",
+]
 
 Handler = Callable[[Record], Awaitable[None]]
 
@@ -66,7 +73,7 @@ def one_by_one(handler: Handler) -> BatchHandler:
     return handle
 
 
-class Handling:
+class HandlerRun:
     """One run of a handler.
 
     Args:
@@ -176,3 +183,58 @@ class Handling:
                 while len(waiting) < self._batch.records_max and not self._stopping.is_set():
                     self._grown.clear()
                     await self._grown.wait()
+
+
+class HandlerRuns:
+    """All runs of one consumer.
+
+    Args:
+        deliveries: where records come from.
+        settings: of the consumer.
+    """
+
+    def __init__(self, deliveries: RecordSource, settings: ConsumerSettings) -> None:
+        self._new_run: Callable[..., HandlerRun] = partial(
+            HandlerRun, deliveries, settings=settings
+        )
+        self._runs: set[asyncio.Task[None]] = set()
+
+    async def run(self, handler: Handler, on_failure: FailurePolicy | None) -> None:
+        """Handles single records until the consumer is closed.
+
+        Raises what `poll` raises, and TypeError for a handler that is not async.
+        """
+        check_async(handler)
+        await self._watch(self._new_run(handler=one_by_one(handler), on_failure=on_failure))
+
+    async def run_batches(
+        self, handler: BatchHandler, batch: BatchLimits, on_failure: FailurePolicy | None
+    ) -> None:
+        """Handles batches until the consumer is closed.
+
+        Raises what `poll` raises, ValueError, and TypeError for a handler that is not async.
+        """
+        check_async(handler)
+        if batch.records_max < 1 or batch.wait_ms < 0:
+            raise ValueError("a batch has at least 1 record and waits 0 ms or longer")
+        await self._watch(self._new_run(handler=handler, on_failure=on_failure, batch=batch))
+
+    async def finish(self, timeout_ms: int) -> None:
+        """Waits for the records being handled, after `poll` has raised Closed.
+
+        The wait is bounded also because a handler may be the one that closes.
+        """
+        if self._runs:
+            await asyncio.wait(self._runs, timeout=timeout_ms / 1_000)
+
+    async def _watch(self, run: HandlerRun) -> None:
+        work = asyncio.ensure_future(run.run())
+        self._runs.add(work)
+        try:
+            await work
+        except asyncio.CancelledError:
+            work.cancel()
+            await asyncio.wait([work])
+            raise
+        finally:
+            self._runs.discard(work)

@@ -1,12 +1,12 @@
 """
-What becomes of a record whose handler failed: again in place, or settled somewhere else.
+What happens to a record whose handler failed: it is tried again in place, or settled elsewhere.
 
 A policy decides after every failed attempt. `Again` keeps the record where it is: its key (or its
 queue) waits for the next attempt. `Settled` says that the policy itself has put the record in a
 safe place, such as a retry topic or the dead letters: it is acknowledged, and what waits behind it
 goes on.
 
-Sits between: `attempts`, which asks, and whoever decides.
+Used by `attempts`; implemented by `retries`, `trace` and applications.
 """
 
 from typing import NamedTuple, Protocol
@@ -46,7 +46,7 @@ class FailurePolicy(Protocol):
     """Decides what becomes of failed records; used by many handlers at a time."""
 
     async def decide(self, failure: Failure) -> Verdict:
-        """Decides on one failure; whatever a `Settled` promises must be durable on return.
+        """Decides on one failure; what a `Settled` promises must be durable on return.
 
         The record's queue stays this consumer's until it returns. An error raised here is logged,
         and the record is handled again after the longest pause.

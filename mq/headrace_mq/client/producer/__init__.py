@@ -1,5 +1,5 @@
 """
 Sending: from one message to acknowledged batches, in order per queue.
 
-Sits between: an application that sends, and the connections to brokers. Knows no consumer.
+Used by applications, and by other rooms of the client that send. Knows no consumer.
 """

@@ -1,17 +1,17 @@
 """
 Messages that are sent without an acknowledgement.
 
-They go together per queue and tick, under no producer id: the broker stores what arrives, once or
-not at all. Nothing is kept here beyond the tick, so nothing is sent again.
+Those of one queue go together at the end of a tick, without a producer id: the broker stores what
+arrives. No message is kept after the tick, so none is sent again.
 
-Sits between: `producer` and the link. Knows nothing of the lanes, which it may overtake.
+Used by `Producer`. Does not wait for acknowledged messages, which it may overtake.
 """
 
 import asyncio
 
 from headrace_mq._net.link import Link
 from headrace_mq._runtime.clock import Clock
-from headrace_mq.client.batch.batch import Batch, encode
+from headrace_mq.client.batch.batch import Batch
 from headrace_mq.message import Message, QueueRef
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.settings import ProducerSettings
@@ -63,5 +63,5 @@ class Oneway:
         )
 
     def _send(self, batch: Batch) -> None:
-        encoded = encode(batch, producer_id=0, first_sequence=0, codec=self._settings.codec)
+        encoded = batch.encode(producer_id=0, first_sequence=0, codec=self._settings.codec)
         self._link.tell(RequestCode.PRODUCE, encoded)

@@ -212,7 +212,7 @@ class Producer(AsyncBlock):
         """Sends one message without an acknowledgement, for what may get lost.
 
         False: there is no connection now, or the broker reads too slowly; nothing was sent. After
-        True nobody tells what became of it: it is lost when the connection ends or the broker
+        True no answer follows: the message is lost when the connection ends or the broker
         refuses it, and it may overtake or fall behind what `send` sends.
 
         Raises:
@@ -357,7 +357,7 @@ class Producer(AsyncBlock):
         )
 
     def reply_soon(self, client_id: str, correlation: str, body: bytes) -> bool:
-        """Like `reply`, without waiting to hear what became of it: nobody is told if it is lost.
+        """Like `reply`, without waiting for the answer: you do not learn whether it is lost.
 
         Returns False when the connection cannot take it now; nothing was sent then.
         """

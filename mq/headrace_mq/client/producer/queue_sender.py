@@ -1,21 +1,21 @@
 """
-One queue's outgoing order: an open batch, full ones behind it, and a few in flight.
+The batches of one queue, in order: those in flight, full ones behind them, and an open one.
 
-What is added while a batch is in flight goes together in the next one, so batches grow by
-themselves with the load. One that has grown large follows those in flight: the broker takes batches
-of a producer in the order of their sequence numbers only, so where one is refused, those behind it
-are too, and all of them are sent again in their order. A retry sends the very same bytes with the
-same sequence, so the broker can tell. A producer that the broker does not know may begin anywhere,
-so a batch follows only once another one was acknowledged on the same connection, lately.
+Messages that are added while a batch is in flight go together in the next one, so batches grow with
+the load. A large batch is sent while others are in flight. The broker takes batches of a producer only
+in the order of their sequence numbers: where it refuses one it refuses those behind it, and all are
+sent again in order. A retry sends the same bytes with the same sequence, so that the broker recognises
+it. The broker accepts any first sequence of a producer that it does not know. So a second batch is sent
+only after another one was acknowledged on the same connection, not long ago.
 
-Sits between: `producer`, which adds messages and carries batches to the broker, and the record
-batch. Never waits and sends nothing itself; the producer tells it what became of a batch.
+Used by `send_buffer` and `reroute`. Never waits and sends nothing itself; the send buffer reports what
+became of a batch.
 """
 
 import secrets
 from collections import deque
 
-from headrace_mq.client.batch.batch import Batch, Place, encode
+from headrace_mq.client.batch.batch import Batch, Place
 from headrace_mq.client.batch.message_columns import MessageColumns
 from headrace_mq.errors import BrokerError
 from headrace_mq.message import Message, QueueRef
@@ -23,7 +23,7 @@ from headrace_mq.message import Message, QueueRef
 __all__ = ["FOLLOW_BYTES", "QueueSender", "new_producer_id"]
 
 SEQUENCE_MAX = (1 << 32) - 1
-# Batches of a lane on their way at a time: the broker remembers as many, and knows them again.
+# Batches of one queue on their way at a time: the broker remembers as many, and recognises their repetition.
 IN_FLIGHT_MAX = 5
 # A batch follows those in flight from this size on. Smaller ones cost both sides more than it saves
 # to send them early: waves of commands would break into many small requests.
@@ -141,7 +141,7 @@ class QueueSender:
     def add(self, message: Message, size: int, born_ms: int) -> Place:
         """Gives a message its place behind all earlier ones.
 
-        Whoever gets number 0 of a batch sets its deadline.
+        The caller that gets number 0 of a batch sets its deadline.
         """
         batch = self.waiting[-1] if self.waiting else None
         if batch is None or batch.count >= self.messages_max or batch.size + size > self.bytes_max:
@@ -154,7 +154,7 @@ class QueueSender:
         self.waiting.append(batch)
 
     def refuse(self, batch: Batch, error: BrokerError) -> None:
-        """A batch in flight is not stored, because the queue takes nothing; this shuts the lane.
+        """A batch in flight is not stored, because the queue takes nothing; this shuts the sender.
 
         So that the order stays, only the first one in flight is taken out; others are sent again.
         """
@@ -167,7 +167,7 @@ class QueueSender:
         self.refused.append(batch)
 
     def vacate(self) -> list[Batch]:
-        """Takes out what a shut and quiet lane holds, oldest first; then it is open again."""
+        """Takes out what a shut and quiet sender holds, oldest first; then it is open again."""
         left = [*self.refused, *self.waiting]
         self.refused.clear()
         self.waiting.clear()
@@ -178,7 +178,7 @@ class QueueSender:
         """Gives many messages their places behind all earlier ones.
 
         Returns, in their order, batches with the number of the first message there and how many.
-        Whoever gets number 0 of a batch sets its deadline.
+        The caller that gets number 0 of a batch sets its deadline.
         """
         placed: list[tuple[Batch, int, int]] = []
         left = [part]
@@ -205,7 +205,7 @@ class QueueSender:
     def depart(self) -> tuple[Batch, bytearray]:
         """Takes the next batch, or one that came back, and its bytes; only where there is work.
 
-        The bytes belong to the lane: sending must not change them, as they are sent again.
+        The bytes belong to this object: sending must not change them, as they are sent again.
         """
         if self._again:
             batch = self._again.popleft()
@@ -250,7 +250,7 @@ class QueueSender:
     def lost(self, batch: Batch) -> None:
         """A batch in flight is given up: it was refused for good.
 
-        Its sequence numbers may be used or not, so whatever follows begins a new sequence under a
+        Its sequence numbers may be used or not, so what follows begins a new sequence under a
         new producer id: reused numbers would be taken for repetitions, skipped ones for a gap.
         """
         self.severed = True
@@ -297,7 +297,8 @@ class QueueSender:
         batch.on_way = False
         self._unanswered -= 1
         self.flight.remove(batch)
-        self._turn_back()
+        if self.flight:
+            self._turn_back()
 
     def _turn_back(self) -> None:
         if self._unanswered or not self.flight:
@@ -317,11 +318,8 @@ class QueueSender:
     def _encode(self, batch: Batch) -> Batch:
         if self._sequence + batch.count > SEQUENCE_MAX:
             self._begin_sequence()
-        batch.encoded = encode(
-            batch,
-            producer_id=self._producer_id,
-            first_sequence=self._sequence,
-            codec=self._codec,
+        batch.encode(
+            producer_id=self._producer_id, first_sequence=self._sequence, codec=self._codec
         )
         self._sequence += batch.count
         return batch

@@ -1,14 +1,18 @@
 """
-Lanes that send nothing new, because their keys' queues are about to change.
+Changes the route of a topic without breaking the order of a key.
 
-A queue that is frozen for writing, or gone, is met by what is sent to it, or seen in what the broker
-says of the topic. Then the lane of that queue is shut, and where keys change their queues all lanes of
-the topic are. What is on its way is answered first; new messages wait behind what waits. When all shut
-lanes of the topic are quiet the route changes, and what they hold is given to the lanes of the new
-queues before any later message has its place there. So nothing of a key goes to its new queue before
-all that this producer sent to the old one is settled.
+A producer learns that a queue is frozen for writing, or gone, when the broker refuses a batch or
+describes the topic. Then:
 
-Sits between: `send_buffer`, which sends and places, and its lanes. Never waits and sends nothing itself.
+    1  the sender of that queue is shut; if keys change their queues, all senders of the topic are
+    2  batches in flight are answered; new messages wait behind those that wait
+    3  when all shut senders of the topic are quiet, the route changes
+    4  their messages go to the senders of the new queues, before any later message
+
+So no message of a key goes to its new queue before all that this producer sent to the old queue is
+settled.
+
+Used by `send_buffer`. Never waits and sends nothing itself.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,7 @@
 """
-Messages for later: the form in which a scheduled message is sent to the broker.
+Scheduled messages: the form in which they are sent to the broker.
 
-Sits between: an application, which says when, and `producer`, which sends. Pure.
+Used by `Producer`. Pure.
 """
 
 from typing import NamedTuple

@@ -1,10 +1,10 @@
 """
-What a producer holds until the broker has it: lanes, and messages that wait for room.
+The unacknowledged messages of a producer: one sender per queue, and a line that waits for room.
 
-A message takes its place in the order of its queue when it is handed over. Until its topic's route is
-known and the buffer has room it waits in one line. One request carries a batch of each free lane.
+A message gets its place in its queue's order when it is handed over. It waits in a line until the route of
+its topic is known and the buffer has room. One request carries a batch of each queue that may send.
 
-Sits between: `producer`, whose callers wait for a place and then for their batch, and the link.
+Used by `Producer`, whose callers wait for a place and then for their batch.
 """
 
 import asyncio
@@ -48,11 +48,11 @@ __all__ = ["Outbox"]
 
 # Deadlines are looked at this often: a twentieth of the timeout, within these bounds.
 SWEEP_MS_MIN, SWEEP_MS_MAX = 5, 250
-# A lane with so much to send departs at once instead of at the end of the tick: the broker works on
+# A queue with so much to send departs at once instead of at the end of the tick: the broker works on
 # it while the other senders of the tick prepare theirs. Smaller batches cost it more than that saves.
-# While the broker has requests to work on already, a lane gathers until it may follow.
+# While the broker has requests to work on already, a queue gathers until it may follow.
 DEPART_BYTES = 16 << 10
-# After so many requests of a single message somebody sends one by one: the next one leaves at once.
+# After so many requests of a single message the caller sends one by one: the next leaves at once.
 ALONE_REQUESTS = 4
 # A broker works on this many for some milliseconds, and on no request of others meanwhile.
 BATCHES_PER_REQUEST = 1_024
@@ -96,17 +96,18 @@ class Outbox:
         self._free: dict[QueueSender, None] = {}  # With a batch to send, oldest first.
         self._line = Line()
         self._buffered = 0
+        self._timeout_ms = settings.send_timeout_ms
         self._buffer_bytes_max = settings.buffer_bytes_max
         self._message_bytes_max = message_bytes_max(link.frame_bytes_max)
         # Whether batches leave at the end of this tick, and when that became known: then all that comes
         # in this tick is born. To ask the clock for each message takes 7 % of what sending it does.
         self._departing, self._tick_ms = False, 0
         # Requests on their way, from which size a batch leaves within the tick, and how many requests
-        # in a row held one message and had nothing beside them.
+        # in a row held a single message.
         self._unanswered, self._depart_bytes, self._alone = 0, DEPART_BYTES, 0
         self._connection = link.connections
         self._sweeper: asyncio.TimerHandle | None = None
-        self._sweep_ms = min(max(settings.send_timeout_ms // 20, SWEEP_MS_MIN), SWEEP_MS_MAX)
+        self._sweep_ms = min(max(self._timeout_ms // 20, SWEEP_MS_MIN), SWEEP_MS_MAX)
         self._empty = asyncio.Event()
 
     @property
@@ -137,7 +138,8 @@ class Outbox:
             buffered = self._buffered + size
             if size <= self._message_bytes_max and buffered <= self._buffer_bytes_max:
                 born_ms = self._tick_ms if self._departing else self._clock.now_ms()
-                lane = self._lane(message.topic, route.choose(message))
+                place = (message.topic, route.choose(message))
+                lane = self._lanes.get(place) or self._lane(*place)
                 waiting = lane.waiting
                 batch = waiting[-1] if waiting else None
                 if (
@@ -160,9 +162,11 @@ class Outbox:
         return self._put(route, message, size, self._clock.now_ms())
 
     def _line_up(self, message: Message, size: int) -> asyncio.Future[Place]:
-        self._sweep_later()
+        if self._sweeper is None:
+            self._sweep_later()
         future: asyncio.Future[Place] = self.loop.create_future()
-        self._line.join(InLine(message, size, self._clock.now_ms(), self._deadline_ms(), future))
+        deadline_ms = self._clock.monotonic_ms() + self._timeout_ms
+        self._line.join(InLine(message, size, self._clock.now_ms(), deadline_ms, future))
         if message.topic not in self._routes:
             self._want_route(message.topic)
         self.admit()
@@ -187,8 +191,9 @@ class Outbox:
         if route is None or self._line.waiting or not self._has_room(part.size):
             return None
         divided = route.divide(part)
-        now_ms, deadline_ms = self._clock.now_ms(), self._deadline_ms()
-        self._sweep_later()
+        now_ms, deadline_ms = self._clock.now_ms(), self._clock.monotonic_ms() + self._timeout_ms
+        if self._sweeper is None:
+            self._sweep_later()
         runs, large = list[BatchRun](), False
         for number, places in divided:
             lane = self._lane(topic, number)
@@ -308,8 +313,9 @@ class Outbox:
     def _grown(self, lane: QueueSender, batch: Batch, number: int, deadline_ms: int = 0) -> None:
         """Notes the first message of a batch, and departs with a large one."""
         if number == 0:
-            self._sweep_later()
-            batch.deadline_ms = deadline_ms or self._deadline_ms()
+            if self._sweeper is None:
+                self._sweep_later()
+            batch.deadline_ms = deadline_ms or self._clock.monotonic_ms() + self._timeout_ms
         if batch.size >= self._depart_bytes and lane.has_work:
             self._free[lane] = None
             self._depart()
@@ -335,11 +341,7 @@ class Outbox:
         return lane
 
     def _sweep_later(self) -> None:
-        if self._sweeper is None:
-            self._sweeper = self.loop.call_later(self._sweep_ms / 1_000, self._sweep)
-
-    def _deadline_ms(self) -> int:
-        return self._clock.monotonic_ms() + self._settings.send_timeout_ms
+        self._sweeper = self.loop.call_later(self._sweep_ms / 1_000, self._sweep)
 
     def admit(self) -> None:
         """Gives places to the first in line for whom there is a route and room."""
@@ -410,31 +412,37 @@ class Outbox:
                 lane.arrived(batch)
                 self._buffered -= batch.size
                 batch.stored(outcome.base_offset, duplicate=outcome.duplicate)
-            elif isinstance(outcome, ConnectionLost):
-                lane.returned(batch)
-            elif isinstance(outcome, SequenceGap) and lane.gapped(batch):
-                pass
-            elif isinstance(outcome, BrokerError) and outcome.retriable:
-                self._resend_later(lane, batch, outcome)
-            elif isinstance(outcome, QueueFrozen | QueueNotFound) and self._shut.refuse(
-                self._routes.get(batch.queue.topic), lane, batch, outcome
-            ):
-                pass
             else:
-                # Behind one that was given up as late, this one is late as well.
-                late = isinstance(outcome, SequenceGap) and lane.late
-                lane.lost(batch)
-                self._finish(batch, self._late(batch) if late else outcome)
-                if isinstance(outcome, TopicNotFound | QueueNotFound):
-                    self._routes.pop(batch.queue.topic, None)
+                self._refused(lane, batch, outcome)
             if lane.has_work:
                 self._free[lane] = None
         if self._shut.lanes:
             self._look_at_shut()
         # Before the senders that were just answered: what they send next goes together meanwhile.
-        self._depart()
-        self.admit()
-        self._note_empty()
+        if self._free:
+            self._depart()
+        if self._line.waiting:
+            self.admit()
+        if not self._buffered and not self._line.waiting:
+            self._empty.set()
+
+    def _refused(self, lane: QueueSender, batch: Batch, error: MessageQueueError) -> None:
+        """Sends a batch that was not stored again, there or to other queues, or gives it up."""
+        if isinstance(error, ConnectionLost):
+            lane.returned(batch)
+        elif isinstance(error, SequenceGap) and lane.gapped(batch):
+            return
+        elif isinstance(error, BrokerError) and error.retriable:
+            self._resend_later(lane, batch, error)
+        elif not isinstance(error, QueueFrozen | QueueNotFound) or not self._shut.refuse(
+            self._routes.get(batch.queue.topic), lane, batch, error
+        ):
+            # Behind one that was given up as late, this one is late as well.
+            late = isinstance(error, SequenceGap) and lane.late
+            lane.lost(batch)
+            self._finish(batch, self._late(batch) if late else error)
+            if isinstance(error, TopicNotFound | QueueNotFound):
+                self._routes.pop(batch.queue.topic, None)
 
     def _look_at_shut(self) -> None:
         for topic, facts in self._shut.ready():
@@ -449,12 +457,11 @@ class Outbox:
         if lane.paused:
             return
         lane.paused = True
-        first_ms, longest_ms = self._settings.reconnect_ms_min, self._settings.reconnect_ms_max
-        pause_ms = min(first_ms << min(batch.attempts - 1, 16), longest_ms)
+        first_ms = self._settings.reconnect_ms_min
+        pause_ms = min(first_ms << min(batch.attempts - 1, 16), self._settings.reconnect_ms_max)
         _log.warning(
             "batch refused, will be sent again",
-            topic=lane.queue.topic, queue_id=lane.queue.queue_id, reason=str(error),
-            pause_ms=pause_ms,
+            topic=lane.queue.topic, queue_id=lane.queue.queue_id, reason=str(error), pause_ms=pause_ms,
         )  # fmt: skip
         self.loop.call_later(pause_ms / 1_000, self._resend, lane)
 
@@ -483,14 +490,11 @@ class Outbox:
             self._look_at_shut()
         self.admit()
         self.resume()
-        self._note_empty()
         self._sweeper = None
         if self._line.waiting or self._buffered:
             self._sweep_later()
-
-    def _note_empty(self) -> None:
-        if not self._line.waiting and not self._buffered:
+        else:
             self._empty.set()
 
     def _late(self, batch: Batch | None) -> SendTimeout:
-        return too_late(self._link.address, self._settings.send_timeout_ms, batch)
+        return too_late(self._link.address, self._timeout_ms, batch)

@@ -1,8 +1,9 @@
 """
-Results of sent batches: what the broker answered, and where the messages of one `send_many` stand.
+Results of sent batches: the broker's answers, and the offsets of the messages of one `send_many`.
 
-Sits between: `send_buffer`, `producer` and its caller. Most callers only wait for the acknowledgement; they do
-not pay for a result of each message.
+Most callers only wait for the acknowledgement, so no object is made for each message.
+
+Used by `producer` and `send_buffer`.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,7 @@
 """
-Waiting until messages have their places and batches their outcome.
+Waits until messages have their places, and batches their outcome.
 
-Sits between: `producer`, whose callers wait, and the batches that several of them share.
+Used by `Producer`, whose callers share batches.
 """
 
 import asyncio

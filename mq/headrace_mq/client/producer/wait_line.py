@@ -1,7 +1,7 @@
 """
-Messages that wait for a route or for room, first in, first out, in front of the lanes.
+Messages that wait for a route or for room in the send buffer, first in, first out.
 
-Sits between: `send_buffer`, which says when the first may go on, and the senders that wait. Pure.
+Used by `send_buffer`, which decides when the first may go on. Pure.
 """
 
 import asyncio

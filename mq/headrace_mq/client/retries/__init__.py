@@ -1,5 +1,5 @@
 """
 What happens to a record that fails or is too old: a later attempt, or the dead letters.
 
-Sits between: a handler's failures and the producer that sends the record again.
+Used by `RetryingConsumer` and applications; the policies answer failures of `handlers`.
 """

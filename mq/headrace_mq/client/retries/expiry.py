@@ -1,7 +1,7 @@
 """
-Messages that are of no use after a while: how a sender says so, and how a handler is spared them.
+Messages that expire: a sender sets a time to live, and expired messages do not reach a handler.
 
-Sits between: `producer.producer`, which sends, and the handlers of `consumer.consumer` and `consumer.retrying_consumer`.
+Used by applications: `expiring` wraps a handler.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -17,7 +17,7 @@ from headrace_mq.message import Message, Record
 __all__ = ["TTL_HEADER", "Expiry", "expiring", "is_expired"]
 
 # How long after its birth a message is of use, in ms, as decimal text. Not after it was stored: a copy
-# that is retried is stored anew, and keeps its time of birth.
+# that is retried is stored again, and keeps its time of birth.
 TTL_HEADER = "%ttl"
 
 # A consumer's clock that was set forth counts once it has stood so for this long: one that is wrong for a

@@ -1,16 +1,16 @@
 """
-What becomes of records that fail: later again through the broker, at last among the dead letters.
+Policies for records that fail: retry them later through the broker, at last park them as dead letters.
 
     handler fails ──▶ Retrying ──▶ %RETRY%group, after a delay ──▶ any member of the group
                           └─ too often ──▶ %DLQ%group
     handler fails ──▶ Parking  ──▶ again in place, its key waits
                           └─ too often ──▶ %DLQ%group, its key goes on
 
-A record is acknowledged only when its next copy is durable: a crash in between means that it is
-handled once more, never that it is lost. A record so large, or with so many headers, that no copy fits
-is tried again in place, and its letter only says where it stands.
+A record is acknowledged only when its next copy is durable: after a crash in between it is handled
+once more, but never lost. If a record is so large, or has so many headers, that no copy fits, it is
+tried again in place, and its letter only says where the record is.
 
-Sits between: `handlers.attempts`, which asks what becomes of a failure, and `producer.producer`.
+Used by `RetryingConsumer`; sends with a `Producer`.
 """
 
 from collections.abc import Callable
@@ -131,7 +131,7 @@ class Retrying:
         """Puts the record where it is handled again or kept. Raises as `Producer.schedule`."""
         record, error = failure.record, failure.error
         origin = origin_of(record)
-        # A dead letter that was sent again counts from anew: resending has set the number back.
+        # A dead letter that was sent again counts from the start: resending has set the number back.
         failed = 1 if origin is None else origin.attempt + 1
         if isinstance(error, GiveUp) or failed > self._retries_max:
             return await self._dead.bury(failure, attempts=1, back_to=self._topic)

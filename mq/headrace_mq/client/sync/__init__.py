@@ -1,5 +1,5 @@
 """
 A producer and a reader for programs without an event loop.
 
-Sits between: scripts, notebooks or Spark tasks, and a broker.
+Used by scripts, notebooks and Spark tasks.
 """

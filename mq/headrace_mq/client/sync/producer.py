@@ -4,7 +4,7 @@ Sends messages from programs without an event loop: scripts, threads, notebooks.
 A thread of its own runs the event loop and the producer in it; any number of threads may send at
 the same time, and what they send goes together in batches.
 
-Sits between: such programs and `producer.producer`, which does the work. Knows nothing of the wire.
+Used by applications; wraps a `Producer`. Knows nothing of the wire.
 """
 
 import asyncio
@@ -129,7 +129,7 @@ class BlockingProducer:
         try:
             return future.result()
         except BaseException:
-            # Ctrl-C in the waiting thread: nobody waits for it any more.
+            # Ctrl-C in the waiting thread: no thread waits for it any more.
             future.cancel()
             raise
 

@@ -4,8 +4,8 @@ Reads ranges of queues over a plain blocking socket, without an event loop.
 For scripts, and for workers that run no asyncio such as Spark executors. While one answer is being
 worked on, the broker prepares the next.
 
-Sits between: such programs and one broker. Knows the wire and nothing of consumer groups beyond
-their committed offsets.
+Used by such programs, and by `spark` and the framework's rebuilds. Of consumer groups it knows only
+the committed offsets.
 """
 
 import socket
@@ -64,7 +64,7 @@ from headrace_mq.settings import FETCH_BYTES_MAX
 __all__ = ["BlockingReader"]
 
 RECEIVE_BYTES = 256 << 10
-# Large enough that requests cost nothing beside their content, small enough to hold twice.
+# Large enough that requests cost nothing compared with their content, small enough to hold twice.
 READ_BYTES = 2 << 20
 
 B = TypeVar("B", bound=Body)
@@ -90,7 +90,7 @@ class BlockingReader:
         self._timeout_ms = timeout_ms
         self._frames = FrameReader(ANSWER_BYTES_BEFORE_HELLO_MAX)
         self._next_correlation = 1
-        # Requests whose answers somebody waits for, and answers that came for someone else.
+        # Requests whose answers a caller waits for, and answers that came while another was waited for.
         self._expected: set[int] = set()
         self._arrived: dict[int, Frame] = {}
         self._socket: socket.socket | None = None
@@ -245,7 +245,7 @@ class BlockingReader:
                     at = header.next_offset
                 at = max(at, following)
                 if wanted is None and told < end <= at:
-                    # Nothing is left there: whoever counts offsets hears of it.
+                    # No record is left there; the caller still learns how many offsets have passed.
                     yield header, _NOTHING, end - header.base_offset, end - header.base_offset
         finally:
             self._expected.discard(waiting)

@@ -1,5 +1,5 @@
 """
 The trace of a message after it was stored: delivered, handled, acknowledged, failed.
 
-Sits between: a consumer and the trace topic.
+Used by `consumer`; writes to the trace topic.
 """

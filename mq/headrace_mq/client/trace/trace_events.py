@@ -1,10 +1,10 @@
 """
-The steps of a message's life that come after it was stored, as the messages of the trace topic.
+What consumers did with a message after it was stored: steps, one message of the trace topic each.
 
-A message tells itself when it was produced and stored; steps tell what consumers did with it. Each is
-a message with the traced message's id as its key, so that the broker's key index finds it. Pure.
+The message itself says when it was produced and stored. The key of a step is the id of the traced
+message, so that the broker's key index finds it.
 
-Sits between: `tracer`, which writes them, and the administration, which reads them.
+Used by `tracer`, which writes steps, and by `admin.lookup`, which reads them. Pure.
 """
 
 from typing import Literal, NamedTuple
@@ -32,7 +32,7 @@ TRACE_TOPIC = "%TRACE%"
 
 Kind = Literal["delivered", "begun", "acknowledged", "failed", "retried", "dead letter"]
 
-# Shares are told apart to a ten-thousandth.
+# A share is rounded to a ten-thousandth.
 _PARTS = 10_000
 
 

@@ -1,18 +1,25 @@
 """
-Collects the steps of one consumer's messages and sends them, without holding up who tells them.
+Collects what one consumer does with its messages, and sends it to the trace topic.
 
-A step that cannot be sent is lost, and counted: tracing must not stop what is traced.
+Tracing never holds up the consumer: a step that cannot be sent is lost, and counted. A traced consumer
+delivers through `TracedDelivering` and decides on failures through `TracedPolicy`; both do what they
+wrap, and report it to the tracer, which has a producer of its own.
 
-Sits between: `traced_delivery`, which tells what happens, and a producer of its own.
+Used by `Consumer`.
 """
 
 import asyncio
 from collections import deque
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
+from typing import Any
 
 from headrace_mq._runtime.clock import Clock
 from headrace_mq._runtime.log import get_logger
-from headrace_mq.client.handlers.failures import Again, Failure, Verdict
+from headrace_mq.client.fetch.delivery import Delivering
+from headrace_mq.client.fetch.record_columns import RecordColumns
+from headrace_mq.client.handlers.failures import Again, Failure, FailurePolicy, InPlace, Verdict
 from headrace_mq.client.producer.producer import Producer
 from headrace_mq.client.trace.trace_events import (
     TRACE_TOPIC,
@@ -28,7 +35,14 @@ from headrace_mq.errors import MessageQueueError
 from headrace_mq.message import QueueRef, Record
 from headrace_mq.settings import ConsumerSettings
 
-__all__ = ["Tracer", "tracer_of"]
+__all__ = [
+    "TracedDelivering",
+    "TracedPolicy",
+    "Tracer",
+    "delivering_for",
+    "policy_for",
+    "tracer_of",
+]
 
 # Steps that wait to be sent: some seconds of a busy consumer, about 20 MB.
 STEPS_MAX = 100_000
@@ -120,7 +134,7 @@ class Tracer:
             detail = f"again in {verdict.pause_ms} ms: {reason}"
             self._tell("failed", name, attempt=attempts, detail=detail)
         else:
-            # What follows is no acknowledgement in the eyes of whoever reads the trace.
+            # The acknowledgement that follows is not one for readers of the trace.
             del self._under_way[place]
             kind = settled_kind(verdict.where)
             self._tell(kind, name, attempt=attempts, detail=f"{verdict.where}: {reason}")
@@ -166,6 +180,90 @@ class Tracer:
                 )
 
 
+class TracedDelivering(Delivering):
+    """Delivers as `Delivering` does.
+
+    Args:
+        tracer: takes every step.
+        parts: those of `Delivering`.
+        named: those of `Delivering`.
+    """
+
+    def __init__(self, tracer: Tracer, *parts: Any, **named: Any) -> None:
+        super().__init__(*parts, **named)
+        self._tracer = tracer
+
+    async def poll(self, records_max: int | None = None) -> list[Record]:
+        """As `Delivering.poll`."""
+        records = await super().poll(records_max)
+        for record in records:
+            self._tracer.delivered(record)
+        return records
+
+    async def poll_columns(self) -> list[RecordColumns]:
+        """As `Delivering.poll_columns`."""
+        runs = await super().poll_columns()
+        for run in runs:
+            for record in run.records():
+                self._tracer.delivered(record)
+        return runs
+
+    def ack(self, queue: QueueRef, offset: int) -> None:
+        """As `Delivering.ack`."""
+        self._done(queue, (offset,))
+        super().ack(queue, offset)
+
+    def ack_all(self, records: Iterable[Record]) -> None:
+        """As `Delivering.ack_all`."""
+        records = list(records)
+        for record in records:
+            self._done(record.queue, (record.offset,))
+        super().ack_all(records)
+
+    def ack_columns(self, columns: RecordColumns) -> None:
+        """As `Delivering.ack_columns`."""
+        self._done(columns.queue, columns.offsets)
+        super().ack_columns(columns)
+
+    async def begin(self, record: Record) -> bool:
+        """As `Delivering.begin`."""
+        has_begun = await super().begin(record)
+        if has_begun:
+            self._tracer.begun(record)
+        return has_begun
+
+    def end(self, record: Record, *, done: bool) -> None:
+        """As `Delivering.end`."""
+        if done:
+            self._tracer.acknowledged(record.queue, record.offset)
+        super().end(record, done=done)
+
+    def _done(self, queue: QueueRef, offsets: Iterable[int]) -> None:
+        for offset in offsets:
+            # That of a revoked queue is ignored, so it is none.
+            if self._shares.holds(queue, offset):
+                self._tracer.acknowledged(queue, offset)
+
+
+class TracedPolicy:
+    """Decides as another policy does.
+
+    Args:
+        policy: the other one.
+        tracer: takes every decision.
+    """
+
+    def __init__(self, policy: FailurePolicy, tracer: Tracer) -> None:
+        self._policy = policy
+        self._tracer = tracer
+
+    async def decide(self, failure: Failure) -> Verdict:
+        """As the other policy."""
+        verdict = await self._policy.decide(failure)
+        self._tracer.decided(failure, verdict)
+        return verdict
+
+
 def tracer_of(
     address: str, settings: ConsumerSettings, *, group: str, client_id: str, clock: Clock
 ) -> Tracer | None:
@@ -179,3 +277,17 @@ def tracer_of(
         share=settings.trace_share,
         clock=clock,
     )
+
+
+def delivering_for(tracer: Tracer | None) -> Callable[..., Delivering]:
+    """Makes what delivers the records of a consumer, traced or not."""
+    return Delivering if tracer is None else partial(TracedDelivering, tracer)
+
+
+def policy_for(
+    tracer: Tracer | None, policy: FailurePolicy | None, settings: ConsumerSettings
+) -> FailurePolicy | None:
+    """A consumer's policy for failed records, traced or not; None for that of `handling`."""
+    if tracer is None:
+        return policy
+    return TracedPolicy(policy or InPlace(settings.retry_ms_min, settings.retry_ms_max), tracer)

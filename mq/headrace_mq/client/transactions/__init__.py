@@ -1,5 +1,5 @@
 """
 Transactional messages: prepared, committed or rolled back, and checked.
 
-Sits between: an application's own transaction and the broker's.
+Used by applications, together with a transaction of their own database.
 """

@@ -1,7 +1,8 @@
 """
-Answers for transactions of a group that stayed undecided, by asking the application.
+Answers the broker's questions about undecided transactions of a group, by asking the application.
 
-Sits between: the broker, which asks, the application's checker, and `decision_batcher`, which tell the broker.
+Used by `TransactionalProducer`; calls the application's checker, and sends its decisions with
+`decision_batcher`.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ from headrace_mq.settings import TransactionSettings
 
 __all__ = ["Checker", "Checking", "Decision", "Undecided"]
 
-# Beyond the time that the broker may take, before a request for checks is made anew.
+# Beyond the time that the broker may take, before a request for checks is repeated.
 ANSWER_MS = 10_000
 # Pause after a refusal, which may be for ever.
 PAUSE_MS = 1_000

@@ -1,7 +1,7 @@
 """
 Gathers decisions on transactions that come at about the same time, and sends them together.
 
-Sits between: `transactional_producer` and `checks`, whose callers wait, and the link to the broker.
+Used by `TransactionalProducer` and `checks`, whose callers wait for the answer.
 """
 
 import asyncio

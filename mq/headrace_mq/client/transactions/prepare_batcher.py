@@ -1,9 +1,10 @@
 """
 Gathers transactions that are begun at about the same time, and prepares them together.
 
-While bundles are on their way others gather; so the more there is to do the less each costs.
+While one bundle is on its way, transactions gather for the next one. So the more transactions there
+are, the less each costs.
 
-Sits between: `transactional_producer`, whose callers wait, and the producer that sends bundles.
+Used by `TransactionalProducer`, whose callers wait; sends with a `Producer`.
 """
 
 import asyncio
@@ -164,7 +165,7 @@ class Bundling:
             sent = self._send(Message(topic=TRANSACTION_TOPIC, body=self._encoded(gathered)))
         except MessageQueueError as error:
             gathered.fail(error)
-        except Exception as error:  # noqa: BLE001 - whoever added last is not the only one meant
+        except Exception as error:  # noqa: BLE001 - every caller in the bundle gets it
             _log.error("transactions could not be prepared", exc_info=error)
             gathered.fail(_unknown())
         else:
@@ -197,7 +198,7 @@ class Bundling:
                 at = [place for place, message in enumerate(messages) if message.topic == topic]
                 mine = [messages[place] for place in at]
                 mine_owners = [owners[place] for place in at]
-            # Each was measured when it was taken, and what they take together is nobody's question.
+            # Each was measured when it was taken, and their total does not matter.
             part = MessageColumns.measured(mine, 0)
             for queue_id, chosen in self.routes[topic].divide(part):
                 batch = encode_batch(

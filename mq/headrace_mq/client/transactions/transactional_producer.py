@@ -1,12 +1,11 @@
 """
 Sends messages that become visible only if the application's own transaction was committed.
 
-A message is prepared: durable at the broker, and nobody sees it. Then the application does its work,
-and decides. A producer that dies in between is asked by the broker afterwards, or another one of its
-group, and its checker looks where the work was done.
+A message is prepared: durable at the broker, and no consumer sees it. Then the application does its
+work, and decides. If the producer dies in between, the broker asks it after its restart, or another
+producer of its group, and the checker looks whether the work was done.
 
-Sits between: an application with a database of its own, and one broker. Wires `prepare_batcher`, `decision_batcher`
-and `checks` together.
+Used by applications. Wires `prepare_batcher`, `decision_batcher` and `checks` together.
 """
 
 import asyncio
@@ -48,7 +47,7 @@ from headrace_mq.settings import ProducerSettings, TransactionSettings
 
 __all__ = ["Local", "Transaction", "TransactionalProducer"]
 
-# What a bundle needs beside its messages, for each of them, at most: a batch and its place in it.
+# The most that a bundle needs for each message in addition to it: a batch and its place in it.
 _BATCH_BYTES_MAX = 512
 # Below this no broker refuses a transaction for its size.
 _SURELY_BYTES = 32 << 10
@@ -248,7 +247,7 @@ class TransactionalProducer(AsyncBlock):
     async def begin(
         self, messages: Message | Sequence[Message], *, transaction_id: str = ""
     ) -> Transaction:
-        """Prepares messages; whoever gets the transaction commits it or rolls it back.
+        """Prepares messages; you commit the transaction or roll it back.
 
         While this process has not done so, its checker is not asked; when the process is gone,
         another one's is. Raises what `send_in_transaction` raises.

@@ -1,5 +1,5 @@
 """
 Filters applied to stored batches, without decoding the messages that do not match.
 
-Sits between: a subscription's condition and the bytes of a batch. PURE.
+Used by the broker's FETCH and by consumers; uses `filters`. Pure.
 """

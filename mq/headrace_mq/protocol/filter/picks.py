@@ -1,12 +1,12 @@
 """
-Messages that were picked out of batches: one list per field, so that they cost no more than others.
+Messages that a filter picked out of batches, as columns: one list per field.
 
-Of a batch of hundred that has one wanted message, that one travels, together with those of the
+If a batch of a hundred has one wanted message, only that one is sent, together with those of the
 batches before and behind it. The msgpack of a `Picked` is an array of eight arrays of one length:
 
     offsets, keys, tags, headers, bodies, born (ms), stored (ms), producer ids
 
-Sits between: `sieve`, which picks, and readers of FETCH answers. Pure.
+Used by `sieve`, which picks, and by the consumer's fetcher, which reads the answer. Pure.
 """
 
 from collections.abc import Sequence

@@ -1,10 +1,10 @@
 """
-A few messages out of the columns of a batch.
+Takes a few messages out of the columns of a batch.
 
-Only the columns are decoded, each by one call; no object is made of the other messages, and headers
-stay encoded, as they travel.
+Only the columns are decoded, each by one call. The other messages become no objects, and headers stay
+encoded.
 
-Sits between: `sieve`, which knows the places, and the payload of a batch. Pure.
+Used by `sieve`, `numbers` and `tags`. Pure.
 """
 
 from collections.abc import Sequence
@@ -97,7 +97,7 @@ def taken(payload: Payload, chosen: Chosen, count: int) -> list[Taken]:
 def headers_at(column: bytes, places: Sequence[int], count: int) -> list[msgspec.Raw]:
     """The encoded headers of the messages at these places of `count`; raises what `taken` raises.
 
-    Whether they are headers, nobody has looked.
+    The bytes are not validated as headers.
     """
     # Copies: the column would stay in memory until what is found has been sent.
     return [one.copy() for one in _at(places, count, _decode_headers(column), _NO_HEADERS)]

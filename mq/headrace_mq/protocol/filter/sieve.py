@@ -1,13 +1,14 @@
 """
-What a filter leaves of stored batches.
+Applies a filter to stored batches, and decodes as little of them as possible.
 
-A batch of which nothing is selected is left out: after a look at its tag summary alone where the
-filter names tags, or at the bytes of its headers where these lack what a selected message has.
-Otherwise only the columns are decoded that the filter asks for. Of a batch of which little is
-selected, that is picked out; one of which much is selected stays as its producer made it, and
-readers select again.
+    the tag summary excludes all messages               the batch is left out
+    its headers lack bytes that a match must have       the batch is left out
+    otherwise the columns of the condition are decoded
+      no message matches                                the batch is left out
+      few match                                         they are picked out of the batch
+      many match                                        the whole batch; the reader filters again
 
-Sits between: the broker's FETCH, which has batches, and `filters`. Pure.
+Used by the broker's FETCH and its filter processes, and by the consumer's fetcher. Pure.
 """
 
 import re

@@ -1,7 +1,7 @@
 """
-What is promised to whoever administers: topics, offsets, groups, and finding messages.
+Promises to operators: topics, offsets, groups, and finding messages.
 
-Sits between: the promises, and `queue`, which puts the suite together. Knows no deployment.
+Used by `queue`, which puts the suite together. Knows no deployment.
 """
 
 import asyncio

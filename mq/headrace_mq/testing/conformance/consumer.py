@@ -1,7 +1,7 @@
 """
-What is promised to whoever receives: each record at least once per group, in order, to one owner.
+Promises to consumers: each record at least once per group, in order, to one owner.
 
-Sits between: the promises, and `queue`, which puts the suite together. Knows no deployment.
+Used by `queue`, which puts the suite together. Knows no deployment.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """
 What the suite needs of a broker: an address, a way to stop, to crash and to start it, and time.
 
-Sits between: the suite, and whatever runs the broker.
+Used by the suite; implemented for each kind of deployment.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """
-What is promised to whoever sends: stored whole, once, in order, for good.
+Promises to producers: messages are stored whole, once, in order, for good.
 
-Sits between: the promises, and `queue`, which puts the suite together. Knows no deployment.
+Used by `queue`, which puts the suite together. Knows no deployment.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ class SendingConformance:
     async def test_the_messages_of_a_key_keep_their_order_in_one_queue(
         self, deployment: Deployment
     ) -> None:
-        """However they are sent, and whoever sends them."""
+        """In any way they are sent, and by any producer."""
         topic = fresh("order")
         async with Producer(deployment.address) as one, Producer(deployment.address) as other:
             await one.create_topic(topic, queues=4)
@@ -155,7 +155,7 @@ class SendingConformance:
             await working
 
     async def test_a_message_for_later_comes_when_it_is_due(self, deployment: Deployment) -> None:
-        """Not before, whatever happens to the broker meanwhile, and not if it was cancelled."""
+        """Not before, not even after a crash of the broker, and not if it was cancelled."""
         topic = fresh("later")
         async with Producer(deployment.address) as producer:
             await producer.create_topic(topic, queues=1)

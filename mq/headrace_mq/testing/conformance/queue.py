@@ -1,11 +1,11 @@
 """
-What every deployment of the broker must do, promise by promise.
+The promises that every deployment of the broker must keep, as one test class.
 
     class TestMyBroker(QueueConformance):
         @pytest.fixture
         async def deployment(self): ...    # a `Deployment`; one may serve all tests
 
-Sits between: the parts of the suite and the tests of deployments. Knows no deployment.
+Used by tests of deployments. Knows no deployment.
 """
 
 from headrace_mq.testing.conformance.administration import AdministeringConformance

@@ -9,7 +9,7 @@ from headrace_mq.protocol.bodies import BrokerDescription
 from headrace_mq.protocol.codes import RequestCode
 
 
-async def test_it_asks_until_it_is_closed(broker: Broker) -> None:
+async def test_a_connection_asks_until_it_is_closed(broker: Broker) -> None:
     async with AdminConnection(broker.address) as asking:
         described = await asking._ask(BrokerDescription, RequestCode.DESCRIBE_BROKER)
         assert described.broker == broker.address

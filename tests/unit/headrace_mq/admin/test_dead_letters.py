@@ -1,12 +1,13 @@
 import asyncio
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from headrace_mq._runtime.clock import SystemClock
 from headrace_mq.admin.client import AdminClient
-from headrace_mq.admin.dead_letters import LETTERS_MAX
-from headrace_mq.admin.pace import ResendSettings
+from headrace_mq.admin.dead_letters import LETTERS_MAX, ResendRate, ResendSettings
 from headrace_mq.broker.server import Broker
 from headrace_mq.client.consumer.consumer import Consumer
 from headrace_mq.client.handlers.failures import Failure
@@ -138,7 +139,7 @@ async def test_letters_say_when_they_were_sent_again(broker: Broker, admin: Admi
     assert await admin.dead_letters("g", unsent=True) == []
 
 
-async def test_what_a_version_before_sent_is_not_sent_again(
+async def test_letters_that_an_older_version_sent_are_not_sent_again(
     broker: Broker, admin: AdminClient
 ) -> None:
     await bury(broker, b"0", b"1", b"2")
@@ -166,7 +167,7 @@ async def test_one_letter_that_cannot_be_sent_holds_up_no_other(
     assert [one.id for one in await admin.resend_all("g")] == [1]
 
 
-async def test_where_the_broker_takes_nothing_the_rest_is_left(
+async def test_the_rest_of_the_letters_is_left_when_the_broker_takes_none(
     broker: Broker, admin: AdminClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await bury(broker, b"0", b"1", b"2")
@@ -245,3 +246,29 @@ async def test_unknown_ids_and_too_many_send_nothing(broker: Broker, admin: Admi
         await admin.resend("g", range(LETTERS_MAX + 1))
     ranges = await admin.ranges([dead_letter_topic("g")])
     assert [(one.first, one.end) for one in ranges] == [(0, 1)]
+
+
+@given(
+    per_second=st.integers(1, 5_000),
+    together=st.integers(1, 200),
+    takes_s=st.lists(st.floats(0, 3), min_size=1, max_size=30),
+)
+def test_at_no_time_there_were_more_than_the_rate_allows(
+    per_second: int, together: int, takes_s: list[float]
+) -> None:
+    settings = ResendSettings(per_second=per_second, together_max=together)
+    now_s = begun_s = 50.0
+    pace, done = ResendRate(settings, now_s), 0
+    assert 1 <= pace.portion <= min(together, max(1, per_second / 10))
+    for took_s in takes_s:
+        done += pace.portion
+        # All that was sent before this portion had its time.
+        assert done - pace.portion <= (now_s - begun_s) * per_second + 0.001
+        now_s += took_s
+        now_s += pace.pause_s(pace.portion, now_s)
+
+
+@pytest.mark.parametrize("name", ["per_second", "together_max"])
+def test_less_than_one_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} must be at least 1"):
+        ResendSettings(**{name: 0})

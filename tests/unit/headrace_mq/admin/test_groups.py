@@ -42,7 +42,7 @@ async def test_lag_shrinks_as_a_consumer_goes_on(
 
 
 @pytest.mark.parametrize("handling", ["per_key", "per_queue", "parallel"])
-async def test_it_is_told_which_member_has_which_queue(
+async def test_the_lag_names_the_member_that_has_each_queue(
     broker: Broker, admin: AdminClient, handling: Any
 ) -> None:
     await admin.create_topic("orders", queues=4)
@@ -95,7 +95,7 @@ async def test_lag_over_more_queues_than_one_answer_takes(admin: AdminClient) ->
     assert answer.now_ms > 0
 
 
-async def test_producers_are_told_from_others(broker: Broker, admin: AdminClient) -> None:
+async def test_producers_are_listed_apart_from_others(broker: Broker, admin: AdminClient) -> None:
     async with Producer(broker.address) as producer:
         assert await admin.connections("producer") == []
         await producer.send(Message(topic="orders", body=b"x"))
@@ -114,7 +114,7 @@ async def test_the_broker_tells_what_it_holds(broker: Broker, admin: AdminClient
     assert (described.connections, described.read_only) == (1, False)
 
 
-async def test_what_is_not_there_is_an_error(admin: AdminClient) -> None:
+async def test_an_unknown_group_or_topic_is_an_error(admin: AdminClient) -> None:
     with pytest.raises(GroupNotFound, match="correct the name"):
         await admin.group("nobody")
     with pytest.raises(TopicNotFound):

@@ -116,9 +116,7 @@ async def test_messages_of_a_deleted_queue_are_not_found_in_a_new_one_of_its_nam
         assert await admin.message(f"bills:0:{old.offset}") is None
 
 
-async def test_who_sent_records_is_told_by_their_producers(
-    broker: Broker, sent: list[SendResult]
-) -> None:
+async def test_the_producers_of_records_are_found(broker: Broker, sent: list[SendResult]) -> None:
     async with Producer(broker.address) as producer, AdminClient(broker.address) as admin:
         await producer.send(Message(topic="orders", body=b"", key="later"))
         found = await admin.find("orders", "k1") + await admin.find("orders", "later")
@@ -137,7 +135,7 @@ def step(kind: Kind, at_ms: int) -> TraceStep:
     return TraceStep(kind=kind, at_ms=at_ms, group="g", client_id="c")
 
 
-async def test_steps_are_told_in_the_order_of_their_times(broker: Broker) -> None:
+async def test_steps_are_listed_in_the_order_of_their_times(broker: Broker) -> None:
     bodies = [encode_step(step("acknowledged", 2)), b"not a step", encode_step(step("begun", 1))]
     async with Producer(broker.address) as producer, AdminClient(broker.address) as admin:
         assert await admin.steps("orders:0:1") == []
@@ -151,7 +149,7 @@ async def test_steps_are_told_in_the_order_of_their_times(broker: Broker) -> Non
         assert await admin.steps("orders:0:2") == []
 
 
-async def test_what_is_no_id_is_said_to_be_none(broker: Broker) -> None:
+async def test_a_text_that_is_no_id_is_refused(broker: Broker) -> None:
     async with AdminClient(broker.address) as admin:
         with pytest.raises(ValueError, match="is no message id"):
             await admin.steps("orders")

@@ -11,7 +11,7 @@ from headrace_mq.message import QueueRef
 Send = Callable[[str, int], Awaitable[None]]
 
 
-async def test_a_groups_offsets_are_told_and_moved_forth_and_back(
+async def test_a_groups_offsets_are_listed_and_moved_forth_and_back(
     admin: AdminClient, send: Send
 ) -> None:
     await admin.create_topic("orders", queues=1)

@@ -18,7 +18,7 @@ def test_a_sound_batch_is_its_records() -> None:
     assert stored_batch(batch).damage == ""
 
 
-def test_one_that_nobody_can_decode_is_one_record_that_says_so() -> None:
+def test_a_batch_that_cannot_be_decoded_is_one_record_that_says_so() -> None:
     batch = memoryview(hostile_batches(QUEUE)["numbers for keys"])
     (marker,) = readable_records(batch)
     assert is_marker(marker)
@@ -27,7 +27,7 @@ def test_one_that_nobody_can_decode_is_one_record_that_says_so() -> None:
     assert "does not decode" in stored_batch(batch).damage
 
 
-def test_one_that_was_damaged_on_the_way_is_an_error() -> None:
+def test_a_batch_that_was_damaged_on_the_way_is_an_error() -> None:
     batch = bytearray(hostile_batches(QUEUE)["numbers for keys"])
     batch[-1] ^= 1
     with pytest.raises(CorruptBatch):

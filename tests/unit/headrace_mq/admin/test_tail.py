@@ -63,7 +63,7 @@ async def test_more_than_one_answer_brings_is_read_to_the_end(
     assert [one.body for one in (await admin.tail("t", 7)).records] == large[1:]
 
 
-async def test_what_comes_later_is_followed_from_where_the_tail_ended(
+async def test_later_messages_are_followed_from_where_the_tail_ended(
     admin: AdminClient, deliver: Deliver
 ) -> None:
     await deliver(0, b"before")
@@ -89,7 +89,9 @@ async def test_a_place_beyond_the_end_is_left_for_the_end(
     await following.aclose()
 
 
-async def test_what_cannot_be_read_is_an_error(admin: AdminClient, deliver: Deliver) -> None:
+async def test_a_tail_of_an_unknown_topic_or_queue_is_an_error(
+    admin: AdminClient, deliver: Deliver
+) -> None:
     await deliver(0, b"a")
     for count in (-1, TAIL_MAX + 1):
         with pytest.raises(ValueError, match="count is 0 to"):

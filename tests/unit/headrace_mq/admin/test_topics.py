@@ -112,7 +112,7 @@ async def test_one_topic_is_described_or_missing(admin: AdminClient) -> None:
         await admin.topic("order")
 
 
-async def test_a_producer_is_told_that_its_queue_is_frozen(
+async def test_a_producer_learns_that_its_queue_is_frozen(
     broker: Broker, admin: AdminClient
 ) -> None:
     await admin.create_topic("orders", queues=1)

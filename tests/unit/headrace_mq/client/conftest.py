@@ -50,9 +50,12 @@ from headrace_mq.protocol.bodies import (
     HelloAnswer,
     JoinGroup,
     LeaveGroup,
+    LockQueues,
+    LocksAnswer,
     OffsetsAnswer,
     ProduceAnswer,
     Produced,
+    QueueLock,
     QueueRange,
     QueueRanges,
     QueueRangesAnswer,
@@ -60,13 +63,13 @@ from headrace_mq.protocol.bodies import (
     ReplyPush,
     TopicDescription,
     TopicsAnswer,
+    UnlockQueues,
     decode,
     encode,
     encode_fetch_answer,
 )
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import FLAG_ANSWER, Frame, FrameReader, encode_frame
-from headrace_mq.protocol.locks import LockQueues, LocksAnswer, QueueLock, UnlockQueues
 from headrace_mq.settings import ConsumerSettings
 
 EVERYTHING = 1 << 30

@@ -90,7 +90,7 @@ async def test_sending_soon_takes_places_at_once_and_tells_results_later(
     assert stored(broker, QueueRef("t", 0)) == [b"%d" % n for n in range(6)]
 
 
-async def test_what_becomes_of_a_message_sent_soon_is_its_futures(
+async def test_the_result_of_a_message_sent_soon_is_in_its_future(
     broker: Any, producer: Producer
 ) -> None:
     broker.creates_topics = False

@@ -51,7 +51,7 @@ def test_whole_numbers_are_exact(whole: int) -> None:
     assert conditions.number(str(whole)) == whole
 
 
-def test_only_whom_the_first_leaves_is_asked_the_second() -> None:
+def test_the_second_condition_sees_only_what_the_first_leaves() -> None:
     asked: list[Messages] = []
 
     def second(messages: Messages) -> list[bool | None]:
@@ -144,14 +144,16 @@ def test_a_filter_without_bounds_has_none(text: str) -> None:
 
 
 @given(SIGNS, NUMBERS, NUMBERS)
-def test_whoever_is_selected_is_within_the_bounds(sign: str, limit: float, number: float) -> None:
+def test_every_selected_message_is_within_the_bounds(
+    sign: str, limit: float, number: float
+) -> None:
     # As SQL writes numbers: without an exponent's sign there is nothing that Python adds.
     wanted = Filter(f"n {sign} {limit!r}".replace("e+", "e"))
     if wanted.bounds is not None and wanted.selects({"n": repr(number)}):
         assert wanted.bounds.low <= float(repr(number)) <= wanted.bounds.high
 
 
-def test_bounds_that_contradict_each_other_let_nobody_through() -> None:
+def test_bounds_that_contradict_each_other_select_no_message() -> None:
     bounds = Filter("n > 5 AND n < 3").bounds
     assert isinstance(bounds, NumberBounds)
     assert bounds.low > bounds.high

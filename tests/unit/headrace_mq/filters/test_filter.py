@@ -130,7 +130,7 @@ def test_values_that_come_again_are_answered_as_before() -> None:
         assert wanted.places(5, headers, [], ["a", "a", "a", "x", "a"]) == [2]
 
 
-def test_what_is_kept_of_a_condition_is_bounded() -> None:
+def test_the_memory_of_a_condition_is_bounded() -> None:
     wanted = Filter("n LIKE '%7'")
     for first in range(0, 5_000, 500):
         texts = [str(n) for n in range(first, first + 500)]

@@ -36,7 +36,7 @@ from headrace_mq.filters.tokens import InvalidFilter
         ("a = " + "1" * 41, 5, "at most 40 characters"),
     ],
 )
-def test_each_mistake_is_told_with_its_column(text: str, column: int, what: str) -> None:
+def test_each_error_names_its_column(text: str, column: int, what: str) -> None:
     with pytest.raises(InvalidFilter, match=what) as caught:
         parse(text)
     assert caught.value.column == column

@@ -33,7 +33,9 @@ def test_a_word_knows_its_place() -> None:
         ("a = 1.2.3", 5, "'1' has no meaning here"),
     ],
 )
-def test_what_is_no_word_is_named_with_its_column(text: str, column: int, what: str) -> None:
+def test_a_character_that_begins_no_word_is_named_with_its_column(
+    text: str, column: int, what: str
+) -> None:
     with pytest.raises(InvalidFilter, match=what) as caught:
         list(tokens(text))
     assert caught.value.column == column

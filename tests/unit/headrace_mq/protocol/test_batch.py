@@ -106,7 +106,7 @@ def resealed(batch: bytearray) -> bytearray:
     producer=st.tuples(st.integers(0, U64), st.integers(0, U32), st.integers(0, U32)),
     assigned=st.tuples(*[st.integers(0, I64_MAX - 100)] * 3, st.integers(0, U32)),
 )
-def test_what_is_encoded_and_assigned_is_decoded(
+def test_an_encoded_and_assigned_batch_is_decoded(
     queue: QueueRef,
     sent: Columns,
     codec: str,
@@ -169,7 +169,7 @@ def test_the_bytes_are_those_of_the_drawing() -> None:
 
 
 @given(batches(), st.binary(min_size=1, max_size=5))
-def test_a_buffer_of_exactly_one_sound_batch_is_told_from_any_other(
+def test_a_buffer_of_exactly_one_sound_batch_differs_from_any_other(
     batch: bytes, more: bytes
 ) -> None:
     assert check_whole(batch) == read_header(batch)

@@ -19,6 +19,7 @@ from headrace_mq.protocol import bodies
 from headrace_mq.protocol.batch import Columns, assign, encode_batch
 from headrace_mq.protocol.bodies import (
     Body,
+    CommittedOffset,
     ErrorAnswer,
     Fetch,
     FetchAnswer,
@@ -26,8 +27,10 @@ from headrace_mq.protocol.bodies import (
     FetchFrom,
     Hello,
     HelloAnswer,
+    LocksAnswer,
     ProduceAnswer,
     Produced,
+    QueueLock,
     decode,
     decode_fetch_answer,
     encode,
@@ -243,3 +246,13 @@ def test_topics_in_parts_are_all_of_them_once_and_never_too_many(names: list[str
     parts = [*topics_in_parts(names)]
     assert [name for part in parts for name in part] == [*dict.fromkeys(names)]
     assert all(1 <= len(part) * QUEUES_PER_TOPIC_MAX <= 4_096 for part in parts)
+
+
+def test_a_grant_is_an_array_of_names_numbers_and_epochs() -> None:
+    answer = LocksAnswer([QueueLock("t", 1, 300)], 10_000)
+    assert encode(answer) == b"\x92\x91\x93\xa1t\x01\xcd\x01\x2c\xcd\x27\x10"
+    assert decode(LocksAnswer, encode(answer)) == answer
+
+
+def test_a_commit_of_a_client_that_knows_no_locks_has_the_epoch_zero() -> None:
+    assert decode(CommittedOffset, b"\x93\xa1t\x01\x05") == CommittedOffset("t", 1, 5, 0)

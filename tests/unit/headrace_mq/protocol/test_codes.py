@@ -48,5 +48,5 @@ def test_no_number_ever_changes_its_meaning() -> None:
     }
 
 
-def test_what_the_broker_pushes_is_told_from_requests_by_its_number() -> None:
+def test_a_push_of_the_broker_differs_from_requests_by_its_number() -> None:
     assert all((code.value >= 128) == code.name.startswith("PUSHED_") for code in RequestCode)

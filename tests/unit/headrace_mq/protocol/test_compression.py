@@ -25,6 +25,6 @@ def test_a_payload_that_says_to_unpack_to_too_much_is_not_unpacked(codec: int) -
         decompress(codec, compress(codec, PLAIN), PLAIN_BYTES_MAX + 1)
 
 
-def test_a_codec_that_nobody_knows_is_damage() -> None:
+def test_an_unknown_codec_is_damage() -> None:
     with pytest.raises(DataCorrupt, match="codec 9"):
         decompress(9, PLAIN, len(PLAIN))

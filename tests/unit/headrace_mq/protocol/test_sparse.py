@@ -55,7 +55,7 @@ def thin(batch: Any, kept: list[int]) -> bytearray:
     codec=st.sampled_from(["none", "lz4", "zstd"]),
     data=st.data(),
 )
-def test_what_remains_of_a_batch_reads_as_before_with_its_offsets(
+def test_the_records_that_remain_of_a_batch_read_as_before_with_their_offsets(
     count: int, codec: str, data: Any
 ) -> None:
     batch = dense(count, codec=codec)

@@ -32,7 +32,7 @@ async def start(code: str, lines: "asyncio.Queue[str]") -> Child:
     return await Child.start(command, stderr_bytes_max=1_000, said=lines.put_nowait)
 
 
-async def test_its_lines_are_heard_and_its_last_words_are_kept_and_passed_on(
+async def test_the_lines_of_a_process_are_heard_and_its_last_ones_are_kept_and_passed_on(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     lines: asyncio.Queue[str] = asyncio.Queue()
@@ -66,7 +66,7 @@ class Closed:
         return self
 
 
-async def test_its_streams_are_read_to_the_end_though_nobody_listens(
+async def test_the_streams_of_a_process_are_read_to_the_end_without_a_listener(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def said(_: str) -> None:

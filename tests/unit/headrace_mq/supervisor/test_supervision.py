@@ -41,7 +41,7 @@ def test_a_process_is_started_at_once_and_only_once() -> None:
     assert (supervision.due(0), supervision.phase) == (None, Phase.STARTING)
 
 
-def test_one_that_answers_is_asked_again_and_again() -> None:
+def test_a_process_that_answers_is_asked_again_and_again() -> None:
     supervision = serving()
     for now_ms in range(10, 1_000, 10):
         assert supervision.due(now_ms) is SupervisorStep.ASK
@@ -77,7 +77,7 @@ def test_a_start_may_not_take_forever() -> None:
     ]
 
 
-def test_one_that_is_stuck_is_started_again_whatever_its_exit_status() -> None:
+def test_a_stuck_process_is_started_again_with_any_exit_status() -> None:
     for status in (0, 2, -6, -9):
         supervision = serving()
         steps_until(supervision, 110)
@@ -161,7 +161,7 @@ def test_pauses_double_up_to_their_bound() -> None:
     assert pauses(6, served_ms=5, chance=0.0) == [20, 40, 80, 150, 150, 150]
 
 
-def test_pauses_begin_anew_after_it_ran_well() -> None:
+def test_pauses_begin_again_after_a_process_ran_well() -> None:
     assert pauses(4, served_ms=2_000, chance=0.0) == [20, 20, 20, 20]
 
 
@@ -183,7 +183,7 @@ happening = st.one_of(
 
 
 @given(st.lists(happening, max_size=60))
-def test_whatever_happens_one_process_runs_at_most_and_a_stop_is_final(
+def test_one_process_runs_at_most_and_a_stop_is_final(
     happenings: list[tuple[str, int]],
 ) -> None:
     supervision, now_ms, alive, told = Supervision(SETTINGS, 0), 0, False, False
@@ -210,7 +210,7 @@ def test_whatever_happens_one_process_runs_at_most_and_a_stop_is_final(
 
 
 @given(st.lists(st.integers(0, 90), max_size=50))
-def test_one_that_always_answers_in_time_is_never_ended(delays: list[int]) -> None:
+def test_a_process_that_always_answers_in_time_is_never_ended(delays: list[int]) -> None:
     supervision, now_ms = serving(), 0
     for delay_ms in delays:
         asked_ms = supervision.due_ms

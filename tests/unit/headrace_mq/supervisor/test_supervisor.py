@@ -38,7 +38,7 @@ def text_of(report: str | Path) -> str:
     return Path(report).read_text(encoding="utf-8")
 
 
-async def test_one_that_dies_is_started_again_at_its_port_with_a_report_each(
+async def test_a_broker_that_dies_is_started_again_at_its_port_with_a_report_each(
     tmp_path: Path,
 ) -> None:
     said: list[str] = []
@@ -59,7 +59,7 @@ async def test_one_that_dies_is_started_again_at_its_port_with_a_report_each(
     assert "test: 1" in reports[1]
 
 
-async def test_one_that_refuses_to_start_is_left_alone(tmp_path: Path) -> None:
+async def test_a_broker_that_refuses_to_start_is_left_alone(tmp_path: Path) -> None:
     with capture_logs() as logs:
         status = await supervise(
             supervised("import sys; sys.exit(2)", tmp_path / "c"), SETTINGS, said=print
@@ -82,7 +82,7 @@ class LeapingClock(SystemClock):
         self.ahead_ms += SETTINGS.start_ms_max
 
 
-async def test_one_that_never_gets_ready_is_ended_with_its_stacks(tmp_path: Path) -> None:
+async def test_a_broker_that_never_gets_ready_is_ended_with_its_stacks(tmp_path: Path) -> None:
     settings = SuperviseSettings(pause_ms_min=1, pause_ms_max=1, abort_ms_max=20_000)
     waits = "def waits():\n    print('waiting', flush=True)\n    signal.pause()\nwaits()"
     code, clock = turns(tmp_path, waits, "sys.exit(0)"), LeapingClock()
@@ -140,7 +140,7 @@ async def test_a_connection_that_is_cut_off_is_an_answer(free_port: Callable[[],
         assert await is_answered(f"127.0.0.1:{port}", timeout_ms=20_000)
 
 
-async def test_who_accepts_nothing_or_is_not_there_does_not_answer() -> None:
+async def test_a_broker_that_accepts_nothing_or_is_not_there_does_not_answer() -> None:
     with socket.create_server(("127.0.0.1", 0)) as stuck:
         address = f"127.0.0.1:{stuck.getsockname()[1]}"
         assert not await is_answered(address, timeout_ms=50)

@@ -35,7 +35,7 @@ def test_records_are_taken_and_committed() -> None:
     play(story)
 
 
-def test_too_few_records_are_told_when_time_is_up() -> None:
+def test_too_few_records_are_counted_when_time_is_up() -> None:
     async def story(address: str, sim: Simulation) -> None:
         async with Consumer(address, group="g", topics=["t"], clock=sim.clock()) as consumer:
             with pytest.raises(TimeoutError, match="5 of 6 records"):

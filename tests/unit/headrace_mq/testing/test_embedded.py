@@ -8,7 +8,7 @@ from headrace_mq.testing import ManualClock, broker, memory_disk, take
 from headrace_mq.testing.embedded import DIRECTORY
 
 
-async def test_what_is_sent_is_received() -> None:
+async def test_a_sent_message_is_received() -> None:
     async with broker() as address:
         async with Producer(address) as producer:
             await producer.send_many([Message(topic="t", body=b"%d" % n) for n in range(100)])

@@ -79,7 +79,7 @@ def broken(
         "a reset goes back", "a reset leaves out", "keys are handled side by side",
     ],
 )  # fmt: skip
-def test_what_is_promised_passes(events: list[Event]) -> None:
+def test_a_history_that_keeps_all_promises_passes(events: list[Event]) -> None:
     assert broken(events) == set()
 
 
@@ -103,7 +103,7 @@ def test_a_body_that_changed_is_found_in_the_log_and_at_delivery() -> None:
     assert broken([*PUBLISHED, wrong, *WORK]) == {"changed"}
 
 
-def test_a_message_that_nobody_sent_is_a_phantom() -> None:
+def test_a_message_that_was_never_sent_is_a_phantom() -> None:
     log = {**LOG, (Q, 4): b"a9"}
     more = [Received(2, "g", "m", Q, 4, b"a9", False), *done(4)]
     assert broken([*SOUND, *more], log) == {"phantom"}
@@ -132,7 +132,7 @@ def test_a_record_that_was_left_out_is_found() -> None:
     assert "left out" in broken(events)
 
 
-def test_a_repetition_that_begins_where_nobody_ever_committed_is_found() -> None:
+def test_a_repetition_that_begins_where_no_member_ever_committed_is_found() -> None:
     events = [*PUBLISHED, *WORK, *committed(4), *delivered(2, member="n")]
     assert broken(events) == {"began anywhere"}
 
@@ -149,7 +149,7 @@ def test_a_commit_beyond_what_is_done_is_found() -> None:
     assert broken([*refused, *done(0, 1, 2, 3)]) == set()
 
 
-def test_a_commit_under_a_lock_that_somebody_else_got_meanwhile_is_found() -> None:
+def test_a_commit_under_a_lock_that_another_member_got_meanwhile_is_found() -> None:
     lock, taken = Granted(1, "g", "m", Q, 7), Granted(2, "g", "n", Q, 8)
     commit = Committed(4, "g", "m", Q, 4, True, 7)
     assert broken([*PUBLISHED, lock, *WORK, commit, taken]) == set()
@@ -186,7 +186,7 @@ def test_a_message_that_was_taken_back_must_not_come() -> None:
     assert broken([*sent_later, *WORK, nobody_knows]) == set()
 
 
-def test_where_no_order_is_promised_none_is_asked_for() -> None:
+def test_a_history_without_promised_order_passes_in_any_order() -> None:
     anyhow = [*delivered(3, 1, in_turn=None), *delivered(0, 2, in_turn=None)]
     assert broken([*PUBLISHED, *anyhow, *done(0, 1, 2, 3)]) == set()
     wrong = [Received(2, "g", "m", Q, 0, b"a1", None)]
@@ -205,7 +205,7 @@ def test_a_crash_forgets_no_more_than_the_last_moments() -> None:
     assert broken(late, forgets_ms=100) == set()
 
 
-def test_an_offset_that_nobody_committed_is_found() -> None:
+def test_an_offset_that_was_never_committed_is_found() -> None:
     assert broken([*SOUND, Told(9, "g", Q, 7)]) == {"offset from nowhere"}
 
 

@@ -6,12 +6,15 @@ from headrace_mq.protocol.bodies import (
     CommitOffsets,
     CommittedOffset,
     GetOffsets,
+    LockQueues,
+    LocksAnswer,
     OffsetsAnswer,
+    QueueLock,
+    QueueName,
     encode,
 )
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import FLAG_ANSWER, encode_frame
-from headrace_mq.protocol.locks import LockQueues, LocksAnswer, QueueLock, QueueName
 from headrace_mq.testing.history import Committed, Event, Granted, Told
 from headrace_mq.testing.offset_tap import OffsetTap
 from headrace_mq.testing.simulated_stream import Packet
@@ -52,7 +55,7 @@ def test_an_administrators_commit_is_not_a_members() -> None:
     assert heard(commit(member=""), answer()) == []
 
 
-def test_what_a_broker_tells_is_heard() -> None:
+def test_answers_of_a_broker_are_noted() -> None:
     asked = request(RequestCode.GET_OFFSETS, encode(GetOffsets("g", ["t"])))
     offsets = encode(OffsetsAnswer([CommittedOffset("t", 0, -1)]))
     assert heard(asked, answer(body=offsets)) == [Told(5, "g", Q, -1)]
@@ -71,6 +74,6 @@ def test_frames_are_put_together_from_any_pieces() -> None:
     assert len(heard(*pieces)) == 1
 
 
-def test_only_the_brokers_side_of_the_wire_counts() -> None:
+def test_the_tap_notes_frames_on_the_brokers_side_of_the_wire() -> None:
     upstream, _, data = commit()
     assert heard((upstream, False, data)) == []

@@ -67,7 +67,7 @@ async def cut_power(sim: Simulation, broker: SimulatedBroker) -> None:
 
 @pytest.mark.parametrize(("end", "deaths"), [(restart, 0), (kill, 1), (cut_power, 1)])
 @pytest.mark.parametrize("seed", range(3))
-def test_what_was_acknowledged_is_there_afterwards(
+def test_acknowledged_messages_survive_the_faults(
     seed: int, end: Callable[[Simulation, SimulatedBroker], Awaitable[None]], deaths: int
 ) -> None:
     async def story(sim: Simulation, broker: SimulatedBroker, producer: Producer) -> None:

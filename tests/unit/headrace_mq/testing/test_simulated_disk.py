@@ -36,7 +36,7 @@ def content(disk: SimulatedDisk, path: Path = FILE) -> bytes:
     return files.read(fd, 0, files.size(fd))
 
 
-def test_what_was_written_is_read_by_every_process() -> None:
+def test_written_bytes_are_read_by_every_process() -> None:
     disk, files = made()
     fd = files.open(FILE, create=True)
     assert files.write(fd, 3, [b"ab", memoryview(b"c")]) == 3

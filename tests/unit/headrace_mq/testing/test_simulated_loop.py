@@ -91,7 +91,7 @@ def test_timeouts_tasks_and_groups_of_asyncio_work(simulated: SimulatedLoop) -> 
     assert not simulated.is_running()
 
 
-def test_what_can_never_happen_is_told(simulated: SimulatedLoop) -> None:
+def test_a_loop_that_waits_for_ever_raises(simulated: SimulatedLoop) -> None:
     async def main() -> None:
         with pytest.raises(asyncio.CancelledError):
             await asyncio.Event().wait()
@@ -104,7 +104,7 @@ def test_what_can_never_happen_is_told(simulated: SimulatedLoop) -> None:
     assert task.done()
 
 
-def test_what_never_lets_time_pass_is_told(
+def test_a_loop_that_never_lets_time_pass_raises(
     simulated: SimulatedLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headrace_mq.testing.simulated_loop.STEPS_PER_INSTANT_MAX", 100)
@@ -161,7 +161,7 @@ def test_a_stopped_process_does_later_what_was_due(simulated: SimulatedLoop) -> 
     assert [entry for entry in seen if entry[0] == "one"] == [("one", 10), ("one", 11), ("one", 12)]
 
 
-def test_a_failure_nobody_hears_of_is_kept(simulated: SimulatedLoop) -> None:
+def test_a_failure_without_a_listener_is_kept(simulated: SimulatedLoop) -> None:
     async def main() -> None:
         simulated.call_soon(divmod, 1, 0)
         await elapse(1)

@@ -39,7 +39,7 @@ def test_every_packet_is_seen_where_it_leaves_and_where_it_arrives(play) -> None
     assert all(packet.upstream for packet in came)
 
 
-def test_nobody_listens_where_nobody_listens(play) -> None:
+def test_a_connection_without_a_listener_is_refused(play) -> None:
     async def story(pair) -> None:
         with pytest.raises(ConnectionRefusedError):
             await pair.connect(port=2)

@@ -5,7 +5,7 @@ from headrace_mq.testing.simulated_stream import HIGH_BYTES, WINDOW_BYTES
 MANY = bytes(2 * (HIGH_BYTES + WINDOW_BYTES))
 
 
-def test_what_was_written_arrives_before_the_close(play) -> None:
+def test_written_bytes_arrive_before_the_close(play) -> None:
     async def story(pair) -> None:
         pair.client.transport.write(b"last words")
         pair.client.transport.close()
@@ -69,7 +69,7 @@ def test_the_limit_of_the_buffer_can_be_set(play) -> None:
     play(story)
 
 
-def test_whoever_writes_to_a_closed_side_is_told(play) -> None:
+def test_a_writer_to_a_closed_side_gets_an_error(play) -> None:
     async def story(pair) -> None:
         pair.client.transport.pause_reading()
         pair.client.transport.close()
@@ -82,7 +82,7 @@ def test_whoever_writes_to_a_closed_side_is_told(play) -> None:
     play(story)
 
 
-def test_there_is_no_socket_to_tell_of(play) -> None:
+def test_a_simulated_transport_has_no_socket(play) -> None:
     async def story(pair) -> None:
         assert pair.client.transport.get_extra_info("socket") is None
         assert pair.client.transport.get_extra_info("peername") == ("s", 0)

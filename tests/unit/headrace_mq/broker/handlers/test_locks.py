@@ -13,10 +13,13 @@ from headrace_mq.protocol.bodies import (
     Heartbeat,
     JoinGroup,
     LeaveGroup,
+    LockQueues,
+    LocksAnswer,
+    QueueName,
+    UnlockQueues,
     decode,
 )
 from headrace_mq.protocol.codes import RequestCode
-from headrace_mq.protocol.locks import LockQueues, LocksAnswer, QueueName, UnlockQueues
 
 LOCK, UNLOCK, COMMIT = (
     RequestCode.LOCK_QUEUES,

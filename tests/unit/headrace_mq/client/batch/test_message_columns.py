@@ -66,7 +66,9 @@ def test_columns_of_defaults_take_no_room() -> None:
         (([b"a"], [], [], [5]), TypeError),
     ],
 )
-def test_what_cannot_be_sent_is_told(columns: Any, error: type[Exception]) -> None:
+def test_a_message_that_cannot_be_sent_is_refused_with_the_reason(
+    columns: Any, error: type[Exception]
+) -> None:
     with pytest.raises(error):
         MessageColumns(*columns)
 
@@ -99,7 +101,9 @@ def test_the_field_of_a_wrong_type_is_named(columns: dict[str, Any], told: str) 
         (([b"a", bytes(10_000)],), False),
     ],
 )
-def test_only_what_is_certainly_within_the_limits_surely_fits(columns: Any, fits: bool) -> None:
+def test_a_message_surely_fits_only_if_it_is_certainly_within_the_limits(
+    columns: Any, fits: bool
+) -> None:
     assert MessageColumns(*columns).surely_fits(10_000) is fits
 
 

@@ -27,7 +27,9 @@ def test_a_message_over_the_limit_says_what_to_do() -> None:
         ({"headers": {"n": None}}, TypeError),
     ],
 )
-def test_what_cannot_be_sent_is_told(fields: dict[str, object], error: type[Exception]) -> None:
+def test_a_message_that_cannot_be_sent_is_refused_with_the_reason(
+    fields: dict[str, object], error: type[Exception]
+) -> None:
     with pytest.raises(error):
         measure(Message(**{"topic": "t", "body": b""} | fields), 1_000)  # type: ignore[arg-type]  # wrong on purpose
 

@@ -57,7 +57,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "offsets"
 
 
-async def test_what_was_committed_is_there_after_a_restart(path: Path) -> None:
+async def test_committed_offsets_are_there_after_a_restart(path: Path) -> None:
     kept = Kept(path)
     kept.offsets.open()
     assert await kept.offsets.load([A, B]) == {}

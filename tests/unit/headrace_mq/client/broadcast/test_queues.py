@@ -46,7 +46,7 @@ async def staying(heard: Heard) -> asyncio.Task[None]:
     return asyncio.create_task(heard.audience.stay())
 
 
-async def test_all_queues_are_told_also_those_that_come_later(
+async def test_all_queues_are_reported_also_later_ones(
     broker: Any, link: Link, until: Until
 ) -> None:
     heard = Heard(link, topics_refresh_ms=1)
@@ -63,7 +63,7 @@ async def test_all_queues_are_told_also_those_that_come_later(
     await asyncio.wait([task])
 
 
-async def test_after_a_lost_connection_the_queues_are_told_again_with_another_generation(
+async def test_the_queues_are_reported_again_after_a_lost_connection_with_another_generation(
     broker: Any, link: Link, until: Until
 ) -> None:
     broker.topics["t"] = 1
@@ -150,7 +150,7 @@ async def test_every_broadcast_consumer_gets_everything_and_goes_on_from_its_own
     )
 
 
-async def test_what_was_finished_is_kept_though_the_broker_is_gone(
+async def test_finished_offsets_are_kept_though_the_broker_is_gone(
     broker: Any, make: Callable[..., Consumer], tmp_path: Path, until: Until
 ) -> None:
     broker.topics["t"] = 1

@@ -69,7 +69,9 @@ def commits(committing: Committing) -> Commits:
     return committing.commits
 
 
-async def test_only_what_the_broker_does_not_hold_is_sent(broker: Any, commits: Commits) -> None:
+async def test_only_offsets_that_the_broker_does_not_hold_are_sent(
+    broker: Any, commits: Commits
+) -> None:
     await commits.commit()
     await commits.commit()
     (request,) = [r for r in broker.seen if r.code == COMMIT]
@@ -159,7 +161,7 @@ async def test_a_commit_names_the_epochs_of_the_locks(broker: Any, committing: C
     ]
 
 
-async def test_a_lock_that_was_lost_is_told(broker: Any, committing: Committing) -> None:
+async def test_a_lost_lock_is_reported(broker: Any, committing: Committing) -> None:
     await committing.locks.acquire([B])
     broker.lock("another", B)
     with pytest.raises(StaleLock):

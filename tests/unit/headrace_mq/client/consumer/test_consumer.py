@@ -14,9 +14,8 @@ from headrace_mq.errors import (
     NotGroupMember,
 )
 from headrace_mq.message import QueueRef, Record
-from headrace_mq.protocol.bodies import Fetch, decode
+from headrace_mq.protocol.bodies import Fetch, LockQueues, decode
 from headrace_mq.protocol.codes import RequestCode
-from headrace_mq.protocol.locks import LockQueues
 
 A, B = QueueRef("t", 0), QueueRef("t", 1)
 JOIN, COMMIT = RequestCode.JOIN_GROUP, RequestCode.COMMIT_OFFSETS
@@ -74,7 +73,7 @@ async def test_records_are_polled_as_columns_and_acknowledged_together(
     assert offsets(await consumer.poll()) == [(0, 3)]
 
 
-async def test_it_goes_on_where_the_group_committed(broker: Any, make: Make) -> None:
+async def test_a_consumer_goes_on_where_the_group_committed(broker: Any, make: Make) -> None:
     broker.topics["t"] = 2
     broker.append(A, [b"x"] * 5)
     broker.offsets["g", A] = 3
@@ -266,7 +265,7 @@ async def test_nothing_is_delivered_while_the_membership_is_unknown(
     assert offsets(await polling) == [(0, 0)]
 
 
-async def test_what_another_member_finished_meanwhile_is_not_delivered_again(
+async def test_records_that_another_member_finished_meanwhile_are_not_delivered_again(
     broker: Any, consumer: Consumer, until: Until
 ) -> None:
     broker.append(A, [b"x"] * 4)

@@ -12,9 +12,8 @@ from headrace_mq.client.fetch.process_queue import WindowLimits
 from headrace_mq.client.group.locks import QueueLocks
 from headrace_mq.errors import BrokerStopping, ConnectionLost, StaleLock
 from headrace_mq.message import QueueRef, Record
-from headrace_mq.protocol.bodies import decode
+from headrace_mq.protocol.bodies import UnlockQueues, decode
 from headrace_mq.protocol.codes import RequestCode
-from headrace_mq.protocol.locks import UnlockQueues
 from headrace_mq.settings import ConsumerSettings
 
 A, B = QueueRef("t", 0), QueueRef("t", 1)
@@ -98,7 +97,7 @@ async def test_the_lock_stays_until_what_is_being_handled_is_finished_and_commit
     assert owner.commits[-1] == {A: 1}
 
 
-async def test_what_is_finished_while_another_queue_is_committed_is_committed_too(
+async def test_records_that_are_finished_while_another_queue_is_committed_are_committed_too(
     broker: Any, owner: Owner, until: Until
 ) -> None:
     owner.shares.begin(A, 0)

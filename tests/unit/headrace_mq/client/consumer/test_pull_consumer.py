@@ -122,7 +122,7 @@ async def test_a_paused_queue_waits_where_it_stands(reader: PullConsumer) -> Non
 
 
 @pytest.mark.parametrize(("start", "first"), [("latest", 5), ("earliest", 0), (35, 3)])
-async def test_it_begins_where_the_settings_say(
+async def test_a_pull_consumer_begins_where_the_settings_say(
     broker: Any, reader: PullConsumer, start: Any, first: int
 ) -> None:
     async with make(broker, start=start) as other:

@@ -92,7 +92,7 @@ async def test_a_failed_record_comes_again_after_its_level_as_it_was_and_others_
     assert broker._state.offsets.get("g", QueueRef(retry_topic("g"), 0)) == 1
 
 
-async def test_after_the_last_retry_it_is_a_dead_letter_and_resent_it_begins_anew(
+async def test_a_record_is_a_dead_letter_after_the_last_retry_and_resending_counts_from_one(
     broker: Broker, producer: Producer, clock: FakeClock
 ) -> None:
     attempts: asyncio.Queue[int] = asyncio.Queue()

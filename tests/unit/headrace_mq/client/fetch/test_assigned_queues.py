@@ -49,9 +49,7 @@ def offsets(delivered: list[Record]) -> list[int]:
 
 
 @given(taken=st.sets(st.integers(0, 30), min_size=1), before=st.integers(0, 10))
-def test_offsets_between_those_that_were_taken_are_nobodys_to_finish(
-    taken: set[int], before: int
-) -> None:
+def test_offsets_between_taken_ones_cannot_be_finished(taken: set[int], before: int) -> None:
     shares = started(A, offset=before, in_flight_max=100)
     found = [one for one in records(A, 0, 31) if one.offset in taken]
     fresh = {offset for offset in taken if offset >= before}
@@ -110,7 +108,7 @@ def test_columns_are_trimmed_to_what_was_not_seen_and_delivered_once() -> None:
     assert shares.to_commit() == {A: 12}
 
 
-def test_what_is_buffered_can_be_delivered_either_way() -> None:
+def test_buffered_records_are_delivered_as_records_or_as_columns() -> None:
     shares = started(A, in_flight_max=100)
     shares.take(share_of(shares, A), records(A, 0, 3))
     assert shares.deliver_columns() == [columns(A, 0, 3)]
@@ -157,7 +155,7 @@ def test_a_revoked_queue_is_dropped_and_leaves_what_was_finished_to_commit() -> 
     assert shares.to_commit() == {}
 
 
-def test_a_queue_that_comes_back_before_it_was_handed_over_starts_anew_afterwards() -> None:
+def test_a_queue_that_comes_back_before_it_was_handed_over_starts_again_afterwards() -> None:
     shares = started(A, committed=0)
     shares.take(share_of(shares, A), records(A, 0, 3))
     shares.begin(A, 0)
@@ -202,14 +200,14 @@ def test_an_attempt_that_outlives_its_hand_over_changes_nothing() -> None:
     assert shares.to_commit() == {}
 
 
-def test_what_revoked_queues_leave_is_committed_in_order() -> None:
+def test_offsets_of_revoked_queues_are_committed_in_order() -> None:
     queues = [QueueRef("t", number) for number in range(20)]
     shares = started(*queues)
     shares.assign([])
     assert list(shares.to_commit()) == queues
 
 
-def test_what_revoked_queues_left_can_be_given_up() -> None:
+def test_offsets_of_revoked_queues_can_be_given_up() -> None:
     shares = started(A)
     shares.assign([])
     shares.forget_revoked()
@@ -456,7 +454,7 @@ class Life(RuleBasedStateMachine):
 TestLife = Life.TestCase
 
 
-def test_what_was_not_selected_is_committed_once_what_was_is_finished() -> None:
+def test_offsets_that_were_not_selected_are_committed_with_finished_ones() -> None:
     shares = started(A)
     share = share_of(shares, A)
     shares.take(share, records(A, 2, 3))

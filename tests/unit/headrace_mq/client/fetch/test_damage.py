@@ -35,7 +35,7 @@ def undecodable(batch: bytes) -> bytes:
     return bytes(bad)
 
 
-async def test_a_batch_that_nobody_can_decode_is_left_out_and_told_once(
+async def test_a_batch_that_cannot_be_decoded_is_left_out_and_reported_once(
     broker: Any, watched: Any
 ) -> None:
     heard: list[Damaged] = []
@@ -65,7 +65,7 @@ async def test_a_batch_that_nobody_can_decode_is_left_out_and_told_once(
 
 
 @pytest.mark.parametrize("in_columns", [False, True])
-async def test_a_marker_stands_for_what_nobody_can_decode_where_the_application_asks(
+async def test_a_marker_stands_for_a_batch_that_cannot_be_decoded_if_the_application_asks(
     broker: Any, watched: Any, *, in_columns: bool
 ) -> None:
     watched.shares.damage.marks = True
@@ -99,7 +99,7 @@ async def test_a_marker_stands_for_what_the_broker_has_lost(broker: Any, watched
     assert records[1].headers[FIRST_HEADER] == "1"
 
 
-def test_what_is_met_again_is_counted_once() -> None:
+def test_damage_that_is_met_again_is_counted_once() -> None:
     damages = Damages()
     for first, behind in ((0, 3), (0, 3), (3, 5)):
         damages.tell(Damaged(A, first, behind, "no reason"))

@@ -83,7 +83,9 @@ async def test_poll_waits_for_records(opened: Opened) -> None:
     assert await polling == [record(0)]
 
 
-async def test_who_finds_records_does_not_wait_and_who_waits_is_told_of(opened: Opened) -> None:
+async def test_a_poll_that_finds_records_does_not_wait_and_one_that_waits_is_announced(
+    opened: Opened,
+) -> None:
     opened.buffer(0)
     assert await opened.delivering.poll() == [record(0)]
     opened.delivering.ack(A, 0)
@@ -104,7 +106,7 @@ async def test_an_error_is_raised_once_and_before_records(opened: Opened) -> Non
     assert await opened.delivering.poll() == [record(0)]
 
 
-async def test_the_end_is_told_to_who_waits_and_who_comes_later(opened: Opened) -> None:
+async def test_the_end_reaches_waiting_polls_and_later_ones(opened: Opened) -> None:
     polling = asyncio.create_task(opened.delivering.poll())
     await asyncio.sleep(0)
     opened.delivering.close()
@@ -114,7 +116,7 @@ async def test_the_end_is_told_to_who_waits_and_who_comes_later(opened: Opened) 
         await opened.delivering.poll()
 
 
-async def test_an_acknowledgement_that_makes_room_is_told(opened: Opened) -> None:
+async def test_an_acknowledgement_that_makes_room_is_announced(opened: Opened) -> None:
     opened.buffer(0)
     opened.delivering.ack(A, 0)
     opened.delivering.ack(A, 0)
@@ -164,7 +166,7 @@ async def test_an_attempt_that_waited_in_vain_does_not_begin(opened: Opened, end
     assert not await beginning
 
 
-async def test_where_locks_may_be_lost_nothing_is_begun_or_delivered(opened: Opened) -> None:
+async def test_no_record_is_begun_or_delivered_while_locks_may_be_lost(opened: Opened) -> None:
     opened.buffer(0)
     opened.locks._epochs[A] = 1
     opened.locks._trusted_until_ms = 100
@@ -183,7 +185,9 @@ async def test_where_locks_may_be_lost_nothing_is_begun_or_delivered(opened: Ope
     assert await polling == [record(0)]
 
 
-async def test_what_was_begun_is_finished_even_if_the_queue_was_revoked(opened: Opened) -> None:
+async def test_an_attempt_that_was_begun_is_finished_even_if_the_queue_was_revoked(
+    opened: Opened,
+) -> None:
     opened.buffer(0)
     await opened.delivering.begin(record(0))
     opened.shares.assign([])
@@ -216,7 +220,7 @@ async def test_columns_are_polled_and_acknowledged_like_records(opened: Opened) 
         await opened.delivering.poll_columns()
 
 
-async def test_who_waits_for_records_beyond_the_limit_gets_them_when_others_are_finished(
+async def test_a_poll_for_records_beyond_the_limit_gets_them_when_others_are_finished(
     opened: Opened,
 ) -> None:
     opened.buffer(0)

@@ -72,7 +72,7 @@ async def test_one_fetch_asks_for_all_queues(broker: Any, watched: Any) -> None:
     )
 
 
-async def test_what_was_stored_and_what_is_stored_later_arrives(broker: Any, watched: Any) -> None:
+async def test_stored_records_and_later_ones_arrive(broker: Any, watched: Any) -> None:
     broker.append(A, [b"a", b"b"])
     watched.start(A, B)
     assert [record.body for record in await watched.poll()] == [b"a", b"b"]
@@ -155,7 +155,7 @@ async def test_a_full_queue_is_left_out_until_it_has_room(
     assert asked(await broker.next(FETCH)) == {A: 2}
 
 
-async def test_when_every_queue_is_full_nothing_is_asked(
+async def test_no_fetch_is_sent_while_every_queue_is_full(
     watch: Any, broker: Any, link: Link, clock: Any
 ) -> None:
     watched = watch(link, clock, in_flight_max=1)
@@ -259,7 +259,7 @@ async def test_offsets_that_are_missing_in_the_middle_are_passed_over(
 
 # In turn: magic, format version, length, base offset, queue number, and the payload's last byte.
 @pytest.mark.parametrize("at", [0, 4, 8, 20, 60, -1])
-async def test_a_damaged_batch_stops_its_own_queue_and_is_told_once(
+async def test_a_damaged_batch_stops_its_own_queue_and_is_raised_once(
     broker: Any, watched: Any, at: int
 ) -> None:
     good = broker.append(A, [b"good"])
@@ -301,7 +301,7 @@ async def test_damage_on_the_way_costs_one_more_fetch_and_nothing_else(
     assert not any(share.alone for share in watched.shares.fetchable(asked=True))
 
 
-async def test_an_answer_that_cannot_be_read_is_told_and_asked_for_again(
+async def test_an_answer_that_cannot_be_read_is_logged_and_asked_for_again(
     broker: Any, watched: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pulling_module, "TROUBLE_PAUSE_MS", 1)
@@ -463,7 +463,7 @@ def thin(batch: bytes, kept: list[int], *, gap: int = 0) -> bytes:
 
 
 @pytest.mark.parametrize("in_columns", [False, True], ids=["records", "columns"])
-async def test_what_a_compaction_took_out_is_passed_over_and_is_no_loss(
+async def test_records_that_a_compaction_took_out_are_passed_over_and_are_no_loss(
     broker: Any, watched: Any, in_columns: bool
 ) -> None:
     sparse = thin(broker.append(A, [b"%d" % n for n in range(5)], base=3), [1, 3], gap=3)
@@ -487,7 +487,7 @@ async def test_what_a_compaction_took_out_is_passed_over_and_is_no_loss(
     assert found == [(4, b"1"), (6, b"3")]
 
 
-async def test_a_gap_that_no_compaction_explains_is_told(broker: Any, watched: Any) -> None:
+async def test_a_gap_that_no_compaction_explains_is_damage(broker: Any, watched: Any) -> None:
     sparse = thin(broker.append(A, [b"a", b"b"], base=3), [0], gap=2)
     broker.held = {FETCH}
     watched.start(A)

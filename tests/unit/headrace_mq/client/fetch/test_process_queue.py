@@ -24,7 +24,7 @@ steps = st.lists(
 
 
 @given(start=st.integers(0, 100), steps=steps)
-def test_it_behaves_like_two_sets(start: int, steps: list[tuple[str, int, int]]) -> None:
+def test_a_window_behaves_like_two_sets(start: int, steps: list[tuple[str, int, int]]) -> None:
     window = ProcessQueue(start)
     taken: set[int] = set()
     finished: set[int] = set()
@@ -94,7 +94,7 @@ def test_an_offset_is_taken_once() -> None:
         (WindowLimits(4, 10, 7), False),
     ],
 )
-def test_it_is_full_by_count_by_bytes_or_by_span(limits: WindowLimits, full: bool) -> None:
+def test_a_window_is_full_by_count_by_bytes_or_by_span(limits: WindowLimits, full: bool) -> None:
     window = ProcessQueue(0)
     window.take([0, 2, 5], [2, 3, 4])
     assert window.is_full(limits) == full
@@ -155,14 +155,14 @@ def test_finishing_many_is_finishing_each(
     assert [offset in many for offset in held] == [offset in one for offset in held]
 
 
-def test_there_is_a_size_for_each_offset() -> None:
+def test_a_window_wants_a_size_for_each_offset() -> None:
     window = ProcessQueue(0)
     with pytest.raises(ValueError, match="2 offsets have 1 sizes"):
         window.take([0, 1], [1])
     assert (len(window), window.end) == (0, 0)
 
 
-def test_what_was_taken_together_and_is_finished_together_is_never_taken_apart() -> None:
+def test_offsets_that_are_taken_and_finished_together_stay_one_range() -> None:
     window = ProcessQueue(0)
     window.take(range(50), [1] * 50)
     window.take([50, 52], [1, 1])
@@ -186,7 +186,7 @@ def test_the_first_of_what_was_taken_together_may_be_finished_first(taken: Seque
 
 
 @pytest.mark.parametrize("offsets", [[5, 5], [5, 7, 6], [4, 5], [7, 6]])
-def test_what_does_not_ascend_is_refused_whole(offsets: list[int]) -> None:
+def test_offsets_that_do_not_ascend_are_refused_whole(offsets: list[int]) -> None:
     window = ProcessQueue(5)
     with pytest.raises(ValueError, match="was taken before"):
         take(window, offsets)
@@ -201,7 +201,7 @@ def test_a_range_that_was_taken_before_or_does_not_ascend_is_refused_whole(offse
     assert (len(window), window.end) == (0, 5)
 
 
-def test_what_is_passed_over_counts_as_finished() -> None:
+def test_offsets_that_are_passed_over_count_as_finished() -> None:
     window = ProcessQueue(5)
     window.pass_over(8)
     assert (window.end, window.lowest_unfinished, len(window)) == (8, 8, 0)

@@ -73,7 +73,7 @@ def test_the_highest_level_comes_first_and_one_of_so_many_times_the_lowest(
             assert [queue for queue in arranged if queue in of_level] == of_level
 
 
-def test_what_is_tried_again_goes_with_the_highest_level() -> None:
+def test_retried_records_have_the_highest_level() -> None:
     again, high, low = QueueRef("%RETRY%g", 0), QueueRef("t", 2), QueueRef("t", 0)
     assert Urgency(3, turns=8).arrange([low, again, high], lambda q: q) == [again, high, low]
 

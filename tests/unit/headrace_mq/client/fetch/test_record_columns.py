@@ -46,7 +46,7 @@ def test_columns_hold_what_records_hold(
 
 
 @given(rows, st.integers(0, 25))
-def test_what_is_behind_an_offset_is_the_rest(
+def test_columns_behind_an_offset_are_the_rest(
     content: list[tuple[str, str, dict[str, str], bytes, int]], offset: int
 ) -> None:
     columns = decode_record_columns(stored(content))

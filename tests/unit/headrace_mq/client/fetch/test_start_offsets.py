@@ -102,7 +102,7 @@ async def test_the_applications_own_offsets_are_asked_instead_of_the_brokers(
     assert broker.count(RequestCode.GET_OFFSETS) == 0
 
 
-async def test_what_the_broker_refuses_is_raised(broker: Any, link: Link) -> None:
+async def test_a_refusal_of_the_broker_is_raised(broker: Any, link: Link) -> None:
     del broker.topics["t"]
     with pytest.raises(TopicNotFound):
         await find(link)
@@ -164,7 +164,7 @@ async def send(producer: Producer, *bodies: bytes) -> None:
         await producer.send(Message(topic="t", body=body, key="k"))
 
 
-async def test_a_consumer_reads_a_topic_that_was_made_anew_from_its_first_message(
+async def test_a_consumer_reads_a_topic_that_was_made_again_from_its_first_message(
     brokers: Brokers, producer: Producer
 ) -> None:
     consumer = Consumer(brokers.address, group="g", topics=["t"], settings=ConsumerSettings())

@@ -12,7 +12,7 @@ def told(topics: object, **changed: object) -> dict[str, str]:
     return contract_of(topics, **values)  # type: ignore[arg-type]  # by name
 
 
-def test_all_that_must_be_alike_is_told() -> None:
+def test_a_contract_has_all_that_must_be_alike() -> None:
     assert told({"orders": "price > 10", "bids": ""}) == {
         "the allocation": "average",
         "the handling": "per_key",
@@ -37,7 +37,7 @@ def test_each_of_them_tells_members_apart() -> None:
     assert told({"t": ""}) == plain
 
 
-def test_each_way_to_retry_is_told_apart() -> None:
+def test_each_way_to_retry_has_its_own_words() -> None:
     ways = {
         retries_told(RetrySettings(retries_max=n, levels=levels))
         for n in (1, 2)
@@ -51,7 +51,7 @@ def test_lines_and_spaces_of_a_condition_say_nothing() -> None:
 
 
 @given(st.text(min_size=TOLD_CHARACTERS_MAX), st.text(min_size=1))
-def test_long_conditions_are_told_apart_in_bounded_space(text: str, more: str) -> None:
+def test_long_conditions_differ_in_bounded_space(text: str, more: str) -> None:
     one, other = told({"t": text}), told({"t": text + more})
     assert all(len(how) <= TOLD_CHARACTERS_MAX + 12 for how in one.values())
     assert (one == other) == (" ".join(text.split()) == " ".join((text + more).split()))

@@ -10,9 +10,8 @@ from headrace_mq.client.group import locks as locks_module
 from headrace_mq.client.group.locks import QueueLocks
 from headrace_mq.errors import ConnectionLost, StaleLock
 from headrace_mq.message import QueueRef, Record
-from headrace_mq.protocol.bodies import decode
+from headrace_mq.protocol.bodies import LockQueues, decode
 from headrace_mq.protocol.codes import RequestCode
-from headrace_mq.protocol.locks import LockQueues
 from headrace_mq.settings import ConsumerSettings
 
 A, B = QueueRef("t", 0), QueueRef("t", 1)
@@ -28,13 +27,15 @@ def locks(broker: Any, link: Link, clock: Any) -> QueueLocks:
     return QueueLocks(link, group="g", settings=ConsumerSettings(), clock=clock)
 
 
-async def test_what_is_free_is_granted_with_its_epoch(broker: Any, locks: QueueLocks) -> None:
+async def test_a_free_lock_is_granted_with_its_epoch(broker: Any, locks: QueueLocks) -> None:
     broker.lock("another", A)
     assert await locks.acquire([B, A]) == [B]
     assert (locks.epoch(A), locks.epoch(B)) == (0, broker.locks[B][1])
 
 
-async def test_what_is_given_back_may_be_anothers(broker: Any, locks: QueueLocks) -> None:
+async def test_a_lock_that_is_given_back_may_go_to_another_member(
+    broker: Any, locks: QueueLocks
+) -> None:
     await locks.acquire([A, B])
     await locks.release([A])
     assert list(broker.locks) == [B]
@@ -87,7 +88,7 @@ async def test_a_heartbeat_keeps_the_trust_unless_it_comes_too_late(
     assert locks.stale
 
 
-async def test_what_may_be_handled_in_any_order_is_not_locked(
+async def test_queues_that_may_be_handled_in_any_order_are_not_locked(
     broker: Any, link: Link, clock: Any
 ) -> None:
     settings = ConsumerSettings(handling="parallel")
@@ -172,7 +173,9 @@ async def test_after_a_long_stop_nothing_is_delivered_until_the_locks_are_sure(
         assert offsets(await polling) == [(0, 0)]
 
 
-async def test_what_may_be_handled_in_any_order_needs_no_locks(broker: Any, make: Make) -> None:
+async def test_records_that_may_be_handled_in_any_order_need_no_locks(
+    broker: Any, make: Make
+) -> None:
     broker.topics["t"] = 2
     broker.lock("another", A)
     broker.append(A, [b"a"])
@@ -195,7 +198,7 @@ async def test_a_doubted_lock_counts_for_nothing_and_is_still_given_back(
     assert locks.held == [B]
 
 
-async def test_a_doubted_lock_that_somebody_else_got_is_forgotten(
+async def test_a_doubted_lock_that_another_member_got_is_forgotten(
     broker: Any, locks: QueueLocks
 ) -> None:
     await locks.acquire([A])

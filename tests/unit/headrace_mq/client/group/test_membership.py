@@ -5,9 +5,7 @@ from typing import Any
 import pytest
 
 from headrace_mq._net.link import Link
-from headrace_mq.client.group.allocation.average import average, circle
-from headrace_mq.client.group.allocation.sticky import sticky
-from headrace_mq.client.group.allocation.strategy import Strategy
+from headrace_mq.client.group.allocation import Strategy, average, circle, sticky
 from headrace_mq.client.group.membership import Listeners, Membership, Subscription
 from headrace_mq.client.group.rules import CurrentGroupRules
 from headrace_mq.errors import ConnectionLost, InvalidArgument, NameTaken
@@ -94,7 +92,7 @@ async def test_a_heartbeat_tells_of_another_member_when_the_push_was_lost(
     assert watched.changes[-1] == queues(0, 1)
 
 
-async def test_what_an_operator_said_of_the_group_is_heard_with_a_join_and_with_each_heartbeat(
+async def test_the_rules_of_a_group_come_with_a_join_and_with_each_heartbeat(
     broker: Any, watched: Watched, until: Until
 ) -> None:
     assert watched.rules.consume
@@ -134,7 +132,7 @@ async def test_a_named_member_joins_under_its_name_and_goes_without_giving_up_it
     assert [one.away for one in leaves] == [True, False, False]
 
 
-async def test_a_name_that_somebody_else_took_meanwhile_is_told_to_the_application(
+async def test_a_name_that_another_member_took_meanwhile_is_raised_to_the_application(
     broker: Any, watched: Watched, until: Until
 ) -> None:
     broker.held = {JOIN}
@@ -145,7 +143,7 @@ async def test_a_name_that_somebody_else_took_meanwhile_is_told_to_the_applicati
     assert [type(error) for error in watched.errors] == [NameTaken]
 
 
-async def test_every_answered_heartbeat_is_told_with_the_moment_it_was_sent(
+async def test_every_answered_heartbeat_is_reported_with_the_moment_it_was_sent(
     broker: Any, watched: Watched, clock: Any, until: Until
 ) -> None:
     broker.held = {BEAT}
@@ -201,7 +199,7 @@ async def test_a_member_the_broker_forgot_joins_again(
     assert list(broker.members) == ["me"]
 
 
-async def test_a_lost_connection_is_told_at_once_and_followed_by_a_new_join(
+async def test_a_lost_connection_is_reported_at_once_and_followed_by_a_new_join(
     broker: Any, watched: Watched, until: Until
 ) -> None:
     broker.drop()
@@ -251,7 +249,7 @@ async def test_a_join_that_is_refused_is_tried_again(
     await until(lambda: len(watched.changes) == 2)
 
 
-async def test_a_broker_that_answers_no_heartbeat_is_connected_to_anew(
+async def test_a_broker_that_answers_no_heartbeat_gets_a_new_connection(
     broker: Any, link: Link, clock: Any, until: Until
 ) -> None:
     watched = Watched(link, clock, heartbeat_ms=1)
@@ -294,7 +292,7 @@ async def test_added_queues_are_found_at_the_next_refresh(
     assert watched.membership.first_seen == queues(*range(4))
 
 
-async def test_queues_that_are_frozen_for_reading_are_nobodys_until_they_are_thawed(
+async def test_queues_that_are_frozen_for_reading_have_no_owner_until_they_are_thawed(
     broker: Any, watched: Watched, clock: Any, until: Until
 ) -> None:
     broker.unreadable = {QueueRef("t", 1)}
@@ -361,7 +359,7 @@ async def test_other_members_say_nothing_of_what_they_hold(
     assert decode(Heartbeat, beats[0].body).held == []
 
 
-async def test_a_strategy_that_fails_is_told_and_the_queues_stay(
+async def test_a_failure_of_the_strategy_is_reported_and_the_queues_stay(
     broker: Any, link: Link, clock: Any
 ) -> None:
     error = LookupError("no such room")

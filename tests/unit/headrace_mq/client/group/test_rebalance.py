@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace_mq.client.group.allocation.sticky import sticky
-from headrace_mq.client.group.allocation.strategy import Strategy
+from headrace_mq.client.group.allocation import Strategy, sticky
 from headrace_mq.client.group.rebalance import STRATEGIES, allocate
 from headrace_mq.message import QueueRef
 
@@ -44,7 +43,7 @@ def test_an_unknown_member_gets_nothing(name: str) -> None:
 @pytest.mark.parametrize(
     ("member", "group", "held"), [("", ["a"], 1), ("a", [], 1), ("a", ["a"], 0)]
 )
-def test_nothing_to_divide_or_nobody_to_get_it_is_a_mistake(
+def test_a_division_without_queues_or_members_is_an_error(
     name: str, member: str, group: list[str], held: int
 ) -> None:
     with pytest.raises(ValueError, match="an allocation needs"):
@@ -87,7 +86,7 @@ def test_the_order_in_which_members_are_listed_does_not_matter() -> None:
     assert one == other == frozenset(queues(4)[2:])
 
 
-def test_a_sticky_allocation_is_told_what_was_held() -> None:
+def test_a_sticky_allocation_gets_what_was_held() -> None:
     held = {"a": queues(4)[2:], "b": queues(4)[:2]}
     share = allocate(
         "a", members={"a": ["t"], "b": ["t"]}, queues={"t": 4}, strategy=sticky, held=held

@@ -5,7 +5,7 @@ from headrace_mq.client.group.rules import CurrentGroupRules
 from headrace_mq.protocol.bodies import GroupAnswer, decode
 
 
-def test_a_pause_is_told_when_it_begins_and_when_it_ends() -> None:
+def test_a_pause_is_logged_when_it_begins_and_when_it_ends() -> None:
     rules = CurrentGroupRules("g")
     with capture_logs() as logs:
         for consume in (True, False, False, True):

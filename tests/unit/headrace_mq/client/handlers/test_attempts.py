@@ -84,7 +84,7 @@ def make(ledger: Ledger, handler: Any, policy: Policy, **settings: Any) -> Attem
     )
 
 
-async def test_success_is_told_once(ledger: Ledger) -> None:
+async def test_success_is_reported_once(ledger: Ledger) -> None:
     handler = Handler()
     await make(ledger, handler.handle, Policy(Again(0))).complete([record(3)])
     assert ledger.told == [("begin", 3), ("done", 3)]
@@ -190,7 +190,7 @@ async def test_the_end_begins_no_attempt_and_cuts_the_pause(ledger: Ledger, unti
     assert handler.calls == [[3]]
 
 
-async def test_a_cancelled_attempt_is_told_as_not_done(ledger: Ledger, until: Until) -> None:
+async def test_a_cancelled_attempt_is_reported_as_not_done(ledger: Ledger, until: Until) -> None:
     async def handle(records: Sequence[Record]) -> None:
         await asyncio.Event().wait()
 
@@ -290,7 +290,7 @@ async def test_each_attempt_is_cancelled_at_its_own_time_by_one_timer(
     assert loop.timers == []
 
 
-async def test_a_task_that_somebody_else_cancelled_too_stays_cancelled(
+async def test_a_task_that_was_cancelled_from_outside_too_stays_cancelled(
     loop: Loop, watchdog: Watchdog
 ) -> None:
     attempt = Attempt(watchdog)

@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from headrace_mq.client.handlers.execution import BatchLimits, Handling, check_async, one_by_one
+from headrace_mq.client.consumer.consumer import Consumer
+from headrace_mq.client.handlers.execution import BatchLimits, HandlerRun, check_async, one_by_one
+from headrace_mq.client.handlers.failures import Failure, Settled, Verdict
 from headrace_mq.errors import Closed, DataCorrupt
 from headrace_mq.message import QueueRef, Record
 from headrace_mq.settings import ConsumerSettings
@@ -75,10 +77,10 @@ class Gates:
 
 def run(deliveries: Deliveries, handler: Any, **settings: Any) -> asyncio.Task[None]:
     chosen = ConsumerSettings(**{"retry_ms_min": 1, "retry_ms_max": 2} | settings)
-    return asyncio.create_task(Handling(deliveries, one_by_one(handler), chosen).run())
+    return asyncio.create_task(HandlerRun(deliveries, one_by_one(handler), chosen).run())
 
 
-async def test_a_key_is_handled_in_order_and_keys_beside_each_other(until: Until) -> None:
+async def test_a_key_is_handled_in_order_and_several_keys_at_once(until: Until) -> None:
     gates = Gates()
     deliveries = Deliveries([record(0, "a"), record(1, "b"), record(2, "a"), record(3, "b")])
     task = run(deliveries, gates.handle)
@@ -97,7 +99,7 @@ async def test_a_key_is_handled_in_order_and_keys_beside_each_other(until: Until
     assert deliveries.acked == [1, 0, 2, 3, 4]
 
 
-async def test_records_without_a_key_are_handled_beside_each_other(until: Until) -> None:
+async def test_records_without_a_key_are_handled_at_once(until: Until) -> None:
     gates = Gates()
     deliveries = Deliveries([record(0), record(1), record(2)])
     task = run(deliveries, gates.handle)
@@ -108,7 +110,7 @@ async def test_records_without_a_key_are_handled_beside_each_other(until: Until)
     await task
 
 
-async def test_per_queue_a_queue_is_handled_in_order_and_queues_beside_each_other(
+async def test_a_queue_is_handled_in_order_and_several_queues_at_once(
     until: Until,
 ) -> None:
     gates = Gates()
@@ -146,7 +148,7 @@ places = st.lists(
 @pytest.mark.parametrize("handling", ["per_key", "per_queue", "parallel"])
 @hypothesis_settings(max_examples=30, deadline=None)
 @given(records=places, turns=st.lists(st.integers(0, 9), min_size=1), places_max=st.integers(1, 4))
-def test_whatever_finishes_first_order_holds_where_it_is_promised(
+def test_promised_order_holds_when_handlers_finish_in_any_order(
     handling: Any, records: list[tuple[QueueRef, str]], turns: list[int], places_max: int
 ) -> None:
     async def play() -> None:
@@ -193,7 +195,7 @@ async def test_a_batch_holds_what_is_there_up_to_its_limit_in_order(until: Until
         await gates[-1]
 
     deliveries = Deliveries([record(n, f"k{n}") for n in range(5)] + [record(9, "", B)])
-    handling = Handling(deliveries, handle, ConsumerSettings(), batch=BatchLimits(3, 0))
+    handling = HandlerRun(deliveries, handle, ConsumerSettings(), batch=BatchLimits(3, 0))
     task = asyncio.create_task(handling.run())
     await until(lambda: batches == [[0, 1, 2], [9]])
     gates[0].set_result(None)
@@ -214,7 +216,7 @@ async def test_a_batch_waits_for_more_until_it_is_full_its_time_is_up_or_the_end
         batches.append([one.offset for one in records])
 
     deliveries = Deliveries([record(0)])
-    handling = Handling(deliveries, handle, ConsumerSettings(), batch=BatchLimits(2, 60_000))
+    handling = HandlerRun(deliveries, handle, ConsumerSettings(), batch=BatchLimits(2, 60_000))
     task = asyncio.create_task(handling.run())
     await until(deliveries.batches.empty)
     await asyncio.sleep(0)
@@ -226,7 +228,7 @@ async def test_a_batch_waits_for_more_until_it_is_full_its_time_is_up_or_the_end
     assert batches == [[0, 1]]
 
     deliveries = Deliveries([record(0)])
-    handling = Handling(deliveries, handle, ConsumerSettings(), batch=BatchLimits(2, 1))
+    handling = HandlerRun(deliveries, handle, ConsumerSettings(), batch=BatchLimits(2, 1))
     task = asyncio.create_task(handling.run())
     await until(lambda: batches == [[0, 1], [0]])
     deliveries.close()
@@ -382,3 +384,111 @@ def test_async_handlers_of_every_form_are_taken(handler: Any) -> None:
 def test_a_handler_that_is_not_async_is_refused_with_its_name(handler: Any) -> None:
     with pytest.raises(TypeError, match=r"handler .* is not async; write it as `async def`"):
         check_async(handler)
+
+
+async def test_run_handles_and_acknowledges_until_the_consumer_is_closed(
+    broker: Any, consumer: Consumer
+) -> None:
+    handled: list[bytes] = []
+    last = asyncio.Event()
+
+    async def handle(record: Record) -> None:
+        if record.body == b"b" and b"tried" not in handled:
+            handled.append(b"tried")
+            raise LookupError
+        handled.append(record.body)
+        if record.body == b"c":
+            last.set()
+
+    running = asyncio.create_task(consumer.run(handle))
+    broker.append(A, [b"a"])
+    broker.append(A, [b"b"])
+    await asyncio.sleep(0)
+    broker.append(A, [b"c"])
+    await last.wait()
+    while consumer._shares.get(A).window.lowest_unfinished < 3:  # type: ignore[union-attr]  # assigned
+        await asyncio.sleep(0)
+    await consumer.aclose()
+    await running
+    assert sorted(handled) == [b"a", b"b", b"c", b"tried"]
+    assert broker.offsets["g", A] == 3
+
+
+async def test_batches_are_handled_and_acknowledged_together(
+    broker: Any, consumer: Consumer, until: Until
+) -> None:
+    batches: list[list[bytes]] = []
+
+    async def handle(records: Sequence[Record]) -> None:
+        batches.append([record.body for record in records])
+
+    running = asyncio.create_task(consumer.run_batches(handle, records_max=2, wait_ms=60_000))
+    broker.append(A, [b"a", b"b", b"c", b"d"])
+    await until(lambda: batches == [[b"a", b"b"], [b"c", b"d"]])
+    await consumer.aclose()
+    await running
+    assert broker.offsets["g", A] == 4
+
+
+@pytest.mark.parametrize(("records_max", "wait_ms"), [(0, 0), (1, -1)])
+async def test_a_batch_holds_something(consumer: Consumer, records_max: int, wait_ms: int) -> None:
+    async def handle(records: Sequence[Record]) -> None: ...
+
+    with pytest.raises(ValueError, match="at least 1 record"):
+        await consumer.run_batches(handle, records_max=records_max, wait_ms=wait_ms)
+
+
+async def test_a_failure_that_is_settled_elsewhere_is_acknowledged(
+    broker: Any, consumer: Consumer, until: Until
+) -> None:
+    class DeadLetters:
+        async def decide(self, failure: Failure) -> Verdict:
+            return Settled("dead letters")
+
+    async def handle(record: Record) -> None:
+        raise LookupError
+
+    running = asyncio.create_task(consumer.run(handle, on_failure=DeadLetters()))
+    broker.append(A, [b"a"])
+    await until(lambda: (share := consumer._shares.get(A)) and share.window.lowest_unfinished == 1)
+    await consumer.aclose()
+    await running
+
+
+async def test_closing_waits_for_the_record_being_handled_and_commits_it(
+    broker: Any, consumer: Consumer
+) -> None:
+    begun, gate = asyncio.Event(), asyncio.Event()
+
+    async def handle(record: Record) -> None:
+        begun.set()
+        await gate.wait()
+
+    running = asyncio.create_task(consumer.run(handle))
+    broker.append(A, [b"a"])
+    await begun.wait()
+    closing = asyncio.create_task(consumer.aclose())
+    await asyncio.sleep(0)
+    assert not closing.done()
+    gate.set()
+    await closing
+    await running
+    assert broker.offsets["g", A] == 1
+
+
+async def test_cancelling_run_cancels_its_handlers_and_keeps_the_consumer(
+    broker: Any, consumer: Consumer
+) -> None:
+    begun = asyncio.Event()
+
+    async def handle(record: Record) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    running = asyncio.create_task(consumer.run(handle))
+    broker.append(A, [b"a"])
+    await begun.wait()
+    running.cancel()
+    await asyncio.wait([running])
+    broker.append(A, [b"b"])
+    assert [record.body for record in await consumer.poll()] == [b"b"]

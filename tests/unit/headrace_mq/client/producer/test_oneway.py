@@ -25,7 +25,7 @@ def sent(broker: Any) -> list[list[bytes]]:
     ]
 
 
-async def test_what_one_tick_sends_goes_together_per_queue_and_wants_no_answer(
+async def test_messages_of_one_tick_go_together_per_queue_and_want_no_answer(
     broker: Any, link: Link, clock: Any, until: Until
 ) -> None:
     oneway = Oneway(link, ProducerSettings(), clock)
@@ -57,7 +57,7 @@ async def test_without_a_connection_nothing_is_taken(
     assert not take(oneway, FIRST, b"a")
 
 
-async def test_what_was_taken_when_the_connection_ends_is_lost(
+async def test_messages_that_were_taken_when_the_connection_ends_are_lost(
     broker: Any, link: Link, clock: Any
 ) -> None:
     oneway = Oneway(link, ProducerSettings(), clock)

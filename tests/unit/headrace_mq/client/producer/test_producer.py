@@ -355,7 +355,7 @@ async def test_starting_without_a_broker_says_what_to_check_and_can_be_tried_aga
     await producer.aclose()
 
 
-async def test_a_codec_that_is_not_installed_is_told_at_the_start(
+async def test_a_codec_that_is_not_installed_is_refused_at_the_start(
     broker: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "lz4.block", None)
@@ -461,7 +461,7 @@ async def test_the_journal_of_the_schedule_is_made_once_and_takes_what_is_schedu
     assert stored(broker, SCHEDULE_QUEUE) == [b"a", b"b"]
 
 
-async def test_what_cannot_be_scheduled_is_refused_before_anything_is_sent(
+async def test_a_message_that_cannot_be_scheduled_is_refused_before_anything_is_sent(
     broker: Any, producer: Producer
 ) -> None:
     with pytest.raises(ValueError, match="say once"):

@@ -15,7 +15,7 @@ from headrace_mq.client.producer.queue_sender import (
 from headrace_mq.errors import SequenceGap
 from headrace_mq.message import Message, QueueRef
 from headrace_mq.protocol.batch import decode_records, read_header
-from headrace_mq.store.index.sequences import SentBatch, Sequences, sent_by
+from headrace_mq.store.index.sequences import SentBatch, Sequences
 
 QUEUE = QueueRef("t", 1)
 
@@ -41,7 +41,7 @@ def bodies(encoded: bytearray) -> list[bytes]:
     return [record.body for record in decode_records(encoded)]
 
 
-def test_what_comes_before_the_departure_goes_together() -> None:
+def test_messages_before_the_departure_go_together() -> None:
     lane = make()
     add(lane, b"a", b"b")
     _, encoded = lane.depart()
@@ -49,7 +49,7 @@ def test_what_comes_before_the_departure_goes_together() -> None:
     assert not lane.has_work
 
 
-def test_what_comes_while_a_batch_is_in_flight_waits_for_it() -> None:
+def test_messages_wait_while_a_batch_is_in_flight() -> None:
     lane = make()
     add(lane, b"a")
     first, _ = lane.depart()
@@ -109,7 +109,7 @@ def test_after_a_given_up_batch_a_new_producer_begins_at_zero() -> None:
     assert header.producer_id != 7
 
 
-def test_a_sequence_that_would_run_over_begins_anew() -> None:
+def test_a_sequence_that_would_run_over_begins_again() -> None:
     lane = make()
     lane._sequence = SEQUENCE_MAX - 1
     add(lane, b"a")
@@ -229,7 +229,7 @@ def test_nothing_follows_where_the_sequence_would_run_over() -> None:
     assert not lane.has_work
 
 
-def test_what_came_back_is_sent_again_in_order_once_all_answers_are_there() -> None:
+def test_returned_batches_are_sent_again_in_order_once_all_answers_are_there() -> None:
     lane, batches = confirmed(3)
     sent = {batch: bytes(encoded) for batch, encoded in (lane.depart() for _ in range(3))}
     lane.returned(batches[0])
@@ -246,7 +246,7 @@ def test_what_came_back_is_sent_again_in_order_once_all_answers_are_there() -> N
     assert again == batches
 
 
-def test_what_came_back_waits_while_the_lane_is_paused() -> None:
+def test_returned_batches_wait_while_the_sender_is_paused() -> None:
     lane, _ = confirmed(1)
     lane.paused = True
     lane.returned(lane.depart()[0])
@@ -255,7 +255,7 @@ def test_what_came_back_waits_while_the_lane_is_paused() -> None:
     assert lane.has_work
 
 
-def test_those_behind_a_refused_batch_begin_a_new_sequence() -> None:
+def test_batches_behind_a_refused_one_begin_a_new_sequence() -> None:
     lane, batches = confirmed(3)
     before = read_header(lane.depart()[1]).producer_id
     lane.depart()
@@ -269,7 +269,7 @@ def test_those_behind_a_refused_batch_begin_a_new_sequence() -> None:
     assert headers[0].producer_id == headers[1].producer_id != before
 
 
-def test_those_behind_a_late_batch_are_never_sent_under_new_numbers() -> None:
+def test_batches_behind_a_late_one_are_never_sent_under_new_numbers() -> None:
     lane, batches = confirmed(2)
     lane.depart()
     lane.depart()
@@ -313,7 +313,7 @@ class World:
         batch = self.requests.popleft()
         assert batch.encoded is not None
         header = read_header(batch.encoded)
-        key = sent_by(header.producer_id, 0, QUEUE)
+        key = (header.producer_id, 0, QUEUE)
         try:
             duplicate = self.known.duplicate_of(key, header.first_sequence, header.count)
         except SequenceGap:
@@ -368,7 +368,7 @@ class World:
         max_size=80,
     )
 )
-def test_whatever_happens_each_message_is_stored_once_and_in_order_or_refused(
+def test_each_message_is_stored_once_and_in_order_or_refused(
     steps: list[str],
 ) -> None:
     world = World()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace_mq.client.batch.batch import Batch, encode
+from headrace_mq.client.batch.batch import Batch
 from headrace_mq.client.batch.message_columns import MessageColumns
 from headrace_mq.client.producer import producer as producer_module
 from headrace_mq.client.producer.producer import Producer
@@ -42,7 +42,7 @@ def bodies(broker: Any, queue: int) -> list[bytes]:
     return [record.body for record in records(broker, queue)]
 
 
-async def test_what_waits_for_the_new_route_stays_in_its_order(broker: Any) -> None:
+async def test_messages_that_wait_for_the_new_route_stay_in_order(broker: Any) -> None:
     broker.topics["t"], key = 2, key_of(0, 2)
     async with Producer(broker.address, QUICK) as producer:
         await producer.send(message(b"0", key))
@@ -60,7 +60,7 @@ async def test_what_waits_for_the_new_route_stays_in_its_order(broker: Any) -> N
     assert [place.offset for place in places] == [1, 2, 3, 4, 5]
 
 
-async def test_what_is_on_its_way_comes_back_before_the_route_changes(
+async def test_batches_in_flight_are_answered_before_the_route_changes(
     broker: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.topics["t"], key = 2, key_of(0, 2)
@@ -168,7 +168,7 @@ async def test_closing_ends_what_was_refused(broker: Any, clock: Any) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-async def test_nothing_is_lost_doubled_or_turned_around_whatever_happens_to_the_queues(
+async def test_no_message_is_lost_doubled_or_out_of_order_when_queues_change(
     broker: Any, seed: int
 ) -> None:
     chosen, queues = random.Random(seed), 4
@@ -231,7 +231,7 @@ async def test_every_message_comes_through_whole_and_in_its_order(
         batch.add(one, MessageColumns.of([one]).size, 100 + born)
     size, batch.deadline_ms = batch.size, 77
     if sent:
-        batch.encoded = encode(batch, producer_id=1, first_sequence=0, codec="none")
+        batch.encode(producer_id=1, first_sequence=0, codec="none")
         batch.attempts, batch.refusals = 1, ["why"]
     parts = spread(batch, route)
     assert {part.deadline_ms for part in parts} == {77}
@@ -239,7 +239,7 @@ async def test_every_message_comes_through_whole_and_in_its_order(
     assert {(part.attempts, len(part.refusals)) for part in parts} == {(int(sent), int(sent))}
     found = {}
     for part in parts:
-        encoded = encode(part, producer_id=2, first_sequence=0, codec="none")
+        encoded = part.encode(producer_id=2, first_sequence=0, codec="none")
         for record in decode_records(encoded):
             assert record.queue == part.queue
             found[int(record.body)] = record

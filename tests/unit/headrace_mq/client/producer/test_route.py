@@ -60,7 +60,7 @@ def test_a_selector_chooses_instead() -> None:
 
 
 @pytest.mark.parametrize("wild", [-1, 4])
-def test_a_selector_that_leaves_the_range_is_told(wild: int) -> None:
+def test_a_selector_that_leaves_the_range_is_an_error(wild: int) -> None:
     route = Route("t", 4, lambda message, queues: wild)
     with pytest.raises(ValueError, match=f"chose queue {wild}; t has queues 0 to 3"):
         route.choose(message())
@@ -116,7 +116,7 @@ def test_keys_that_came_before_go_where_their_hash_says_however_many_queues_ther
             assert divided(route, keys) == expected
 
 
-def test_only_so_many_keys_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bounded_number_of_keys_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(routing, "KNOWN_KEYS_MAX", 10)
     route = Route("t", 4)
     most = 0
@@ -137,7 +137,7 @@ def test_a_table_that_filled_up_without_being_of_use_is_the_last_one(
     assert route.known == 0
 
 
-def test_a_table_that_filled_up_and_was_of_use_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_table_that_was_of_use_begins_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(routing, "KNOWN_KEYS_MAX", 10)
     route = Route("t", 4)
     for turn in range(12):

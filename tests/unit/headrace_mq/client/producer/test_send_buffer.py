@@ -389,7 +389,7 @@ async def test_a_selector_that_fails_for_a_waiting_message_fails_its_sender_alon
         ({"key": "\ud800"}, ValueError),
     ],
 )
-async def test_what_cannot_be_sent_is_refused_before_it_has_a_place(
+async def test_a_message_that_cannot_be_sent_is_refused_before_it_has_a_place(
     outbox: Outbox, fields: dict[str, Any], error: type[Exception]
 ) -> None:
     with pytest.raises(error):

@@ -86,7 +86,7 @@ def sent(attempts: int, *refusals: str) -> Batch:
     return batch
 
 
-def test_who_was_never_sent_is_not_told_of_an_unknown_outcome() -> None:
+def test_a_message_that_was_never_sent_has_no_unknown_outcome() -> None:
     for never in (None, sent(0)):
         assert str(too_late("h:1", 5, never)) == "not sent within 5 ms to h:1"
 

@@ -75,7 +75,7 @@ async def test_an_expired_record_goes_to_the_dead_letters_where_that_is_wanted()
     assert (seen.offsets, expiry.expired) == ([], 1)
 
 
-async def test_of_a_batch_what_expired_is_left_out_and_nothing_is_handed_over_where_all_did() -> (
+async def test_expired_records_are_left_out_of_a_batch_and_an_empty_batch_is_not_handed_over() -> (
     None
 ):
     seen, expiry = Seen(), Expiry(clock=Clock())

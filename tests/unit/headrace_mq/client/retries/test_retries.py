@@ -252,7 +252,7 @@ async def test_a_record_that_cannot_be_copied_becomes_a_letter_that_says_where_i
     assert (letter.headers.keys() >= record.headers.keys()) is fits
 
 
-async def test_what_cannot_be_copied_is_tried_in_place_and_given_up_after_as_many_attempts(
+async def test_a_record_that_cannot_be_copied_is_tried_in_place_and_given_up_after_as_many_attempts(
     producer: Producer, read: Any
 ) -> None:
     policy = Retrying(producer, "g", RetrySettings(retries_max=2))

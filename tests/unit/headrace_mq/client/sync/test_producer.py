@@ -80,7 +80,9 @@ async def test_a_topic_is_created(broker: Any, producer: BlockingProducer) -> No
     assert broker.topics["new"] == 3
 
 
-async def test_what_cannot_be_sent_raises_where_it_is_sent(producer: BlockingProducer) -> None:
+async def test_a_message_that_cannot_be_sent_raises_where_it_is_sent(
+    producer: BlockingProducer,
+) -> None:
     bad = Message(topic="no such name", body=b"")
     with pytest.raises(ValueError, match="use letters"):
         await aside(lambda: producer.send(bad))

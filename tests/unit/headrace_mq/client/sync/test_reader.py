@@ -55,7 +55,7 @@ def bodies(
     ]
 
 
-async def test_ranges_and_committed_offsets_are_told(broker: Any, reader: BlockingReader) -> None:
+async def test_ranges_and_committed_offsets_are_read(broker: Any, reader: BlockingReader) -> None:
     broker.first[B] = 4
     broker.append(A, [b"a", b"b"])
     broker.offsets["g", A] = 1
@@ -207,7 +207,7 @@ def test_a_broker_that_says_nothing_is_given_up() -> None:
             BlockingReader(address, timeout_ms=20)
 
 
-async def test_a_broker_that_goes_away_is_told(broker: Any, reader: BlockingReader) -> None:
+async def test_a_broker_that_goes_away_is_an_error(broker: Any, reader: BlockingReader) -> None:
     await broker.stop()
     with pytest.raises(ConnectionLost, match=f"the connection to {broker.address} ended"):
         await aside(lambda: bodies(reader, 0, 1))
@@ -244,7 +244,7 @@ async def test_batches_that_are_not_wanted_are_passed_over_unread(
     assert asked == [0, 1, 2]
 
 
-async def test_what_the_broker_says_of_the_connection_is_raised(
+async def test_an_error_of_the_broker_about_the_connection_is_raised(
     broker: Any, reader: BlockingReader
 ) -> None:
     broker.held = {FETCH}

@@ -41,7 +41,7 @@ def test_a_step_is_read_as_it_was_written(step: TraceStep) -> None:
     assert decode_step(encode_step(step)) == step
 
 
-def test_what_is_no_step_is_none() -> None:
+def test_a_body_that_is_no_step_decodes_to_none() -> None:
     assert decode_step(b"no json") is None
     assert (
         decode_step(b'{"kind": "teleported", "at_ms": 1, "group": "g", "client_id": "c"}') is None
@@ -60,7 +60,7 @@ def test_a_retried_record_keeps_the_id_that_it_had_first() -> None:
 
 
 @given(st.text(), st.floats(0, 1), st.floats(0, 1))
-def test_a_larger_share_traces_whatever_a_smaller_one_does(
+def test_a_larger_share_traces_all_that_a_smaller_one_does(
     message_id: str, one: float, other: float
 ) -> None:
     assert is_traced(message_id, min(one, other)) <= is_traced(message_id, max(one, other))
@@ -72,7 +72,7 @@ def test_a_share_is_about_as_large_as_it_says() -> None:
     assert 200 < sum(is_traced(f"t:0:{offset}", 0.1) for offset in range(3_000)) < 400
 
 
-def test_where_a_failed_record_was_settled_says_what_that_means() -> None:
+def test_the_place_where_a_failed_record_was_settled_gives_the_kind_of_step() -> None:
     assert settled_kind("%RETRY%g in 10 ms") == "retried"
     assert settled_kind("%DLQ%g at 3") == "dead letter"
     assert settled_kind("a file of mine") == "acknowledged"

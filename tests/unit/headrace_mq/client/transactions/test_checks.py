@@ -77,7 +77,7 @@ async def test_the_checkers_answers_are_decisions() -> None:
     assert link.asked[0] == TakeChecks("g", "me", 15_000)
 
 
-async def test_what_this_process_is_at_work_on_is_not_asked_for() -> None:
+async def test_a_transaction_that_this_process_works_on_is_not_asked_for() -> None:
     async def checker(_: Undecided) -> Decision:
         return Decision.ROLLBACK
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from headrace_mq.broker.handlers.transactions import BUNDLES_PER_REQUEST_MAX
+from headrace_mq.broker.handlers.journals import BUNDLES_PER_REQUEST_MAX
 from headrace_mq.client.transactions import decision_batcher as subject
 from headrace_mq.client.transactions.decision_batcher import Endings
 from headrace_mq.errors import DecidedOtherwise, RequestTimeout
@@ -98,7 +98,7 @@ async def test_while_requests_are_on_their_way_others_gather() -> None:
         (99, "ended as 99"),
     ],
 )
-async def test_who_decides_too_late_is_told_what_had_been_decided(outcome: int, why: str) -> None:
+async def test_a_late_decision_fails_with_the_earlier_one(outcome: int, why: str) -> None:
     link, endings = made()
     late, fine = endings.end(1, 0, commit=True), endings.end(1, 1, commit=True)
     await turn()

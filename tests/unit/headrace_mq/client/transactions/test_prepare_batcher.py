@@ -56,7 +56,7 @@ async def turn() -> None:
         await asyncio.sleep(0)
 
 
-async def test_what_is_begun_in_one_tick_is_prepared_together() -> None:
+async def test_transactions_that_are_begun_in_one_tick_are_prepared_together() -> None:
     sending = Sending()
     prepared = [sending.add(name) for name in ("a", "b")]
     await turn()
@@ -96,7 +96,7 @@ async def test_a_bundle_that_is_full_leaves_before_the_tick_ends() -> None:
     assert [bundle.ids for bundle in sending.sent[1:]] == [["c"]]
 
 
-async def test_what_exceeds_a_bundle_in_bytes_goes_in_the_next_one() -> None:
+async def test_transactions_beyond_the_bytes_of_a_bundle_go_in_the_next_one() -> None:
     sending = Sending(bytes_max=220)
     for name in ("a", "b", "c"):
         sending.add(name)
@@ -108,7 +108,7 @@ async def test_what_exceeds_a_bundle_in_bytes_goes_in_the_next_one() -> None:
 
 
 @pytest.mark.parametrize("failure", [Closed("closed"), RuntimeError("a defect")])
-async def test_what_cannot_be_handed_over_is_everybodys_failure_and_not_that_of_who_came_last(
+async def test_a_bundle_that_cannot_be_handed_over_fails_for_all_its_callers(
     failure: Exception,
 ) -> None:
     sending = Sending(transactions_max=2)
@@ -150,7 +150,7 @@ async def test_an_unknown_outcome_is_everybodys_own_error(failure: Exception | N
     assert errors[0] is not errors[1]
 
 
-async def test_who_stops_waiting_keeps_nobody_else_from_it() -> None:
+async def test_a_caller_that_stops_waiting_does_not_keep_others_from_their_transactions() -> None:
     sending = Sending()
     gone, other = sending.add("a"), sending.add("b")
     await turn()

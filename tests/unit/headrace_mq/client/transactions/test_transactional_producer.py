@@ -84,7 +84,7 @@ async def test_a_committed_message_arrives_as_it_was_sent(
     assert (record.key, record.tag, record.headers, record.body) == ("k", "x", {"h": "1"}, b"1")
 
 
-async def test_nobody_sees_a_message_before_it_is_committed_nor_after_it_was_rolled_back(
+async def test_a_message_is_invisible_before_its_commit_and_after_a_rollback(
     broker: Broker, producer: TransactionalProducer
 ) -> None:
     seen: list[int] = []
@@ -136,7 +136,7 @@ async def test_a_transaction_in_hand_is_committed_or_rolled_back_once_however_of
     assert len(await read(broker)) == 1
 
 
-async def test_when_the_work_fails_the_checker_is_asked_and_its_answer_holds(
+async def test_the_checker_is_asked_when_the_work_fails_and_its_answer_holds(
     broker: Broker,
 ) -> None:
     asked = asyncio.Event()

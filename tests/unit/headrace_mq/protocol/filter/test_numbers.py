@@ -37,7 +37,7 @@ CONDITIONS = [
 
 
 @given(st.lists(HEADERS, min_size=1, max_size=40), st.sampled_from(CONDITIONS))
-def test_whoever_is_selected_is_selected_by_the_filter(
+def test_every_selected_message_is_selected_by_the_filter(
     headers: list[dict[str, str]], text: str
 ) -> None:
     wanted = Filter(text)
@@ -61,7 +61,7 @@ def test_the_few_within_the_bounds_are_asked_the_whole_condition(number: str) ->
     assert numbers.chosen(encode(headers[:40]), 40) == NOBODY
 
 
-def test_what_it_does_not_know_it_leaves_to_others() -> None:
+def test_unknown_headers_are_left_to_the_decoder() -> None:
     numbers = NumberHeaders(Filter("n > 1"))
     few = [{"n": "0"}] * 20
     # Many within the bounds; a number that only Python reads; one too many, and no headers at all.
@@ -72,7 +72,7 @@ def test_what_it_does_not_know_it_leaves_to_others() -> None:
     assert numbers.chosen(b"\x91", 1) is None
 
 
-def test_damaged_headers_within_the_bounds_are_told() -> None:
+def test_damaged_headers_within_the_bounds_are_an_error() -> None:
     headers = [{"n": "0", "note": ""} for _ in range(20)]
     headers[3] = {"n": "2", "note": "\u00e9"}
     data = encode(headers).replace("\u00e9".encode(), b"\xff\xff")

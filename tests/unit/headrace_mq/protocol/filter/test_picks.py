@@ -47,7 +47,9 @@ def test_a_flipped_bit_is_seen(at: int) -> None:
         (column(0, ["x", "y"]), "do not decode"),
     ],
 )
-def test_what_is_no_list_of_messages_is_corrupt(wrong: list[list[object]], sentence: str) -> None:
+def test_bytes_that_are_no_list_of_messages_are_corrupt(
+    wrong: list[list[object]], sentence: str
+) -> None:
     messages = msgspec.msgpack.encode(wrong)
     with pytest.raises(DataCorrupt, match=sentence):
         picked_records(Picked("t", 3, google_crc32c.value(messages), messages))

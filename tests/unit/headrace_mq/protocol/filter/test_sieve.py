@@ -95,7 +95,7 @@ def test_a_batch_without_a_match_is_left_out() -> None:
     assert RARE.part_of(stored([0] * 10), picks=True) is None
 
 
-def test_what_is_picked_of_neighbouring_batches_comes_together() -> None:
+def test_messages_that_are_picked_of_neighbouring_batches_come_together() -> None:
     first, second = stored([0] * 20 + [1, 1], base=0), stored([0] * 30 + [1], base=22)
     gathering = gathered(RARE, first, second)
     assert (gathering.batches, gathering.count) == ([], 3)
@@ -126,7 +126,7 @@ def test_readers_that_know_no_picks_get_whole_batches() -> None:
 
 
 @pytest.mark.parametrize("text", ["n = 1", "n >= 0.5 AND n <= 1", "_tag = 'a'", "_key = 'k1'"])
-def test_what_is_picked_keeps_none_of_its_batch_in_memory(text: str) -> None:
+def test_picked_messages_keep_none_of_their_batch_in_memory(text: str) -> None:
     sieve, numbers = Sieve(text), [9] * 499 + [1]
     batches = [stored(numbers, tags=["b"] * 499 + ["a"], base=500 * number) for number in range(40)]
     gathering = Selection(QUEUE)
@@ -172,7 +172,7 @@ def test_a_tag_that_no_record_has_is_seen_in_the_summary() -> None:
     assert gathered(Sieve("_tag IN ('a', 'b')"), batch).batches == [batch]
 
 
-def test_what_a_compaction_left_is_selected_alike() -> None:
+def test_records_that_a_compaction_left_are_selected_alike() -> None:
     batch = stored([0, 1, 1] + [0] * 20 + [1])
     header = header_of(batch)
     kept = [0, 2, *range(4, 24)]
@@ -185,7 +185,7 @@ def test_what_a_compaction_left_is_selected_alike() -> None:
     assert whole.whole == left
 
 
-def test_what_does_not_decode_is_passed_on_for_its_reader_to_tell() -> None:
+def test_a_batch_that_does_not_decode_is_passed_on_to_its_reader() -> None:
     plain = stored([0] * 10)
     at = header_of(plain).payload_at
     for damage in (b"\xc1", b"\x95\x91\xa1k\x90\x90\x90\x90"):

@@ -19,7 +19,7 @@ TEXTS = st.sampled_from(
 
 
 @given(st.lists(TEXTS, min_size=1, max_size=40), st.sampled_from(CONDITIONS))
-def test_whoever_is_chosen_is_selected_by_the_filter(tags: list[str], text: str) -> None:
+def test_every_chosen_message_is_selected_by_the_filter(tags: list[str], text: str) -> None:
     wanted = Filter(text)
     chosen = Tags(wanted).chosen(encode(tags), len(tags))
     if chosen is not None:
@@ -50,7 +50,7 @@ def test_short_tags_are_never_left_to_the_decoder(tags: list[str]) -> None:
         b"\xdd\x00\x00\x00\x02" + encode("rare") * 2,
     ],
 )
-def test_what_it_does_not_know_it_leaves_to_the_decoder(column: bytes) -> None:
+def test_unknown_columns_are_left_to_the_decoder(column: bytes) -> None:
     assert Tags(Filter("_tag = 'rare'")).chosen(column, 2) is None
 
 

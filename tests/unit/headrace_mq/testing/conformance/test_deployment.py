@@ -9,7 +9,7 @@ def test_no_two_names_are_alike() -> None:
     assert len({fresh("topic") for _ in range(100)}) == 100
 
 
-def test_what_is_not_refused_is_noticed_and_other_errors_go_on() -> None:
+def test_a_missing_refusal_is_noticed_and_other_errors_go_on() -> None:
     with refused(KeyError):
         raise KeyError
     with pytest.raises(AssertionError, match="KeyError"), refused(KeyError):
@@ -18,7 +18,7 @@ def test_what_is_not_refused_is_noticed_and_other_errors_go_on() -> None:
         raise ValueError("another")
 
 
-async def test_an_embedded_broker_keeps_what_it_acknowledged_and_starts_anew(
+async def test_an_embedded_broker_keeps_what_it_acknowledged_and_starts_again(
     deployment: EmbeddedDeployment,
 ) -> None:
     offsets = []
