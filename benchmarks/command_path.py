@@ -1,7 +1,7 @@
 """
 The way of one command: what of Headrace runs from the call of `execute` to its result.
 
-    python -m benchmarks.path [--local] [--calls]
+    python -m benchmarks.command_path [--local] [--calls]
 
 Counts function calls, functions and files of `headrace` and `headrace_mq`, not those of the standard
 library and of other packages. The command is a deposit of samples/bank to an account that is in
@@ -175,7 +175,7 @@ def _line(found: Walk, package: str, *, indent: int = 0) -> str:
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(prog="python -m benchmarks.path", description=__doc__)
+    options = argparse.ArgumentParser(prog="python -m benchmarks.command_path", description=__doc__)
     options.formatter_class = argparse.RawDescriptionHelpFormatter
     options.add_argument("--local", action="store_true", help="without a broker")
     options.add_argument("--calls", action="store_true", help="print every call in its order, too")
