@@ -6,8 +6,7 @@ connection has the loop for a few milliseconds at a time. Reading stops while mo
 `outgoing_bytes_max` wait for it: answers that its client does not read, and requests it sent that
 are still being made durable.
 
-Sits between: a socket, and the `server` that holds all connections. Must never know what a frame
-means.
+Used by `server`, which holds all connections; uses a socket. It never knows what a frame means.
 """
 
 import asyncio

@@ -9,8 +9,8 @@ its frame in one go and reads its answers, so it is never the one that gives way
     requests        the connection whose frame has been arriving (or waiting) for longest goes
     answers         the connection with the most unread bytes goes
 
-Sits between: `server`, which tells it what happened, and nothing below. Must never know sockets (a
-connection is only compared) or what a frame means.
+Used by `server`, which says what happened. It never knows sockets (a connection is only compared) or what a
+frame means.
 """
 
 from collections.abc import Hashable

@@ -5,8 +5,8 @@ A `Link` connects, shakes hands, and reconnects with backoff and jitter. Nothing
 a request that was under way when the connection ended fails with `ConnectionLost`, and only its
 sender knows whether it may be repeated (`ask` is for requests that may).
 
-Sits between: producers, consumers and the admin client, and one `ClientConnection` after the other.
-Of bodies it knows the handshake.
+Used by producers, consumers and the admin client; uses one `ClientConnection` after the other. Of bodies it
+knows the handshake.
 """
 
 import asyncio

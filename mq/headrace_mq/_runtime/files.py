@@ -2,7 +2,7 @@
 The file system as the queue uses it: a small port, and the machine's own files behind it.
 
 Tests pass an implementation that fails, writes short or loses power; see `tests/**/conftest.py`.
-Sits between: `store` and the operating system. Knows nothing of messages or formats.
+Used by `store`; uses the operating system. It knows nothing of messages or formats.
 """
 
 import errno

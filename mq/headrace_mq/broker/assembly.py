@@ -1,7 +1,7 @@
 """
 How the parts of a broker call each other: what is told to whom when messages come and segments go.
 
-Sits between: the broker, which makes the parts, and the parts, which do not know each other.
+Used by `server`, which makes the parts. The parts do not know each other.
 """
 
 import asyncio

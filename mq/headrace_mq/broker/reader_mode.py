@@ -9,7 +9,7 @@ What the start would have written stays in memory, and new messages are refused,
 that a crash takes back. Once the disk takes writes the broker stops and starts as ever, at the same
 address: what it does for good it does by the ordinary start.
 
-Sits between: `server`, and the files and the disk.
+Used by `server`; uses the files and the disk.
 """
 
 import errno

@@ -7,8 +7,8 @@ The broker: everything wired together, and the order in which it starts and stop
             -> what is appended becomes durable and is answered
             -> parked fetches are answered -> connections close -> offsets -> archive -> store
 
-Sits between: the command line or an application, and all parts of the broker. Must never know the
-environment or who supervises the process.
+Used by the command line and by applications; uses all parts of the broker. It never knows the environment
+or who supervises the process.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """
 What the handlers share: settings, store, topics, offsets, groups, and who is connected.
 
-Sits between: `handlers`, which read and change it, and `server`, which fills it. All of it belongs
-to the event loop's thread, so nothing here is locked.
+Used by `handlers`, which read and change it; `server` fills it. All of it belongs to the event loop's
+thread, so nothing here is locked.
 """
 
 from collections.abc import Callable, Iterable, Mapping

@@ -4,7 +4,7 @@ The broker's clock: the machine's, and a timeline that tells what of it to belie
 The timeline is kept in `timeline.json`, so that a restart neither forgets what aged nor believes a clock
 that was set meanwhile. Where the file is missing or damaged nothing is older than this start.
 
-Sits between: the parts of the broker that ask for ages and delays, and the machine's clock, the pure
+Used by every part of the broker that asks for an age or a delay; uses the machine's clock, the pure
 `store.retention.timeline` and its file. Belongs to the event loop's thread.
 """
 

@@ -4,8 +4,8 @@ How far behind groups may be, and what is done about one that is further.
 The backlog of a group is what it has not committed, over all queues that it reads or has read. What
 is not readable yet does not count, so a limit is exceeded by what is on its way to the disk.
 
-Sits between: the handlers, which ask whether messages may come, and the broker's timer and store,
-which tell when to look again. What a group's queues hold is asked through `Standing`.
+Used by the handlers, which ask whether messages may come, and by the broker's timer and store, which say
+when to look again. What a group's queues hold is asked through `Standing`.
 """
 
 from collections.abc import Callable, Iterable, Mapping

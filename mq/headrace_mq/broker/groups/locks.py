@@ -11,8 +11,8 @@ an older one comes from somebody who was overtaken without knowing, and is refus
        no heartbeat ▼ │ heartbeat
                   expired ──lock by another, with a greater epoch──▶ held
 
-Sits between: the handlers, which tell it what happened and when, and nothing below. Must never know
-the clock, connections (a session is only compared) or offsets.
+Used by the handlers, which say what happened and when. It never knows the clock, connections (a session is
+only compared) or offsets.
 """
 
 from collections.abc import Hashable, Iterable

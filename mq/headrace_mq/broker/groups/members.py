@@ -4,8 +4,8 @@ Consumer groups: who is a member, since when, and who must hear of a change. PUR
 The broker allocates nothing: every member computes the same allocation from the same list. What
 the broker owes is one list per generation, and a new generation for every change of it.
 
-Sits between: the handlers, which tell it what happened and when, and nothing below. Must never
-know the clock, connections (a session is only compared) or offsets.
+Used by the handlers, which say what happened and when. It never knows the clock, connections (a session is
+only compared) or offsets.
 """
 
 import sys

@@ -4,7 +4,7 @@ How far each consumer group has come in each queue; durable within `offsets_flus
 A crash may take the last commits: their messages are delivered again, none is lost. A member's
 commit never moves an offset back, so that a late one from a former owner changes nothing.
 
-Sits between: the handlers, and a `files.metadata_file`. Must never know connections or members.
+Used by the handlers; kept in a `files.metadata_file`. It never knows connections or members.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping

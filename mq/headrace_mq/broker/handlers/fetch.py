@@ -1,7 +1,7 @@
 """
 FETCH: whole batches of many queues in one answer, now or as soon as there are some.
 
-Sits between: the dispatcher and the store. Batches are passed on as the store returns them.
+Called by the dispatcher; uses the store. Batches are passed on as the store returns them.
 """
 
 import sys

@@ -1,8 +1,8 @@
 """
 What goes on here: LIST_GROUPS, DESCRIBE_GROUP, DESCRIBE_LAG, LIST_CONNECTIONS, BROKER_STATUS; and SET_GROUP.
 
-Sits between: the dispatcher and the broker's groups, offsets and connections. Lag is counted from
-the end of the queue at this moment, never from what a client told.
+Called by the dispatcher; uses the broker's groups, offsets and connections. Lag is counted from the end of
+the queue at this moment, never from what a client told.
 """
 
 from collections.abc import Iterable, Iterator

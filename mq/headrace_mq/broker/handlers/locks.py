@@ -1,7 +1,7 @@
 """
 LOCK_QUEUES and UNLOCK_QUEUES: who handles a queue.
 
-Sits between: the dispatcher and the broker's `locks`.
+Called by the dispatcher; uses the broker's `locks`.
 """
 
 from headrace_mq._net.server import Connection

@@ -5,7 +5,7 @@ A queue ends in steps, so that no message is lost by accident: frozen for writin
 group, frozen for reading, deleted. Queue numbers stay without gaps, because a key's queue is its
 hash modulo their count: only the highest go.
 
-Sits between: the dispatcher and the broker's topics, offsets and store.
+Called by the dispatcher; uses the broker's topics, offsets and store.
 """
 
 import asyncio

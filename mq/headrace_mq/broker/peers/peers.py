@@ -1,7 +1,7 @@
 """
 Who is connected: what a client said of itself, and what it does here.
 
-Sits between: the handlers, which note what a connection does, and the listing of connections.
+Used by the handlers, which note what a connection does, and by the list of connections.
 """
 
 from dataclasses import dataclass

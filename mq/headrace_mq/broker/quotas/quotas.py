@@ -4,8 +4,8 @@ Whose requests count against which rate: clients by the host they come from, and
 A quota that was set for one of them takes the place of the default as a whole. All connections of a
 host share its rates, so another connection brings nothing more.
 
-Sits between: the handlers, which ask before they serve and tell what went through, and the buckets.
-Time is passed in.
+Used by the handlers, which ask before they serve and count what went through; uses the buckets. Time is
+passed in.
 """
 
 from collections.abc import Iterable, Mapping

@@ -6,8 +6,8 @@ others that want the same, so that a large request comes to its turn too. Nobody
 `wait_ms_max`: who would is refused, and may come again. Connections go on being read, so heartbeats
 and commits are not held up by what waits here.
 
-Sits between: `handlers.throttling`, which leaves requests here, and the clock. Must never know what
-a request is, or why it may not pass yet.
+Used by `handlers.throttle`, which leaves requests here; uses the clock. It never knows what a request is,
+or why it may not pass yet.
 """
 
 from collections import deque

@@ -4,8 +4,8 @@ How much went through lately: messages and bytes over the last second and the la
 Whole seconds are counted, those that are over: a rate does not fall to nothing at the beginning of
 a second, and two who ask within one second are told the same.
 
-Sits between: the handlers of PRODUCE and FETCH, which count each batch, and those that tell. Time
-is passed in; it must never go back.
+Used by the handlers of PRODUCE and FETCH, which count each batch, and by those that describe the traffic.
+Time is passed in; it must never go back.
 """
 
 from collections import deque

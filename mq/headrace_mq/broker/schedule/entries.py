@@ -12,8 +12,8 @@ an entry is *held*: it is neither taken again nor forgotten.
 What is due at a *date* waits by the wall clock, as that stands. What is due after a *delay* waits by the
 steady clock, which nobody sets: `ahead_ms`, from the journal too, leads from one to the other.
 
-Sits between: `scheduler`, which brings records and the times, and `wheel`. Must never know
-the clock, messages or files.
+Used by `scheduler`, which passes records and the times in; uses `wheel`. It never knows the clock, messages
+or files.
 """
 
 from collections.abc import Iterable

@@ -13,7 +13,7 @@ its reader knows from which clock a delay was counted.
 
 Before a segment of the journal is deleted, what is pending in it is appended again (`spare`).
 
-Sits between: `handlers`, `topics.deletion` and `server`, and the journal's worker.
+Used by `handlers`, `topics.deletion` and `server`; uses the journal's worker.
 """
 
 import asyncio

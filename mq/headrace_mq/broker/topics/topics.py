@@ -7,7 +7,7 @@ What was deleted on purpose has a *grave*: the offset below which the store's me
 any more. It keeps a deleted queue from coming back, and its messages from whoever is given the
 queue's name again: the new life begins at that offset.
 
-Sits between: the handlers, and a `files.metadata_file`. Must never know connections or messages.
+Used by the handlers; kept in a `files.metadata_file`. It never knows connections or messages.
 """
 
 import errno

@@ -5,7 +5,7 @@ A producer asks for checks again and again; between two requests it is known, bu
 one that prepared a transaction is asked first, because it may still be at work on it: somebody else
 would look too early.
 
-Sits between: `coordinator`, which has the questions, and nothing.
+Used by `coordinator`, which has the questions.
 """
 
 from collections.abc import Callable

@@ -4,8 +4,7 @@ Asks producers what became of transactions that stay undecided, and gives up aft
 A question counts when a producer that waited for it is given it, so a group of which nobody is there
 is not asked, and nothing of it is given up.
 
-Sits between: `coordinator`, which calls it once in a turn, the state in `undecided` and
-those in `checkers` that may be asked.
+Used by `coordinator` once in a turn; uses the state in `undecided`, and `checkers`.
 """
 
 from collections.abc import Callable

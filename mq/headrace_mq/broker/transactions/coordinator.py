@@ -10,7 +10,7 @@ it is durable. So what is committed is appended, and once; what is not never lea
 A transaction that stays undecided is asked for (`checkers`), and after the last question kept aside.
 Before a segment of the journal is deleted, what is undecided in it is kept aside too.
 
-Sits between: `handlers`, `topics.deletion` and `server`, and the journal's worker.
+Used by `handlers`, `topics.deletion` and `server`; uses the journal's worker.
 """
 
 import asyncio

@@ -6,8 +6,7 @@ records that were decided are taken. Where its queue takes messages no more they
 those that do, as their keys say. What is kept aside goes to a topic of its own, with headers that
 say where it should have gone.
 
-Sits between: `coordinator`, which decides when, and the store and the topics. Must never
-know the time.
+Used by `coordinator`, which decides when; uses the store and the topics. It never knows the time.
 """
 
 from collections import Counter

@@ -5,8 +5,7 @@ The journal is the truth: whoever applies its records in order, from its first o
 kept on the way, comes to the same state. A bundle stays here until all its transactions are decided;
 after that its outcome is remembered for a while, so that a decision that is repeated is answered.
 
-Sits between: `coordinator`, which brings records and the time, and nothing. Must never
-know the clock, messages or files.
+Used by `coordinator`, which passes records and the time in. It never knows the clock, messages or files.
 """
 
 from collections import OrderedDict

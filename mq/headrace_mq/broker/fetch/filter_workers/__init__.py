@@ -9,6 +9,6 @@ They pay by what others are spared: while a group looks for orders in a backlog,
 second arrive after 0.37 instead of 9.6 ms (medians of three turns on two busy cores; the spread is 0.3
 to 1.0 and 6.9 to 36.5). How fast the group itself is depends on who else wants the processors.
 
-Sits between: `scanning`, which asks, and the segments' files. Whatever a process cannot do, or does
-not live to do, the broker does itself.
+Used by `scan`; reads the segments' files. Whatever a process cannot do, or does not live to do, the broker
+does itself.
 """

@@ -3,9 +3,8 @@ What sifting processes have found for readers that are far behind, and what they
 
     ask ─▶ a job ─▶ held until its reader comes for it ─▶ the next one is asked for at once
 
-So a process works while the reader takes what it found before. Sits between: `scanning`, whose
-fetches ask and take, and `sifters`. Only offsets that nobody has written to since are asked for:
-what was found once stays true.
+So a process works while the reader takes what it found before. Used by `scan`, whose fetches ask and take;
+uses `sifters`. Only offsets that nobody has written to since are asked for: what was found once stays true.
 """
 
 from asyncio import Future
