@@ -26,7 +26,7 @@ def _stay() -> None:
     return None
 
 
-# Whoever else has something to do goes first, threads of this process that wait for a processor too.
+# What else has something to do goes first, also threads of this process that wait for a processor.
 _give_way: Callable[[], None] = getattr(os, "sched_yield", _stay)
 
 

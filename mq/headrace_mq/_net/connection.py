@@ -223,7 +223,7 @@ class Connection(asyncio.Protocol):
     def gather(self) -> None:
         """Holds back what is queued from now on until `flush`, which the caller promises.
 
-        Else it leaves at the end of the tick, behind whatever the sockets bring until then.
+        Else it leaves at the end of the tick, behind all that the sockets bring until then.
         """
         self._flushing = True
 
@@ -300,7 +300,7 @@ class Connection(asyncio.Protocol):
         server = self._server
         # uvloop's transports have the methods of asyncio's without being one.
         self._transport = cast("asyncio.Transport", transport)
-        # Told of early, so that the bytes of all slow readers can be counted.
+        # An early notice, so that the bytes of all slow readers can be counted.
         self._transport.set_write_buffer_limits(
             high=min(_SLOW_BYTES, server.limits.outgoing_bytes_max)
         )

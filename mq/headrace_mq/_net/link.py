@@ -360,7 +360,7 @@ class Link:
 
     def _failed(self, error: Exception) -> None:
         self._last_error = error
-        # A refusal will not pass by waiting: whoever waits now hears it.
+        # A refusal will not pass by waiting: those who wait now get it.
         if isinstance(error, BrokerError) and not error.retriable and self._next is not None:
             refused, self._next = self._next, asyncio.get_running_loop().create_future()
             refused.set_exception(error)

@@ -24,7 +24,7 @@ _REMOVED = " (deleted)"
 class Files(Protocol):
     """What the store asks of a file system; every method may raise OSError.
 
-    Used from the event loop and from one thread beside it, never on one descriptor's metadata
+    Used from the event loop and from one more thread, never on one descriptor's metadata
     from both at once.
     """
 

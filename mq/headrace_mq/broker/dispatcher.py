@@ -1,7 +1,7 @@
 """
 Code to handler: the one place that knows all requests.
 
-Called by `_net.server` with frames; calls the handlers. Whatever bytes arrive, one request's failure stays
+Called by `_net.server` with frames; calls the handlers. However wrong its bytes are, one request's failure stays
 that request's, or at worst its connection's.
 """
 

@@ -41,7 +41,7 @@ __all__ = [
     "transactions_file",
 ]
 
-# Beside the store's own folders.
+# Next to the store's own folders.
 METADATA_FOLDER = "metadata"
 
 _log = get_logger(__name__)

@@ -57,7 +57,7 @@ class ReaderMode:
         disk: tells whether the directory is the one that it was.
         files: the disk's own.
         refusal: what the disk said.
-        look_ms: how often somebody asks whether there is room.
+        look_ms: how often the broker looks whether there is room.
 
     Attributes:
         files: what the broker uses meanwhile.

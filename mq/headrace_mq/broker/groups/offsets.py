@@ -104,7 +104,7 @@ class Offsets:
     def consumed(self, queue: QueueRef) -> int:
         """Returns the offset that every group of the queue has reached; 0 where there is none.
 
-        A queue that nobody reads counts as not consumed at all: its reader may be late.
+        A queue without readers counts as not consumed at all: its reader may be late.
         """
         readers = self._readers.get(queue)
         return min(readers.values()) if readers else 0

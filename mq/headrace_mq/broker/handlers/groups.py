@@ -76,7 +76,7 @@ def list_groups(state: BrokerState, _connection: Connection, frame: Frame) -> tu
     for name in ahead[:GROUPS_LISTED_MAX]:
         queues = state.queues_of_group(name, at_most=QUEUES_COUNTED_MAX)
         counted += len(queues)
-        # At least one, so that whoever asks comes to an end.
+        # At least one, so that a client that asks on comes to an end.
         if groups and counted > QUEUES_COUNTED_MAX:
             break
         groups.append(_summary(state, name, queues))

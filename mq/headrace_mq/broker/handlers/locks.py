@@ -47,7 +47,7 @@ def lock_queues(state: BrokerState, connection: Connection, frame: Frame) -> tup
 
 
 def unlock_queues(state: BrokerState, connection: Connection, frame: Frame) -> tuple[bytes]:
-    """Frees the member's locks; whoever holds none, or no longer, changes nothing.
+    """Frees the member's locks; without locks, or with lost ones, nothing changes.
 
     Raises:
         InvalidArgument: too many queues.

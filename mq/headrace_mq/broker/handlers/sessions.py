@@ -1,5 +1,5 @@
 """
-HELLO, HEARTBEAT, JOIN_GROUP, LEAVE_GROUP and REPLY: who is there and who is told.
+HELLO, HEARTBEAT, JOIN_GROUP, LEAVE_GROUP and REPLY: the clients and what is pushed to them.
 
 Called by the dispatcher; uses the broker's clients and groups.
 """

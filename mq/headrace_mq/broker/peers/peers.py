@@ -35,7 +35,7 @@ class Peer:
 
     @property
     def host(self) -> str:
-        """Where it connects from, whatever the port; all its connections share this."""
+        """Where it connects from, without the port; all its connections share this."""
         return self.address.rpartition(":")[0].strip("[]")
 
     def roles(self, *, member: bool) -> list[str]:

@@ -1,5 +1,5 @@
 """
-The limits that somebody set while the broker ran; durable.
+The limits that were set while the broker ran; durable.
 
 A limit is on disk before anyone hears of it, and holds across restarts.
 

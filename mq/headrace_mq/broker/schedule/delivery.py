@@ -48,7 +48,7 @@ __all__ = [
     "PreparedDelivery",
 ]
 
-# Clients draw theirs from 2^64, so nobody has this one.
+# Clients draw theirs from 2^64, so none of them has this one.
 PRODUCER_ID = 1
 # Messages whose topic can take nothing; named like a consumer group's.
 DEAD_SCHEDULE_QUEUE = QueueRef("%DLQ%SCHEDULE", 0)

@@ -3,9 +3,9 @@ Which topics there are, how many queues each has, which are frozen, how long it 
 
 A topic is on disk before anyone hears of it. The store is the witness: a topic or a queue that
 holds messages but stands in no file (lost, or restored from an older copy) is put back at start.
-What was deleted on purpose has a *grave*: the offset below which the store's messages are nobody's
-any more. It keeps a deleted queue from coming back, and its messages from whoever is given the
-queue's name again: the new life begins at that offset.
+What was deleted on purpose has a *grave*: the offset below which the store's messages belong to
+no queue. It keeps a deleted queue from coming back. A new queue of that name begins at that offset,
+so it does not get the old messages.
 
 Used by the handlers; kept in a `files.metadata_file`. It never knows connections or messages.
 """
