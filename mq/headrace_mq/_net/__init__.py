@@ -1,6 +1,6 @@
 """
 Asyncio around the wire: sockets in, frames out, and nothing about what the frames mean.
 
-Sits between: `protocol`, whose frames it cuts and joins, and `broker` and `client`, which act on
-them. `server` accepts connections. Must never know topics, groups or files.
+Used by `broker` and `client`, which act on frames; uses `protocol` to cut and join them. `server` accepts
+connections. It never knows topics, groups or files.
 """

@@ -11,7 +11,7 @@ Off by default, because it takes a processor. Where processors are idle, an awai
 instead of 112 us from the page cache and 155 instead of 233 after fdatasync (W1 "send, one at a time"
 of `benchmarks.mq`, medians of five turns); where they are not, it brings nothing.
 
-Sits between: connections of both sides, which tell of what arrives, and the loop they run on.
+Used by the connections of both sides, which say that something arrived; uses the loop they run on.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ def _stay() -> None:
     return None
 
 
-# Whoever else has something to do goes first, threads of this process that wait for a processor too.
+# What else has something to do goes first, also threads of this process that wait for a processor.
 _give_way: Callable[[], None] = getattr(os, "sched_yield", _stay)
 
 

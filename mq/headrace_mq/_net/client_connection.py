@@ -1,9 +1,9 @@
 """
 One connection of a client: requests out, answers and what the broker sends unasked in.
 
-Answers find their requests by number. Frames handed over in one tick of the loop leave in one write.
-Sits between: `link`, which makes one after the other, and the socket. Knows frames, and of bodies
-only the error answer.
+Answers find their requests by number. Frames handed over in one tick of the loop leave in one write. Used
+by `link`, which makes one after the other; uses the socket. Knows frames, and of bodies only the error
+answer.
 """
 
 import asyncio

@@ -6,8 +6,7 @@ connection has the loop for a few milliseconds at a time. Reading stops while mo
 `outgoing_bytes_max` wait for it: answers that its client does not read, and requests it sent that
 are still being made durable.
 
-Sits between: a socket, and the `server` that holds all connections. Must never know what a frame
-means.
+Used by `server`, which holds all connections; uses a socket. It never knows what a frame means.
 """
 
 import asyncio
@@ -224,7 +223,7 @@ class Connection(asyncio.Protocol):
     def gather(self) -> None:
         """Holds back what is queued from now on until `flush`, which the caller promises.
 
-        Else it leaves at the end of the tick, behind whatever the sockets bring until then.
+        Else it leaves at the end of the tick, behind all that the sockets bring until then.
         """
         self._flushing = True
 
@@ -301,7 +300,7 @@ class Connection(asyncio.Protocol):
         server = self._server
         # uvloop's transports have the methods of asyncio's without being one.
         self._transport = cast("asyncio.Transport", transport)
-        # Told of early, so that the bytes of all slow readers can be counted.
+        # An early notice, so that the bytes of all slow readers can be counted.
         self._transport.set_write_buffer_limits(
             high=min(_SLOW_BYTES, server.limits.outgoing_bytes_max)
         )

@@ -1,7 +1,7 @@
 """
 Lets the kernel notice peers that vanished without a word: power, cable, a firewall that forgets.
 
-Sits between: sockets of both sides and the kernel.
+Used by the connections of both sides; sets options of their sockets.
 """
 
 import socket

@@ -1,7 +1,7 @@
 """
 What each connection holds of a server's budgets, and who gives way where one is used up. PURE.
 
-Each rule takes from whoever holds on, not from whoever comes: an honest client says HELLO at once, sends
+Each rule takes from a client that holds on, not from one that comes: an honest client says HELLO at once, sends
 its frame in one go and reads its answers, so it is never the one that gives way.
 
     connections     a newcomer is refused, above what all or those of its address may have
@@ -9,8 +9,8 @@ its frame in one go and reads its answers, so it is never the one that gives way
     requests        the connection whose frame has been arriving (or waiting) for longest goes
     answers         the connection with the most unread bytes goes
 
-Sits between: `server`, which tells it what happened, and nothing below. Must never know sockets (a
-connection is only compared) or what a frame means.
+Used by `server`, which says what happened. It never knows sockets (a connection is only compared) or what a
+frame means.
 """
 
 from collections.abc import Hashable
@@ -83,7 +83,7 @@ class Ledger(Generic[C]):
         self._strangers.pop(connection, None)
 
     def leave(self, connection: C) -> None:
-        """Counts a connection out, and whatever it holds; one that was never counted in is ignored."""
+        """Counts a connection out, with all it holds; one that was never counted in is ignored."""
         self._strangers.pop(connection, None)
         self.hold_request(connection, 0, 0)
         self.hold_answers(connection, 0)
@@ -94,7 +94,7 @@ class Ledger(Generic[C]):
                 self._counts[host] = left
 
     def hold_request(self, connection: C, number: int, size: int) -> C | None:
-        """Notes what a connection holds of requests; returns who must go for it, if somebody must.
+        """Notes what a connection holds of requests; returns the connection that must go for it, if one must.
 
         Args:
             connection: whose.

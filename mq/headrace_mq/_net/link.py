@@ -5,8 +5,8 @@ A `Link` connects, shakes hands, and reconnects with backoff and jitter. Nothing
 a request that was under way when the connection ended fails with `ConnectionLost`, and only its
 sender knows whether it may be repeated (`ask` is for requests that may).
 
-Sits between: producers, consumers and the admin client, and one `ClientConnection` after the other.
-Of bodies it knows the handshake.
+Used by producers, consumers and the admin client; uses one `ClientConnection` after the other. Of bodies it
+knows the handshake.
 """
 
 import asyncio
@@ -360,7 +360,7 @@ class Link:
 
     def _failed(self, error: Exception) -> None:
         self._last_error = error
-        # A refusal will not pass by waiting: whoever waits now hears it.
+        # A refusal will not pass by waiting: those who wait now get it.
         if isinstance(error, BrokerError) and not error.retriable and self._next is not None:
             refused, self._next = self._next, asyncio.get_running_loop().create_future()
             refused.set_exception(error)

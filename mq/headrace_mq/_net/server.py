@@ -1,7 +1,8 @@
 """
 The listening side of the wire: accepts connections, and shares the loop and the memory among them.
 
-Sits between: the sockets of the machine and a `FrameHandler`. Must never know what a frame means.
+Used by the broker, with its `FrameHandler`; uses the sockets of the machine. It never knows what a frame
+means.
 """
 
 import asyncio

@@ -1,5 +1,5 @@
 """
 Clock and the like: what the queue asks of the machine besides bytes.
 
-Sits between: everything else and the operating system. Knows nothing of messages.
+Used by every other package; uses the operating system. It knows nothing of messages.
 """

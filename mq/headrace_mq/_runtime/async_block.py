@@ -1,7 +1,7 @@
 """
 What is started where an `async with` block begins, and closed where it ends.
 
-Sits between: clients, which are connections with a life, and whoever uses them in a block.
+Used by clients, which are opened and closed by an `async with` block.
 """
 
 from types import TracebackType

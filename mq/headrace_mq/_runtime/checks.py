@@ -1,7 +1,7 @@
 """
 Checks of values that a user gives: each refusal names the value and says what is allowed.
 
-Sits between: settings and those who make them. Pure. msgspec checks types when it decodes and not when
+Used by settings. Pure. msgspec checks types when it decodes and not when
 a program constructs, so settings ask here.
 """
 

@@ -1,7 +1,7 @@
 """
 How many files and sockets this process may have open, all together.
 
-Sits between: the broker, which divides them among connections and files, and the system.
+Used by the broker, which divides them among connections and files; uses the operating system.
 """
 
 import errno

@@ -2,7 +2,7 @@
 The file system as the queue uses it: a small port, and the machine's own files behind it.
 
 Tests pass an implementation that fails, writes short or loses power; see `tests/**/conftest.py`.
-Sits between: `store` and the operating system. Knows nothing of messages or formats.
+Used by `store`; uses the operating system. It knows nothing of messages or formats.
 """
 
 import errno
@@ -24,7 +24,7 @@ _REMOVED = " (deleted)"
 class Files(Protocol):
     """What the store asks of a file system; every method may raise OSError.
 
-    Used from the event loop and from one thread beside it, never on one descriptor's metadata
+    Used from the event loop and from one more thread, never on one descriptor's metadata
     from both at once.
     """
 

@@ -5,7 +5,7 @@ A library that prints decides for its user. Without a word of configuration a wa
 error, as `logging` does it, less than that nowhere, and never anything to standard output. Errors come
 with their traceback, without the values of local variables: those may hold what no log should.
 
-Sits between: every module that has something to say, and the two libraries.
+Used by every module that logs; uses the two libraries.
 """
 
 import logging

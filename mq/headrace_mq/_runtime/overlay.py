@@ -11,8 +11,8 @@ nothing it does all of that here, by the very same code, and readers are served 
 start nothing is kept in memory any more: `pass_through` sends new files to the disk, which refuses them
 or has room again.
 
-Sits between: a broker that starts for readers, and the `Files` of the machine. Knows nothing of
-messages or formats.
+Used by a broker that starts for readers; uses the `Files` of the machine. It knows nothing of messages or
+formats.
 """
 
 import errno

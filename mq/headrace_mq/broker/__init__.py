@@ -10,6 +10,7 @@ Next to them run `topics.deletion` (what retention lets go) and `topics.disk` (w
 keeps messages in, and `flushes` writes what requests change in memory;
 `metadata` says which files the broker keeps and how they are repaired.
 
-Sits between: `_net`, which moves its frames, and `store`, which keeps its messages. Importable for
-the curious, not promised: the public doors are the command line, the wire, and `headrace_mq.Broker`.
+Used by the command line and by applications; uses `_net`, which moves its frames, and `store`, which keeps
+its messages. Importable for the curious, not promised: the public doors are the command line, the wire, and
+`headrace_mq.Broker`.
 """

@@ -4,7 +4,7 @@ PRODUCE answers that wait for the flush of what they acknowledge.
 One callback per flush group releases all its answers the moment it is durable, and each connection
 gets its share in one write. A flush that fails turns every success that waited for it into that failure.
 
-Sits between: `handlers.produce`, which leaves answers here, and the store's flush groups.
+Used by `handlers.produce`, which leaves answers here; uses the store's flush groups.
 """
 
 import asyncio

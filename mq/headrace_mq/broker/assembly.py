@@ -1,7 +1,7 @@
 """
-How the parts of a broker call each other: what is told to whom when messages come and segments go.
+How the parts of a broker call each other when messages come and segments go.
 
-Sits between: the broker, which makes the parts, and the parts, which do not know each other.
+Used by `server`, which makes the parts. The parts do not know each other.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ def connect(state: BrokerState, sifters: Sifters | None) -> None:
         descriptors_max=state.descriptors.first_kept,
         frame_bytes_before_hello_max=settings.frame_bytes_before_hello_max,
         outgoing_bytes_max=settings.outgoing_bytes_max,
-        # Whoever says nothing at all is treated like a member that fell silent.
+        # A client that says nothing at all is treated like a member that fell silent.
         hello_ms=settings.member_expiry_ms,
         frame_ms=settings.frame_ms_max,
         vanished_ms=settings.vanished_ms_max,

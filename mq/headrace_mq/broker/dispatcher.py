@@ -1,8 +1,8 @@
 """
 Code to handler: the one place that knows all requests.
 
-Sits between: `_net.server`, which calls it with frames, and the handlers. Whatever bytes arrive,
-one request's failure stays that request's, or at worst its connection's.
+Called by `_net.server` with frames; calls the handlers. However wrong its bytes are, one request's failure stays
+that request's, or at worst its connection's.
 """
 
 import asyncio

@@ -1,10 +1,11 @@
 """
-The broker's own files beside the store's: where they are, what they hold, how they are repaired.
+The broker's own files in the store's directory: where they are, what they hold, when they are written.
 
-Sits between: `server`, which opens them, and `files.metadata_file`, which keeps one value each. The
-commands that check and repair a directory ask here what may be in it.
+Each is a `files.metadata_file` with one value. The commands that check and repair a directory find here
+what may be in it, and how it is repaired. `Flushes` writes what requests change in memory.
 """
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -12,11 +13,12 @@ from types import MappingProxyType
 import msgspec
 
 from headrace_mq._runtime.files import Files
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.archive.archive import KeptArchive
 from headrace_mq.broker.files.epoch import KeptBroker
 from headrace_mq.broker.files.metadata_file import MetadataFile
-from headrace_mq.broker.groups.offsets import KeptOffsets
-from headrace_mq.broker.peers.producers import KeptProducers
+from headrace_mq.broker.groups.offsets import KeptOffsets, Offsets
+from headrace_mq.broker.peers.producers import KeptProducers, Producers
 from headrace_mq.broker.quotas.limits import KeptLimits
 from headrace_mq.broker.schedule.entries import KeptSchedule
 from headrace_mq.broker.topics.topics import KeptTopic, KeptTopics
@@ -26,6 +28,7 @@ from headrace_mq.store.retention.timeline import KeptTimeline
 
 __all__ = [
     "METADATA",
+    "Flushes",
     "archive_file",
     "broker_file",
     "limits_file",
@@ -38,8 +41,10 @@ __all__ = [
     "transactions_file",
 ]
 
-# Beside the store's own folders.
+# Next to the store's own folders.
 METADATA_FOLDER = "metadata"
+
+_log = get_logger(__name__)
 
 
 def topics_from(queues: Iterable[FoundQueue]) -> bytes:
@@ -148,3 +153,50 @@ def _repair(store: Path, file: str) -> str:
         f"Restore it from a backup, or see what is damaged with `headrace store check {store}` and"
         f" move it away with `headrace store repair {store} --apply`: {METADATA[file].loss}."
     )
+
+
+class Flushes:
+    """Writes committed offsets and new producers; each flush does nothing where nothing changed.
+
+    A disk that refuses is reported once, not each second, and asked again with the next flush.
+
+    Args:
+        offsets: of all groups.
+        producers: those that stand in messages.
+    """
+
+    def __init__(self, offsets: Offsets, producers: Producers) -> None:
+        self._offsets = offsets
+        self._producers = producers
+        self._refused: set[str] = set()
+
+    async def offsets(self) -> None:
+        """Writes committed offsets; who waits for them hears how that went."""
+        changes = self._offsets.take_changes()
+        if changes is None:
+            return
+        try:
+            await asyncio.to_thread(self._offsets.write, changes)
+        except OSError as error:
+            self._offsets.settle(error)
+            self._tell("committed offsets", "after a crash they are older", error)
+        else:
+            self._offsets.settle()
+            self._refused.discard("committed offsets")
+
+    async def producers(self) -> None:
+        """Writes new producers."""
+        changes = self._producers.take_changes()
+        if changes is None:
+            return
+        try:
+            await asyncio.to_thread(self._producers.write, changes)
+        except OSError as error:
+            self._tell("new producers", "a crash would forget them", error)
+        else:
+            self._refused.discard("new producers")
+
+    def _tell(self, what: str, loss: str, error: OSError) -> None:
+        if what not in self._refused:
+            self._refused.add(what)
+            _log.error(f"{what} could not be written; {loss}", reason=str(error))

@@ -9,7 +9,7 @@ What the start would have written stays in memory, and new messages are refused,
 that a crash takes back. Once the disk takes writes the broker stops and starts as ever, at the same
 address: what it does for good it does by the ordinary start.
 
-Sits between: `server`, and the files and the disk.
+Used by `server`; uses the files and the disk.
 """
 
 import errno
@@ -57,7 +57,7 @@ class ReaderMode:
         disk: tells whether the directory is the one that it was.
         files: the disk's own.
         refusal: what the disk said.
-        look_ms: how often somebody asks whether there is room.
+        look_ms: how often the broker looks whether there is room.
 
     Attributes:
         files: what the broker uses meanwhile.

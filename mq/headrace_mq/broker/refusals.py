@@ -1,7 +1,7 @@
 """
 What becomes of a request that failed: a code and one sentence, or the end of its connection.
 
-Sits between: `dispatcher`, or a handler that answers later, and the connection.
+Used by `dispatcher`, and by handlers that answer later; uses the connection.
 """
 
 from headrace_mq._net.server import Connection

@@ -7,8 +7,8 @@ The broker: everything wired together, and the order in which it starts and stop
             -> what is appended becomes durable and is answered
             -> parked fetches are answered -> connections close -> offsets -> archive -> store
 
-Sits between: the command line or an application, and all parts of the broker. Must never know the
-environment or who supervises the process.
+Used by the command line and by applications; uses all parts of the broker. It never knows the environment
+or who supervises the process.
 """
 
 import asyncio
@@ -27,12 +27,12 @@ from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.acknowledgements import Acknowledgements
 from headrace_mq.broker.assembly import connect, delete_archived, spare
 from headrace_mq.broker.fetch.filter_workers.sifters import Sifters
-from headrace_mq.broker.flushes import Flushes
 from headrace_mq.broker.groups.locks import Locks
 from headrace_mq.broker.groups.members import Groups
 from headrace_mq.broker.groups.offsets import Offsets
 from headrace_mq.broker.handlers.fetch import answer_nothing
 from headrace_mq.broker.metadata import (
+    Flushes,
     limits_file,
     offsets_file,
     producers_file,

@@ -1,8 +1,8 @@
 """
 What the handlers share: settings, store, topics, offsets, groups, and who is connected.
 
-Sits between: `handlers`, which read and change it, and `server`, which fills it. All of it belongs
-to the event loop's thread, so nothing here is locked.
+Used by `handlers`, which read and change it; `server` fills it. All of it belongs to the event loop's
+thread, so nothing here is locked.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -72,7 +72,7 @@ class BrokerState:
         fetched: what readers were given, by queue.
         fetched_by: what groups were given, by group and queue.
         sieves: compiles a condition, and keeps those that are asked for again and again.
-        limited: whether anybody has a limit; all that requests pay where nobody has.
+        limited: whether there is any limit; all that requests pay where there is none.
         stopping: whether new messages are refused.
         body_bytes_max: the largest body of a frame after the handshake.
         states_bytes_max: what the queue states of one FETCH answer may take.
@@ -146,7 +146,7 @@ class BrokerState:
         return max(self.store.offset_at(queue, time_ms), self.range(queue)[0])
 
     def consumed(self, queue: QueueRef) -> int:
-        """The offset that nobody will read below: every group is past it, or it was deleted."""
+        """The offset below which nothing will be read: every group is past it, or it was deleted."""
         return max(self.offsets.consumed(queue), self.topics.start_of(queue))
 
     def look_at_backlogs(self) -> None:

@@ -4,7 +4,7 @@ The broker's clock: the machine's, and a timeline that tells what of it to belie
 The timeline is kept in `timeline.json`, so that a restart neither forgets what aged nor believes a clock
 that was set meanwhile. Where the file is missing or damaged nothing is older than this start.
 
-Sits between: the parts of the broker that ask for ages and delays, and the machine's clock, the pure
+Used by every part of the broker that asks for an age or a delay; uses the machine's clock, the pure
 `store.retention.timeline` and its file. Belongs to the event loop's thread.
 """
 
@@ -24,7 +24,7 @@ _log = get_logger(__name__)
 # Between two looks at one clock, and three tries for that: else the other one is taken to have jumped
 # while this process stood still.
 _TOGETHER_MS, _TRIES = 50, 3
-# How long a jump stays an alarm: somebody looks once a day.
+# How long a jump stays an alarm: people look once a day.
 _ALARM_MS = 24 * 3_600_000
 
 
@@ -84,7 +84,7 @@ class SteadyClock:
 
     @property
     def alarm(self) -> str:
-        """Why somebody should look at the machine's clock, or an empty text."""
+        """Why you should look at the machine's clock, or an empty text."""
         self.look()
         timeline = self.timeline
         if not timeline.jump_ms or timeline.aged_ms - timeline.jump_at_ms >= _ALARM_MS:

@@ -1,7 +1,7 @@
 """
 What a broker keeps its messages in: the store on its disk, and the archive behind it, if there is one.
 
-Sits between: `server`, which opens it first and closes it last, and `store` and `archive`.
+Used by `server`, which opens it first and closes it last; uses `store` and `archive`.
 """
 
 from collections.abc import Callable

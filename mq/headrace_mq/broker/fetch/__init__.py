@@ -1,5 +1,5 @@
 """
 Fetches: how a filtered one scans a backlog, and how an empty one waits.
 
-Sits between: the request handlers and the store.
+Used by the request handlers; uses the store.
 """

@@ -6,8 +6,8 @@ queues grew; only those that did are looked at. Where many fetches wait, all but
 served behind the acknowledgements. A fetch whose client does not read its answers stays parked until
 the client has caught up.
 
-Sits between: `handlers.fetch`, which parks and knows how to answer, and the store, which tells
-which queues have something to read. Must never know files or offsets.
+Used by `handlers.fetch`, which parks fetches and knows how to answer. `assembly` calls it with the queues
+that have something to read. It never knows files or offsets.
 """
 
 import sys

@@ -5,7 +5,7 @@ A filtered fetch reads on until it has found enough, and no other member is serv
 after so many bytes and milliseconds, wherever it stands: its answer says where to go on. Where much is
 left by then of which little is wanted, processes of their own look through it (`filter_workers`).
 
-Sits between: FETCH and the store. What is wanted of a batch, the sieve knows.
+Used by FETCH; uses the store. What is wanted of a batch, the sieve knows.
 """
 
 from typing import NamedTuple

@@ -1,5 +1,5 @@
 """
 The broker's own small files: replaced as a whole, checked when read.
 
-Sits between: the parts that keep metadata and the data directory.
+Used by the parts that keep metadata; uses the data directory.
 """

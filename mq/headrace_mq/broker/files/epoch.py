@@ -3,7 +3,7 @@ The number of this start of the broker: greater than that of every start before 
 
 It stands in every batch, so that what an older start wrote can be told from what a newer one did.
 
-Sits between: `server`, which asks once, and a `metadata_file`.
+Used by `storage` once for each start; uses a `metadata_file`.
 """
 
 from pathlib import Path

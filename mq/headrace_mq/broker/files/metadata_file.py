@@ -4,8 +4,8 @@ One value in one small file: JSON inside a checkpoint, replaced as a whole, chec
 A file that fails its checks is an error to repair, never a reason to conclude that there is
 nothing.
 
-Sits between: `topics.topics`, `groups.offsets` and `epoch`, whose values it keeps, and `store.segment.checkpoint`, which
-makes a replacement atomic and durable.
+Used by the parts whose values it keeps; uses `store.segment.checkpoint`, which makes a replacement atomic
+and durable.
 """
 
 from pathlib import Path

@@ -1,5 +1,5 @@
 """
 Consumer groups: members, locks, offsets, and how far each is behind.
 
-Sits between: the request handlers and the metadata files.
+Used by the request handlers; uses the metadata files.
 """

@@ -4,8 +4,8 @@ How far behind groups may be, and what is done about one that is further.
 The backlog of a group is what it has not committed, over all queues that it reads or has read. What
 is not readable yet does not count, so a limit is exceeded by what is on its way to the disk.
 
-Sits between: the handlers, which ask whether messages may come, and the broker's timer and store,
-which tell when to look again. What a group's queues hold is asked through `Standing`.
+Used by the handlers, which ask whether messages may come, and by the broker's timer and store, which say
+when to look again. What a group's queues hold is asked through `Standing`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -122,7 +122,7 @@ class Backlogs:
         try:
             self._standing.skip(group, level(lags, excess))
         except BrokerError as error:
-            # Whoever made messages visible, or committed, must not fail because of it.
+            # What made messages visible, or committed, must not fail because of it.
             _log.error("a group could not be moved forward", group=group, reason=str(error))
         else:
             self._dropped[group] += excess
@@ -193,10 +193,10 @@ class Blocked:
         return _LOOK_MS if self._behind_of(self.key, self._topics) is not None else 0
 
     def waited(self, now_ms: int, waited_ms: int) -> None:
-        """Needs no note: what waits is told of connections."""
+        """Needs no note: the list of connections says what waits."""
 
     def refusal(self, waited_ms: int) -> BrokerError:
-        """What a producer is told that may not wait any longer."""
+        """Returns the error for a producer that may not wait any longer."""
         behind = self._behind_of(self.key, self._topics)
         return Throttled(
             f"group {self.key!r} is {behind or 0} messages behind, which is its limit, and this"

@@ -4,15 +4,15 @@ Locks on queues: at most one member of a group handles a queue at a time. PURE.
 A lock belongs to a member on one connection and is kept by its heartbeats. It ends when the member
 gives it back, leaves, or loses its connection, at once; and it may go to another member when no
 heartbeat came for too long. Every grant has an *epoch*, greater than all before it: a commit under
-an older one comes from somebody who was overtaken without knowing, and is refused.
+an older one comes from an owner that was overtaken without knowing, and is refused.
 
     free ──lock──▶ held ──unlock, leave, connection lost──▶ free
                     │ ▲
        no heartbeat ▼ │ heartbeat
                   expired ──lock by another, with a greater epoch──▶ held
 
-Sits between: the handlers, which tell it what happened and when, and nothing below. Must never know
-the clock, connections (a session is only compared) or offsets.
+Used by the handlers, which say what happened and when. It never knows the clock, connections (a session is
+only compared) or offsets.
 """
 
 from collections.abc import Hashable, Iterable
@@ -76,7 +76,7 @@ class Locks(Generic[S]):
     ) -> dict[QueueRef, int]:
         """Locks what is free, expired, or the owner's already; returns the epochs of these.
 
-        It renews whatever the owner holds.
+        It renews all that the owner holds.
 
         Raises:
             InvalidArgument: there are as many locks as the broker keeps; nothing was changed.
@@ -130,7 +130,7 @@ class Locks(Generic[S]):
         """Lets a commit pass, under the epoch of its lock, or 0 for one without a lock.
 
         Raises:
-            StaleLock: the lock was lost, or somebody else holds one.
+            StaleLock: the lock was lost, or another owner holds one.
         """
         held = self._locks.get((owner.group, queue))
         if epoch:

@@ -4,8 +4,8 @@ Consumer groups: who is a member, since when, and who must hear of a change. PUR
 The broker allocates nothing: every member computes the same allocation from the same list. What
 the broker owes is one list per generation, and a new generation for every change of it.
 
-Sits between: the handlers, which tell it what happened and when, and nothing below. Must never
-know the clock, connections (a session is only compared) or offsets.
+Used by the handlers, which say what happened and when. It never knows the clock, connections (a session is
+only compared) or offsets.
 """
 
 import sys
@@ -42,16 +42,16 @@ __all__ = [
     "Member",
 ]
 
-# Every change is told to every member, so a group's cost grows with the square of its members.
+# Every change is pushed to every member, so a group's cost grows with the square of its members.
 MEMBERS_PER_GROUP_MAX = 1_024
 # A process with more consumers than this opens a second connection.
 MEMBERSHIPS_PER_SESSION_MAX = 1_024
 # Of one member's contract: a filter for each of 256 topics, long ones cut by the client.
 CONTRACT_CHARACTERS_MAX = 64 << 10
-# What the members of one group take: every view of it is told to each of them, and fits a frame.
+# What the members of one group take: every view of it is pushed to each of them, and fits a frame.
 GROUP_BYTES_MAX = 4 << 20
 # Of a member, of one of its topics, and of the number of a queue that it says it holds (with since when, and
-# once more as it is shown); beside the names.
+# once more as it is shown); the names not counted.
 _MEMBER_BYTES, _TOPIC_BYTES, _NUMBER_BYTES = 400, 72, 220
 _NEVER: Mapping[QueueRef, int] = MappingProxyType({})
 
@@ -181,7 +181,7 @@ class Groups(Generic[S]):
         return self._change(name, group, joined=member)
 
     def leave(self, request: LeaveGroup, *, session: S, now_ms: int) -> GroupChange[S] | None:
-        """Takes a member out at once, or away; returns None where nobody is to be told.
+        """Takes a member out at once, or away; returns None where no member has to know.
 
         Raises:
             NotGroupMember: it is no member, or another session has taken its place.

@@ -4,7 +4,7 @@ How far each consumer group has come in each queue; durable within `offsets_flus
 A crash may take the last commits: their messages are delivered again, none is lost. A member's
 commit never moves an offset back, so that a late one from a former owner changes nothing.
 
-Sits between: the handlers, and a `files.metadata_file`. Must never know connections or members.
+Used by the handlers; kept in a `files.metadata_file`. It never knows connections or members.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -104,7 +104,7 @@ class Offsets:
     def consumed(self, queue: QueueRef) -> int:
         """Returns the offset that every group of the queue has reached; 0 where there is none.
 
-        A queue that nobody reads counts as not consumed at all: its reader may be late.
+        A queue without readers counts as not consumed at all: its reader may be late.
         """
         readers = self._readers.get(queue)
         return min(readers.values()) if readers else 0

@@ -1,7 +1,7 @@
 """
 FETCH: whole batches of many queues in one answer, now or as soon as there are some.
 
-Sits between: the dispatcher and the store. Batches are passed on as the store returns them.
+Called by the dispatcher; uses the store. Batches are passed on as the store returns them.
 """
 
 import sys
@@ -50,7 +50,7 @@ _STATE_BYTES = 48
 # What comes from the disk is on its way: a fetch waits for it this long even if it asked for what
 # is there at once. Far more than a disk takes that works.
 _DISK_WAIT_MS = 5_000
-# As many messages as there are: nobody has a quota.
+# As many messages as there are: there is no quota.
 _ALL = sys.maxsize
 
 _NO_BODY = memoryview(b"")

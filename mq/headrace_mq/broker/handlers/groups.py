@@ -1,8 +1,8 @@
 """
 What goes on here: LIST_GROUPS, DESCRIBE_GROUP, DESCRIBE_LAG, LIST_CONNECTIONS, BROKER_STATUS; and SET_GROUP.
 
-Sits between: the dispatcher and the broker's groups, offsets and connections. Lag is counted from
-the end of the queue at this moment, never from what a client told.
+Called by the dispatcher; uses the broker's groups, offsets and connections. Lag is counted from the end of
+the queue at this moment, never from what a client told.
 """
 
 from collections.abc import Iterable, Iterator
@@ -76,7 +76,7 @@ def list_groups(state: BrokerState, _connection: Connection, frame: Frame) -> tu
     for name in ahead[:GROUPS_LISTED_MAX]:
         queues = state.queues_of_group(name, at_most=QUEUES_COUNTED_MAX)
         counted += len(queues)
-        # At least one, so that whoever asks comes to an end.
+        # At least one, so that a client that asks on comes to an end.
         if groups and counted > QUEUES_COUNTED_MAX:
             break
         groups.append(_summary(state, name, queues))

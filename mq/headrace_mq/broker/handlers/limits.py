@@ -1,7 +1,7 @@
 """
 SET_QUOTA, SET_BACKLOG_LIMIT and their descriptions: what is allowed to whom.
 
-Sits between: the dispatcher and the broker's `limits`, `quotas` and `backlogs`.
+Called by the dispatcher; uses the broker's `limits`, `quotas` and `backlogs`.
 """
 
 from headrace_mq._net.server import Connection

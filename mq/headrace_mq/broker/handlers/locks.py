@@ -1,7 +1,7 @@
 """
 LOCK_QUEUES and UNLOCK_QUEUES: who handles a queue.
 
-Sits between: the dispatcher and the broker's `locks`.
+Called by the dispatcher; uses the broker's `locks`.
 """
 
 from headrace_mq._net.server import Connection
@@ -48,7 +48,7 @@ def lock_queues(state: BrokerState, connection: Connection, frame: Frame) -> tup
 
 
 def unlock_queues(state: BrokerState, connection: Connection, frame: Frame) -> tuple[bytes]:
-    """Frees the member's locks; whoever holds none, or no longer, changes nothing.
+    """Frees the member's locks; without locks, or with lost ones, nothing changes.
 
     Raises:
         InvalidArgument: too many queues.

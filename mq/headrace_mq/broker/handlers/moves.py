@@ -4,7 +4,7 @@ RESET_OFFSETS, CLONE_OFFSETS and DELETE_GROUP: where a group shall stand from no
 All of a request happens or nothing, only while the group has no members, and the answer comes when
 it is on disk. A dry run answers the same moves.
 
-Sits between: the dispatcher and the broker's `offsets`.
+Called by the dispatcher; uses the broker's `offsets`.
 """
 
 from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,7 @@
 """
 COMMIT_OFFSETS, GET_OFFSETS and OFFSETS_AT: where a group stands, and what stood where when.
 
-Sits between: the dispatcher and the broker's `offsets`.
+Called by the dispatcher; uses the broker's `offsets`.
 """
 
 from headrace_mq._net.server import Connection

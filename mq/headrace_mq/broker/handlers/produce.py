@@ -1,8 +1,8 @@
 """
 PRODUCE: batches in, appended one after the other, answered when they are durable.
 
-Sits between: the dispatcher and the store. Of a payload only the structure is looked at; those to
-the schedule and of transactions are decoded, of those to compacted topics the keys are.
+Called by the dispatcher; uses the store. Of a payload only the structure is looked at; those to the
+schedule and of transactions are decoded, of those to compacted topics the keys are.
 """
 
 from collections.abc import Sequence

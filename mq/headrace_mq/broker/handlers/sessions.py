@@ -1,7 +1,7 @@
 """
-HELLO, HEARTBEAT, JOIN_GROUP, LEAVE_GROUP and REPLY: who is there and who is told.
+HELLO, HEARTBEAT, JOIN_GROUP, LEAVE_GROUP and REPLY: the clients and what is pushed to them.
 
-Sits between: the dispatcher and the broker's clients and groups.
+Called by the dispatcher; uses the broker's clients and groups.
 """
 
 from headrace_mq._net.server import Connection

@@ -1,10 +1,10 @@
 """
 What PRODUCE and FETCH take of quotas, and how they wait for it.
 
-Asked only where somebody set a limit. Batches count as they arrive; a fetch counts when it is known
+Asked only where a limit was set. Batches count as they arrive; a fetch counts when it is known
 what it brings, so it passes as soon as nothing is owed.
 
-Sits between: `handlers.produce` and `handlers.fetch`, and the broker's `throttle`.
+Used by `handlers.produce` and `handlers.fetch`; uses the broker's `throttle`.
 """
 
 from collections import Counter

@@ -5,7 +5,7 @@ A queue ends in steps, so that no message is lost by accident: frozen for writin
 group, frozen for reading, deleted. Queue numbers stay without gaps, because a key's queue is its
 hash modulo their count: only the highest go.
 
-Sits between: the dispatcher and the broker's topics, offsets and store.
+Called by the dispatcher; uses the broker's topics, offsets and store.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ __all__ = [
 
 # As many as one topic has: each may read two pages of an index, and the loop waits for that.
 QUEUES_DESCRIBED_MAX = QUEUES_PER_TOPIC_MAX
-# Per queue, in an answer and in a refusal's sentence: whoever has solved these asks again.
+# Per queue, in an answer and in a refusal's sentence: a client that has solved these asks again.
 OBSTACLES_MAX = 8
 
 _log = get_logger(__name__)
@@ -126,7 +126,7 @@ def _delete(state: BrokerState, request: DeleteQueues) -> tuple[bytes]:
     ends = {queue.queue_id: queue.end for queue in doomed}
     state.topics.delete(request.topic, request.keep, ends)
     state.offsets.forget(queues)
-    # They are told that their queue is gone.
+    # Their answer is that the queue is gone.
     state.long_poll.wake(queues)
     _log.info("queues deleted", topic=request.topic, kept=request.keep, deleted=len(queues))
     return (encode(DoomedQueues(deleted=True, queues=doomed)),)
@@ -139,7 +139,7 @@ def _doomed(state: BrokerState, request: DeleteQueues) -> list[DoomedQueue]:
             f"topic {request.topic!r} has {len(queues)} queues; 0 to {len(queues) - 1} of them can"
             f" stay, not {request.keep}"
         )
-    # More than can be told of one queue need not be looked at for each of them.
+    # More than one answer holds of a queue need not be looked at for each of them.
     at_work = state.groups.subscribed(request.topic)[: OBSTACLES_MAX + 1]
     return [
         DoomedQueue(*queue, *state.range(queue), _obstacles(state, queue, at_work))

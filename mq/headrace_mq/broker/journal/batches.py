@@ -1,7 +1,7 @@
 """
 Batches out of a journal, and numbers and queues for those that follow from it.
 
-Sits between: `schedule` and `transactions`, which make the batches, and the store and the topics.
+Used by `schedule` and `transactions`, which make the batches; uses the store and the topics.
 """
 
 import asyncio

@@ -4,7 +4,7 @@ A journal as the broker follows it: read at a start, then as it grows.
 The state is memory, kept in a file now and then, so that a start reads only the journal behind it.
 The journal alone tells the same.
 
-Sits between: `worker`, and the store, the kept file and the state.
+Used by `worker`; uses the store, the kept file and the state.
 """
 
 import asyncio

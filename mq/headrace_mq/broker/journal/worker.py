@@ -16,8 +16,8 @@ last one when nothing follows, so that the store need not remember the sequences
 
 Before a segment of the journal is deleted, what is still needed of it is moved out of the way (`spare`).
 
-Sits between: `schedule.scheduler` and `transactions.coordinator`, which say what the orders are, and the
-store and the topics. One task works; all belongs to the event loop's thread.
+Used by `schedule.scheduler` and `transactions.coordinator`, which say what the orders are; uses the store
+and the topics. One task works; all belongs to the event loop's thread.
 """
 
 import asyncio

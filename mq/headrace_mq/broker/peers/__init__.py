@@ -1,5 +1,5 @@
 """
 Who is connected, and which producers sent the stored messages.
 
-Sits between: connections and the request handlers.
+Used by the request handlers. It knows the clients of connections.
 """

@@ -1,7 +1,7 @@
 """
 Who is connected: what a client said of itself, and what it does here.
 
-Sits between: the handlers, which note what a connection does, and the listing of connections.
+Used by the handlers, which note what a connection does, and by the list of connections.
 """
 
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class Peer:
 
     @property
     def host(self) -> str:
-        """Where it connects from, whatever the port; all its connections share this."""
+        """Where it connects from, without the port; all its connections share this."""
         return self.address.rpartition(":")[0].strip("[]")
 
     def roles(self, *, member: bool) -> list[str]:

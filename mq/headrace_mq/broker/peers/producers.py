@@ -4,7 +4,7 @@ Who the producers are whose ids stand in the messages: where they connected from
 A batch names its producer by a number; what that number means is noted here once for each
 connection, so that a message costs nothing and its sender can be told as long as it is remembered.
 
-Sits between: PRODUCE, which notes a producer with its first batch, and a `files.metadata_file`.
+Used by PRODUCE, which notes a producer with its first batch; kept in a `files.metadata_file`.
 """
 
 from collections import OrderedDict

@@ -1,11 +1,11 @@
 """
 How many queues and offsets the clients of each address may still make. PURE.
 
-There is room for a certain number of each, for good: what was made stays until somebody deletes it.
+There is room for a certain number of each, for good: what was made stays until it is deleted.
 So clients of one address make so many in a minute, and a wild one is noticed before all are used up.
 Addresses are what sockets tell; names that clients give themselves could be changed at will.
 
-Sits between: the handlers, and `token_bucket`. Time is passed in.
+Used by the handlers; uses `token_bucket`. Time is passed in.
 """
 
 from collections.abc import Mapping

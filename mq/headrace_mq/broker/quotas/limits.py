@@ -1,9 +1,9 @@
 """
-The limits that somebody set while the broker ran; durable.
+The limits that were set while the broker ran; durable.
 
 A limit is on disk before anyone hears of it, and holds across restarts.
 
-Sits between: `handlers.limits`, and a `files.metadata_file`. Must never know requests.
+Used by `handlers.limits`; kept in a `files.metadata_file`. It never knows requests.
 """
 
 import errno

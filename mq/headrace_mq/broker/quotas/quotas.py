@@ -4,8 +4,8 @@ Whose requests count against which rate: clients by the host they come from, and
 A quota that was set for one of them takes the place of the default as a whole. All connections of a
 host share its rates, so another connection brings nothing more.
 
-Sits between: the handlers, which ask before they serve and tell what went through, and the buckets.
-Time is passed in.
+Used by the handlers, which ask before they serve and count what went through; uses the buckets. Time is
+passed in.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,9 +23,9 @@ Batch = bytes | memoryview
 # More than anything brings.
 _ENDLESS = 1 << 62
 PRODUCE, FETCH = "produce", "fetch"
-# How long somebody who was held up is told of.
+# How long a client that was held up stays on the list.
 _REMEMBERED_MS = 600_000
-# Those told of in one answer, the ones that waited longest.
+# Those in one answer: the ones that waited longest.
 _TOLD_MAX = 1_000
 
 
@@ -125,7 +125,7 @@ class Flow:
 
 
 class Demand(NamedTuple):
-    """What a request takes of a flow; a fetch takes 1, because nobody knows yet what it brings."""
+    """What a request takes of a flow; a fetch takes 1, because it is not known yet what it brings."""
 
     flow: Flow
     messages: int = 1
@@ -145,7 +145,7 @@ class Demand(NamedTuple):
         self.flow.waited(now_ms, waited_ms)
 
     def refusal(self, waited_ms: int) -> Throttled:
-        """What a request is told that may not wait any longer."""
+        """Returns the error for a request that may not wait any longer."""
         (kind, name), way = self.flow.whose, self.flow.way
         return Throttled(
             f"{kind} {name!r} is over its quota to {way} and this request has waited {waited_ms} ms"
@@ -176,7 +176,7 @@ class Quotas:
         return len(self._flows)
 
     def replace(self, own: Mapping[Whose, Rates]) -> None:
-        """Takes the quotas of single clients and topics; those that changed begin anew."""
+        """Takes the quotas of single clients and topics; those that changed begin with a full bucket."""
         changed = {whose for whose, _ in own.items() ^ self._own.items()}
         self._own = dict(own)
         for whose, way in list(self._flows):

@@ -2,12 +2,12 @@
 Requests that wait until a quota or a full backlog lets them through, in their order.
 
 Each lane is first in, first out, and lanes take turns; who waits for something is not overtaken by
-others that want the same, so that a large request comes to its turn too. Nobody waits longer than
+others that want the same, so that a large request comes to its turn too. No request waits longer than
 `wait_ms_max`: who would is refused, and may come again. Connections go on being read, so heartbeats
 and commits are not held up by what waits here.
 
-Sits between: `handlers.throttling`, which leaves requests here, and the clock. Must never know what
-a request is, or why it may not pass yet.
+Used by `handlers.throttle`, which leaves requests here; uses the clock. It never knows what a request is,
+or why it may not pass yet.
 """
 
 from collections import deque
@@ -44,7 +44,7 @@ class Obstacle(Protocol):
         ...
 
     def refusal(self, waited_ms: int) -> BrokerError:
-        """What a request is told that may not wait any longer."""
+        """Returns the error for a request that may not wait any longer."""
         ...
 
 
@@ -59,7 +59,7 @@ class WaitLine(NamedTuple):
 class Held(NamedTuple):
     """One request: what it waits for, and what becomes of it.
 
-    `go` serves it once it may pass, `refuse` answers it otherwise; each is told how long it waited.
+    `go` serves it once it may pass, `refuse` answers it otherwise; each gets how long it waited.
     """
 
     obstacles: Sequence[Obstacle]
@@ -92,7 +92,7 @@ class Throttle:
         self._held_max = held_max
         self._lanes: dict[WaitLine, deque[_Waiting]] = {}
         self._count = 0
-        # What somebody waits for already.
+        # What other requests wait for already.
         self._short: set[Hashable] = set()
         self._timer: Cancellable | None = None
         self._due_ms = 0
@@ -144,7 +144,7 @@ class Throttle:
             if wait_ms:
                 next_ms = min(next_ms, wait_ms)
                 continue
-            # Whoever went goes to the end of the line.
+            # The client that went goes to the end of the line.
             self._lanes.pop(lane, None)
             if queue:
                 self._lanes[lane] = queue

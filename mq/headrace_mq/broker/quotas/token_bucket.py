@@ -6,8 +6,7 @@ passes alone, from a full bucket, and its excess is paid off before anything els
 that are known only afterwards pass as one and are charged in full: then at most one of them more.
 All numbers are whole thousandths of what is counted, so nothing is lost by rounding.
 
-Sits between: `quotas`, whose every rate is one, and nothing below. Time is passed in; it must never
-go back.
+Used by `quotas`: each of its rates is a bucket. Time is passed in; it must never go back.
 """
 
 __all__ = ["TokenBucket"]

@@ -2,10 +2,10 @@
 How much went through lately: messages and bytes over the last second and the last ten. PURE.
 
 Whole seconds are counted, those that are over: a rate does not fall to nothing at the beginning of
-a second, and two who ask within one second are told the same.
+a second, and two clients that ask within one second get the same answer.
 
-Sits between: the handlers of PRODUCE and FETCH, which count each batch, and those that tell. Time
-is passed in; it must never go back.
+Used by the handlers of PRODUCE and FETCH, which count each batch, and by those that describe the traffic.
+Time is passed in; it must never go back.
 """
 
 from collections import deque

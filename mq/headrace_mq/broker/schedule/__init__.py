@@ -1,5 +1,5 @@
 """
 Scheduled messages: a journal, a timing wheel, and their delivery.
 
-Sits between: the request handlers and the store. Delivers each message once.
+Used by the request handlers; uses the store. Delivers each message once.
 """

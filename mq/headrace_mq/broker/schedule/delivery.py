@@ -4,7 +4,7 @@ Pending messages to the batches that deliver them: read from the journal, routed
 What goes to one queue goes as one batch, with a producer's sequence of the schedule's own, so that
 the store itself drops a batch that is delivered again after a crash.
 
-Sits between: `scheduler`, which decides when, and the store and the topics. Must never know the time.
+Used by `scheduler`, which decides when; uses the store and the topics. It never knows the time.
 """
 
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ __all__ = [
     "PreparedDelivery",
 ]
 
-# Clients draw theirs from 2^64, so nobody has this one.
+# Clients draw theirs from 2^64, so none of them has this one.
 PRODUCER_ID = 1
 # Messages whose topic can take nothing; named like a consumer group's.
 DEAD_SCHEDULE_QUEUE = QueueRef("%DLQ%SCHEDULE", 0)

@@ -1,8 +1,8 @@
 """
 What is pending in the schedule, as its journal tells it. PURE.
 
-The journal is the truth: whoever applies its records in order, from its first one or from what was
-kept on the way, comes to the same state. Between a decision and the moment when its record is durable
+The journal is the truth: its records, applied in order from the first one or from what was kept on the
+way, lead to the same state. Between a decision and the moment when its record is durable
 an entry is *held*: it is neither taken again nor forgotten.
 
     journal ──▶ apply ──▶ pending ──take, cancel──▶ held ──apply of the record──▶ gone
@@ -10,10 +10,10 @@ an entry is *held*: it is neither taken again nor forgotten.
                             └────── give_back ───────┘   (the record could not be written)
 
 What is due at a *date* waits by the wall clock, as that stands. What is due after a *delay* waits by the
-steady clock, which nobody sets: `ahead_ms`, from the journal too, leads from one to the other.
+steady clock, which is never set: `ahead_ms`, from the journal too, leads from one to the other.
 
-Sits between: `scheduler`, which brings records and the times, and `wheel`. Must never know
-the clock, messages or files.
+Used by `scheduler`, which passes records and the times in; uses `wheel`. It never knows the clock, messages
+or files.
 """
 
 from collections.abc import Iterable

@@ -11,8 +11,7 @@ What stands in the schedule's journal, queue 0 of `%SCHEDULE%`: records to value
 
 A record of the broker has KIND_HEADER; a client's may not.
 
-Sits between: `scheduler`, which reads and appends the records, and `entries`, which knows what they
-mean together.
+Used by `scheduler`, which reads and appends the records. `entries` knows what they mean together.
 """
 
 from collections.abc import Mapping, Sequence

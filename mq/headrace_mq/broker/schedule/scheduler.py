@@ -13,7 +13,7 @@ its reader knows from which clock a delay was counted.
 
 Before a segment of the journal is deleted, what is pending in it is appended again (`spare`).
 
-Sits between: `handlers`, `topics.deletion` and `server`, and the journal's worker.
+Used by `handlers`, `topics.deletion` and `server`; uses the journal's worker.
 """
 
 import asyncio
@@ -74,7 +74,7 @@ class Scheduler(JournalWorker[Delivery]):
     Args:
         store: holds the journal and takes the deliveries.
         topics: where they go.
-        clock: says what is due, whatever was done to the machine's.
+        clock: says what is due, even where the machine's clock was set.
         file: keeps the state.
         epoch: of the broker.
         pending_max: messages that may wait at a time.

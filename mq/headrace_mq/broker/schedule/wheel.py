@@ -8,8 +8,8 @@ An entry is poured into the next tier about one of its units ahead of time, a fe
 a full hour costs no pause. What was not poured ahead is poured when it is taken: being late with
 that costs time, never an entry.
 
-Sits between: `entries`, which says what happened and what time it is, and nothing. Must never
-know the clock, messages or files.
+Used by `entries`, which says what happened and what time it is. It never knows the clock, messages or
+files.
 """
 
 import heapq

@@ -1,5 +1,5 @@
 """
 Topics: their queues, their retention, and the disk that they fill.
 
-Sits between: the request handlers and the store.
+Used by the request handlers; uses the store.
 """

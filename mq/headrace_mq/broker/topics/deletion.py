@@ -1,8 +1,9 @@
 """
 Deletes what the retention rules let go; the broker's timer calls it.
 
-Sits between: the timer, the pure policy `store.retention.retention` and the ages of `store.retention.timeline`, the groups'
-committed offsets, and the store, which drops whole segments. Must never know files or the clock.
+Called by a timer; uses the pure policy `store.retention.retention`, the ages of `store.retention.timeline`
+and the groups' committed offsets, and tells the store which segments to drop. It never knows files or the
+clock.
 """
 
 from collections.abc import Callable, Sequence

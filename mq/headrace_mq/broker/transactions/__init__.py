@@ -1,5 +1,5 @@
 """
 Transactional messages: a journal, decisions, checks, and their delivery.
 
-Sits between: the request handlers and the store. Carries out each decision once.
+Used by the request handlers; uses the store. Carries out each decision once.
 """

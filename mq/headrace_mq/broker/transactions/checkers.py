@@ -2,10 +2,10 @@
 Who may be asked what became of a transaction: the producers of a group that said so. PURE.
 
 A producer asks for checks again and again; between two requests it is known, but is not waiting. The
-one that prepared a transaction is asked first, because it may still be at work on it: somebody else
+one that prepared a transaction is asked first, because it may still be at work on it: another one
 would look too early.
 
-Sits between: `coordinator`, which has the questions, and nothing.
+Used by `coordinator`, which has the questions.
 """
 
 from collections.abc import Callable
@@ -44,7 +44,7 @@ class Checkers(Generic[S, A]):
         return replaced.answer if replaced is not None else None
 
     def forget(self, session: S) -> None:
-        """A connection ended, or is somebody else's now."""
+        """A connection ended, or belongs to another client now."""
         known = self._known.pop(session, None)
         if known is not None:
             self._rest(session, known.group)
@@ -59,9 +59,9 @@ class Checkers(Generic[S, A]):
         return known is not None and known.answer is answer
 
     def choose(self, group: str, client_id: str, *, anybody: bool) -> S | None:
-        """Whom to ask about what a client prepared; None where nobody can be asked now.
+        """Returns the producer to ask about what a client prepared; None where there is none now.
 
-        As long as that client is there nobody else is asked, unless `anybody`.
+        As long as that client is there no other one is asked, unless `anybody`.
         """
         waiting = self._waiting.get(group, {})
         for session in waiting:

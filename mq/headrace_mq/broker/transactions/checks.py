@@ -1,11 +1,10 @@
 """
 Asks producers what became of transactions that stay undecided, and gives up after the last question.
 
-A question counts when a producer that waited for it is given it, so a group of which nobody is there
+A question counts when a producer that waited for it is given it, so a group without producers
 is not asked, and nothing of it is given up.
 
-Sits between: `coordinator`, which calls it once in a turn, the state in `undecided` and
-those in `checkers` that may be asked.
+Used by `coordinator` once in a turn; uses the state in `undecided`, and `checkers`.
 """
 
 from collections.abc import Callable
@@ -71,7 +70,7 @@ class TransactionChecks(Generic[S]):
             answer([])
 
     def forget(self, session: S) -> None:
-        """A connection ended: nobody there is asked any more."""
+        """A connection ended: its producers are not asked any more."""
         self._checkers.forget(session)
 
     def give_up_below(self, number: int) -> None:
@@ -122,7 +121,7 @@ class TransactionChecks(Generic[S]):
     def _ask(
         self, pending: Pending, now_ms: int, asked: dict[S, list[Check]], events: list[Checked]
     ) -> bool:
-        """Chooses who is asked for a bundle; False: nobody can be, now."""
+        """Chooses the producer that is asked about a bundle; False: there is none now."""
         again_ms = self._settings.transaction_check_ms
         is_silent = now_ms - pending.check_at_ms >= again_ms
         session = self._checkers.choose(pending.group, pending.client_id, anybody=is_silent)

@@ -10,7 +10,7 @@ it is durable. So what is committed is appended, and once; what is not never lea
 A transaction that stays undecided is asked for (`checkers`), and after the last question kept aside.
 Before a segment of the journal is deleted, what is undecided in it is kept aside too.
 
-Sits between: `handlers`, `topics.deletion` and `server`, and the journal's worker.
+Used by `handlers`, `topics.deletion` and `server`; uses the journal's worker.
 """
 
 import asyncio
@@ -94,7 +94,7 @@ class TransactionCoordinator(JournalWorker[Decided], Generic[S]):
     Args:
         store: holds the journal and takes what is committed.
         topics: where that goes.
-        clock: says what is due, whatever was done to the machine's.
+        clock: says what is due, even where the machine's clock was set.
         file: keeps the state.
         epoch: of the broker.
         settings: when transactions are checked, how often, and how many may wait.
@@ -179,7 +179,7 @@ class TransactionCoordinator(JournalWorker[Decided], Generic[S]):
         self._checks.stop_waiting(session, answer)
 
     def forget(self, session: S) -> None:
-        """A connection ended: nobody there is asked any more."""
+        """A connection ended: its producers are not asked any more."""
         self._checks.forget(session)
 
     def describe(self) -> TransactionsDescription:

@@ -6,8 +6,7 @@ records that were decided are taken. Where its queue takes messages no more they
 those that do, as their keys say. What is kept aside goes to a topic of its own, with headers that
 say where it should have gone.
 
-Sits between: `coordinator`, which decides when, and the store and the topics. Must never
-know the time.
+Used by `coordinator`, which decides when; uses the store and the topics. It never knows the time.
 """
 
 from collections import Counter
@@ -59,9 +58,9 @@ __all__ = [
     "Decisions",
 ]
 
-# Beside the schedule's, so that the two never count in one sequence.
+# Not the schedule's, so that the two never count in one sequence.
 PRODUCER_ID = 2
-# What nobody decided on, and messages whose topic can take nothing; named like a consumer group's.
+# Messages without a decision, and those whose topic can take nothing; named like a consumer group's.
 DEAD_TRANSACTIONS_QUEUE = QueueRef("%DLQ%TRANSACTION", 0)
 TOPIC_HEADER = RESERVED_PREFIX + "topic"
 ID_HEADER = RESERVED_PREFIX + "id"
@@ -75,7 +74,7 @@ _log = get_logger(__name__)
 
 
 class _Numbering(TypedDict, total=False):
-    """A batch's place in its producer's sequence; without it nobody looks for repeats."""
+    """A batch's place in its producer's sequence; without it repeats are not looked for."""
 
     producer_id: int
     producer_epoch: int

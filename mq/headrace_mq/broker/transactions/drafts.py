@@ -1,7 +1,7 @@
 """
 Decisions that are gathered to be carried out together, against what was decided before. PURE.
 
-Sits between: `coordinator`, which brings requests, and the state in `undecided`.
+Used by `coordinator`, which passes requests in; uses the state in `undecided`.
 """
 
 from collections.abc import Sequence

@@ -8,8 +8,7 @@ What stands in the journal of transactions, queue 0 of `%TRANSACTION%`: records 
 
 A record of the broker has KIND_HEADER; a client's has no headers.
 
-Sits between: `coordinator`, which reads and appends the records, and `undecided`, which
-knows what they mean together.
+Used by `coordinator`, which reads and appends the records. `undecided` knows what they mean together.
 """
 
 from collections.abc import Collection

@@ -1,12 +1,11 @@
 """
-Which transactions are undecided, and when somebody is to be asked, as the journal tells it. PURE.
+Which transactions are undecided, and when producers are asked about them, by the journal. PURE.
 
-The journal is the truth: whoever applies its records in order, from its first one or from what was
-kept on the way, comes to the same state. A bundle stays here until all its transactions are decided;
+The journal is the truth: its records, applied in order from the first one or from what was kept on the
+way, lead to the same state. A bundle stays here until all its transactions are decided;
 after that its outcome is remembered for a while, so that a decision that is repeated is answered.
 
-Sits between: `coordinator`, which brings records and the time, and nothing. Must never
-know the clock, messages or files.
+Used by `coordinator`, which passes records and the time in. It never knows the clock, messages or files.
 """
 
 from collections import OrderedDict
@@ -63,7 +62,7 @@ class Transactions:
     """The state of one broker's transactions.
 
     Args:
-        first_check_ms: how long after a transaction was stored somebody is asked for it.
+        first_check_ms: how long after a transaction was stored its producers are asked about it.
 
     Attributes:
         read_to: the journal offset below which everything is applied.

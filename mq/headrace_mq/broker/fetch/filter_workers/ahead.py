@@ -3,9 +3,8 @@ What sifting processes have found for readers that are far behind, and what they
 
     ask ─▶ a job ─▶ held until its reader comes for it ─▶ the next one is asked for at once
 
-So a process works while the reader takes what it found before. Sits between: `scanning`, whose
-fetches ask and take, and `sifters`. Only offsets that nobody has written to since are asked for:
-what was found once stays true.
+So a process works while the reader takes what it found before. Used by `scan`, whose fetches ask and take;
+uses `sifters`. Only offsets that were not written to since are asked for: what was found once stays true.
 """
 
 from asyncio import Future
@@ -71,7 +70,7 @@ class Ahead:
         sifters.on_rest = self._forget
 
     def is_coming(self, wanted: WantedBacklog) -> bool:
-        """Whether somebody is at it: `arrived` will be called."""
+        """Whether a process is at it: `arrived` will be called."""
         return wanted in self._coming
 
     def take(self, wanted: WantedBacklog) -> Sifted | None:
@@ -87,7 +86,7 @@ class Ahead:
             self.ask(wanted._replace(offset=sifted.next))
 
     def ask(self, wanted: WantedBacklog) -> bool:
-        """Has a backlog looked through; False where there is too little of it, or nobody to do it."""
+        """Has a backlog looked through; False where there is too little of it, or no process to do it."""
         if wanted in self._coming or wanted in self._held:
             return True
         if self._sifters.waiting >= WAITING_MAX or not self._sifters.at_hand:

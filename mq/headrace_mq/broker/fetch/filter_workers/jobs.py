@@ -3,7 +3,7 @@ What a sifting process is asked for and what it answers: the length as u32, and 
 
 The first thing a process says is a frame without anything in it: it takes jobs from now on.
 
-Sits between: `sifters`, which ask, and `process`, which answers. Pure.
+Used by `sifters`, which ask, and by `process`, which answers. Pure.
 """
 
 import struct

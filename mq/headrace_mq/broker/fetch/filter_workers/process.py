@@ -3,9 +3,8 @@ A process that looks through batches of segments' files for what is wanted of th
 
     python -m headrace_mq.broker.fetch.filter_workers.process
 
-Takes jobs from standard input, one after the other, and ends with it: so none outlives its broker,
-however that ends. Sits between: `sifters` on the other side of the pipes, and the files. Must never
-write to one.
+Takes jobs from standard input, one after the other, and ends with it: so none outlives its broker, however
+that ends. Used by `sifters` through pipes; reads the files. It must never write to one.
 """
 
 import gc

@@ -6,7 +6,7 @@ The processes that sift: started when there is work, given a job at a time, ende
       ▼
     submit ─▶ the next process that is free ─▶ what came of it, or None
 
-Sits between: `ahead`, which has jobs, and the operating system.
+Used by `ahead`, which has jobs; uses the operating system.
 """
 
 import asyncio
