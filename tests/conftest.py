@@ -43,15 +43,18 @@ PG_SECONDS_MAX = 150
 class SuiteScheduling(LoadFileScheduling):
     """The tests of a file stay in one process, and so do all that need Spark.
 
-    They have one session instead of several, and no Spark waits for the processor of another.
+    They have one session instead of several, and no Spark waits for the processor of another. Those
+    of the architecture read every file: once. The blocks of two documents share nothing and may run
+    at the same time.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        return (
-            "spark"
-            if nodeid.startswith("tests/integration/spark/")
-            else super()._split_scope(nodeid)
-        )
+        for together in ("tests/integration/spark/", "tests/architecture/"):
+            if nodeid.startswith(together):
+                return together
+        if nodeid.startswith("tests/docs/test_code_blocks.py"):
+            return nodeid
+        return super()._split_scope(nodeid)
 
 
 # What `--quick` leaves out, by what a test uses: databases on a disk, Spark, the commands of the
@@ -65,8 +68,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="only tests that answer at once")
 
 
+# Spark's JVMs live for seconds here: the second compiler costs them more than half their start and
+# gains nothing. Those of documents, demos and drills are started by what they run, so it goes
+# through the environment.
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Draws fewer examples where a quick answer is asked for."""
+    """Starts Spark with one compiler; draws fewer examples where a quick answer is asked for."""
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_JAVA)
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", QUICK_JAVA)
     if config.getoption("quick"):
         hypothesis_settings.load_profile("quick")
 

@@ -103,8 +103,6 @@ QUEUE_EXEMPT = {
     "mq/headrace_mq/archive/",
     "mq/headrace_mq/broker/",
     "mq/headrace_mq/budgets.py",
-    "mq/headrace_mq/client/fetch/allowance.py",
-    "mq/headrace_mq/client/fetch/fetch_delay.py",
     "mq/headrace_mq/protocol/filter/numbers.py",
     "mq/headrace_mq/protocol/filter/tags.py",
     "mq/headrace_mq/settings.py",

@@ -21,6 +21,7 @@ from headrace_mq.errors import (
 )
 from headrace_mq.protocol.bodies import ErrorAnswer, HelloAnswer, decode
 from headrace_mq.protocol.frame import (
+    FLAG_ANSWER,
     FLAG_ONEWAY,
     Frame,
     FrameReader,
@@ -100,7 +101,7 @@ class ClientConnection(asyncio.Protocol):
             self.end(f"the broker sent what is no frame: {error}")
 
     def _receive(self, frame: Frame) -> None:
-        if not frame.is_answer:
+        if not frame.flags & FLAG_ANSWER:
             guarded(self._on_push, frame)
             return
         receive = self._pending.pop(frame.correlation, None)

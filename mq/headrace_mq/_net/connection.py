@@ -189,7 +189,7 @@ class Connection(asyncio.Protocol):
     def arriving(self) -> int | None:
         """A number that stays while the same frame is arriving; None while none is waited for."""
         waiting = self._reading and not self._closing and not self._chunks
-        return self._reader.arriving if waiting else None
+        return self._reader.cuts if waiting and self._reader.held else None
 
     def greet(self, client_id: str, version: int, frame_bytes_max: int) -> None:
         """Notes who the client is and raises its frame limit."""
@@ -199,12 +199,15 @@ class Connection(asyncio.Protocol):
         self._deadline.cancel()
         self._server.ledger.greet(self)
 
-    def answer(self, code: int, correlation: int, *parts: Part) -> None:
-        """Queues an answer; it leaves with the others of this tick."""
-        self.send(code, correlation, *parts, flags=FLAG_ANSWER)
+    def push(self, code: int, body: Part) -> None:
+        """Queues what the client did not ask for; it leaves with the answers of this tick."""
+        self.answer(code, 0, body, flags=0)
 
-    def send(self, code: int, correlation: int, *parts: Part, flags: int = 0) -> None:
-        """Queues a frame; silently dropped when the connection is closing."""
+    def answer(self, code: int, correlation: int, *parts: Part, flags: int = FLAG_ANSWER) -> None:
+        """Queues an answer, which leaves with the others of this tick.
+
+        It is dropped in silence when the connection is closing.
+        """
         if self._closing:
             return
         size = sum(map(len, parts))
@@ -241,7 +244,8 @@ class Connection(asyncio.Protocol):
             self._transport.writelines(out)
         if self._slow:
             self._server.note_unread(self, self.unread_bytes)
-        self._consider_resuming()
+        if not self._reading:
+            self._consider_resuming()
 
     def charge(self, size: int) -> None:
         """Counts bytes of a request that is in work against the connection's limit."""
@@ -252,7 +256,8 @@ class Connection(asyncio.Protocol):
         """Gives back what `charge` took."""
         self._charged -= size
         self._server.charged_bytes -= size
-        self._consider_resuming()
+        if not self._reading:
+            self._consider_resuming()
 
     def close(self) -> None:
         """Sends what is queued, then closes; nothing more is handled."""
@@ -359,11 +364,12 @@ class Connection(asyncio.Protocol):
             self.refuse()
         finally:
             self._working = False
-        self.flush()
+        if self._out:
+            self.flush()
         spent_ms = server.now_ms() - began_ms
         if spent_ms:
             server.worked(spent_ms)
-        if self._held or self._chunks or self._reader.is_holding:
+        if self._held or self._chunks or self._reader.held:
             self._note_held()
 
     def _handle_frames(self, until_ms: int) -> None:
@@ -371,13 +377,16 @@ class Connection(asyncio.Protocol):
         # a congested connection leaves the rest where it is, and so does one that had its turn.
         server, is_first = self._server, True
         on_frame = server.handler.on_frame
+        # Below this, answers wait for those behind them, and a client that reads is not congested.
+        little = min(_FLUSH_BYTES, server.limits.outgoing_bytes_max)
         while True:
             for frame in self._frames:
                 on_frame(self, frame)
                 if self._closing:
                     return
-                if self._out_bytes >= _FLUSH_BYTES or self.congested:
-                    self.flush()
+                if self._slow or self._out_bytes + self._charged >= little:
+                    if self._out_bytes >= _FLUSH_BYTES or self.congested:
+                        self.flush()
                     if self.congested:
                         self._pause()
                         return
@@ -405,7 +414,7 @@ class Connection(asyncio.Protocol):
     def _note_held(self) -> None:
         if self._closing:
             return
-        held = self._reader.held_bytes
+        held = len(self._reader.held)
         if self._chunks:
             held += sum(map(len, self._chunks))
         if held or self._held:
@@ -418,7 +427,7 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _consider_resuming(self) -> None:
-        if not self._reading and not self.congested:
+        if not self.congested:
             self._server.loop.call_soon(self._resume)
 
     def _resume(self) -> None:

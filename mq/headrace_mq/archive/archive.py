@@ -21,7 +21,7 @@ from headrace_mq.archive.backlog import Backlog
 from headrace_mq.archive.database import ArchiveUnfit, Database, KeptLog
 from headrace_mq.archive.past import Past
 from headrace_mq.archive.window import beyond_window
-from headrace_mq.errors import ArchiveUnavailable, StoreFull
+from headrace_mq.errors import ArchiveUnavailable
 from headrace_mq.protocol.administration import ArchiveDescription
 from headrace_mq.settings import ArchiveSettings, StoreSettings
 
@@ -119,12 +119,6 @@ class Archive:
         await self.archiver.aclose()
         await self._past.aclose()
         await self._database.aclose()
-
-    def check(self) -> None:
-        """Raises StoreFull while too much waits for the database."""
-        refusal = self.refusal
-        if refusal:
-            raise StoreFull(refusal)
 
     @property
     def refusal(self) -> str:

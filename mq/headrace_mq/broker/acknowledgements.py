@@ -55,7 +55,7 @@ class Acknowledgements:
         """
         group = self._durable()
         if group.done():
-            _release([_Waiting(connection, correlation, results, 0)], group.exception())
+            self._flushed([_Waiting(connection, correlation, results, 0)], group)
             return
         if group is not self._group:
             self._group = group
@@ -75,24 +75,22 @@ class Acknowledgements:
         self._pending.discard(group)
         if group is self._group:
             self._group = None
-        _release(waiting, group.exception())
-
-
-def _release(waiting: list[_Waiting], failure: BaseException | None) -> None:
-    if failure is not None:
-        _log.error("flush failed, nothing of it is acknowledged", error=repr(failure))
-    answered: dict[Connection, None] = {}
-    try:
-        for connection, correlation, results, request_bytes in waiting:
-            answer = results if failure is None else [_failed(one, failure) for one in results]
-            answered[connection] = None
-            connection.gather()
-            connection.answer(ResponseCode.OK, correlation, encode(ProduceAnswer(answer)))
-            connection.discharge(request_bytes)
-    finally:
-        # At once: the producers wait for it, and what they sent meanwhile may take a while.
-        for connection in answered:
-            connection.flush()
+        failure = group.exception()
+        if failure is not None:
+            _log.error("flush failed, nothing of it is acknowledged", error=repr(failure))
+        answered: dict[Connection, None] = {}
+        try:
+            for connection, correlation, results, request_bytes in waiting:
+                answer = results if failure is None else [_failed(one, failure) for one in results]
+                if connection not in answered:
+                    answered[connection] = None
+                    connection.gather()
+                connection.answer(ResponseCode.OK, correlation, encode(ProduceAnswer(answer)))
+                connection.discharge(request_bytes)
+        finally:
+            # At once: the producers wait for it, and what they sent meanwhile may take a while.
+            for connection in answered:
+                connection.flush()
 
 
 def _failed(result: Produced, failure: BaseException) -> Produced:

@@ -16,17 +16,15 @@ from headrace_mq.archive.questions import Coming
 from headrace_mq.broker.handlers import (
     admin,
     groups,
+    journals,
     limits,
     locks,
     moves,
     offsets,
     sessions,
     topics,
-    transactions,
 )
-from headrace_mq.broker.handlers import schedule as scheduling
 from headrace_mq.broker.handlers.fetch import fetch
-from headrace_mq.broker.handlers.lookup import describe_producers, find_messages
 from headrace_mq.broker.handlers.produce import produce
 from headrace_mq.broker.refusals import refuse
 from headrace_mq.broker.state import BrokerState
@@ -64,19 +62,19 @@ HANDLERS: Mapping[int, Handler] = MappingProxyType(
         RequestCode.DESCRIBE_QUEUES: topics.describe_queues,
         RequestCode.FREEZE_QUEUES: topics.freeze_queues,
         RequestCode.DELETE_QUEUES: topics.delete_queues,
-        RequestCode.FIND_MESSAGES: find_messages,
+        RequestCode.FIND_MESSAGES: admin.find_messages,
         RequestCode.OFFSETS_AT: offsets.offsets_at,
         RequestCode.RESET_OFFSETS: moves.reset_offsets,
         RequestCode.CLONE_OFFSETS: moves.clone_offsets,
         RequestCode.DELETE_GROUP: moves.delete_group,
         RequestCode.LOCK_QUEUES: locks.lock_queues,
         RequestCode.UNLOCK_QUEUES: locks.unlock_queues,
-        RequestCode.CANCEL_SCHEDULED: scheduling.cancel_scheduled,
-        RequestCode.DESCRIBE_SCHEDULE: scheduling.describe_schedule,
-        RequestCode.DESCRIBE_PRODUCERS: describe_producers,
-        RequestCode.END_TRANSACTIONS: transactions.end_transactions,
-        RequestCode.TAKE_CHECKS: transactions.take_checks,
-        RequestCode.DESCRIBE_TRANSACTIONS: transactions.describe_transactions,
+        RequestCode.CANCEL_SCHEDULED: journals.cancel_scheduled,
+        RequestCode.DESCRIBE_SCHEDULE: journals.describe_schedule,
+        RequestCode.DESCRIBE_PRODUCERS: admin.describe_producers,
+        RequestCode.END_TRANSACTIONS: journals.end_transactions,
+        RequestCode.TAKE_CHECKS: journals.take_checks,
+        RequestCode.DESCRIBE_TRANSACTIONS: journals.describe_transactions,
         RequestCode.SET_QUOTA: limits.set_quota,
         RequestCode.DESCRIBE_QUOTAS: limits.describe_quotas,
         RequestCode.SET_BACKLOG_LIMIT: limits.set_backlog_limit,

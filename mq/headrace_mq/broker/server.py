@@ -266,6 +266,7 @@ class Broker:
         limits.load()
         locks = Locks[Connection](expiry_ms=settings.lock_expiry_ms, epoch=self._epoch)
         watermarks = self._watermarks(directory)
+        room = partial(check_room, watermarks, self._storage.archive)
         state = BrokerState(
             settings=settings,
             clock=clock,
@@ -288,9 +289,10 @@ class Broker:
             started_at_ms=clock.now_ms(),
             acknowledgements=Acknowledgements(store.durable),
             watermarks=watermarks,
-            scheduler=self._scheduler(store, topics, watermarks),
+            check_room=room,
+            scheduler=self._scheduler(store, topics, room),
             archive=self._storage.archive,
-            transactions=self._transactions(store, topics, watermarks),
+            transactions=self._transactions(store, topics, room),
         )
         state.scheduler.load()
         state.transactions.load()
@@ -305,7 +307,9 @@ class Broker:
         connect(state, self._sifters)
         return state
 
-    def _scheduler(self, store: MessageStore, topics: Topics, watermarks: Watermarks) -> Scheduler:
+    def _scheduler(
+        self, store: MessageStore, topics: Topics, room: Callable[[], None]
+    ) -> Scheduler:
         assert self._steady is not None
         return Scheduler(
             store,
@@ -314,11 +318,11 @@ class Broker:
             file=schedule_file(self._settings.store.directory, self._files),
             epoch=self._epoch,
             pending_max=self._settings.scheduled_max,
-            check_room=partial(check_room, watermarks, self._storage.archive),
+            check_room=room,
         )
 
     def _transactions(
-        self, store: MessageStore, topics: Topics, watermarks: Watermarks
+        self, store: MessageStore, topics: Topics, room: Callable[[], None]
     ) -> TransactionCoordinator[Connection]:
         assert self._steady is not None
         return TransactionCoordinator(
@@ -328,7 +332,7 @@ class Broker:
             file=transactions_file(self._settings.store.directory, self._files),
             epoch=self._epoch,
             settings=self._settings,
-            check_room=partial(check_room, watermarks, self._storage.archive),
+            check_room=room,
         )
 
     def _watermarks(self, directory: Path) -> Watermarks:

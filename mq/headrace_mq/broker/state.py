@@ -31,8 +31,8 @@ from headrace_mq.broker.steady_clock import SteadyClock
 from headrace_mq.broker.topics.disk import Watermarks
 from headrace_mq.broker.topics.topics import Topics
 from headrace_mq.broker.transactions.coordinator import TransactionCoordinator
+from headrace_mq.errors import StoreFull
 from headrace_mq.message import QueueRef
-from headrace_mq.protocol.batch import BatchHeader
 from headrace_mq.protocol.bodies import encode
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.filter.sieve import Sieve
@@ -53,9 +53,9 @@ _TURN_BITS = 64
 
 def check_room(watermarks: Watermarks, archive: Archive | None) -> None:
     """Raises StoreFull while new messages are refused, for the disk's or the archive's sake."""
-    watermarks.check()
-    if archive is not None:
-        archive.check()
+    refusal = watermarks.refusal or (archive is not None and archive.refusal)
+    if refusal:
+        raise StoreFull(refusal)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -65,6 +65,7 @@ class BrokerState:
     Attributes:
         archive: behind the store, if there is one.
         ahead: what other processes look through for readers that are far behind, if there are any.
+        check_room: raises StoreFull while new messages are refused, for the disk's or the archive's sake.
         clients: the connection that replies to a client go to.
         peers: who is connected, from the handshake on.
         produced: what producers sent, by queue.
@@ -92,6 +93,7 @@ class BrokerState:
     started_at_ms: int
     acknowledgements: Acknowledgements
     watermarks: Watermarks
+    check_room: Callable[[], None]
     scheduler: Scheduler
     transactions: TransactionCoordinator[Connection]
     archive: Archive | None = None
@@ -200,22 +202,11 @@ class BrokerState:
         # What waits for a limit that is gone need not wait any more.
         self.throttle.look()
 
-    def check_room(self) -> None:
-        """Raises StoreFull while new messages are refused, for the disk's or the archive's sake."""
-        check_room(self.watermarks, self.archive)
-
     @property
     def refusal(self) -> str:
         """Why new messages are refused, or an empty text."""
         archive = self.archive.refusal if self.archive is not None else ""
         return self.watermarks.refusal or archive
-
-    def note_produced(self, peer: Peer | None, header: BatchHeader) -> None:
-        """Counts a batch that was taken."""
-        if peer is not None:
-            peer.produced += header.count
-        now_ms = self.clock.monotonic_ms()
-        self.produced.add(header.queue, now_ms, header.count, header.length)
 
     def note_fetched(self, group: str, queue: QueueRef, messages: int, size: int) -> None:
         """Counts what a reader is given of one queue."""
@@ -249,7 +240,7 @@ class BrokerState:
             body = encode(view)
             for connection in connections:
                 if not connection.congested:
-                    connection.send(RequestCode.PUSHED_GROUP_CHANGE, 0, body)
+                    connection.push(RequestCode.PUSHED_GROUP_CHANGE, body)
 
     def forget(self, connection: Connection) -> None:
         """Takes out everything that hung on a connection."""

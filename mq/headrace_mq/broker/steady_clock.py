@@ -37,6 +37,9 @@ class SteadyClock:
         settings: how often, and from which jump on there is an alarm.
 
     Attributes:
+        now_ms: milliseconds since 1970 UTC, as the machine's clock says; jumps when it is set.
+        monotonic_ms: milliseconds from some start; never goes back.
+        boot_id: names this boot of the machine.
         timeline: what the clock's readings came to.
         is_new: whether nothing was kept of earlier starts.
 
@@ -47,7 +50,9 @@ class SteadyClock:
     def __init__(
         self, clock: Clock, file: MetadataFile[KeptTimeline], settings: StoreSettings
     ) -> None:
-        self._clock = clock
+        self.now_ms, self.monotonic_ms, self.boot_id = (
+            clock.now_ms, clock.monotonic_ms, clock.boot_id,
+        )  # fmt: skip
         self._file = file
         self._keep_ms = settings.timeline_keep_ms
         kept = self._read()
@@ -55,18 +60,6 @@ class SteadyClock:
         self.timeline = Timeline(self._reading(), kept, jump_ms_min=settings.clock_jump_ms_min)
         self._kept_at_ms: int | None = None
         self._tell(0 if kept is None else self.timeline.ahead_ms - kept.ahead_ms)
-
-    def now_ms(self) -> int:
-        """Milliseconds since 1970 UTC, as the machine's clock says; jumps when it is set."""
-        return self._clock.now_ms()
-
-    def monotonic_ms(self) -> int:
-        """Milliseconds from some start; never goes back."""
-        return self._clock.monotonic_ms()
-
-    def boot_id(self) -> str:
-        """Names this boot of the machine."""
-        return self._clock.boot_id()
 
     def steady_ms(self) -> int:
         """The machine's clock without its jumps."""
@@ -107,7 +100,7 @@ class SteadyClock:
     async def keep(self, *, always: bool = False) -> None:
         """Looks at the clock, and writes the timeline where it is time to, or `always`."""
         self.look()
-        now_ms = self._clock.monotonic_ms()
+        now_ms = self.monotonic_ms()
         due = self._kept_at_ms is None or now_ms - self._kept_at_ms >= self._keep_ms
         if not (due or always):
             return
@@ -127,10 +120,10 @@ class SteadyClock:
 
     def _reading(self) -> Reading:
         for _ in range(_TRIES):
-            before_ms, wall_ms = self._clock.monotonic_ms(), self._clock.now_ms()
-            if self._clock.monotonic_ms() - before_ms <= _TOGETHER_MS:
+            before_ms, wall_ms = self.monotonic_ms(), self.now_ms()
+            if self.monotonic_ms() - before_ms <= _TOGETHER_MS:
                 break
-        return Reading(wall_ms, before_ms, self._clock.boot_id())
+        return Reading(wall_ms, before_ms, self.boot_id())
 
     def _tell(self, by_ms: int) -> None:
         if by_ms:

@@ -80,38 +80,22 @@ class FrameReader:
 
     Args:
         frame_bytes_max: the largest length field accepted; may be raised after the handshake.
+
+    Attributes:
+        held: bytes of frames that are not whole, or were not taken yet; only to be read.
+        cuts: a number that stays while the same frame is arriving; only to be read.
     """
 
-    __slots__ = ("_cuts", "_held", "frame_bytes_max")
+    __slots__ = ("cuts", "frame_bytes_max", "held")
 
     def __init__(self, frame_bytes_max: int) -> None:
-        self._held = bytearray()
-        self._cuts = 0
+        self.held = bytearray()
+        self.cuts = 0
         self.frame_bytes_max = frame_bytes_max
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of frames that are not whole, or were not taken yet."""
-        return len(self._held)
-
-    @property
-    def is_holding(self) -> bool:
-        """Whether there are any."""
-        return bool(self._held)
-
-    @property
-    def cuts(self) -> int:
-        """A number that stays while the same frame is arriving."""
-        return self._cuts
-
-    @property
-    def arriving(self) -> int | None:
-        """A number that stays while the same frame is arriving; None between two frames."""
-        return self._cuts if self._held else None
 
     def forget(self) -> None:
         """Gives up what has arrived of frames; the stream is unusable afterwards."""
-        self._held = bytearray()
+        self.held = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Frame]:
         """Yields every frame that is whole now.
@@ -120,17 +104,17 @@ class FrameReader:
             FrameTooLarge: the length field is over the limit; the stream is unusable afterwards.
             MalformedRequest: the length field is too small for a header.
         """
-        if not self._held and len(data) >= FRAME_HEADER_BYTES:
+        if not self.held and len(data) >= FRAME_HEADER_BYTES:
             # Most reads are one whole frame.
             length, code, version, flags, correlation = _HEADER.unpack_from(data)
             if _LENGTH_BYTES + length == len(data) and length <= self.frame_bytes_max:
-                self._cuts += 1
+                self.cuts += 1
                 body = memoryview(bytearray(data))[FRAME_HEADER_BYTES:]
                 yield _new(Frame, (code, version, flags, correlation, body))
                 return
         # What was held has no views on it, so it may grow in place; a buffer whose frames were
         # handed out is never touched again.
-        buffer = self._held
+        buffer = self.held
         buffer += data
         view = memoryview(buffer)
         at, end = 0, len(buffer)
@@ -153,5 +137,5 @@ class FrameReader:
         if at == 0:
             view.release()
         else:
-            self._held = buffer[at:]
-            self._cuts += 1
+            self.held = buffer[at:]
+            self.cuts += 1

@@ -36,17 +36,16 @@ def check_structure(payload: bytes | memoryview, count: int) -> None:
     except (msgspec.DecodeError, RecursionError) as error:
         raise UndecodableBatch(f"the payload of a record batch does not decode: {error}") from error
     for number, column in enumerate(columns):
-        entries = _entries(column)
+        data = memoryview(column)
+        kind = data[0]
+        # Without a call for the columns of small batches, which most are.
+        entries = kind & _SHORT_MAX if _SHORT_FIRST <= kind <= _SHORT_LAST else _entries(data)
         if entries != count and (entries or number == _BODIES):
             raise UndecodableBatch("the columns of a record batch differ in length")
 
 
-def _entries(column: msgspec.Raw) -> int:
-    """How many entries an encoded array has; -1 for what is none."""
-    data = memoryview(column)
-    kind = data[0]
-    if _SHORT_FIRST <= kind <= _SHORT_LAST:
-        return kind & _SHORT_MAX
-    if kind == _ARRAY_16:
+def _entries(data: memoryview) -> int:
+    """How many entries an encoded array of more than a few has; -1 for what is no array."""
+    if data[0] == _ARRAY_16:
         return int(_U16.unpack_from(data)[0])
-    return int(_U32.unpack_from(data)[0]) if kind == _ARRAY_32 else -1
+    return int(_U32.unpack_from(data)[0]) if data[0] == _ARRAY_32 else -1

@@ -29,7 +29,7 @@ from headrace_mq.store.log.batch_check import checked_header
 from headrace_mq.store.log.batch_reader import Batch, BatchReader, ReadFigures
 from headrace_mq.store.log.clean_end import CleanEnd, QueueEnd, read_either, write_both
 from headrace_mq.store.log.commit_log import COMPACT, CommitLog, SegmentInfo
-from headrace_mq.store.log.flusher import STAGED_BYTES_MAX, Durable, Flusher
+from headrace_mq.store.log.flusher import STAGED_BYTES_MAX, Flusher
 from headrace_mq.store.log.index_writer import IndexWriter
 from headrace_mq.store.log.lookup import Finder
 from headrace_mq.store.log.queues import Queue, Queues
@@ -75,6 +75,8 @@ class MessageStore:
             it is new or because it has come from the disk.
         damage: what was found damaged since the start.
         epoch: the broker's epoch, once it is open.
+        durable: returns a future that ends when everything appended so far is as durable as `flush`
+            promises; see `Flusher.durable`.
         find: searches for messages by key, for a few milliseconds.
         compaction: keeps the last message of each key of its log.
     """
@@ -114,6 +116,7 @@ class MessageStore:
             committed=self._committed,
             withdrawn=self._queues.withdraw,
         )
+        self.durable = self._flusher.durable
         self._writer = IndexWriter(self._logs.values())
         self.compaction = Compaction(
             self._files, settings.directory / COMPACT, self._logs[COMPACT], self._queues, settings,
@@ -257,15 +260,6 @@ class MessageStore:
         except SequenceGap:
             return None
         return None if base_offset is None else Appended(base_offset, duplicate=True)
-
-    def durable(self) -> Durable:
-        """A future that ends when everything appended so far is as durable as `flush` promises.
-
-        It is shared by all who wait for the same write; cancelling it has no effect. It fails
-        with StoreFull when the disk was full: then nothing of that write was kept, and it may be
-        sent again; or with StoreReadOnly when the disk failed: then the outcome is unknown.
-        """
-        return self._flusher.durable()
 
     def read(self, queue: QueueRef, offset: int, bytes_max: int) -> list[Batch]:
         """Returns whole visible batches from the one that holds `offset`, or the next after a gap.

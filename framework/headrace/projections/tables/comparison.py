@@ -1,23 +1,28 @@
 """
 Two generations of a projection compared row for row, in one consistent view of the database.
 
-Used by a rebuild, which wants proof before it switches; uses the tables. It reads pages of both in
-key order and merges them, so that neither has to fit into memory. It writes nothing.
+    the database joins both by key ─▶ rows of which a column differs ─▶ compared again as row models
+
+Equal rows never leave the database, so that the comparison of a million takes about a second while
+the live projection waits. What the database calls different is decided by Python: 1.0 and 1.00 are
+equal numbers, and two texts on SQLite. Neither generation has to fit into memory.
+
+Used by a rebuild, which wants proof before it switches; uses the tables. It writes nothing.
 """
 
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from pydantic import BaseModel
-from sqlalchemy import Table
+from sqlalchemy import FromClause, Select, Table, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from headrace.projections.definition.projection import Projection
 from headrace.projections.tables.contents import read_offsets
 from headrace.projections.tables.read_models import ReadModels
-from headrace.projections.tables.reader import read_page
+from headrace.projections.tables.row_tables import row_of
 
 __all__ = ["NO_A", "NO_B", "Comparison", "Difference", "compare", "compare_on"]
 
@@ -25,6 +30,8 @@ R = TypeVar("R", bound=BaseModel)
 
 # Enough to see what kind of difference it is.
 _DIFFERENCES_MAX: Final = 20
+# Different rows that are fetched at a time.
+_FETCHED: Final = 1_000
 # Stand for a column where one of the generations has no row; the first one is the live one.
 NO_A: Final = "no live row"
 NO_B: Final = "no rebuilt row"
@@ -106,26 +113,31 @@ async def compare_on(
         tables: the two.
         expected: keys whose rows may differ; they are reported separately.
     """
-    rows = mismatches = as_expected = 0
+    live, rebuilt = tables[0].alias("live"), tables[1].alias("rebuilt")
+    only_rebuilt = as_expected = mismatches = 0
     differences: list[Difference[R]] = []
     columns: Counter[str] = Counter()
-    first, second = (_stream(connection, projection, table) for table in tables)
-    async for key, a, b in _merge(first, second, projection.key):
-        rows += 1
-        if a == b:
-            continue
-        if key in expected:
-            as_expected += 1
-            continue
-        mismatches += 1
-        columns.update(_differing(projection.row, a, b))
-        if len(differences) < _DIFFERENCES_MAX:
-            differences.append(Difference(key=key, a=a, b=b))
+    for statement in (_of_live(projection, live, rebuilt), _of_rebuilt(projection, live, rebuilt)):
+        samples: list[Difference[R]] = []
+        async for key, a, b in _rows(connection, projection, statement):
+            only_rebuilt += a is None
+            if a == b:
+                continue
+            if key in expected:
+                as_expected += 1
+                continue
+            mismatches += 1
+            columns.update(_differing(projection.row, a, b))
+            if len(samples) < _DIFFERENCES_MAX:
+                samples.append(Difference(key=key, a=a, b=b))
+        differences += samples
+    differences.sort(key=lambda difference: difference.key)
+    counted = await connection.scalar(select(func.count()).select_from(tables[0]))
     return Comparison(
-        rows=rows,
+        rows=(counted or 0) + only_rebuilt,
         mismatches=mismatches,
         expected=as_expected,
-        differences=tuple(differences),
+        differences=tuple(differences[:_DIFFERENCES_MAX]),
         columns=dict(columns),
         same_offsets=True,
     )
@@ -137,27 +149,42 @@ def _differing(row: type[BaseModel], a: BaseModel | None, b: BaseModel | None) -
     return [name for name in row.model_fields if getattr(a, name) != getattr(b, name)]
 
 
-async def _stream(
-    connection: AsyncConnection, projection: Projection[R], table: Table
-) -> AsyncIterator[R]:
-    after: str | None = None
-    while page := await read_page(connection, projection, table, after):
-        for row in page:
-            yield row
-        after = getattr(page[-1], projection.key)
+def _of_live(projection: Projection[Any], live: FromClause, rebuilt: FromClause) -> Select[Any]:
+    """Selects the live rows that are not rebuilt, or differently, and what they are rebuilt as."""
+    key = projection.key
+    differs = [column.is_distinct_from(rebuilt.c[column.name]) for column in live.c]
+    return (
+        select(*live.c, *rebuilt.c)
+        .select_from(live.outerjoin(rebuilt, live.c[key] == rebuilt.c[key]))
+        .where(or_(*differs))
+        .order_by(live.c[key])
+    )
 
 
-async def _merge(
-    rows_a: AsyncIterator[R], rows_b: AsyncIterator[R], key: str
+def _of_rebuilt(projection: Projection[Any], live: FromClause, rebuilt: FromClause) -> Select[Any]:
+    """Selects the rebuilt rows that have no live one; its columns are null."""
+    key = projection.key
+    return (
+        select(*live.c, *rebuilt.c)
+        .select_from(rebuilt.outerjoin(live, live.c[key] == rebuilt.c[key]))
+        .where(live.c[key].is_(None))
+        .order_by(rebuilt.c[key])
+    )
+
+
+async def _rows(
+    connection: AsyncConnection, projection: Projection[R], statement: Select[Any]
 ) -> AsyncIterator[tuple[str, R | None, R | None]]:
-    a, b = await anext(rows_a, None), await anext(rows_b, None)
-    while a is not None or b is not None:
-        keys = [getattr(row, key) for row in (a, b) if row is not None]
-        lowest: str = min(keys)
-        first_a = a if a is not None and getattr(a, key) == lowest else None
-        first_b = b if b is not None and getattr(b, key) == lowest else None
-        yield lowest, first_a, first_b
-        if first_a is not None:
-            a = await anext(rows_a, None)
-        if first_b is not None:
-            b = await anext(rows_b, None)
+    """Yields the key, the live and the rebuilt row of each result."""
+    result = await connection.stream(statement.execution_options(yield_per=_FETCHED))
+    names = [field.name for field in projection.shape.fields]
+    async for fetched in result.partitions():
+        for values in fetched:
+            a = _row(projection, dict(zip(names, values[: len(names)], strict=True)))
+            b = _row(projection, dict(zip(names, values[len(names) :], strict=True)))
+            yield getattr(a or b, projection.key), a, b
+
+
+def _row(projection: Projection[R], values: Mapping[str, Any]) -> R | None:
+    # Its key is null where there is none.
+    return None if values[projection.key] is None else row_of(projection, values)

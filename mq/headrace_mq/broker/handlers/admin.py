@@ -1,7 +1,8 @@
 """
-CREATE_TOPIC, DESCRIBE_TOPICS, QUEUE_RANGES and DESCRIBE_BROKER.
+What administration asks of topics, of the broker and of messages.
 
-Sits between: the dispatcher and the broker's topics and store.
+CREATE_TOPIC, DESCRIBE_TOPICS, QUEUE_RANGES, DESCRIBE_BROKER, FIND_MESSAGES and DESCRIBE_PRODUCERS. FIND_MESSAGES searches for a few milliseconds. The client asks again until everything was searched, so a long
+search does not hold up other clients.
 """
 
 from headrace_mq._net.server import Connection
@@ -9,6 +10,14 @@ from headrace_mq.broker.quotas.creations import QUEUES
 from headrace_mq.broker.state import BrokerState
 from headrace_mq.broker.topics.topics import QUEUES_PER_REQUEST_MAX
 from headrace_mq.errors import InvalidArgument
+from headrace_mq.message import KEY_BYTES_MAX
+from headrace_mq.protocol.administration import (
+    DescribeProducers,
+    FindAnswer,
+    FindMessages,
+    ProducersAnswer,
+    encode_find_answer,
+)
 from headrace_mq.protocol.bodies import (
     BrokerDescription,
     CreateTopic,
@@ -22,12 +31,16 @@ from headrace_mq.protocol.bodies import (
     encode,
 )
 from headrace_mq.protocol.frame import Frame
+from headrace_mq.store.log.lookup import Cursor, LookupQuery
 
 __all__ = [
+    "PRODUCERS_PER_REQUEST_MAX",
     "TOPICS_DESCRIBED_MAX",
     "create_topic",
     "describe_broker",
+    "describe_producers",
     "describe_topics",
+    "find_messages",
     "queue_ranges",
 ]
 
@@ -91,3 +104,45 @@ def describe_broker(state: BrokerState, _connection: Connection, _frame: Frame) 
         read_only=state.store.read_only is not None,
     )
     return (encode(answer),)
+
+
+# As many as the messages of one answer of FIND_MESSAGES can have.
+PRODUCERS_PER_REQUEST_MAX = 1_000
+
+
+def find_messages(
+    state: BrokerState, _connection: Connection, frame: Frame
+) -> tuple[bytes | memoryview, ...]:
+    """Searches on from where the last answer stopped.
+
+    Raises:
+        InvalidArgument: a value is out of its range.
+        TopicNotFound: no such topic.
+    """
+    asked = decode(FindMessages, frame.body)
+    if len(asked.key.encode()) > KEY_BYTES_MAX:
+        raise InvalidArgument(f"a key has at most {KEY_BYTES_MAX} bytes")
+    # Below its start stand the messages of a deleted queue of the same name.
+    queues = state.topics.queues_of(asked.topic)
+    starts = {queue: state.topics.start_of(queue) for queue in queues}
+    found = state.store.find(
+        LookupQuery(asked.topic, asked.key, asked.from_ms, asked.to_ms),
+        Cursor(asked.log, asked.position) if asked.log else None,
+        starts=starts,
+        messages_max=asked.messages_max,
+        bytes_max=min(asked.bytes_max, state.batch_bytes_max),
+    )
+    log, position = found.cursor or ("", 0)
+    answer = encode_find_answer(FindAnswer(found.messages, log, position))
+    return (answer, *found.batches)
+
+
+def describe_producers(state: BrokerState, _connection: Connection, frame: Frame) -> tuple[bytes]:
+    """Tells who sends, or sent, under some producer ids. Raises InvalidArgument: too many."""
+    asked = decode(DescribeProducers, frame.body)
+    if len(asked.producer_ids) > PRODUCERS_PER_REQUEST_MAX:
+        raise InvalidArgument(
+            f"ask for at most {PRODUCERS_PER_REQUEST_MAX} producers at a time, not"
+            f" {len(asked.producer_ids)}"
+        )
+    return (encode(ProducersAnswer(state.producers.describe(asked.producer_ids))),)

@@ -26,11 +26,12 @@ from headrace_mq.errors import (
     InvalidArgument,
     MalformedRequest,
     ResponseCode,
+    TopicNotFound,
 )
 from headrace_mq.message import check_topic
 from headrace_mq.protocol.batch import BatchHeader, read_header, split_batches
 from headrace_mq.protocol.bodies import ProduceAnswer, Produced, encode
-from headrace_mq.protocol.frame import Frame
+from headrace_mq.protocol.frame import FLAG_ONEWAY, Frame
 from headrace_mq.protocol.keys import keyless
 from headrace_mq.protocol.scheduled import SCHEDULE_TOPIC
 from headrace_mq.protocol.transactions import TRANSACTION_TOPIC
@@ -82,7 +83,7 @@ def _store(
     peer = state.peers.get(connection)
     request = _Request(connection, batches)
     results = [_produce_batch(state, peer, batch, request) for batch in batches]
-    if frame.is_oneway:
+    if frame.flags & FLAG_ONEWAY:
         return None
     if all(result.code for result in results):
         return (encode(ProduceAnswer(results)),)
@@ -147,7 +148,10 @@ def _produce_batch(
     if peer is not None and header.producer_id != peer.producer_id:
         state.producers.meet(peer, header.producer_id)
     if not duplicate:
-        state.note_produced(peer, header)
+        if peer is not None:
+            peer.produced += header.count
+        now_ms = state.clock.monotonic_ms()
+        state.produced.add(queue, now_ms, header.count, header.length)
     return Produced(queue.topic, queue.queue_id, base_offset, duplicate=duplicate)
 
 
@@ -186,9 +190,11 @@ def _admit(state: BrokerState, header: BatchHeader, batch: memoryview, request: 
         state.scheduler.check(header, batch)
     elif topic == TRANSACTION_TOPIC:
         state.transactions.check(header, batch)
-    if topic not in state.topics:
+    try:
+        retention = state.topics.for_append(header.queue)
+    except TopicNotFound:
         request.admit(state, topic)
-    retention = state.topics.for_append(header.queue)
+        retention = state.topics.for_append(header.queue)
     if retention == COMPACT:
         _check_keys(header, batch)
     return retention

@@ -182,5 +182,5 @@ def reply(state: BrokerState, _connection: Connection, frame: Frame) -> tuple[by
             f"client {request.client_id!r} {why}; it has to ask for its result again"
         )
     push = ReplyPush(request.correlation, request.body)
-    receiver.send(RequestCode.PUSHED_REPLY, 0, encode(push))
+    receiver.push(RequestCode.PUSHED_REPLY, encode(push))
     return (b"",)

@@ -25,27 +25,30 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Meter:
-    """Counts one flow."""
+    """Counts one flow.
 
-    __slots__ = ("_last", "_seconds")
+    Attributes:
+        last: the second that is counted now, with its messages and bytes.
+    """
+
+    __slots__ = ("_seconds", "last")
 
     def __init__(self) -> None:
         # [second, messages, bytes] of each second in which something came, and of the current one.
         self._seconds: deque[list[int]] = deque(maxlen=WINDOW_S + 1)
-        self._last = [-1, 0, 0]
+        self.last = [-1, 0, 0]
 
     def add(self, now_ms: int, messages: int, size: int) -> None:
         """Counts what went through now."""
-        count = self.counting(now_ms // 1_000)
-        count[1] += messages
-        count[2] += size
+        if self.last[0] != now_ms // 1_000:
+            self.begin(now_ms // 1_000)
+        self.last[1] += messages
+        self.last[2] += size
 
-    def counting(self, second: int) -> list[int]:
-        """Where messages and bytes of a second are counted, at 1 and 2."""
-        last = self._last
-        if last[0] != second:
-            last = self._last = [second, 0, 0]
-            self._seconds.append(last)
+    def begin(self, second: int) -> list[int]:
+        """Counts another second from now on; returns it with its messages and bytes."""
+        last = self.last = [second, 0, 0]
+        self._seconds.append(last)
         return last
 
     def read(self, now_ms: int) -> Traffic:
@@ -84,7 +87,10 @@ class Meters(Generic[K]):
     def add(self, key: K, now_ms: int, messages: int, size: int) -> None:
         """Counts what went through for a key; a new key is left out when there are too many."""
         second = now_ms // 1_000
-        count = self._total.counting(second)
+        # What `Meter.add` does, without two calls for each batch.
+        count = self._total.last
+        if count[0] != second:
+            count = self._total.begin(second)
         count[1] += messages
         count[2] += size
         meter = self._meters.get(key)
@@ -92,7 +98,9 @@ class Meters(Generic[K]):
             if len(self._meters) >= self._meters_max:
                 return
             meter = self._meters[key] = Meter()
-        count = meter.counting(second)
+        count = meter.last
+        if count[0] != second:
+            count = meter.begin(second)
         count[1] += messages
         count[2] += size
 

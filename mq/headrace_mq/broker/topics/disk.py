@@ -5,8 +5,8 @@ Above one share of the disk messages are refused, so that what is left serves th
 commit and restart; above a lower share consumed messages are deleted before their age. A directory
 that was moved away, or whose disk takes no writes, refuses messages as a full one does.
 
-Sits between: `handlers.produce`, which asks before it appends, the timer that looks at the disk,
-and the operating system. Knows nothing of messages.
+A timer of the broker looks at the disk; `handlers.produce` asks before it appends. This module knows
+nothing of messages.
 """
 
 import errno
@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Protocol
 
 from headrace_mq._runtime.log import get_logger
-from headrace_mq.errors import StoreFull
 
 __all__ = ["Disk", "SystemDisk", "Watermarks"]
 
@@ -72,8 +71,12 @@ class Watermarks:
         directory: whose disk.
         refuse_percent: above it new messages are refused; 100 never refuses.
         delete_percent: above it consumed messages go early; 100 never deletes early.
-        look_ms: how often somebody looks, for the sentence that tells when to expect a change.
+        look_ms: time between two looks, for the sentence that says when to expect a change.
         closed: why messages are refused however full the disk is, if they are.
+
+    Attributes:
+        refusal: why new messages are refused, or None.
+        early: whether consumed messages are deleted before their age.
     """
 
     def __init__(
@@ -92,7 +95,7 @@ class Watermarks:
         self._delete_percent = delete_percent
         self._look_ms = look_ms
         self._closed = closed
-        self._refusal = closed
+        self.refusal = closed
         self._unusable = False
         self.early = False
 
@@ -108,38 +111,28 @@ class Watermarks:
                     "the data directory cannot be used, messages are refused", error=str(error)
                 )
             self._unusable = True
-            self._refusal = (
+            self.refusal = (
                 f"the data directory {self._directory} cannot be used ({error}), and new messages are"
                 " refused; bring it back with what it held: sending goes on by itself within"
                 f" {self._look_ms} ms"
             )
             return
         self._unusable = False
-        refused, self.early = self._refusal is not None, used > self._delete_percent
+        refused, self.early = self.refusal is not None, used > self._delete_percent
         if used <= self._refuse_percent:
-            self._refusal = None
+            self.refusal = None
         else:
-            self._refusal = (
+            self.refusal = (
                 f"the disk of {self._directory} is {used:.1f} % full, and new messages are refused"
                 f" above {self._refuse_percent} %; make room: sending goes on by itself within"
                 f" {self._look_ms} ms"
             )
-        if refused != (self._refusal is not None):
+        if refused != (self.refusal is not None):
             self._tell(used)
-
-    @property
-    def refusal(self) -> str | None:
-        """Why new messages are refused, or None."""
-        return self._refusal
-
-    def check(self) -> None:
-        """Raises StoreFull while new messages are refused."""
-        if self._refusal is not None:
-            raise StoreFull(self._refusal)
 
     def _tell(self, used: float) -> None:
         fields = {"directory": str(self._directory), "used_percent": round(used, 1)}
-        if self._refusal is None:
+        if self.refusal is None:
             _log.info("there is room on the disk again, messages are accepted", **fields)
         else:
             _log.error(

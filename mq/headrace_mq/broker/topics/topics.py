@@ -1,13 +1,10 @@
 """
 Which topics there are, how many queues each has, which are frozen, how long it is kept; durable.
 
-A topic is on disk before anyone hears of it. The store is the witness: a topic or a queue that
-holds messages but stands in no file (lost, or restored from an older copy) is put back at start.
-What was deleted on purpose has a *grave*: the offset below which the store's messages are nobody's
-any more. It keeps a deleted queue from coming back, and its messages from whoever is given the
-queue's name again: the new life begins at that offset.
-
-Sits between: the handlers, and a `files.metadata_file`. Must never know connections or messages.
+A topic is on disk before the client gets its answer. A topic or a queue that holds messages in the
+store but stands in no file (lost, or restored from an older copy) is put back at start. What was
+deleted on purpose has a *grave*: the offset below which the messages belong to no queue. A queue made
+again under the same name begins at that offset.
 """
 
 import errno
@@ -20,6 +17,7 @@ import msgspec
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.files.metadata_file import MetadataFile
 from headrace_mq.errors import (
+    BrokerError,
     InvalidArgument,
     QueueFrozen,
     QueueNotFound,
@@ -228,7 +226,9 @@ class Topics:
             QueueNotFound: the topic has no queue of that number.
             QueueFrozen: the queue is frozen for writing.
         """
-        kept = self._of(queue)
+        kept = self._topics.get(queue.topic)
+        if kept is None or not 0 <= queue.queue_id < kept.queues:
+            raise _missing(queue, kept)
         if queue.queue_id in kept.unwritable:
             raise QueueFrozen(
                 f"queue {queue.topic}/{queue.queue_id} is frozen for writing; send to another queue"
@@ -398,13 +398,8 @@ class Topics:
 
     def _of(self, queue: QueueRef) -> KeptTopic:
         kept = self._topics.get(queue.topic)
-        if kept is None:
-            raise _not_found(queue.topic)
-        if not 0 <= queue.queue_id < kept.queues:
-            raise QueueNotFound(
-                f"topic {queue.topic!r} has queues 0 to {kept.queues - 1}, not {queue.queue_id};"
-                " ask for its description again"
-            )
+        if kept is None or not 0 <= queue.queue_id < kept.queues:
+            raise _missing(queue, kept)
         return kept
 
     def _change(
@@ -453,6 +448,16 @@ def _checked(topic: str) -> str:
 
 def _not_found(topic: str) -> TopicNotFound:
     return TopicNotFound(f"there is no topic {topic!r}; create it first, or correct the name")
+
+
+def _missing(queue: QueueRef, kept: KeptTopic | None) -> BrokerError:
+    """Says that there is no such queue, or no such topic where none is kept."""
+    if kept is None:
+        return _not_found(queue.topic)
+    return QueueNotFound(
+        f"topic {queue.topic!r} has queues 0 to {kept.queues - 1}, not {queue.queue_id};"
+        " ask for its description again"
+    )
 
 
 def _described(topic: str, kept: KeptTopic) -> TopicDescription:

@@ -15,7 +15,7 @@ from headrace_mq.errors import MessageQueueError
 from headrace_mq.message import Message, QueueRef, SendResult
 from headrace_mq.protocol.batch import Columns, decode_columns, encode_batch, read_header
 
-__all__ = ["Batch", "Place", "encode"]
+__all__ = ["Batch", "Place"]
 
 _new = tuple.__new__
 
@@ -205,13 +205,23 @@ class Batch:
         else:
             self._reports.append((number, result))
 
-    def columns(self) -> tuple[Columns, int]:
-        """The messages as the wire has them, and when the first was born; they are taken out."""
+    def encode(self, *, producer_id: int, first_sequence: int, codec: str) -> bytearray:
+        """Turns its messages into bytes, which it keeps; the messages are then in these alone."""
         self._turn_fresh()
         # From here on the encoded bytes are all that is needed.
         columns, self._columns = self._columns, None
         assert columns is not None
-        return columns, self._born_first_ms
+        fields: dict[str, Any] = {
+            "born_first_ms": self._born_first_ms,
+            "producer_id": producer_id,
+            "first_sequence": first_sequence,
+            "codec": codec,
+        }
+        try:
+            self.encoded = encode_batch(self.queue, columns, **fields)
+        except TypeError:
+            self.encoded = encode_batch(self.queue, _plain(columns), **fields)
+        return self.encoded
 
     def _turn_fresh(self) -> None:
         fresh, born_ms = self.fresh, self.born_ms
@@ -251,21 +261,6 @@ class Batch:
 _MISSING: tuple[Any, ...] = ("", "", {}, b"", 0)
 # A message's batch and its number there, from 0. A plain tuple: one is made for every message.
 Place = tuple[Batch, int]
-
-
-def encode(batch: Batch, *, producer_id: int, first_sequence: int, codec: str) -> bytearray:
-    """Turns a batch into its bytes; its messages are then in these alone."""
-    columns, born_first_ms = batch.columns()
-    fields: dict[str, Any] = {
-        "born_first_ms": born_first_ms,
-        "producer_id": producer_id,
-        "first_sequence": first_sequence,
-        "codec": codec,
-    }
-    try:
-        return encode_batch(batch.queue, columns, **fields)
-    except TypeError:
-        return encode_batch(batch.queue, _plain(columns), **fields)
 
 
 def _columns_of(messages: Sequence[Message], deltas: list[int], *, bare: bool) -> Columns:

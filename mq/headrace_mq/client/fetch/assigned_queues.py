@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 
-from headrace_mq.client.fetch.allowance import Allowance, divided
 from headrace_mq.client.fetch.damage import DamageLog
+from headrace_mq.client.fetch.flow_control import Allowance, divided
 from headrace_mq.client.fetch.process_queue import ProcessQueue, WindowLimits
 from headrace_mq.client.fetch.queue_priorities import Urgency
 from headrace_mq.client.fetch.record_columns import RecordColumns, from_records

@@ -20,7 +20,7 @@ from headrace_mq._runtime.clock import Clock
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.client.fetch.assigned_queues import AssignedQueue, AssignedQueues
 from headrace_mq.client.fetch.damage import Damaged, marker_of
-from headrace_mq.client.fetch.fetch_delay import FetchDelay
+from headrace_mq.client.fetch.flow_control import FetchDelay
 from headrace_mq.client.fetch.record_columns import (
     RecordColumns,
     decode_record_columns,

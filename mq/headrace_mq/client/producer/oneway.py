@@ -11,7 +11,7 @@ import asyncio
 
 from headrace_mq._net.link import Link
 from headrace_mq._runtime.clock import Clock
-from headrace_mq.client.batch.batch import Batch, encode
+from headrace_mq.client.batch.batch import Batch
 from headrace_mq.message import Message, QueueRef
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.settings import ProducerSettings
@@ -63,5 +63,5 @@ class Oneway:
         )
 
     def _send(self, batch: Batch) -> None:
-        encoded = encode(batch, producer_id=0, first_sequence=0, codec=self._settings.codec)
+        encoded = batch.encode(producer_id=0, first_sequence=0, codec=self._settings.codec)
         self._link.tell(RequestCode.PRODUCE, encoded)

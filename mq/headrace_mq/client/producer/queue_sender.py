@@ -15,7 +15,7 @@ became of a batch.
 import secrets
 from collections import deque
 
-from headrace_mq.client.batch.batch import Batch, Place, encode
+from headrace_mq.client.batch.batch import Batch, Place
 from headrace_mq.client.batch.message_columns import MessageColumns
 from headrace_mq.errors import BrokerError
 from headrace_mq.message import Message, QueueRef
@@ -297,7 +297,8 @@ class QueueSender:
         batch.on_way = False
         self._unanswered -= 1
         self.flight.remove(batch)
-        self._turn_back()
+        if self.flight:
+            self._turn_back()
 
     def _turn_back(self) -> None:
         if self._unanswered or not self.flight:
@@ -317,11 +318,8 @@ class QueueSender:
     def _encode(self, batch: Batch) -> Batch:
         if self._sequence + batch.count > SEQUENCE_MAX:
             self._begin_sequence()
-        batch.encoded = encode(
-            batch,
-            producer_id=self._producer_id,
-            first_sequence=self._sequence,
-            codec=self._codec,
+        batch.encode(
+            producer_id=self._producer_id, first_sequence=self._sequence, codec=self._codec
         )
         self._sequence += batch.count
         return batch

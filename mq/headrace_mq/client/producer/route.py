@@ -81,7 +81,12 @@ class Route:
     def choose(self, message: Message) -> int:
         """Returns the queue number for a message; raises ValueError for a selector's wild answer."""
         if self._selector is None:
-            return self.choose_by_key(message.key)
+            # A key that is known, without a call: most messages have one.
+            queue = self._known.get(message.key)
+            if queue is None:
+                return self.choose_by_key(message.key)
+            self._gained += 1
+            return queue
         chosen = self._selector(message, self.queues)
         if not 0 <= chosen < self.queues:
             raise ValueError(

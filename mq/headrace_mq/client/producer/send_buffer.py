@@ -1,9 +1,8 @@
 """
 The unacknowledged messages of a producer: one sender per queue, and a line that waits for room.
 
-A message gets its place in the order of its queue when it is handed over. Until the route of its topic
-is known and the buffer has room, it waits in a line. One request carries a batch of each queue that may
-send.
+A message gets its place in its queue's order when it is handed over. It waits in a line until the route of
+its topic is known and the buffer has room. One request carries a batch of each queue that may send.
 
 Used by `Producer`, whose callers wait for a place and then for their batch.
 """
@@ -97,6 +96,7 @@ class SendBuffer:
         self._free: dict[QueueSender, None] = {}  # With a batch to send, oldest first.
         self._line = Line()
         self._buffered = 0
+        self._timeout_ms = settings.send_timeout_ms
         self._buffer_bytes_max = settings.buffer_bytes_max
         self._message_bytes_max = message_bytes_max(link.frame_bytes_max)
         # Whether batches leave at the end of this tick, and when that became known: then all that comes
@@ -107,7 +107,7 @@ class SendBuffer:
         self._unanswered, self._depart_bytes, self._alone = 0, DEPART_BYTES, 0
         self._connection = link.connections
         self._sweeper: asyncio.TimerHandle | None = None
-        self._sweep_ms = min(max(settings.send_timeout_ms // 20, SWEEP_MS_MIN), SWEEP_MS_MAX)
+        self._sweep_ms = min(max(self._timeout_ms // 20, SWEEP_MS_MIN), SWEEP_MS_MAX)
         self._empty = asyncio.Event()
 
     @property
@@ -138,7 +138,8 @@ class SendBuffer:
             buffered = self._buffered + size
             if size <= self._message_bytes_max and buffered <= self._buffer_bytes_max:
                 born_ms = self._tick_ms if self._departing else self._clock.now_ms()
-                sender = self._sender(message.topic, route.choose(message))
+                place = (message.topic, route.choose(message))
+                sender = self._senders.get(place) or self._sender(*place)
                 waiting = sender.waiting
                 batch = waiting[-1] if waiting else None
                 if (
@@ -161,9 +162,11 @@ class SendBuffer:
         return self._put(route, message, size, self._clock.now_ms())
 
     def _line_up(self, message: Message, size: int) -> asyncio.Future[Place]:
-        self._sweep_later()
+        if self._sweeper is None:
+            self._sweep_later()
         future: asyncio.Future[Place] = self.loop.create_future()
-        self._line.join(InLine(message, size, self._clock.now_ms(), self._deadline_ms(), future))
+        deadline_ms = self._clock.monotonic_ms() + self._timeout_ms
+        self._line.join(InLine(message, size, self._clock.now_ms(), deadline_ms, future))
         if message.topic not in self._routes:
             self._want_route(message.topic)
         self.admit()
@@ -188,8 +191,9 @@ class SendBuffer:
         if route is None or self._line.waiting or not self._has_room(part.size):
             return None
         divided = route.divide(part)
-        now_ms, deadline_ms = self._clock.now_ms(), self._deadline_ms()
-        self._sweep_later()
+        now_ms, deadline_ms = self._clock.now_ms(), self._clock.monotonic_ms() + self._timeout_ms
+        if self._sweeper is None:
+            self._sweep_later()
         runs, large = list[BatchRun](), False
         for number, places in divided:
             sender = self._sender(topic, number)
@@ -309,8 +313,9 @@ class SendBuffer:
     def _grown(self, sender: QueueSender, batch: Batch, number: int, deadline_ms: int = 0) -> None:
         """Notes the first message of a batch, and departs with a large one."""
         if number == 0:
-            self._sweep_later()
-            batch.deadline_ms = deadline_ms or self._deadline_ms()
+            if self._sweeper is None:
+                self._sweep_later()
+            batch.deadline_ms = deadline_ms or self._clock.monotonic_ms() + self._timeout_ms
         if batch.size >= self._depart_bytes and sender.has_work:
             self._free[sender] = None
             self._depart()
@@ -336,11 +341,7 @@ class SendBuffer:
         return sender
 
     def _sweep_later(self) -> None:
-        if self._sweeper is None:
-            self._sweeper = self.loop.call_later(self._sweep_ms / 1_000, self._sweep)
-
-    def _deadline_ms(self) -> int:
-        return self._clock.monotonic_ms() + self._settings.send_timeout_ms
+        self._sweeper = self.loop.call_later(self._sweep_ms / 1_000, self._sweep)
 
     def admit(self) -> None:
         """Gives places to the first in line for whom there is a route and room."""
@@ -411,31 +412,37 @@ class SendBuffer:
                 sender.arrived(batch)
                 self._buffered -= batch.size
                 batch.stored(outcome.base_offset, duplicate=outcome.duplicate)
-            elif isinstance(outcome, ConnectionLost):
-                sender.returned(batch)
-            elif isinstance(outcome, SequenceGap) and sender.gapped(batch):
-                pass
-            elif isinstance(outcome, BrokerError) and outcome.retriable:
-                self._resend_later(sender, batch, outcome)
-            elif isinstance(outcome, QueueFrozen | QueueNotFound) and self._shut.refuse(
-                self._routes.get(batch.queue.topic), sender, batch, outcome
-            ):
-                pass
             else:
-                # Behind one that was given up as late, this one is late as well.
-                late = isinstance(outcome, SequenceGap) and sender.late
-                sender.lost(batch)
-                self._finish(batch, self._late(batch) if late else outcome)
-                if isinstance(outcome, TopicNotFound | QueueNotFound):
-                    self._routes.pop(batch.queue.topic, None)
+                self._refused(sender, batch, outcome)
             if sender.has_work:
                 self._free[sender] = None
         if self._shut.senders:
             self._look_at_shut()
         # Before the callers that were just answered: what they send next goes together meanwhile.
-        self._depart()
-        self.admit()
-        self._note_empty()
+        if self._free:
+            self._depart()
+        if self._line.waiting:
+            self.admit()
+        if not self._buffered and not self._line.waiting:
+            self._empty.set()
+
+    def _refused(self, sender: QueueSender, batch: Batch, error: MessageQueueError) -> None:
+        """Sends a batch that was not stored again, there or to other queues, or gives it up."""
+        if isinstance(error, ConnectionLost):
+            sender.returned(batch)
+        elif isinstance(error, SequenceGap) and sender.gapped(batch):
+            return
+        elif isinstance(error, BrokerError) and error.retriable:
+            self._resend_later(sender, batch, error)
+        elif not isinstance(error, QueueFrozen | QueueNotFound) or not self._shut.refuse(
+            self._routes.get(batch.queue.topic), sender, batch, error
+        ):
+            # Behind one that was given up as late, this one is late as well.
+            late = isinstance(error, SequenceGap) and sender.late
+            sender.lost(batch)
+            self._finish(batch, self._late(batch) if late else error)
+            if isinstance(error, TopicNotFound | QueueNotFound):
+                self._routes.pop(batch.queue.topic, None)
 
     def _look_at_shut(self) -> None:
         for topic, facts in self._shut.ready():
@@ -450,12 +457,11 @@ class SendBuffer:
         if sender.paused:
             return
         sender.paused = True
-        first_ms, longest_ms = self._settings.reconnect_ms_min, self._settings.reconnect_ms_max
-        pause_ms = min(first_ms << min(batch.attempts - 1, 16), longest_ms)
+        first_ms = self._settings.reconnect_ms_min
+        pause_ms = min(first_ms << min(batch.attempts - 1, 16), self._settings.reconnect_ms_max)
         _log.warning(
             "batch refused, will be sent again",
-            topic=sender.queue.topic, queue_id=sender.queue.queue_id, reason=str(error),
-            pause_ms=pause_ms,
+            topic=sender.queue.topic, queue_id=sender.queue.queue_id, reason=str(error), pause_ms=pause_ms,
         )  # fmt: skip
         self.loop.call_later(pause_ms / 1_000, self._resend, sender)
 
@@ -484,14 +490,11 @@ class SendBuffer:
             self._look_at_shut()
         self.admit()
         self.resume()
-        self._note_empty()
         self._sweeper = None
         if self._line.waiting or self._buffered:
             self._sweep_later()
-
-    def _note_empty(self) -> None:
-        if not self._line.waiting and not self._buffered:
+        else:
             self._empty.set()
 
     def _late(self, batch: Batch | None) -> SendTimeout:
-        return too_late(self._link.address, self._settings.send_timeout_ms, batch)
+        return too_late(self._link.address, self._timeout_ms, batch)

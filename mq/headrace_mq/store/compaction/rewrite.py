@@ -27,7 +27,7 @@ from headrace_mq.store.compaction.latest_keys import LatestKeys, is_tombstone
 from headrace_mq.store.index.page import IndexEntry
 from headrace_mq.store.index.queue_index import PageSummary, QueueIndex
 from headrace_mq.store.index.segment_index import INDEX_SUFFIX, Frozen, QueuePart, SegmentIndex
-from headrace_mq.store.index.sequences import BATCHES_REMEMBERED, Key, SentBatch, sent_by
+from headrace_mq.store.index.sequences import BATCHES_REMEMBERED, Key, SentBatch
 from headrace_mq.store.keys.key_file import KEYS_SUFFIX
 from headrace_mq.store.segment.log_walk import Gap, LogWalk
 from headrace_mq.store.segment.segment import (
@@ -359,7 +359,7 @@ class _Draft:
             return True
         if not header.producer_id:
             return False
-        key = sent_by(header.producer_id, header.producer_epoch, header.queue)
+        key = (header.producer_id, header.producer_epoch, header.queue)
         return header.base_offset >= self._needed.remembered.get(key, _NEVER)
 
     def _add(self, batch: bytearray, header: BatchHeader) -> None:
@@ -372,7 +372,7 @@ class _Draft:
             IndexEntry(self.end, length, header.base_offset, header.count, header.appended_at_ms)
         )
         if header.producer_id:
-            key = sent_by(header.producer_id, header.producer_epoch, queue)
+            key = (header.producer_id, header.producer_epoch, queue)
             sent = SentBatch(header.first_sequence, header.count, header.base_offset)
             self.senders[key] = (*self.senders.pop(key, ())[1 - BATCHES_REMEMBERED :], sent)
         self._parts.append(bytes(batch))

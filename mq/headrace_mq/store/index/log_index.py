@@ -8,7 +8,7 @@ for every batch is what stands behind the last block; of the rest a row per page
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from headrace_mq._runtime.files import Files
@@ -18,7 +18,7 @@ from headrace_mq.message import QueueRef
 from headrace_mq.store.index.page import IndexEntry, Page
 from headrace_mq.store.index.queue_index import PageRef, PageSummary, QueueIndex
 from headrace_mq.store.index.segment_index import Directory, Frozen, QueuePart, SegmentIndex
-from headrace_mq.store.index.sequences import BATCHES_REMEMBERED, Key, SentBatch
+from headrace_mq.store.index.sequences import BATCHES_REMEMBERED, Key, SentBatch, Undo
 from headrace_mq.store.segment.block_file import Block
 from headrace_mq.store.segment.log_walk import Damage, LogWalk
 from headrace_mq.store.segment.segment import Segment
@@ -83,15 +83,19 @@ class LogIndex:
 
     # What is committed, or found by a start, in log order.
 
-    def note(self, touched: Mapping[QueueRef, QueueIndex]) -> None:
-        """Notes queues whose index has just taken batches, or left some out as damaged."""
-        self._touched.update(touched)
+    def note(self, touched: Mapping[QueueRef, QueueIndex], sent: Iterable[Undo] = ()) -> None:
+        """Notes queues whose index has just taken batches, or left some out as damaged.
 
-    def note_sent(self, key: Key, sent: SentBatch) -> None:
-        """Notes who sent a batch."""
-        # The order of the keys tells later who has been silent longest.
-        earlier = self._senders.pop(key, ())
-        self._senders[key] = (*earlier[1 - BATCHES_REMEMBERED :], sent)
+        Args:
+            touched: these queues.
+            sent: what was remembered of the batches' producers, in the order of the log.
+        """
+        self._touched.update(touched)
+        senders = self._senders
+        for key, batch, _ in sent:
+            # The order of the keys tells later who has been silent longest.
+            earlier = senders.pop(key, ())
+            senders[key] = (*earlier[1 - BATCHES_REMEMBERED :], batch)
 
     def note_damage(self, damage: Damage) -> None:
         """Notes bytes that hold nothing, so that later starts can tell of them too."""

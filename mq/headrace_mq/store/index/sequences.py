@@ -19,7 +19,6 @@ __all__ = [
     "SentBatch",
     "Sequences",
     "Undo",
-    "sent_by",
 ]
 
 # Requests a producer keeps in flight per queue, and so the batches it may send twice.
@@ -49,6 +48,7 @@ class _Producer(NamedTuple):
     sent: tuple[SentBatch, ...]
 
 
+# A producer's place in a queue: its id, its epoch, and the queue.
 Key = tuple[int, int, QueueRef]
 
 
@@ -58,11 +58,6 @@ class Undo(NamedTuple):
     key: Key
     sent: SentBatch
     before: _Producer | None
-
-
-def sent_by(producer_id: int, producer_epoch: int, queue: QueueRef) -> Key:
-    """Returns the key of a producer's place in a queue."""
-    return (producer_id, producer_epoch, queue)
 
 
 class Sequences:

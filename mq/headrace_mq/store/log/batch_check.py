@@ -65,25 +65,20 @@ def check_decodable(batch: bytearray | memoryview, header: BatchHeader) -> None:
         InvalidBatch: no reader could decode it; the sentence says why.
         CorruptBatch, UnsupportedVersion, InvalidArgument: as `checked_header` does.
     """
-    reason = _undecodable(batch, header)
+    codec, plain_bytes = header.codec, header.plain_bytes
+    reason = ""
+    if codec not in _CODECS:
+        reason = f"it names codec {codec}, which does not exist"
+    elif plain_bytes > PLAIN_BYTES_MAX:
+        reason = f"it unpacks to {plain_bytes} bytes, over {PLAIN_BYTES_MAX}"
+    elif not codec:
+        try:
+            check_structure(memoryview(batch)[header.payload_at :], header.count)
+        except UndecodableBatch as error:
+            reason = str(error)
+    elif plain_bytes < _RECORD_BYTES_MIN * header.count:
+        reason = f"{header.count} records cannot unpack to {plain_bytes} bytes"
     if reason:
         # What was damaged on the way is sent again; this one never gets better.
         checked_header(batch, header)
         raise InvalidBatch(f"no reader could decode the batch: {reason}")
-
-
-def _undecodable(batch: bytearray | memoryview, header: BatchHeader) -> str:
-    codec, plain_bytes = header.codec, header.plain_bytes
-    if codec not in _CODECS:
-        return f"it names codec {codec}, which does not exist"
-    if plain_bytes > PLAIN_BYTES_MAX:
-        return f"it unpacks to {plain_bytes} bytes, over {PLAIN_BYTES_MAX}"
-    if codec:
-        if plain_bytes < _RECORD_BYTES_MIN * header.count:
-            return f"{header.count} records cannot unpack to {plain_bytes} bytes"
-        return ""
-    try:
-        check_structure(memoryview(batch)[header.payload_at :], header.count)
-    except UndecodableBatch as error:
-        return str(error)
-    return ""

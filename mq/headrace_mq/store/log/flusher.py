@@ -16,13 +16,20 @@ import asyncio
 import errno
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from typing import Literal
 
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.errors import MessageQueueError, StoreFull, StoreReadOnly
 from headrace_mq.store.log.commit_log import CommitLog
 from headrace_mq.store.log.write_group import Group, Staged
-from headrace_mq.store.segment.segment import MARK_BYTES, NO_DESCRIPTORS, Segment, encode_mark
+from headrace_mq.store.segment.segment import (
+    MARK_BYTES,
+    NO_DESCRIPTORS,
+    Segment,
+    SegmentPlan,
+    encode_mark,
+)
 
 __all__ = ["READERS_FIRST_BATCHES_MAX", "STAGED_BYTES_MAX", "Durable", "Flusher"]
 
@@ -49,9 +56,7 @@ _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 class Durable(asyncio.Future[None]):
     """One future for all who wait for a cycle: one waiter's cancellation is not the others'."""
 
-    def __init__(self, *, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(loop=loop)
-        self._first: list[Callable[[asyncio.Future[None]], None]] = []
+    _first: tuple[Callable[[asyncio.Future[None]], None], ...] = ()
 
     def cancel(self, msg: object = None) -> bool:  # noqa: ARG002 - asyncio's signature
         """Refuses."""
@@ -62,7 +67,7 @@ class Durable(asyncio.Future[None]):
         if self.done():
             receive(self)
         else:
-            self._first.append(receive)
+            self._first += (receive,)
 
     def settle(self, failure: Exception | None) -> None:
         """Ends it, well or with the failure."""
@@ -77,7 +82,7 @@ class Durable(asyncio.Future[None]):
                 receive(self)
             except Exception:  # noqa: BLE001 - a receiver's defect must not keep the store from its work
                 _log.exception("a receiver of what became durable failed")
-        self._first.clear()
+        self._first = ()
 
 
 class Flusher:
@@ -107,9 +112,10 @@ class Flusher:
         self._interval_ms = interval_ms
         self._committed = committed
         self._withdrawn = withdrawn
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._groups: list[Group] = []
         self._open_groups: dict[str, Group] = {}
+        # Whether one of the groups begins a segment: to make that takes too long for the loop.
+        self._planned = False
         self._running: list[Group] = []
         self._running_done: Durable | None = None
         self._collecting_done: Durable | None = None
@@ -132,6 +138,7 @@ class Flusher:
         plan = None
         if log.tail + MARK_BYTES + length > log.tail_limit:
             plan = log.plan_segment(length, now_ms)
+            self._planned = True
         group = Group(log, log.tail_limit, plan)
         self._groups.append(group)
         self._open_groups[log.name] = group
@@ -143,19 +150,25 @@ class Flusher:
         group.log.tail = group.end
         self.staged_bytes += len(batch)
         if not self._scheduled and not self._running:
-            self._schedule()
+            self._scheduled = True
+            self._loop.call_soon(self._run_cycle)
 
     def durable(self) -> Durable:
-        """A future that ends when all that is staged now is durable; shared, never cancelled."""
+        """A future that ends when everything appended so far is as durable as `flush` promises.
+
+        It is shared by all who wait for the same write; cancelling it has no effect. It fails
+        with StoreFull when the disk was full: then nothing of that write was kept, and it may be
+        sent again; or with StoreReadOnly when the disk failed: then the outcome is unknown.
+        """
         if self._groups:
             if self._collecting_done is None:
-                self._collecting_done = self._new_future()
+                self._collecting_done = Durable(loop=self._loop)
             return self._collecting_done
         if self._running:
             if self._running_done is None:
-                self._running_done = self._new_future()
+                self._running_done = Durable(loop=self._loop)
             return self._running_done
-        done = self._new_future()
+        done = Durable(loop=self._loop)
         done.settle(None if self.read_only is None else StoreReadOnly(self.read_only))
         return done
 
@@ -169,16 +182,17 @@ class Flusher:
                 await asyncio.wait([self._timed_sync])
         self._thread.shutdown()
 
-    def _schedule(self) -> None:
-        self._running_loop().call_soon(self._run_cycle)
-        self._scheduled = True
+    @cached_property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        # Asking for it is a system call (of `getpid`): once is enough.
+        return asyncio.get_running_loop()
 
     def _run_cycle(self) -> None:
         self._scheduled = False
         if self._running or not self._groups:
             return
-        inline = self._goes_inline()
-        groups, self._groups = self._groups, []
+        inline = self._inline and not self._planned
+        groups, self._groups, self._planned = self._groups, [], False
         self._running = groups
         self._open_groups.clear()
         self._running_done, self._collecting_done = self._collecting_done, None
@@ -187,14 +201,10 @@ class Flusher:
         if inline:
             self._end_cycle(_write_groups(groups, sync=self._always))
         else:
-            cycle = self._running_loop().run_in_executor(
+            cycle = self._loop.run_in_executor(
                 self._thread, lambda: _write_groups(groups, sync=self._always)
             )
             cycle.add_done_callback(lambda written: self._end_cycle(written.result()))
-
-    def _goes_inline(self) -> bool:
-        """Whether what is collected is written on the loop."""
-        return self._inline and not any(group.plan for group in self._groups)
 
     def _end_cycle(self, sync_us: list[int]) -> None:
         groups, self._running = self._running, []
@@ -203,13 +213,15 @@ class Flusher:
             self._note_sync(microseconds)
         for group in groups:
             self._close(group)
-        failure = _worst_of(groups)
+        failures = [group.failure for group in groups if group.failure is not None]
+        # A disk that failed is worse than one that is full.
+        failure = max(failures, key=lambda one: isinstance(one, StoreReadOnly), default=None)
         if failure is not None:
             self._fail(groups, failure)
         elif self._refusing:
             self._refusing = False
             _log.info("there is room again, messages are accepted")
-        if self._groups and not self._goes_inline():
+        if self._groups and (self._planned or not self._inline):
             # Before all else, so that the disk does not wait for the loop.
             self._run_cycle()
         batches = sum(len(group.staged) for group in groups)
@@ -223,18 +235,17 @@ class Flusher:
         finally:
             if done is not None:
                 done.settle(failure)
-            if self._groups and not self._running:
-                self._schedule()
+            if self._groups and not (self._running or self._scheduled):
+                self._scheduled = True
+                self._loop.call_soon(self._run_cycle)
 
     def _close(self, group: Group) -> None:
         if group.segment is not None:
             group.log.adopt(group.segment)
         if group.failure is None and self.read_only is not None:
             group.failure = StoreReadOnly(self.read_only)
-        if group.failure is None:
-            self._commit(group)
-
-    def _commit(self, group: Group) -> None:
+        if group.failure is not None:
+            return
         self.staged_bytes -= group.end - group.start - MARK_BYTES
         group.log.end = group.end
         if self._always:
@@ -243,9 +254,7 @@ class Flusher:
         group.log.synced = max(group.log.synced, group.synced)
         self._unsynced[group.log.name] = group.log
         if self._timer is None and self._timed_sync is None:
-            self._timer = self._running_loop().call_later(
-                self._interval_ms / 1_000, self._start_timed_sync
-            )
+            self._timer = self._loop.call_later(self._interval_ms / 1_000, self._start_timed_sync)
 
     def _fail(self, ran: list[Group], failure: MessageQueueError) -> None:
         if isinstance(failure, StoreReadOnly):
@@ -286,7 +295,7 @@ class Flusher:
             return
         logs, self._unsynced = self._unsynced, {}
         targets = [(log, log.active, log.end) for log in logs.values() if log.active is not None]
-        self._timed_sync = self._running_loop().run_in_executor(
+        self._timed_sync = self._loop.run_in_executor(
             self._thread, lambda: _sync_segments([segment for _, segment, _ in targets])
         )
         self._timed_sync.add_done_callback(lambda synced: self._end_timed_sync(synced, targets))
@@ -302,24 +311,7 @@ class Flusher:
         for log, _, end in targets:
             log.synced = max(log.synced, end)
         if self._unsynced and self._timer is None:
-            self._timer = self._running_loop().call_later(
-                self._interval_ms / 1_000, self._start_timed_sync
-            )
-
-    def _new_future(self) -> Durable:
-        return Durable(loop=self._running_loop())
-
-    def _running_loop(self) -> asyncio.AbstractEventLoop:
-        # Asking for it is a system call (of `getpid`): once is enough.
-        if self._loop is None:
-            self._loop = asyncio.get_running_loop()
-        return self._loop
-
-
-def _worst_of(groups: list[Group]) -> MessageQueueError | None:
-    """What those who wait for groups are told: of a disk that failed before one that is full."""
-    failures = [group.failure for group in groups if group.failure is not None]
-    return max(failures, key=lambda one: isinstance(one, StoreReadOnly), default=None)
+            self._timer = self._loop.call_later(self._interval_ms / 1_000, self._start_timed_sync)
 
 
 def _read_only_reason(error: BaseException) -> str:
@@ -341,7 +333,7 @@ def _write_groups(groups: list[Group], *, sync: bool) -> list[int]:
     how long each sync took, in microseconds.
     """
     failures: dict[str, MessageQueueError] = {}
-    segments: dict[str, Segment | None] = {}
+    made: dict[str, Segment] = {}
     sync_us: list[int] = []
     for group in groups:
         name = group.log.name
@@ -349,8 +341,9 @@ def _write_groups(groups: list[Group], *, sync: bool) -> list[int]:
         if group.failure is not None:
             continue
         try:
-            segment = _segment_for(group, segments.get(name, group.log.active))
-            segments[name] = segment
+            if group.plan is not None:
+                made[name] = _make_segment(group, group.plan, made.get(name) or group.log.active)
+            segment = made[name] if name in made else group.log.segments[-1]
             _write(group, segment)
             if sync:
                 sync_us.append(segment.sync())
@@ -363,21 +356,18 @@ def _write_groups(groups: list[Group], *, sync: bool) -> list[int]:
     return sync_us
 
 
-def _segment_for(group: Group, active: Segment | None) -> Segment:
-    if group.plan is None:
-        assert active is not None
-        return active
+def _make_segment(group: Group, plan: SegmentPlan, active: Segment | None) -> Segment:
     if active is not None:
         # Recovery relies on it: every segment but the last is durable as a whole.
         active.sync()
     try:
-        group.segment = group.log.make_segment(group.plan)
+        group.segment = group.log.make_segment(plan)
     except OSError as error:
         remedy = "make room on the disk, or set smaller segments"
         if error.errno in NO_DESCRIPTORS:
             remedy = "close connections, or raise the limit on open files (LimitNOFILE, ulimit -n)"
         raise StoreFull(
-            f"no new segment of {group.plan.file_bytes:,} bytes can be made: {error}; {remedy}"
+            f"no new segment of {plan.file_bytes:,} bytes can be made: {error}; {remedy}"
         ) from error
     return group.segment
 

@@ -22,7 +22,6 @@ from headrace_mq.store.index.sequences import (
     SentBatch,
     Sequences,
     Undo,
-    sent_by,
 )
 from headrace_mq.store.log.commit_log import CommitLog
 from headrace_mq.store.log.write_group import Group, Staged
@@ -96,7 +95,7 @@ class Queues:
         if not header.producer_id:
             return None
         return self._sequences.duplicate_of(
-            sent_by(header.producer_id, header.producer_epoch, header.queue),
+            (header.producer_id, header.producer_epoch, header.queue),
             header.first_sequence,
             header.count,
         )
@@ -107,20 +106,25 @@ class Queues:
         queue.index.tail = base + header.count
         if not base:
             self._queues.setdefault(header.queue, queue)
-        return self._remember(header, base)
+        if not header.producer_id:
+            return None
+        return self._sequences.record(
+            (header.producer_id, header.producer_epoch, header.queue),
+            _new(SentBatch, (header.first_sequence, header.count, base)),
+        )
 
     def commit(self, group: Group) -> Collection[QueueRef]:
         """Makes a group's batches visible; returns their queues in the order of the log."""
         touched: dict[QueueRef, QueueIndex] = {}
-        note_sent = group.log.index.note_sent
+        sent: list[Undo] = []
         for ref, entry, undo in group.staged:
             index = touched.get(ref)
             if index is None:
                 index = touched[ref] = self._queues[ref].index
             index.add(entry)
             if undo is not None:
-                note_sent(undo.key, undo.sent)
-        group.log.index.note(touched)
+                sent.append(undo)
+        group.log.index.note(touched, sent)
         self._sequences.forget_surplus()
         return touched.keys()
 
@@ -160,7 +164,12 @@ class Queues:
             )
         )  # fmt: skip
         self._missed_ends.pop(header.queue, None)
-        self._note(queue, header)
+        sent: list[Undo] = []
+        if header.producer_id:
+            key = (header.producer_id, header.producer_epoch, header.queue)
+            batch = SentBatch(header.first_sequence, header.count, header.base_offset)
+            sent = [self._sequences.record(key, batch)]
+        queue.log.index.note({header.queue: queue.index}, sent)
         return None
 
     def miss(self, log: str, header: BatchHeader) -> bool:
@@ -179,7 +188,7 @@ class Queues:
             return False
         self._missed_ends[header.queue] = header.next_offset
         # A wrong sequence would take new messages for repeated ones, and acknowledge them unkept.
-        self._sequences.forget(sent_by(header.producer_id, header.producer_epoch, header.queue))
+        self._sequences.forget((header.producer_id, header.producer_epoch, header.queue))
         return True
 
     def skip_missed(self) -> None:
@@ -205,7 +214,7 @@ class Queues:
             refs.append(ref)
             self._known(ref, log).index.adopt(segment, rows, end)
         for producer_id, producer_epoch, number, sent in directory.senders:
-            self._sequences.restore(sent_by(producer_id, producer_epoch, refs[number]), sent)
+            self._sequences.restore((producer_id, producer_epoch, refs[number]), sent)
         self._sequences.forget_surplus()
         return None
 
@@ -233,17 +242,3 @@ class Queues:
             owner = self._logs[log]
             queue = self._queues[ref] = Queue(owner, QueueIndex(ref, owner.index))
         return queue
-
-    def _note(self, queue: Queue, header: BatchHeader) -> None:
-        undo = self._remember(header, header.base_offset)
-        queue.log.index.note({header.queue: queue.index})
-        if undo is not None:
-            queue.log.index.note_sent(undo.key, undo.sent)
-
-    def _remember(self, header: BatchHeader, base: int) -> Undo | None:
-        if not header.producer_id:
-            return None
-        return self._sequences.record(
-            sent_by(header.producer_id, header.producer_epoch, header.queue),
-            _new(SentBatch, (header.first_sequence, header.count, base)),
-        )

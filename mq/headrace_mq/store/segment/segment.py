@@ -208,7 +208,7 @@ class Segment:
     """
 
     __slots__ = (
-        "_fd", "_files", "_written_to", "base", "capacity", "compacted", "header_damage",
+        "_fd", "_files", "_shift", "_written_to", "base", "capacity", "compacted", "header_damage",
         "identity", "path",
     )  # fmt: skip
 
@@ -222,6 +222,8 @@ class Segment:
         self.header_damage: str | None = None
         self.identity = 0
         self._written_to = base
+        # From a log position to a place in the file.
+        self._shift = SEGMENT_HEADER_BYTES - base
 
     @classmethod
     def create(cls, files: Files, plan: SegmentPlan) -> "Segment":
@@ -330,11 +332,11 @@ class Segment:
 
     def read(self, position: int, length: int) -> bytes:
         """Reads up to `length` bytes from a log position; fewer at the end of the file."""
-        return self._files.read(self._fd, self._file_at(position), length)
+        return self._files.read(self._fd, position + self._shift, length)
 
     def read_cached(self, position: int, length: int) -> bytearray | None:
         """The same bytes if memory holds them all, or None; raises OSError where none can tell."""
-        return self._files.read_cached(self._fd, self._file_at(position), length)
+        return self._files.read_cached(self._fd, position + self._shift, length)
 
     def write(self, position: int, parts: list[bytes]) -> None:
         """Writes all parts at a log position, the end of the log, and now and then zeros behind.
@@ -348,7 +350,7 @@ class Segment:
             if zeros > 0 and end - position <= SMALL_WRITE_BYTES:
                 parts = [*parts, bytes(zeros)]
                 self._written_to += zeros
-        write_all(self._files, self._fd, self._file_at(position), parts)
+        write_all(self._files, self._fd, position + self._shift, parts)
 
     def sync(self) -> int:
         """Makes what was written durable; returns the microseconds it took.
@@ -368,12 +370,12 @@ class Segment:
 
     def next_data(self, position: int) -> int | None:
         """The first log position from `position` on that may hold other bytes than zeros."""
-        at = self._files.next_data(self._fd, self._file_at(position))
-        return None if at is None else self.base + at - SEGMENT_HEADER_BYTES
+        at = self._files.next_data(self._fd, position + self._shift)
+        return None if at is None else at - self._shift
 
     def cut(self, position: int) -> None:
         """Drops every byte from a log position on; zeros stand there afterwards."""
-        self._files.truncate(self._fd, self._file_at(position))
+        self._files.truncate(self._fd, position + self._shift)
         self._written_to = position
 
     def reserve(self) -> None:
@@ -383,9 +385,6 @@ class Segment:
     def close(self) -> None:
         """Closes the file."""
         self._files.close(self._fd)
-
-    def _file_at(self, position: int) -> int:
-        return SEGMENT_HEADER_BYTES + position - self.base
 
 
 def _remove_quietly(files: Files, path: Path) -> None:

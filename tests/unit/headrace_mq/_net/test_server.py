@@ -219,7 +219,7 @@ async def test_gathered_answers_leave_in_one_write_when_they_are_flushed(wired: 
 def test_answers_carry_the_flag_and_pushes_do_not(wired: Wired) -> None:
     connection, transport, _ = wired
     connection.answer(0, 1)
-    connection.send(128, 0)
+    connection.push(128, b"")
     connection.flush()
     frames = list(FrameReader(MIB).feed(transport.writes[0]))
     assert [frame.flags for frame in frames] == [FLAG_ANSWER, 0]
@@ -383,7 +383,7 @@ async def test_a_frame_that_does_not_end_is_refused_at_the_second_look(dial: Dia
         server.look()
         writer.write(frame[9:20])
         (connection,) = server.connections
-        await until(lambda: connection.arriving is not None and len(connection._reader._held) == 20)
+        await until(lambda: connection.arriving is not None and len(connection._reader.held) == 20)
         server.look()
         (told,) = await read_frames(reader, 1)
         assert (told.code, told.correlation) == (MalformedRequest.code, 0)

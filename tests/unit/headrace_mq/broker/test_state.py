@@ -1,7 +1,10 @@
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 
+from headrace_mq.broker.state import check_room
+from headrace_mq.errors import StoreFull
 from headrace_mq.protocol.codes import RequestCode
 
 
@@ -20,6 +23,17 @@ async def test_the_largest_batch_fits_a_frame_both_ways(start) -> None:
     state = (await start(frame_bytes_max=1 << 20))._state
     assert state.batch_bytes_max + state.states_bytes_max == state.body_bytes_max
     assert state.body_bytes_max + 12 == 1 << 20
+
+
+async def test_messages_are_refused_for_the_disk_or_for_the_archive(broker) -> None:
+    watermarks = broker._state.watermarks
+    broker._state.check_room()
+    check_room(watermarks, SimpleNamespace(refusal=""))
+    with pytest.raises(StoreFull, match="the archive is behind"):
+        check_room(watermarks, SimpleNamespace(refusal="the archive is behind"))
+    watermarks.refusal = "the disk is nearly full"
+    with pytest.raises(StoreFull, match="the disk is nearly full"):
+        broker._state.check_room()
 
 
 async def test_a_forgotten_connection_leaves_no_trace(broker, connect) -> None:

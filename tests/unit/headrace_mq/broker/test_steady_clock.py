@@ -130,16 +130,15 @@ async def test_a_jump_is_an_alarm_for_a_day(steady: Any, clock: Any) -> None:
 
 
 async def test_a_process_that_stood_still_between_two_clocks_saw_no_jump(
-    steady: Any, clock: Any, monkeypatch: pytest.MonkeyPatch
+    steady: Any, clock: Any
 ) -> None:
     ours = steady()
     pauses = [HOUR]
-    now_ms = type(clock).now_ms
 
-    def paused(self: Any) -> int:
-        move(self, pauses.pop() if pauses else 0)
-        return int(now_ms(self))
+    def paused() -> int:
+        move(clock, pauses.pop() if pauses else 0)
+        return int(clock.now_ms())
 
-    monkeypatch.setattr(type(clock), "now_ms", paused)
+    ours.now_ms = paused
     ours.look()
     assert (ours.timeline.ahead_ms, ours.timeline.aged_ms) == (0, HOUR)

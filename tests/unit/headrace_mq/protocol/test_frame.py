@@ -115,14 +115,15 @@ def test_flags_read_as_words() -> None:
     assert (oneway.is_answer, oneway.is_oneway) == (False, True)
 
 
-def test_a_frame_reader_says_whether_the_same_frame_is_still_arriving() -> None:
+def test_a_number_stays_while_the_same_frame_is_arriving() -> None:
     reader, frame = FrameReader(LIMIT), encode_frame(1, 1, b"body")
-    assert reader.arriving is None
+    assert not reader.held
     list(reader.feed(frame[:3]))
-    first = reader.arriving
+    first = reader.cuts
     list(reader.feed(frame[3:18]))
-    assert reader.arriving == first is not None
+    assert (reader.cuts, bytes(reader.held)) == (first, frame[:18])
     list(reader.feed(frame[18:] + frame[:5]))
-    assert reader.arriving not in {first, None}
+    assert reader.cuts != first
+    assert bytes(reader.held) == frame[:5]
     list(reader.feed(frame[5:]))
-    assert reader.arriving is None
+    assert not reader.held

@@ -1,10 +1,16 @@
 """Two generations are compared row for row."""
 
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
 import pytest
-from sqlalchemy import insert
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel
+from sqlalchemy import delete, insert
 
+from headrace.projections.definition.projection import Projection
 from headrace.projections.tables.comparison import Difference, compare
 from headrace.projections.tables.contents import write_offsets
 
@@ -93,3 +99,66 @@ async def test_all_is_seen_as_of_one_moment(models: Any, totals: Any) -> None:
         await fill(models, totals, 1, {"b": 2})
         assert (await connection.execute(table.select())).all() == before
     assert (await compare(models, totals, 1, 2)).mismatches == 1
+
+
+class Sheet(BaseModel):
+    """A row with a column of each kind."""
+
+    sheet_id: str
+    text: str | None = None
+    number: int = 0
+    share: float = 0.0
+    price: Decimal | None = None
+    open: bool = False
+    day: date | None = None
+    at: datetime | None = None
+
+
+# Few values of each kind, so that equal, nearly equal and absent ones meet.
+SHEETS = st.dictionaries(
+    st.sampled_from(["", "a", "A", "a ", "é", "Z", "\U0001f600"]),
+    st.fixed_dictionaries({
+        "text": st.sampled_from([None, "", "null", "x", "X"]),
+        "number": st.sampled_from([0, 1, -(2**63)]),
+        "share": st.sampled_from([0.0, -0.0, 0.1, 0.1 + 1e-16]),
+        "price": st.sampled_from([None, Decimal("1.0"), Decimal("1.00"), Decimal("1.01")]),
+        "open": st.booleans(),
+        "day": st.sampled_from([None, date(2026, 1, 31), date(2026, 2, 1)]),
+        "at": st.sampled_from([None, datetime(2026, 1, 31, tzinfo=UTC),
+                               datetime(2026, 1, 31, 0, 0, 0, 1, tzinfo=UTC)]),
+    }),
+)  # fmt: skip
+
+
+@pytest.fixture
+async def sheets(read_models: Any) -> tuple[Any, Projection[Sheet]]:
+    """Two generations of a projection with a column of each kind."""
+    projection = Projection("sheets", row=Sheet, key="sheet_id")
+    await read_models.ensure(projection)
+    await read_models.begin_shadow(projection, "me")
+    return read_models, projection
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(live=SHEETS, rebuilt=SHEETS)
+async def test_a_comparison_finds_what_comparing_the_row_models_finds(
+    sheets: tuple[Any, Projection[Sheet]], live: dict[str, Any], rebuilt: dict[str, Any]
+) -> None:
+    models, projection = sheets
+    sides: list[dict[str, Sheet]] = []
+    for generation, rows in ((1, live), (2, rebuilt)):
+        table = models.table_for(projection, generation)
+        sides.append({key: Sheet(sheet_id=key, **values) for key, values in rows.items()})
+        async with models.begin() as connection:
+            await connection.execute(delete(table))
+            if rows:
+                values = [sheet.model_dump() for sheet in sides[-1].values()]
+                await connection.execute(insert(table), values)
+    a, b = sides
+    keys = sorted(a.keys() | b.keys())
+    found = await compare(models, projection, 1, 2)
+    assert found.rows == len(keys)
+    assert [(one.key, one.a, one.b) for one in found.differences] == [
+        (key, a.get(key), b.get(key)) for key in keys if a.get(key) != b.get(key)
+    ]
+    assert found.mismatches == len(found.differences)

@@ -273,7 +273,7 @@ async def test_the_status_of_the_broker_counts_what_it_holds(
     assert (forever.log, forever.segments, forever.bytes) == ("forever", 0, 0)
     assert (transient.segments, transient.first, transient.end > 0) == (1, 0, True)
     assert transient.bytes >= 1 << 20
-    monkeypatch.setattr(broker._state.watermarks, "_refusal", "the disk is nearly full")
+    monkeypatch.setattr(broker._state.watermarks, "refusal", "the disk is nearly full")
     status = decode(BrokerStatus, await client.ask(RequestCode.BROKER_STATUS))
     assert status.refuses == "the disk is nearly full"
 

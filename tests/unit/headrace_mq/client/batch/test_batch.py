@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace_mq.client.batch.batch import Batch, encode
+from headrace_mq.client.batch.batch import Batch
 from headrace_mq.client.batch.message_columns import MessageColumns
 from headrace_mq.errors import InvalidArgument, SendTimeout
 from headrace_mq.message import Message, QueueRef, SendResult
@@ -81,14 +81,14 @@ def test_each_message_keeps_the_time_it_was_handed_over_at_and_none_is_older_tha
             for body in bodies:
                 batch.add(Message(topic="t", body=body), 1, born_ms)
         born += [max(born_ms, born[0] if born else 0)] * count
-    batch.encoded = encode(batch, producer_id=1, first_sequence=0, codec="none")
+    batch.encode(producer_id=1, first_sequence=0, codec="none")
     again = decode_records(batch.encoded)
     assert [record.born_at_ms for record in again] == born
     # A batch that moves is taken out of its bytes, may take more, and is encoded again.
     batch.queue = QueueRef("t", 2)
     batch.open_up()
     batch.extend(MessageColumns([b"late"]), 120)
-    moved = encode(batch, producer_id=1, first_sequence=0, codec="none")
+    moved = batch.encode(producer_id=1, first_sequence=0, codec="none")
     assert [record.born_at_ms for record in decode_records(moved)] == [*born, 120]
 
 
@@ -105,7 +105,7 @@ def test_messages_keep_their_fields_however_they_come(
             batch.extend(MessageColumns.of([message]), 5)
         else:
             batch.add(message, 10, 5)
-    records = decode_records(encode(batch, producer_id=1, first_sequence=0, codec="none"))
+    records = decode_records(batch.encode(producer_id=1, first_sequence=0, codec="none"))
     assert [(r.body, r.tag, dict(r.headers)) for r in records] == [
         (message.body, message.tag, dict(message.headers)) for message in sent
     ]

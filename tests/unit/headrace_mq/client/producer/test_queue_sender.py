@@ -15,7 +15,7 @@ from headrace_mq.client.producer.queue_sender import (
 from headrace_mq.errors import SequenceGap
 from headrace_mq.message import Message, QueueRef
 from headrace_mq.protocol.batch import decode_records, read_header
-from headrace_mq.store.index.sequences import SentBatch, Sequences, sent_by
+from headrace_mq.store.index.sequences import SentBatch, Sequences
 
 QUEUE = QueueRef("t", 1)
 
@@ -313,7 +313,7 @@ class World:
         batch = self.requests.popleft()
         assert batch.encoded is not None
         header = read_header(batch.encoded)
-        key = sent_by(header.producer_id, 0, QUEUE)
+        key = (header.producer_id, 0, QUEUE)
         try:
             duplicate = self.known.duplicate_of(key, header.first_sequence, header.count)
         except SequenceGap:

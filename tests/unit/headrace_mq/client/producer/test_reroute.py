@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace_mq.client.batch.batch import Batch, encode
+from headrace_mq.client.batch.batch import Batch
 from headrace_mq.client.batch.message_columns import MessageColumns
 from headrace_mq.client.producer import producer as producer_module
 from headrace_mq.client.producer.producer import Producer
@@ -231,7 +231,7 @@ async def test_every_message_comes_through_whole_and_in_its_order(
         batch.add(one, MessageColumns.of([one]).size, 100 + born)
     size, batch.deadline_ms = batch.size, 77
     if sent:
-        batch.encoded = encode(batch, producer_id=1, first_sequence=0, codec="none")
+        batch.encode(producer_id=1, first_sequence=0, codec="none")
         batch.attempts, batch.refusals = 1, ["why"]
     parts = spread(batch, route)
     assert {part.deadline_ms for part in parts} == {77}
@@ -239,7 +239,7 @@ async def test_every_message_comes_through_whole_and_in_its_order(
     assert {(part.attempts, len(part.refusals)) for part in parts} == {(int(sent), int(sent))}
     found = {}
     for part in parts:
-        encoded = encode(part, producer_id=2, first_sequence=0, codec="none")
+        encoded = part.encode(producer_id=2, first_sequence=0, codec="none")
         for record in decode_records(encoded):
             assert record.queue == part.queue
             found[int(record.body)] = record

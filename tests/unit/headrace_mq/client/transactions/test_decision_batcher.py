@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from headrace_mq.broker.handlers.transactions import BUNDLES_PER_REQUEST_MAX
+from headrace_mq.broker.handlers.journals import BUNDLES_PER_REQUEST_MAX
 from headrace_mq.client.transactions import decision_batcher as subject
 from headrace_mq.client.transactions.decision_batcher import DecisionBatcher
 from headrace_mq.errors import DecidedOtherwise, RequestTimeout

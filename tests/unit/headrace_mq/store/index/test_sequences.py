@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from headrace_mq.errors import SequenceGap
 from headrace_mq.message import QueueRef
-from headrace_mq.store.index.sequences import BATCHES_REMEMBERED, SentBatch, Sequences, sent_by
+from headrace_mq.store.index.sequences import BATCHES_REMEMBERED, SentBatch, Sequences
 
-KEY = sent_by(7, 0, QueueRef("orders", 0))
+KEY = (7, 0, QueueRef("orders", 0))
 WRAP = 1 << 32
 
 
@@ -58,9 +58,9 @@ def test_a_repeat_cut_differently_gets_its_own_offset(sequences: Sequences) -> N
 @pytest.mark.parametrize(
     "other",
     [
-        sent_by(8, 0, QueueRef("orders", 0)),
-        sent_by(7, 1, QueueRef("orders", 0)),
-        sent_by(7, 0, QueueRef("orders", 1)),
+        (8, 0, QueueRef("orders", 0)),
+        (7, 1, QueueRef("orders", 0)),
+        (7, 0, QueueRef("orders", 1)),
     ],
 )
 def test_producers_epochs_and_queues_count_apart(sequences: Sequences, other: tuple) -> None:
@@ -84,7 +84,7 @@ def test_undoing_the_first_batch_forgets_the_producer(sequences: Sequences) -> N
 
 def test_the_longest_silent_producer_is_forgotten_first() -> None:
     sequences = Sequences(producers_max=2)
-    keys = [sent_by(n, 0, QueueRef("orders", 0)) for n in range(3)]
+    keys = [(n, 0, QueueRef("orders", 0)) for n in range(3)]
     for key in keys:
         sequences.record(key, SentBatch(0, 1, 0))
     sequences.record(keys[0], SentBatch(1, 1, 1))

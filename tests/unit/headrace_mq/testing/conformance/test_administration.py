@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from headrace_mq.broker.handlers import lookup as finding
+from headrace_mq.broker.handlers import admin as finding
 from headrace_mq.broker.topics.topics import Topics
 from headrace_mq.client.group import membership
 from headrace_mq.client.group.rebalance import allocate

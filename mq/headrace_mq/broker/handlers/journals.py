@@ -1,7 +1,8 @@
 """
-END_TRANSACTIONS, TAKE_CHECKS and DESCRIBE_TRANSACTIONS; to prepare transactions is to PRODUCE.
+Requests about the two journals: messages for later, and messages that wait for a decision.
 
-Sits between: the dispatcher and the broker's transaction coordinator.
+CANCEL_SCHEDULED and DESCRIBE_SCHEDULE, END_TRANSACTIONS, TAKE_CHECKS and DESCRIBE_TRANSACTIONS. A PRODUCE to
+the journal's topic schedules messages, or prepares transactions.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ from headrace_mq.broker.state import BrokerState
 from headrace_mq.errors import BrokerStopping, InvalidArgument, ResponseCode
 from headrace_mq.protocol.bodies import decode, encode
 from headrace_mq.protocol.frame import Frame
+from headrace_mq.protocol.scheduled import CancelledScheduled, CancelScheduled
 from headrace_mq.protocol.transactions import (
     Check,
     ChecksAnswer,
@@ -21,7 +23,14 @@ from headrace_mq.protocol.transactions import (
     TransactionsEnded,
 )
 
-__all__ = ["BUNDLES_PER_REQUEST_MAX", "describe_transactions", "end_transactions", "take_checks"]
+__all__ = [
+    "BUNDLES_PER_REQUEST_MAX",
+    "cancel_scheduled",
+    "describe_schedule",
+    "describe_transactions",
+    "end_transactions",
+    "take_checks",
+]
 
 # Bundles in one request: some ten milliseconds of the loop's time.
 BUNDLES_PER_REQUEST_MAX = 8_192
@@ -90,3 +99,35 @@ def describe_transactions(
 ) -> tuple[bytes]:
     """Answers how many transactions are undecided, and names the oldest."""
     return (encode(state.transactions.describe()),)
+
+
+def cancel_scheduled(
+    state: BrokerState, connection: Connection, frame: Frame
+) -> tuple[bytes] | None:
+    """Takes a scheduled message back; answered when that is durable.
+
+    Raises:
+        BrokerStopping: nothing was done; try again soon.
+        StoreFull, StoreReadOnly: nothing was done.
+    """
+    if state.stopping:
+        raise BrokerStopping("the broker is stopping and cancels nothing any more; try again soon")
+    durable = state.scheduler.cancel(decode(CancelScheduled, frame.body).number)
+    if durable is None:
+        return (encode(CancelledScheduled(cancelled=False)),)
+
+    def settled(outcome: asyncio.Future[None]) -> None:
+        failure = outcome.exception()
+        if isinstance(failure, Exception):
+            refuse(connection, frame, failure)
+        elif not frame.is_oneway:
+            body = encode(CancelledScheduled(cancelled=True))
+            connection.answer(ResponseCode.OK, frame.correlation, body)
+
+    durable.add_done_callback(settled)
+    return None
+
+
+def describe_schedule(state: BrokerState, _connection: Connection, _frame: Frame) -> tuple[bytes]:
+    """Answers how many messages wait, and when the next one is due."""
+    return (encode(state.scheduler.describe()),)

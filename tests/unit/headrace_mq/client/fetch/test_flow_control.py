@@ -1,14 +1,25 @@
 """Never more is handed over and unfinished than the limits say, and nothing waits in vain."""
 
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from msgspec.structs import replace
 
-from headrace_mq.client.fetch.allowance import divided
+from headrace_mq._net.link import Link
+from headrace_mq.client.consumer.consumer import Consumer
 from headrace_mq.client.fetch.assigned_queues import AssignedQueue, AssignedQueues, limits_of
+from headrace_mq.client.fetch.fetcher import ASKED_FIRST_RECORDS
+from headrace_mq.client.fetch.flow_control import FEW_RECORDS, FetchDelay, divided
 from headrace_mq.client.fetch.process_queue import WindowLimits
 from headrace_mq.client.fetch.record_columns import from_records
+from headrace_mq.filters.filter import Filter
 from headrace_mq.message import QueueRef, Record
+from headrace_mq.protocol.bodies import FetchAnswer, encode_fetch_answer
+from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.settings import ConsumerSettings
 
 MANY = 1 << 30
@@ -140,7 +151,7 @@ def test_records_further_apart_than_the_span_come_one_after_the_other() -> None:
         assert shares.finish(A, offset) == (offset < 1_000)
 
 
-def test_large_records_beyond_the_limit_are_told_of_while_they_alone_fill_the_window() -> None:
+def test_large_records_beyond_the_limit_are_announced_while_they_alone_fill_the_window() -> None:
     shares, share = started(WindowLimits(16, 2, MANY))
     shares.take(share, records(0, 17, b"xx"))
     assert len(shares.deliver()) == 16
@@ -149,7 +160,7 @@ def test_large_records_beyond_the_limit_are_told_of_while_they_alone_fill_the_wi
     assert not shares.finish(A, 1)
 
 
-def test_who_waits_is_not_woken_for_each_record() -> None:
+def test_a_waiting_poll_is_not_woken_for_each_record() -> None:
     shares, share = started(WindowLimits(80, MANY, MANY))
     shares.take(share, records(0, 200))
     assert len(shares.deliver()) == 80
@@ -166,3 +177,114 @@ def test_runs_are_divided_where_the_count_ends() -> None:
         assert both == [0, 1, 2, 5, 6, 7]
         assert sum(map(len, first)) == min(count, 6)
         assert all(map(len, (*first, *rest)))
+
+
+# Longer than the test may last.
+LONG_MS = 3_600_000
+
+
+@pytest.fixture
+def fetched() -> list[str]:
+    return []
+
+
+async def test_a_fetch_after_few_records_waits_until_the_application_polls(
+    fetched: list[str],
+) -> None:
+    gathering = FetchDelay(LONG_MS)
+    assert gathering.hold(1, lambda: fetched.append("a"))
+    assert gathering.hold(FEW_RECORDS - 1, lambda: fetched.append("b"))
+    assert fetched == []
+    gathering.end()
+    assert fetched == ["a", "b"]
+    gathering.end()
+    assert fetched == ["a", "b"]
+
+
+async def test_a_held_fetch_waits_for_its_time_at_most_and_is_then_sent_once(
+    fetched: list[str],
+) -> None:
+    made = asyncio.Event()
+    gathering = FetchDelay(1)
+    assert gathering.hold(1, lambda: (fetched.append("a"), made.set())[0])
+    await made.wait()
+    gathering.end()
+    assert fetched == ["a"]
+
+
+@pytest.mark.parametrize("records", [0, FEW_RECORDS])
+async def test_an_answer_of_many_records_or_none_is_followed_at_once(records: int) -> None:
+    assert not FetchDelay(LONG_MS).hold(records, pytest.fail)
+
+
+async def test_without_a_time_nothing_waits() -> None:
+    assert not FetchDelay(0).hold(1, pytest.fail)
+
+
+async def test_a_fetch_may_put_off_the_next_one(fetched: list[str]) -> None:
+    gathering = FetchDelay(LONG_MS)
+
+    def fetch() -> None:
+        fetched.append("a")
+        assert gathering.hold(1, lambda: fetched.append("b"))
+
+    assert gathering.hold(1, fetch)
+    gathering.end()
+    assert fetched == ["a"]
+    gathering.end()
+    assert fetched == ["a", "b"]
+
+
+async def test_records_of_an_early_fetch_are_polled_alone_and_the_next_poll_finds_all_that_came_since(
+    broker: Any, make: Callable[..., Consumer], until: Callable[[Callable[[], object]], Any]
+) -> None:
+    broker.topics["t"] = 1
+    queue = QueueRef("t", 0)
+    broker.append(queue, [b"many"] * FEW_RECORDS)
+    async with make(fetch_gather_ms=LONG_MS) as consumer:
+        polled = await consumer.poll()
+        assert len(polled) == FEW_RECORDS
+        # So many are followed by a fetch at once, whose answer waits here for the next poll.
+        broker.append(queue, [b"b"])
+        beyond = replace(polled[0], offset=FEW_RECORDS)
+        await until(lambda: consumer.holds(beyond))
+        broker.append(queue, [b"c"])
+        assert [record.body for record in await consumer.poll()] == [b"b"]
+        # An answer, behind which a fetch of that poll would have been answered too.
+        consumer.ack(polled[0])
+        await consumer.commit()
+        assert broker.count(RequestCode.FETCH) == 2
+        broker.append(queue, [b"d"])
+        assert [record.body for record in await consumer.poll()] == [b"c", b"d"]
+
+
+@pytest.mark.parametrize(
+    ("records", "filters", "order"),
+    [
+        (ASKED_FIRST_RECORDS - 1, {}, ["handled", "asked"]),
+        (ASKED_FIRST_RECORDS, {}, ["asked", "handled"]),
+        (1, {"t": Filter("_key IS NULL")}, ["asked", "handled"]),
+    ],
+)
+async def test_records_that_take_long_to_handle_or_to_find_are_asked_for_first(
+    broker: Any, watch: Any, link: Link, clock: Any, until: Callable[[Callable[[], object]], Any],
+    records: int, filters: Any, order: list[str],
+) -> None:  # fmt: skip
+    broker.held, queue = {RequestCode.FETCH}, QueueRef("t", 0)
+    watched = watch(link, clock)
+    pulling, seen = watched.pulling, []
+    pulling._filters = filters
+    watched.start(queue)
+    parked = await broker.next(RequestCode.FETCH)
+    fetch, loop = pulling._fetch, asyncio.get_running_loop()
+
+    def asking(shares: Any) -> None:
+        seen.append("asked")
+        fetch(shares)
+
+    pulling._fetch = asking
+    # An application that waits goes on in a later turn of the loop, as fetches do.
+    pulling._on_records = lambda: loop.call_soon(seen.append, "handled")
+    parked.answer(encode_fetch_answer(FetchAnswer([], [])), broker.append(queue, [b"a"] * records))
+    await until(lambda: len(seen) >= 2)
+    assert seen == order

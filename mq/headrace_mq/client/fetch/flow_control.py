@@ -1,17 +1,21 @@
 """
-How much of what fetches brought may be handed over, so that an application never has too much unfinished.
+Flow control: how much of what fetches brought is handed over, and when the next fetch is made.
 
     fetched ──▶ buffered ── as far as the limits allow ──▶ handed over ──▶ finished
-                    ▲                                                         │
-                    └──────────── makes room for more of it ◀─────────────────┘
+       ▲            ▲                                                         │
+       │            └──────────── makes room for more of it ◀─────────────────┘
+       └── the next fetch ◀── a poll finds nothing, or it was held long enough ◀── held ◀── few records
 
-One fetch may bring many times what the limits say; the rest of it waits.
-
-Sits between: `assigned_queues`, which hold what is buffered, and the window of a queue. Pure.
+`Allowance` (pure) keeps an application from having too many unfinished records: one fetch may bring many
+times what the limits allow, and the rest waits in the buffer. `FetchDelay` holds the next fetch until the
+application waits, so that one answer brings all that comes meanwhile. Without it an application that works
+for a while between two polls would pay a round trip for each record. A poll that finds records starts no
+fetch: the records of that fetch would only wait for the next poll.
 """
 
+import asyncio
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Final
 
@@ -19,7 +23,7 @@ from headrace_mq.client.fetch.process_queue import ProcessQueue, WindowLimits
 from headrace_mq.client.fetch.record_columns import RecordColumns
 from headrace_mq.message import Record
 
-__all__ = ["Allowance", "divided"]
+__all__ = ["Allowance", "FetchDelay", "divided"]
 
 # An application that waits for records beyond the limits is not woken for each that it finished, but for
 # this share of the limit: one of 1,000 gets 125 more at a time.
@@ -62,7 +66,7 @@ class Allowance:
         """Whether so much may be handed over again that the application that waits for it should look."""
         buffered = _count(ready, columns)
         out, worth = len(window) - buffered, min(self._worth, buffered)
-        # Without any handed over nothing else would be finished, and nobody woken.
+        # If none is handed over, none is finished, and the application waits for ever.
         return not out or (
             out <= self._count_max - worth and self.room(window, ready, columns) >= worth
         )
@@ -83,3 +87,47 @@ def divided(
 
 def _count(ready: Sequence[Record], columns: Sequence[RecordColumns]) -> int:
     return len(ready) + sum(map(len, columns))
+
+
+# An answer of as many records is worth its round trip: the next fetch follows at once.
+FEW_RECORDS: Final = 100
+
+
+class FetchDelay:
+    """The fetches of one consumer that are put off.
+
+    Args:
+        wait_ms: how long at most. 0: not at all.
+    """
+
+    def __init__(self, wait_ms: int) -> None:
+        self._wait_ms = wait_ms
+        self._loop = asyncio.get_running_loop()
+        self._held: dict[asyncio.TimerHandle, Callable[[], None]] = {}
+
+    def hold(self, records: int, fetch: Callable[[], None]) -> bool:
+        """Puts the fetch after an answer off; False: it should be made now.
+
+        Args:
+            records: how many the answer brought.
+            fetch: makes it; called once.
+        """
+        if not (self._wait_ms and 0 < records < FEW_RECORDS):
+            return False
+
+        def end() -> None:
+            del self._held[timer]
+            fetch()
+
+        timer = self._loop.call_later(self._wait_ms / 1_000, end)
+        self._held[timer] = fetch
+        return True
+
+    def end(self) -> None:
+        """Makes every fetch that was put off: the application waits for records."""
+        if not self._held:
+            return
+        held, self._held = self._held, {}
+        for timer, fetch in held.items():
+            timer.cancel()
+            fetch()
