@@ -31,7 +31,7 @@ def test_a_reader_that_depends_on_how_the_bytes_are_cut_is_found(
     class Forgetful(module.FrameReader):
         def feed(self, data: bytes) -> Any:
             yield from super().feed(data)
-            self._held = bytearray()
+            self.held = bytearray()
 
     monkeypatch.setattr(module, "FrameReader", Forgetful)
     with pytest.raises(Outcome, match="depends on how the bytes are cut"):
