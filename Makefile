@@ -105,6 +105,7 @@ bench: $(INSTALLED)
 	@$(BIN)/python -m benchmarks.store_read
 	@$(BIN)/python -m benchmarks.store_compaction
 	@$(BIN)/python -m benchmarks.message_path
+	@$(BIN)/python -m benchmarks.command_path
 	@$(BIN)/python -m benchmarks.soak --minutes $(MINUTES)
 
 PEERS := var/peers/.installed

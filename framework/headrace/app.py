@@ -41,7 +41,7 @@ from headrace.parked import Parked, open_parked
 from headrace.processes.process import Process
 from headrace.processes.process_manager import ProcessManager
 from headrace.projections.definition.projection import Projection
-from headrace.running_app import RunningApp
+from headrace.running_app import EventRunner, RunningApp, event_runner
 from headrace.serialization import JsonSerializer
 from headrace.settings import Settings
 from headrace.transports.base import Transport
@@ -195,7 +195,7 @@ class App:
         return function
 
     def trace_with(self, tracing: "Tracing") -> None:
-        """Makes spans of OpenTelemetry in whatever runs from now on, here and in clients."""
+        """Makes spans of OpenTelemetry in all that runs from now on, here and in clients."""
         self._tracing = tracing
         self._middleware.insert(0, tracing.around_handlers(self.name))
 
@@ -210,15 +210,13 @@ class App:
         for decider in self._deciders.values():
             for command_type in decider.command_types:
                 table.bind(command_type, around(handler_of(decider), self._middleware))
-        for command_type in self._handlers.command_types:
-            handler = self._handlers.find(command_type)
-            if command_type in table.command_types:
+        for command_type, handler in self._handlers.by_type.items():
+            if command_type in table.by_type:
                 raise DefinitionError(
                     f"{command_type.__name__} has two handlers: a decider and"
                     f" {getattr(handler, '__qualname__', handler)}; remove one"
                 )
-            if handler is not None:
-                table.bind(command_type, around(handler, self._middleware))
+            table.bind(command_type, around(handler, self._middleware))
         return table
 
     def upcasts(self, message_type: MessageType, version: int) -> Callable[[U], U]:
@@ -228,7 +226,7 @@ class App:
         def deposited_2(data: dict[str, Any]) -> dict[str, Any]:
             return {**data, "currency": "EUR"}
 
-        The fields are JSON values. Whoever reads a stored event or a queued command gets it after
+        The fields are JSON values. Every reader of a stored event or a queued command gets it after
         its whole chain of upcasters. The function must not fail and must always give the same.
         """
 
@@ -241,7 +239,7 @@ class App:
     @property
     def command_types(self) -> frozenset[type[Command]]:
         """The command types that have a handler."""
-        return self.handlers.command_types
+        return frozenset(self.handlers.by_type)
 
     @property
     def projections(self) -> Mapping[str, Projection[Any]]:
@@ -373,9 +371,10 @@ class App:
             if self._tracing is not None:
                 store = self._tracing.store(store)
                 transport = self._tracing.transport(transport, self.name)
-            transport, belief = await seal_events(transport, self.name, store, serializer)
             await self._ensure_topics(transport, settings)
+            # Before the seal, which is for events: the bus sends commands only.
             bus = self._bus(transport, serializer, settings, read_models)
+            transport, belief = await seal_events(transport, self.name, store, serializer)
             stack.push_async_callback(bus.aclose)
             commands = CommandLetters(self.name, letters, transport, self.command_types)
             running = RunningApp(
@@ -434,7 +433,6 @@ class App:
         settings: Settings,
     ) -> list[tuple[str, Callable[[], Awaitable[None]]]]:
         from headrace.commands.processor import CommandProcessor
-        from headrace.event_runners import EventRunner, event_runner
         from headrace.projections.runner import ProjectionRunner
 
         assert running.lineage is not None, "begun before the runners"

@@ -17,7 +17,7 @@ import msgspec
 from headrace._runtime.deadlines import Deadlines
 from headrace._runtime.ids import new_id
 from headrace._runtime.log import get_logger
-from headrace.domain.identity import check_id
+from headrace.awaited_command import AwaitedCommand
 from headrace.domain.message import Command
 from headrace.domain.topics import command_topic
 from headrace.domain.trace_context import trace_headers
@@ -28,7 +28,6 @@ from headrace.errors import (
     HeadraceError,
     NotYetHandled,
 )
-from headrace.pending_command import Question
 from headrace.results import CommandResult, decode_reply, encode_reply
 from headrace.serialization import CommandEnvelope, Serializer
 from headrace.settings import Settings
@@ -52,7 +51,7 @@ log = get_logger(__name__)
 REPLY_TO = "reply-to"
 REPLY_CORRELATION = "reply-correlation"
 
-# What `execute` waits for: the command's own result, or also everybody who reacts to its events.
+# What `execute` waits for: the command's own result, or also all readers of its events.
 EXECUTED: Final = "executed"
 HANDLED: Final = "handled"
 
@@ -70,7 +69,7 @@ WaitFor = Literal["executed", "handled"] | Collection[Named]
 
 
 class ReaderProgress(Protocol):
-    """Knows how far the readers of events have come."""
+    """Says how far the readers of events have come."""
 
     def check(self, names: Collection[str]) -> None:
         """Raises DefinitionError unless each is `HANDLED` or a projection there is."""
@@ -84,16 +83,16 @@ class ReaderProgress(Protocol):
 class CommandBus:
     """Sends the commands of one application.
 
-    Commands for one aggregate are handled in the order of the calls, also of calls that were only
-    started, as in `create_task(bus.send(a)); create_task(bus.send(b))`; those of types with
-    different topics in any order.
+    Commands for one aggregate are handled in call order, even if the calls are not awaited, as in
+    `create_task(bus.send(a)); create_task(bus.send(b))`. Commands of types with different topics
+    are handled in any order.
 
     Args:
         name: the application's name.
         transport: carries commands out and replies in; its replies come to this bus alone.
         serializer: turns commands into bytes.
         settings: of the application.
-        progress: for those who wait for more than results.
+        progress: waits for readers of events; None: `execute` waits for results only.
     """
 
     def __init__(
@@ -110,13 +109,14 @@ class CommandBus:
         self._transport = transport
         self._serializer = serializer
         self._timeout_ms = settings.result_timeout_ms
-        # First come, first served: a semaphore of asyncio keeps its waiters in order.
+        # A semaphore of asyncio wakes its waiters in order.
         self._room = asyncio.Semaphore(settings.bus_in_flight_max)
-        self._questions: dict[tuple[str, str], Question] = {}
-        self._by_correlation: dict[str, Question] = {}
+        self._awaited: dict[tuple[str, str], AwaitedCommand] = {}
+        self._by_correlation: dict[str, AwaitedCommand] = {}
         self._deadlines = Deadlines()
         self._closed = False
         self._resend_ms = settings.result_resend_ms
+        self._reply_to = transport.reply_address
         self._resending: asyncio.TimerHandle | None = None
         self._resends: set[asyncio.Task[None]] = set()
         transport.on_reply(self._receive)
@@ -132,7 +132,7 @@ class CommandBus:
         """Hands a command over and returns its id once it is durable in the queue.
 
         Args:
-            command: what is wished for.
+            command: the command.
             command_id: the same id again is the same command, and has no second effect; new by
                 default.
             correlation_id: first command of the chain; the command's own id by default.
@@ -154,7 +154,7 @@ class CommandBus:
             CommandTimeout: the queue did not say whether it took it.
         """
         async with self._room:
-            await self._publish(envelope, {})
+            await self._publish(envelope)
 
     async def execute(
         self,
@@ -171,7 +171,7 @@ class CommandBus:
         error; see `CommandResult.raise_for_rejection`.
 
         Args:
-            command: what is wished for.
+            command: the command.
             command_id: the same id again is the same command; new by default.
             items: text values handed on to the events.
             timeout_ms: how long to wait; `result_timeout_ms` of the settings by default.
@@ -184,10 +184,10 @@ class CommandBus:
             CommandRefused: the queue did not take it.
             DefinitionError: what is waited for is not part of the application.
         """
-        names = _names(wait_for)
+        names = () if wait_for == EXECUTED else _names(wait_for)
         if names:
             if self._progress is None:
-                raise DefinitionError(f"wait_for={wait_for!r}: this bus knows results only")
+                raise DefinitionError(f"wait_for={wait_for!r}: this bus can wait for results only")
             self._progress.check(names)
         envelope = _envelope(command, command_id, None, items)
         wait_ms = self._timeout_ms if timeout_ms is None else timeout_ms
@@ -207,7 +207,7 @@ class CommandBus:
             causes = error.exceptions if isinstance(error, ExceptionGroup) else [error]
             raise NotYetHandled(
                 f"command {result.command_id} is {result.status}, but {', '.join(sorted(names))}"
-                f" has not come so far: {'; '.join(map(str, causes)) or 'no answer'}",
+                f" has not handled it yet: {'; '.join(map(str, causes)) or 'no answer'}",
                 result,
             ) from error
 
@@ -237,55 +237,56 @@ class CommandBus:
         for resend in self._resends:
             resend.cancel()
         self._deadlines.close()
-        for question in list(self._questions.values()):
-            question.answer(
+        for awaited in list(self._awaited.values()):
+            awaited.answer(
                 CommandTimeout("the bus was closed before a result came; outcome unknown")
             )
 
     async def _ask(self, envelope: CommandEnvelope, end: float) -> CommandResult:
         key = (envelope.aggregate_id, envelope.command_id)
-        question = self._questions.get(key)
-        if question is None:
-            question = self._questions[key] = Question(envelope)
-            self._by_correlation[question.correlation] = question
-        asker = question.ask()
-        self._watch_overdue()
+        awaited = self._awaited.get(key)
+        if awaited is None:
+            awaited = self._awaited[key] = AwaitedCommand(envelope)
+            self._by_correlation[awaited.correlation] = awaited
+        waiter = awaited.join()
+        if self._resending is None and not self._closed:
+            self._watch_overdue()
         try:
-            if not question.sent and not self._sent_at_once(question):
+            if not awaited.sent and not self._sent_at_once(awaited):
                 async with asyncio.timeout_at(end):
-                    await self._send_when_there_is_room(question)
-            self._deadlines.add(asker, end)
-            return await asker
+                    await self._send_when_there_is_room(awaited)
+            self._deadlines.add(waiter, end)
+            return await waiter
         finally:
-            self._deadlines.discard(asker)
-            if question.leave(asker):
-                del self._questions[key]
-                del self._by_correlation[question.correlation]
+            self._deadlines.discard(waiter)
+            if awaited.leave(waiter):
+                del self._awaited[key]
+                del self._by_correlation[awaited.correlation]
 
-    def _sent_at_once(self, question: Question) -> bool:
-        if question.sending is not None:
+    def _sent_at_once(self, awaited: AwaitedCommand) -> bool:
+        if awaited.sending is not None:
             return False
-        message = self._message(question.envelope, self._reply_headers(question))
-        question.sent = question.envelope.due is None and self._transport.publish_soon(
-            message, partial(self._told, question)
+        message = self._message(awaited.envelope, awaited.correlation)
+        awaited.sent = awaited.envelope.due is None and self._transport.publish_soon(
+            message, partial(self._told, awaited)
         )
-        return question.sent
+        return awaited.sent
 
-    def _told(self, question: Question, outcome: Place | BaseException) -> None:
-        """Hears what the queue says of a command that was sent at once."""
+    def _told(self, awaited: AwaitedCommand, outcome: Place | BaseException) -> None:
+        """Takes the queue's answer about a command that was sent at once."""
         if isinstance(outcome, BaseException):
-            question.answer(_not_sent(question.envelope, outcome))
+            awaited.answer(_not_sent(awaited.envelope, outcome))
 
-    async def _send_when_there_is_room(self, question: Question) -> None:
-        if question.sending is None:
-            question.sending = asyncio.Lock()
-        async with question.sending:
-            if not question.sent:
-                await self._publish(question.envelope, self._reply_headers(question))
-                question.sent = True
+    async def _send_when_there_is_room(self, awaited: AwaitedCommand) -> None:
+        if awaited.sending is None:
+            awaited.sending = asyncio.Lock()
+        async with awaited.sending:
+            if not awaited.sent:
+                await self._publish(awaited.envelope, awaited.correlation)
+                awaited.sent = True
 
-    async def _publish(self, envelope: CommandEnvelope, headers: Mapping[str, str]) -> None:
-        message = self._message(envelope, headers)
+    async def _publish(self, envelope: CommandEnvelope, correlation: str | None = None) -> None:
+        message = self._message(envelope, correlation)
         try:
             if envelope.due is None:
                 await self._transport.publish(message)
@@ -297,11 +298,15 @@ class CommandBus:
                 raise
             raise refusal from error
 
-    def _message(self, envelope: CommandEnvelope, headers: Mapping[str, str]) -> Outgoing:
+    def _message(self, envelope: CommandEnvelope, correlation: str | None) -> Outgoing:
+        """Returns a command's message, with the headers for its reply where a caller waits."""
         if self._closed:
             raise CommandRefused("the bus is closed")
+        headers: dict[str, str] = {}
+        if correlation is not None:
+            headers = {REPLY_TO: self._reply_to, REPLY_CORRELATION: correlation}
         if envelope.items:
-            headers = {**headers, **trace_headers(envelope.items)}
+            headers |= trace_headers(envelope.items)
         return Outgoing(
             topic=command_topic(self._name, envelope.command.message_topic),
             key=envelope.aggregate_id,
@@ -310,17 +315,10 @@ class CommandBus:
             body=self._serializer.encode_command(envelope),
         )
 
-    def _reply_headers(self, question: Question) -> Mapping[str, str]:
-        return {
-            REPLY_TO: self._transport.reply_address,
-            REPLY_CORRELATION: question.correlation,
-        }
-
     def _watch_overdue(self) -> None:
-        if self._resending is None and not self._closed:
-            self._resending = asyncio.get_running_loop().call_later(
-                self._resend_ms / 1_000, self._resend_overdue
-            )
+        self._resending = asyncio.get_running_loop().call_later(
+            self._resend_ms / 1_000, self._resend_overdue
+        )
 
     def _resend_overdue(self) -> None:
         """Sends every command again whose result was due at the last look.
@@ -329,28 +327,28 @@ class CommandBus:
         The command itself is safe in the queue, and a duplicate gets the same answer.
         """
         self._resending = None
-        for question in list(self._questions.values()):
-            if not question.sent or question.outcome is not None:
+        for awaited in list(self._awaited.values()):
+            if not awaited.sent or awaited.outcome is not None:
                 continue
-            if question.overdue:
-                resend = asyncio.get_running_loop().create_task(self._resend(question))
+            if awaited.overdue:
+                resend = asyncio.get_running_loop().create_task(self._resend(awaited))
                 self._resends.add(resend)
                 resend.add_done_callback(self._resends.discard)
-            question.overdue = not question.overdue
-        if self._questions:
+            awaited.overdue = not awaited.overdue
+        if self._awaited:
             self._watch_overdue()
 
-    async def _resend(self, question: Question) -> None:
-        log.debug("result overdue, command sent again", command_id=question.envelope.command_id)
+    async def _resend(self, awaited: AwaitedCommand) -> None:
+        log.debug("result overdue, command sent again", command_id=awaited.envelope.command_id)
         try:
-            await self._publish(question.envelope, self._reply_headers(question))
+            await self._publish(awaited.envelope, awaited.correlation)
         except (HeadraceError, OSError) as error:
             # The next look tries again; the caller's own timeout bounds it all.
             log.debug("command not sent again", error=str(error))
 
     def _receive(self, correlation: str, body: bytes) -> None:
-        question = self._by_correlation.get(correlation)
-        if question is None or question.outcome is not None:
+        awaited = self._by_correlation.get(correlation)
+        if awaited is None or awaited.outcome is not None:
             log.debug("late reply", correlation=correlation)
             return
         try:
@@ -358,11 +356,11 @@ class CommandBus:
         except msgspec.MsgspecError as error:
             log.warning("unreadable reply", correlation=correlation, error=str(error))
         else:
-            question.answer(result)
+            awaited.answer(result)
 
 
 def _not_sent(envelope: CommandEnvelope, error: BaseException) -> Exception:
-    """What those who sent a command hear when the queue did not take it, or did not say so."""
+    """Returns the error for a command that the queue did not take, or did not confirm."""
     if isinstance(error, HeadraceError):
         return error
     found: Exception
@@ -378,8 +376,6 @@ def _not_sent(envelope: CommandEnvelope, error: BaseException) -> Exception:
 
 
 def _names(wait_for: WaitFor) -> tuple[str, ...]:
-    if wait_for == EXECUTED:
-        return ()
     if isinstance(wait_for, str):
         return (wait_for,)
     return tuple(projection.name for projection in wait_for)
@@ -396,7 +392,7 @@ def _envelope(
     command_id = new_id() if command_id is None else command_id
     return CommandEnvelope(
         command=command,
-        command_id=check_id("a command id", command_id),
-        correlation_id=check_id("a correlation id", correlation_id or command_id),
+        command_id=command_id,
+        correlation_id=correlation_id or command_id,
         items=dict(items or {}),
     )

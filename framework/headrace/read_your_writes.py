@@ -1,7 +1,7 @@
 """
 Waiting until what a command did has been handled: by projections, process managers, event handlers.
 
-By position, with no barrier for anybody else: a projection is asked for the version of the command's
+By position, and no other caller or reader has to wait: a projection is asked for the version of the command's
 aggregate that it has folded, event handlers for the one that they have handled, a process manager's
 consumer group for the offset of the command's events in their queue.
 

@@ -53,11 +53,11 @@ class CommandResult:
 
     @property
     def ok(self) -> bool:
-        """Whether the command had its way: executed, or nothing to change."""
+        """Whether the command was executed or had nothing to change."""
         return self.status in {"executed", "unchanged"}
 
     def raise_for_rejection(self) -> None:
-        """Does nothing for a command that had its way.
+        """Does nothing if the command was executed or had nothing to change.
 
         Raises:
             DomainError: it was rejected; the error's `code` is the result's `error`.
@@ -73,7 +73,7 @@ class CommandResult:
 
 
 class Reply(msgspec.Struct, kw_only=True):
-    """A result on its way: its value is JSON still. Costs a tenth of a `CommandResult`."""
+    """A result before it is sent; its value is still JSON. Costs a tenth of a `CommandResult`."""
 
     status: Status
     aggregate_id: str

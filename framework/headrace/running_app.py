@@ -1,12 +1,12 @@
 """
-An application at work in this process: its bus, its store, its parts as tasks.
+An application at work in this process: its bus, its store, its parts as tasks, its readers of events.
 
 Used by `App`, which starts the parts, and by the user, who sends commands and reads projections.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pydantic import BaseModel
 
@@ -35,11 +35,54 @@ if TYPE_CHECKING:  # both load a database driver: only when an application runs
     from headrace.transports.base import Transport
     from headrace.watch.watch import Watch
 
-__all__ = ["RunningApp"]
+__all__ = ["EventRunner", "RunningApp", "event_runner"]
 
 log = get_logger(__name__)
 
 R = TypeVar("R", bound=BaseModel)
+
+
+class EventRunner(Protocol):
+    """The loop of what reads events.
+
+    Attributes:
+        reader: says in its `status` how it is doing.
+    """
+
+    reader: "Reader"
+
+    async def run(self) -> None:
+        """Works until cancelled."""
+        ...
+
+
+def event_runner(
+    reacting: "ProcessManager | Process[Any] | EventHandlers",
+    *,
+    read_models: "ReadModels",
+    store: "EventStore",
+    **parts: Any,
+) -> EventRunner:
+    """Returns the loop of process managers, processes or event handlers.
+
+    Args:
+        reacting: what reads the events.
+        read_models: the database with the instances of processes and the versions that were handled.
+        store: the event store: has what instances have seen, and what the topic lacks.
+        parts: what all loops take, and for process managers and processes the bus.
+    """
+    from headrace.handlers.runner import EventHandlerRunner
+    from headrace.processes.process_manager import ProcessManager
+    from headrace.processes.process_manager_runner import ProcessManagerRunner
+    from headrace.processes.process_runner import ProcessRunner
+
+    parts["read_models"] = read_models
+    if isinstance(reacting, ProcessManager):
+        return ProcessManagerRunner(manager=reacting, **parts)
+    parts["store"] = store
+    if isinstance(reacting, EventHandlers):
+        return EventHandlerRunner(handlers=reacting, **parts)
+    return ProcessRunner(process=reacting, **parts)
 
 
 class RunningApp:

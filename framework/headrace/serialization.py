@@ -32,6 +32,7 @@ import msgspec
 from pydantic import ValidationError
 
 from headrace.domain.form import EXACT
+from headrace.domain.identity import check_id
 from headrace.domain.message import (
     ApplicationMessage,
     Command,
@@ -49,7 +50,7 @@ __all__ = ["CommandEnvelope", "JsonSerializer", "Serializer", "decode_result", "
 class CommandEnvelope:
     """A command on its way, with what the framework knows about it.
 
-    Raises ValueError where the command's id of its aggregate is unusable.
+    Raises ValueError where an id is one that the event store cannot keep.
 
     Attributes:
         command: the user's command.
@@ -68,6 +69,9 @@ class CommandEnvelope:
     aggregate_id: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        check_id("a command id", self.command_id)
+        if self.correlation_id != self.command_id:
+            check_id("a correlation id", self.correlation_id)
         object.__setattr__(self, "aggregate_id", self.command.aggregate_id)
 
 
@@ -239,7 +243,7 @@ class JsonSerializer:
             UnknownMessageType: no reader could decode it: its class has no handler.
         """
         command = envelope.command
-        if not self._commands.knows(type(command)):
+        if type(command) not in self._commands.classes:
             raise UnknownMessageType(
                 f"no handler is registered for {type(command).__name__}; add one with @app.handles"
             )
@@ -279,7 +283,7 @@ class JsonSerializer:
         if encoded is not None:
             return encoded[1]
         for event in stream.events:
-            if not self._events.knows(type(event)):
+            if type(event) not in self._events.classes:
                 raise UnknownMessageType(
                     f"no aggregate of the application applies {type(event).__name__};"
                     " add the one that does with app.add(…)"
@@ -289,7 +293,9 @@ class JsonSerializer:
         data = _encode_stream(stream)
         if len(data) <= REMEMBERED_BYTES_MAX:
             self._encoded[id(stream)] = (stream, data)
-            _forget_oldest(self._encoded)
+            # A plain dict would look for its oldest entry past all that were deleted.
+            while len(self._encoded) > REMEMBERED_MAX:
+                self._encoded.popitem(last=False)
         return data
 
     def decode_stream(self, data: bytes | str) -> EventStream:
@@ -357,7 +363,7 @@ class JsonSerializer:
         return message, context
 
     def _check_known(self, message: ApplicationMessage) -> None:
-        if not self._messages.knows(type(message)):
+        if type(message) not in self._messages.classes:
             raise UnknownMessageType(
                 f"{type(message).__name__} is not part of the application; bind it with app.add(…)"
             )
@@ -437,12 +443,6 @@ def not_decoded(data: bytes | str, error: Exception) -> SerializationError:
     except (msgspec.DecodeError, RecursionError):
         return NoEventStream(f"a message is no event stream: {error}")
     return SerializationError(f"an event stream does not decode: {error}")
-
-
-def _forget_oldest(remembered: OrderedDict[Any, Any]) -> None:
-    # A plain dict would look for its oldest entry past all that were deleted.
-    while len(remembered) > REMEMBERED_MAX:
-        remembered.popitem(last=False)
 
 
 def _validate(message_type: Any, data: dict[str, Any]) -> Any:

@@ -13,7 +13,6 @@ LINES_MIN = 60
 # Join a module with its importer instead of adding it here.
 FRAGMENTS: dict[str, dict[str, str]] = {
     "headrace": {
-        "headrace.event_runners": "app is full; it waits for its room",
         "headrace.projections.batch_delay": "pure, with tests of its own",
         "headrace.testing.conformance.stored": "the event store's suite is full",
     },

@@ -25,7 +25,7 @@ class Deadlines:
     def add(self, waiting: asyncio.Future[Any], end: float) -> None:
         """Fails a future with TimeoutError once its event loop's time has come to `end`.
 
-        Whoever adds it discards it, whatever became of it.
+        The caller must `discard` it in the end, also when it failed or was cancelled.
         """
         self._ends[waiting] = end
         if self._timer is None or end < self._looks_at:

@@ -1,5 +1,5 @@
 """
-What a path such as `shop.main:app` names, imported; whatever goes wrong becomes one sentence.
+What a path such as `shop.main:app` names, imported; each thing that can go wrong becomes one sentence.
 
 Used by `app`, for the command line and Spark's executors; imports the user's modules. It never knows what
 an application is.

@@ -31,6 +31,9 @@ class TaskSet:
 
     Args:
         owner: names the component in logs and task names.
+
+    Attributes:
+        closing: whether the owner stops, so that nothing may be started any more.
     """
 
     def __init__(self, owner: str) -> None:
@@ -39,15 +42,10 @@ class TaskSet:
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._failure: BaseException | None = None
         self._failed = asyncio.Event()
-        self._closing = False
+        self.closing = False
 
     def __len__(self) -> int:
         return len(self._tasks)
-
-    @property
-    def closing(self) -> bool:
-        """Whether the owner stops: nothing may be started any more."""
-        return self._closing
 
     def start(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Starts work in the background; it leaves the set when it ends."""
@@ -79,7 +77,7 @@ class TaskSet:
 
     async def aclose(self) -> None:
         """Cancels what still runs, the last started first, each ended before the next."""
-        self._closing = True
+        self.closing = True
         for task in reversed(list(self._tasks)):
             task.cancel()
             _, late = await asyncio.wait({task}, timeout=STOP_MS_MAX / 1_000)
@@ -89,7 +87,7 @@ class TaskSet:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)
         if task.cancelled():
-            if self._closing:
+            if self.closing:
                 return
             error: BaseException | None = RuntimeError(
                 f"{task.get_name()} was cancelled by someone who does not own it"

@@ -1,7 +1,8 @@
 """
 Live aggregates kept in memory between commands: bounded by count, forgotten when idle.
 
-Used by `repository` alone. It never reads the store.
+Used by the workers, which take their aggregates from here and put them back. It never reads the
+store.
 """
 
 from collections import OrderedDict
@@ -48,15 +49,26 @@ class AggregateCache:
 
     def get(self, aggregate_id: str) -> LiveAggregate | None:
         """Returns the aggregate unless it is unknown or was idle for too long."""
-        self._forget_idle()
         entry = self._entries.get(aggregate_id)
-        return None if entry is None else entry[0]
+        if entry is None:
+            return None
+        live, used_ms = entry
+        if used_ms <= self._clock.monotonic_ms() - self._idle_ms:
+            del self._entries[aggregate_id]
+            return None
+        return live
 
     def put(self, live: LiveAggregate) -> None:
-        """Keeps an aggregate as the most recently used one."""
-        self._entries[live.aggregate.id] = (live, self._clock.monotonic_ms())
+        """Keeps an aggregate as the most recently used one; forgets those idle for too long.
+
+        Its every change must be in the store.
+        """
+        now_ms = self._clock.monotonic_ms()
+        self._entries[live.aggregate.id] = (live, now_ms)
         self._entries.move_to_end(live.aggregate.id)
-        self._forget_idle()
+        # The one just put is never idle, so the loop ends.
+        while next(iter(self._entries.values()))[1] <= now_ms - self._idle_ms:
+            self._entries.popitem(last=False)
         if len(self._entries) > self._aggregates_max:
             self._entries.popitem(last=False)
 
@@ -67,11 +79,3 @@ class AggregateCache:
     def clear(self) -> None:
         """Forgets everything."""
         self._entries.clear()
-
-    def _forget_idle(self) -> None:
-        oldest_ms = self._clock.monotonic_ms() - self._idle_ms
-        while self._entries:
-            _, used_ms = next(iter(self._entries.values()))
-            if used_ms > oldest_ms:
-                return
-            self._entries.popitem(last=False)

@@ -1,14 +1,13 @@
 """
-Aggregates by id: from the cache, or else from a snapshot and the events after it.
+Aggregates from the event store: from a snapshot and the events after it.
 
-Used by the workers, each of which owns its aggregate while that has commands; uses the cache and
-the event store.
+Used by the workers, each of which owns its aggregate while that has commands; uses the event store.
 """
 
 from collections.abc import Collection
 
 from headrace._runtime.backoff import Backoff
-from headrace.aggregates.cache import AggregateCache, LiveAggregate
+from headrace.aggregates.cache import LiveAggregate
 from headrace.aggregates.snapshots import Snapshots
 from headrace.domain.aggregate import Aggregate
 from headrace.domain.stream import EventStream
@@ -23,22 +22,14 @@ class Repository:
 
     Args:
         store: where the events are.
-        cache: where live aggregates wait for their next command.
         snapshots: from which loading may start.
         backoff: how long to wait before a failed read is repeated.
     """
 
-    def __init__(
-        self, *, store: EventStore, cache: AggregateCache, snapshots: Snapshots, backoff: Backoff
-    ) -> None:
+    def __init__(self, *, store: EventStore, snapshots: Snapshots, backoff: Backoff) -> None:
         self._store = store
-        self._cache = cache
         self._snapshots = snapshots
         self._backoff = backoff
-
-    def cached(self, aggregate_id: str) -> LiveAggregate | None:
-        """Returns the live aggregate if it is in memory; never reads the store."""
-        return self._cache.get(aggregate_id)
 
     async def load(
         self, aggregate_type: type[Aggregate], aggregate_id: str
@@ -111,18 +102,6 @@ class Repository:
             lambda: self._store.find_stored(commands), what="look for the outcomes of commands"
         )
         return {command_id: each for (_, command_id), each in found.items()}
-
-    def keep(self, live: LiveAggregate) -> None:
-        """Puts a live aggregate whose every change is durable into the cache."""
-        self._cache.put(live)
-
-    def evict(self, aggregate_id: str) -> None:
-        """Forgets the live aggregate: it is not what the store holds."""
-        self._cache.evict(aggregate_id)
-
-    def evict_all(self) -> None:
-        """Forgets every live aggregate: someone else may have changed them."""
-        self._cache.clear()
 
 
 def check_type(aggregate_type: type[Aggregate], found: str, aggregate_id: str) -> None:

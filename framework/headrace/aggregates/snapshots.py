@@ -1,7 +1,7 @@
 """
 Snapshots: the state of an aggregate every so many events, so that loading does not read them all.
 
-The state is written down on the aggregate's lane when a stream is decided, because only then is it
+The aggregate's worker writes the state down when a stream is decided, because only then is it
 known to be of that version; it goes to the store after the stream has been committed, in the
 background. A snapshot saves time and nothing else: one that is lost or does not fit is not missed.
 

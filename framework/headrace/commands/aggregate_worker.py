@@ -1,8 +1,8 @@
 """
-One aggregate's way from commands to answers: drives its mailbox.
+The worker of one aggregate: takes its commands from delivery to answer, in their order.
 
-Used by `processor`, which brings deliveries. Does everything that one aggregate needs: loads it,
-decides on it, commits, publishes and answers in its order.
+Used by `processor`, which brings deliveries. Drives the aggregate's mailbox: loads the aggregate, lets it
+decide, commits, publishes and answers.
 
 A command's decision is accepted into the live aggregate before it is durable, and the next command
 is decided on top of it. Answers leave in order from the front of the mailbox:
@@ -13,7 +13,6 @@ is decided on top of it. Answers leave in order from the front of the mailbox:
 """
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -21,7 +20,7 @@ from itertools import islice
 from headrace._runtime.backoff import Backoff
 from headrace._runtime.tasks import TaskSet
 from headrace._runtime.tracebacks import traceback_of
-from headrace.aggregates.cache import LiveAggregate
+from headrace.aggregates.cache import AggregateCache, LiveAggregate
 from headrace.aggregates.known_commands import KnownCommands
 from headrace.aggregates.repository import Repository
 from headrace.aggregates.snapshots import Snapshots
@@ -48,11 +47,11 @@ from headrace.serialization import Serializer
 from headrace.settings import Settings
 from headrace.transports.base import Place
 
-__all__ = ["Lane", "LaneParts"]
+__all__ = ["AggregateWorker", "WorkerParts"]
 
 # Commands run in a row before other aggregates get their turn on the event loop: a millisecond or two
-# where handlers do not wait. What they decide is one transaction, and half as many at a time cost an
-# eighth more of the processor on SQLite than it saves to begin one earlier.
+# if handlers do not wait. Their decisions are one transaction; 32 cost 12 % more CPU on SQLite, see
+# benchmarks/commands.
 RUNS_PER_TURN = 64
 
 # Commands whose outcomes are looked for in one query: enough to make the query cheap for each, few
@@ -61,11 +60,11 @@ SOUGHT_TOGETHER_MAX = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LaneParts:
-    """What all lanes of a processor share.
+class WorkerParts:
+    """What all workers of a processor share.
 
     Attributes:
-        emptied: called with the aggregate's id when a lane has nothing left to do.
+        workers: all that have commands, by aggregate; one that has none left takes itself out.
         shared: whether another process may have commands of the same aggregate: they come through
             several topics, whose queues change hands one by one.
     """
@@ -73,6 +72,7 @@ class LaneParts:
     decider: CommandDecider
     known: KnownCommands
     holds: Holds
+    cache: AggregateCache
     repository: Repository
     snapshots: Snapshots
     committer: Committer
@@ -83,15 +83,15 @@ class LaneParts:
     tasks: TaskSet
     backoff: Backoff
     settings: Settings
-    emptied: Callable[[str], None]
+    workers: dict[str, "AggregateWorker"]
     shared: bool = False
 
 
 class _StaleRun(Exception):
-    """Ends a run whose decision counts no more; no error."""
+    """Ends a run whose decision no longer counts; no error."""
 
 
-class Lane:
+class AggregateWorker:
     """The commands of one aggregate; lives as long as there are any.
 
     Args:
@@ -99,12 +99,12 @@ class Lane:
         parts: what it works with.
     """
 
-    def __init__(self, aggregate_id: str, parts: LaneParts) -> None:
+    def __init__(self, aggregate_id: str, parts: WorkerParts) -> None:
         self._aggregate_id = aggregate_id
         self._parts = parts
         self._mailbox: Mailbox[Submission] = Mailbox()
         # The accepted state, which may be ahead of the store; None: load it when needed.
-        self._live: LiveAggregate | None = parts.repository.cached(aggregate_id)
+        self._live: LiveAggregate | None = parts.cache.get(aggregate_id)
         self._trusts_live = True
         self._current: Submission | None = None
         # Whether the store has refused something: then ids are no sign that commands are new.
@@ -115,15 +115,16 @@ class Lane:
         self._progress: asyncio.Future[None] | None = None
 
     def offer(self, submission: Submission) -> None:
-        """Takes a command in, at the end; a command that is here already gets one answer for all."""
+        """Takes a command in, at the end; all deliveries of one command get the same answer."""
         earlier = self._mailbox.offer(submission)
         if earlier is not None:
             earlier.deliveries.extend(submission.deliveries)
             return
-        self._start_work()
+        if not self._working:
+            self._start_work()
 
     def distrust(self) -> None:
-        """Keeps the live aggregate out of the cache: someone else may have changed it."""
+        """Keeps the live aggregate out of the cache: another process may have changed it."""
         self._trusts_live = False
 
     # What a run of a handler needs to know of the aggregate.
@@ -162,9 +163,8 @@ class Lane:
     # Running.
 
     def _start_work(self) -> None:
-        if not self._working:
-            self._working = True
-            self._parts.tasks.start("lane", self._work())
+        self._working = True
+        self._parts.tasks.start("worker", self._work())
 
     async def _work(self) -> None:
         runs = 0
@@ -221,7 +221,8 @@ class Lane:
     async def _decide(self, submission: Submission) -> Decision:
         if submission.stored is not None:
             return Repeated()
-        hold = self._parts.holds.find(self._aggregate_id)
+        holds = self._parts.holds
+        hold = holds.find(self._aggregate_id) if holds.enabled else None
         if (
             hold is not None
             and not submission.is_letter
@@ -255,7 +256,7 @@ class Lane:
         return submission.failure
 
     async def _is_outdated(self, decision: Decision) -> bool:
-        """Whether a decision that no version protects was made on a state that is none any more."""
+        """Whether a decision that no version protects was made on a state that is out of date."""
         changes = isinstance(decision, Recorded) and decision.aggregate is not None
         if changes or isinstance(decision, Repeated) or self._live is None:
             return False
@@ -269,8 +270,8 @@ class Lane:
         return DecisionFailed(
             error="Held",
             sentence=f"command {hold.command_id} of aggregate {self._aggregate_id!r} is parked, and"
-            " its later commands are held behind it; it is carried out when that one was retried"
-            " or skipped, and may be asked for by the same id",
+            " its later commands are held behind it; this one runs once that one is retried or"
+            " skipped; ask for its result with the same id",
             held=True,
         )
 
@@ -293,14 +294,16 @@ class Lane:
                     settled=partial(self._settled, submission),
                 )
             )
-        elif isinstance(decision, DecisionFailed):
+            # Nothing can be settled before the store has answered.
+            return
+        if isinstance(decision, DecisionFailed):
             self._forget()
         self._advance()
 
     def _forget(self) -> None:
         """Throws the aggregate in memory away; the next command loads it from the store."""
         self._live = None
-        self._parts.repository.evict(self._aggregate_id)
+        self._parts.cache.evict(self._aggregate_id)
 
     # Settling, in order.
 
@@ -343,8 +346,10 @@ class Lane:
         generation = self._mailbox.rewind(submission)
         self._parts.committer.drop(self._aggregate_id, before_generation=generation)
         self._forget()
-        self._wake()
-        self._start_work()
+        if self._progress is not None:
+            self._wake()
+        if not self._working:
+            self._start_work()
 
     def _advance(self) -> None:
         """Settles from the front what can be settled."""
@@ -366,8 +371,10 @@ class Lane:
                 if submission.snapshot is not None:
                     self._parts.snapshots.offer(submission.snapshot)
                 self._publish(submission, decision.stream, decision.body)
-        self._wake()
-        self._leave_if_empty()
+        if self._progress is not None:
+            self._wake()
+        if not self._working:
+            self._leave_if_empty()
 
     async def _recall(self, submission: Submission) -> None:
         """Settles the oldest command by what the store holds of it."""
@@ -409,15 +416,17 @@ class Lane:
             self._parts.publisher.offer(stream, body, published)
 
     def _wake(self) -> None:
-        if self._progress is not None and not self._progress.done():
-            self._progress.set_result(None)
+        """Lets the worker look again at what it waits for."""
+        progress, self._progress = self._progress, None
+        if progress is not None and not progress.done():
+            progress.set_result(None)
 
     def _leave_if_empty(self) -> None:
-        if self._working or len(self._mailbox):
+        if self._mailbox:
             return
         if self._live is not None and self._trusts_live:
-            self._parts.repository.keep(self._live)
-        self._parts.emptied(self._aggregate_id)
+            self._parts.cache.put(self._live)
+        self._parts.workers.pop(self._aggregate_id, None)
 
 
 def _unreadable(error: DamagedStream) -> DecisionFailed:

@@ -20,15 +20,15 @@ __all__ = ["Answering", "result_of"]
 
 log = get_logger(__name__)
 
-# Replies are a courtesy, at most once: those that take longer must not hold up acknowledgements.
+# A reply is sent at most once; one that takes longer must not hold up acknowledgements.
 REPLY_MS_MAX = 1_000
 
 
 def result_of(stream: EventStream, place: Place | None) -> Reply:
     """The result of a command whose stream is stored and published, without its value."""
-    rejection = stream.rejection
+    rejection, changed = stream.rejection, stream.events or stream.messages
     return Reply(
-        status="rejected" if rejection else "unchanged" if stream.unchanged else "executed",
+        status="executed" if changed else "rejected" if rejection else "unchanged",
         aggregate_id=stream.aggregate_id,
         command_id=stream.command_id,
         version=stream.seen_version if stream.version is None else stream.version,
@@ -54,7 +54,7 @@ class Answering:
         tasks: TaskSet,
         finished: Callable[[], None],
     ) -> None:
-        self._transport = transport
+        self._send_reply = transport.reply
         self._tasks = tasks
         self._finished = finished
         # Sent by one task, which runs while there are any: most transports take a reply at once.
@@ -71,7 +71,7 @@ class Answering:
         reply: bytes | None = None
         for delivery in deliveries:
             if REPLY_TO not in delivery.message.headers:
-                self._acknowledge(delivery)
+                self.acknowledge([delivery])
                 continue
             if reply is None:
                 reply = encode_reply(result, value_json=value_json)
@@ -83,7 +83,8 @@ class Answering:
     def acknowledge(self, deliveries: Sequence[CommandDelivery]) -> None:
         """Acknowledges deliveries without an answer."""
         for delivery in deliveries:
-            self._acknowledge(delivery)
+            self.confirm(delivery)
+            self._finished()
 
     def confirm(self, delivery: CommandDelivery) -> None:
         """Acknowledges a delivery that has left already."""
@@ -101,20 +102,15 @@ class Answering:
                     for delivery, body in replies:
                         await self._reply(delivery, body)
             except TimeoutError:
-                # Whoever got none asks again and is answered from the store.
+                # A caller without a reply asks again and is answered from the store.
                 log.warning("replies took too long", replies=len(replies), limit_ms=REPLY_MS_MAX)
-            for delivery, _ in replies:
-                self._acknowledge(delivery)
+            self.acknowledge([delivery for delivery, _ in replies])
         self._replying = False
 
     async def _reply(self, delivery: CommandDelivery, body: bytes) -> None:
         headers = delivery.message.headers
         correlation = headers.get(REPLY_CORRELATION, "")
         try:
-            await self._transport.reply(headers[REPLY_TO], correlation, body)
+            await self._send_reply(headers[REPLY_TO], correlation, body)
         except Exception as error:  # noqa: BLE001 - the caller may be gone; its timeout covers it
             log.debug("reply not delivered", correlation=correlation, error=repr(error))
-
-    def _acknowledge(self, delivery: CommandDelivery) -> None:
-        self.confirm(delivery)
-        self._finished()

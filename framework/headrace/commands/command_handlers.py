@@ -7,6 +7,7 @@ Used by applications, which register functions, and by `decision`, which runs on
 import inspect
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Protocol, TypeVar, get_type_hints
 
 from headrace._runtime.handler_deadline import Deadline
@@ -67,14 +68,14 @@ class HandlerRun:
     def finish(self, accepted: Aggregate | None) -> None:
         """Ends a run whose handler has returned.
 
-        Only here does it tell that an id is taken, so that a run ends alike whether the aggregate
-        happens to be in memory or not.
+        A taken id is reported only here, so that a run ends the same way whether or not the
+        aggregate is in memory.
 
         Args:
             accepted: the aggregate of the command, if it is in memory.
 
         Raises:
-            AggregateExists: the handler has added an aggregate in the place of that one.
+            AggregateExists: the handler has added an aggregate with the id of that one.
         """
         if self.added and accepted is not None:
             raise AggregateExists(f"{accepted.id!r} exists already")
@@ -119,7 +120,8 @@ class CommandContext:
             ValueError: the id is not that of the command's aggregate.
         """
         aggregate_id = id_text("an aggregate id", aggregate_id)
-        self._check(aggregate_id)
+        if aggregate_id != self._envelope.aggregate_id:
+            self._refuse(aggregate_id)
         run = self._run
         aggregate = run.aggregate or self._loader.accepted
         if aggregate is None:
@@ -144,12 +146,13 @@ class CommandContext:
             AggregateExists: `get` has returned the aggregate of this id.
             ValueError: the id is not that of the command's aggregate, or it is not new.
         """
-        self._check(aggregate.id)
+        if aggregate.id != self._envelope.aggregate_id:
+            self._refuse(aggregate.id)
         run = self._run
         if aggregate is run.aggregate and run.added:
             return
         if aggregate.version or aggregate is run.aggregate:
-            self._misused(f"{aggregate!r} is not new: what comes from get is stored without add")
+            self._misused(f"{aggregate!r} is not new; an aggregate from get is stored without add")
         if run.added:
             self._misused(f"{aggregate.id!r} was added already, as another object")
         if run.aggregate is not None:
@@ -179,14 +182,12 @@ class CommandContext:
         """
         self._run.messages.append(message)
 
-    def _check(self, aggregate_id: str) -> None:
-        own = self._envelope.aggregate_id
-        if aggregate_id != own:
-            self._misused(
-                f"{type(self._envelope.command).__name__} is for aggregate {own!r} and its handler"
-                f" touched {aggregate_id!r}; send a command to each aggregate,"
-                " from a process manager for instance"
-            )
+    def _refuse(self, aggregate_id: str) -> None:
+        self._misused(
+            f"{type(self._envelope.command).__name__} is for aggregate"
+            f" {self._envelope.aggregate_id!r} and its handler touched {aggregate_id!r}; send a"
+            " command to each aggregate, from a process manager for instance"
+        )
 
     def _misused(self, sentence: str) -> None:
         # Noted apart from the error, because the handler may catch it.
@@ -195,10 +196,15 @@ class CommandContext:
 
 
 class HandlerTable:
-    """The one handler of each command type; found by the exact type."""
+    """The one handler of each command type.
+
+    Attributes:
+        by_type: the handlers, by the exact type of their commands.
+    """
 
     def __init__(self) -> None:
         self._handlers: dict[type[Command], CommandHandler] = {}
+        self.by_type: Mapping[type[Command], CommandHandler] = MappingProxyType(self._handlers)
 
     def add(self, function: H) -> H:
         """Registers `async def f(command: Deposit, context: CommandContext)`; returns it.
@@ -221,15 +227,6 @@ class HandlerTable:
                 f"{command_type.__name__} has two handlers: {_name(other)} and {_name(handler)};"
                 " remove one"
             )
-
-    def find(self, command_type: type[Command]) -> CommandHandler | None:
-        """Returns the handler of exactly this type, or None."""
-        return self._handlers.get(command_type)
-
-    @property
-    def command_types(self) -> frozenset[type[Command]]:
-        """The command types that have a handler."""
-        return frozenset(self._handlers)
 
 
 def _name(function: object) -> str:
@@ -254,5 +251,5 @@ def _command_type_of(function: Callable[..., object]) -> type[Command]:
     if not (isinstance(command_type, type) and issubclass(command_type, Command)):
         raise DefinitionError(f"{wanted}; its first argument is not annotated with a Command class")
     if hints.get(arguments[1], CommandContext) is not CommandContext:
-        raise DefinitionError(f"{wanted}; its second argument is a CommandContext")
+        raise DefinitionError(f"{wanted}; its second argument is not a CommandContext")
     return command_type

@@ -83,7 +83,7 @@ Decision = Recorded | Repeated | DecisionFailed | Crashed
 
 
 class StateOfAggregate(Loader, Protocol):
-    """What a run needs to know of its aggregate; a lane."""
+    """What a run needs to know of its aggregate; the worker knows it."""
 
     async def is_taken(self) -> bool:
         """Whether the id of a new aggregate turns out to have events."""
@@ -100,7 +100,7 @@ class CommandDecider:
     """
 
     def __init__(self, *, handlers: HandlerTable, serializer: Serializer, clock: Clock) -> None:
-        self._handlers = handlers
+        self._handlers = handlers.by_type
         self._serializer = serializer
         self._clock = clock
 
@@ -110,7 +110,7 @@ class CommandDecider:
         Only cancellation of the calling task is raised.
         """
         command_type = type(envelope.command)
-        handler = self._handlers.find(command_type)
+        handler = self._handlers.get(command_type)
         if handler is None:
             return DecisionFailed(
                 error="NoHandler", sentence=f"no handler is registered for {command_type.__name__}"
@@ -147,7 +147,8 @@ class CommandDecider:
 
     def _done(self, envelope: CommandEnvelope, state: Loader, run: HandlerRun) -> Decision:
         aggregate = run.aggregate
-        changed = aggregate if aggregate is not None and aggregate.recorded else None
+        events = () if aggregate is None else aggregate.recorded
+        changed = aggregate if events else None
         only_seen = changed is None and not run.messages and aggregate is not None
         known = aggregate or state.accepted
         return self._encoded(
@@ -158,7 +159,7 @@ class CommandDecider:
                 command_id=envelope.command_id,
                 correlation_id=envelope.correlation_id,
                 recorded_at=self._clock.now(),
-                events=() if changed is None else changed.recorded,
+                events=events,
                 messages=tuple(run.messages),
                 result=run.result,
                 items=envelope.items,
@@ -212,9 +213,10 @@ async def _call(
 ) -> None:
     work = handler(envelope.command, CommandContext(envelope, state, run))
     await run.deadline.run(cast("Coroutine[Any, Any, None]", work))
-    run.finish(state.accepted)
-    if run.added and await state.is_taken():
-        raise AggregateExists(f"{envelope.aggregate_id!r} exists already")
+    if run.added:
+        run.finish(state.accepted)
+        if await state.is_taken():
+            raise AggregateExists(f"{envelope.aggregate_id!r} exists already")
 
 
 def _is_cancelled() -> bool:

@@ -1,8 +1,8 @@
 """
 Aggregates whose later commands are held behind one that was parked.
 
-In memory a picture of the letters, which are what lasts: it must be as new as the queue that brings
-the commands. Used by the workers, which ask for every command, and by `parked`. Pure.
+A copy in memory of what the stored letters say; it must be as new as the queue that brings the
+commands. Used by the workers, which ask for every command, and by `parked`. Pure.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class Hold:
 
 
 class Holds:
-    """Remembers which aggregates are held; as many as there may be letters.
+    """Remembers which aggregates are held; at most as many as there may be letters.
 
     Attributes:
         enabled: whether anything is held at all.

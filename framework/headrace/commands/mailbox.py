@@ -9,8 +9,8 @@ knows neither handlers nor streams, and has no await, no clock, no I/O.
                    └────────────── rewind ────────────┘   a new generation
 
 Commands are run one at a time, each on the state that the ones before it left, without waiting for
-the store. When the store refuses one of them, everything decided from there on rests on sand: the
-mailbox rewinds to it, and decisions of the old generation count no more.
+the store. When the store refuses one of them, everything decided after it is invalid too: the mailbox
+rewinds to that command, and decisions of the old generation no longer count.
 """
 
 from collections import deque
@@ -34,17 +34,18 @@ class Mailbox(Generic[C]):
 
     Attributes:
         generation: grows with every rewind; a decision is good for the generation it was begun in.
+        decided: how many commands have been run in this generation and not settled.
+        counts: whether a command is running and no rewind has made its run worthless.
     """
 
     def __init__(self) -> None:
         self.generation = 0
+        # From the front of the queue: first those decided, then the running one if it counts.
+        self.decided = 0
+        self.counts = False
         self._commands: deque[C] = deque()
         self._by_id: dict[str, C] = {}
-        # How many from the front have been taken in this generation.
-        self._taken = 0
         self._running = False
-        # Whether the running command is among the taken ones, or a rewind took it back.
-        self._running_counts = False
 
     def __len__(self) -> int:
         return len(self._commands)
@@ -67,20 +68,19 @@ class Mailbox(Generic[C]):
     @property
     def next(self) -> C | None:
         """The command that `take` would return if none was running, or None."""
-        return self._commands[self._taken] if self._taken < len(self._commands) else None
+        taken = self.decided + self.counts
+        return self._commands[taken] if taken < len(self._commands) else None
 
     def waiting(self) -> Iterator[C]:
         """Returns the commands that are to be run, in their order."""
-        return islice(self._commands, self._taken, None)
+        return islice(self._commands, self.decided + self.counts, None)
 
     def take(self) -> C | None:
         """Returns the next command to run, or None: there is none, or one is running."""
-        if self._running or self._taken == len(self._commands):
+        if self._running or self.decided == len(self._commands):
             return None
-        command = self._commands[self._taken]
-        self._taken += 1
-        self._running = self._running_counts = True
-        return command
+        self._running = self.counts = True
+        return self._commands[self.decided]
 
     def ran(self) -> bool:
         """Ends the run that `take` began; False when a rewind came in between.
@@ -90,19 +90,10 @@ class Mailbox(Generic[C]):
         """
         if not self._running:
             raise ValueError("no command is running")
-        counts = self._running_counts
-        self._running = self._running_counts = False
+        counts = self.counts
+        self.decided += counts
+        self._running = self.counts = False
         return counts
-
-    @property
-    def counts(self) -> bool:
-        """Whether a command is running and no rewind has made its run worthless."""
-        return self._running_counts
-
-    @property
-    def decided(self) -> int:
-        """How many commands have been run in this generation and not settled."""
-        return self._taken - self._running_counts
 
     @property
     def oldest(self) -> C | None:
@@ -115,7 +106,7 @@ class Mailbox(Generic[C]):
             raise ValueError("no decided command is waiting to be settled")
         command = self._commands.popleft()
         del self._by_id[command.command_id]
-        self._taken -= 1
+        self.decided -= 1
         return command
 
     def rewind(self, command: C) -> int:
@@ -128,6 +119,6 @@ class Mailbox(Generic[C]):
         if place >= self.decided:
             raise ValueError(f"command {command.command_id} has not been decided")
         self.generation += 1
-        self._taken = place
-        self._running_counts = False
+        self.decided = place
+        self.counts = False
         return self.generation

@@ -1,5 +1,5 @@
 """
-What stands around every handler: checks, permissions, traces.
+Middleware: functions around every handler, for checks, permissions and traces.
 
 Used by applications, which register middleware; runs around the handlers. A middleware may look at
 the command and its context, refuse with a `DomainError`, and go on with `call_next`.

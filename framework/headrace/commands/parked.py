@@ -1,16 +1,17 @@
 """
-Commands put aside: parked as letters, held behind a letter, and taken up again.
+Parked commands: stored as letters, held behind a letter, retried or skipped.
 
     fails ──▶ parked ────────────────────── retry ──▶ runs like any other; done: the letter goes
     fails ──▶ holding ◀── held ◀── held ─── retry, skip ──▶ those held follow one by one, in order
 
 A letter is durable before its command is answered and acknowledged. Letters of one aggregate are
-numbered in the order of its commands, because one task writes them. An operator's wish to go on
-comes as a message through the aggregate's own queue, hence to the process that holds it; it is
-acknowledged when all that it set going is done, so a crash in between repeats it. A command that
-was executed before is recognised by the event store, as everywhere.
+numbered in the order of its commands, because one task writes them. An operator's retry or skip comes
+as a message through the aggregate's own queue, and so to the process that holds the aggregate. It is
+acknowledged when everything that it started is done, so that a crash in between repeats it. The event
+store recognises a command that was executed before, as everywhere.
 
-Sits between: the lanes, the letters and the answers. Never runs a handler.
+Used by the workers, which park what cannot be handled; uses the letters and the answers. It never runs
+a handler.
 """
 
 import asyncio
@@ -100,7 +101,7 @@ class Parking:
             wait, and with them what brought them.
 
     Attributes:
-        holds: who is held; what the lanes ask.
+        holds: which aggregates are held; the workers look here.
     """
 
     def __init__(
@@ -145,7 +146,7 @@ class Parking:
             deliveries: what brought the command.
             failed: why it cannot be handled.
             aggregate_id: whose command.
-            command_id: its id; empty: it could not be read, and holds nobody.
+            command_id: its id; empty: it could not be read, and holds no other command.
         """
         holding = self.holds.enabled and failed.holds and bool(command_id)
         if holding and not failed.held:
@@ -218,7 +219,7 @@ class Parking:
             hold = Hold(command_id=letter.command_id, error=letter.error, sentence=letter.sentence)
             self.holds.hold(letter.aggregate_id, hold)
             if letter.state is LetterState.HELD:
-                # Whoever took away what it was held by did not come to the end.
+                # The process that took away what it was held by did not come to the end.
                 self._tasks.start("resume", self._go_on(letter.aggregate_id))
 
     async def holds_still(self, aggregate_id: str) -> bool:
@@ -259,7 +260,8 @@ class Parking:
                 return
             fulls += 1
             log.error(
-                "as many letters as there may be; retry or skip some", letters=self._letters_max
+                "the limit of parked commands is reached; retry or skip some",
+                letters=self._letters_max,
             )
             await self._backoff.pause(fulls)
 
@@ -308,7 +310,7 @@ class Parking:
         turn = self._turns.setdefault(aggregate_id, _Turn())
         turn.takers += 1
         async with turn.lock:
-            # Whoever had the turn before may have run it.
+            # The one that had the turn before may have run it.
             again = None if wished is None else await self._find(wished.number)
             if again is not None and again.state is not LetterState.HELD:
                 await self._run(again)
@@ -342,7 +344,7 @@ class Parking:
     async def _run(self, letter: CommandLetter) -> None:
         await self._desk.admit()
         run = _FromLetter()
-        # No queue has it, so nobody mistakes its place for one.
+        # No queue has this name, so its place cannot be taken for one of a queue.
         message = Incoming(
             ("letters", letter.number), 0, letter.key, letter.name, letter.headers, letter.body
         )

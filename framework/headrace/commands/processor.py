@@ -22,19 +22,18 @@ from headrace.aggregates.cache import AggregateCache
 from headrace.aggregates.known_commands import KnownCommands
 from headrace.aggregates.repository import Repository
 from headrace.aggregates.snapshots import Snapshots
-from headrace.commands.aggregate_worker import Lane, LaneParts
+from headrace.commands.aggregate_worker import AggregateWorker, WorkerParts
 from headrace.commands.answer import Answering
 from headrace.commands.command_handlers import HandlerTable
 from headrace.commands.decision import CommandDecider, DecisionFailed
 from headrace.commands.parked import Parking
 from headrace.commands.submission import CommandDelivery, Submission
-from headrace.domain.identity import check_id
 from headrace.domain.topics import CommandTopics, command_topic
 from headrace.errors import DefinitionError
 from headrace.events.committer import Committer
 from headrace.events.publisher import Publisher, event_topic, message_topic
 from headrace.letters import RESUME
-from headrace.serialization import CommandEnvelope, Serializer
+from headrace.serialization import Serializer
 from headrace.settings import Settings
 from headrace.stores.base import CommandLetterStore, EventStore
 from headrace.transports.base import Incoming, QueueId, Subscription, Transport
@@ -80,7 +79,7 @@ class CommandProcessor:
     ) -> None:
         clock = SystemClock() if clock is None else clock
         self._name = name
-        self._topics = CommandTopics(name, handlers.command_types)
+        self._topics = CommandTopics(name, handlers.by_type.keys())
         self._subscribed = _subscribed(self._topics, settings)
         self._transport = transport
         self._serializer = serializer
@@ -89,20 +88,22 @@ class CommandProcessor:
         self._backoff = Backoff(ms_min=settings.retry_ms_min, ms_max=settings.retry_ms_max)
         self._committer = _committer(settings, store, self._backoff)
         self._snapshots = _snapshots(settings, store)
-        self._repository = Repository(
+        self._cache = _cache(settings, clock)
+        self._workers: dict[str, AggregateWorker] = {}
+        repository = Repository(
             store=store,
             snapshots=self._snapshots,
-            cache=_cache(settings, clock),
             backoff=self._backoff,
         )
         self._known = KnownCommands(clock, remembered_max=settings.commands_remembered_max)
         self._answering = Answering(transport=transport, tasks=self._tasks, finished=self.leave)
         self._parking = self._parking_of(letters, clock)
-        self._parts = LaneParts(
+        self._parts = WorkerParts(
             decider=CommandDecider(handlers=handlers, serializer=serializer, clock=clock),
             known=self._known,
             holds=self._parking.holds,
-            repository=self._repository,
+            cache=self._cache,
+            repository=repository,
             snapshots=self._snapshots,
             committer=self._committer,
             publisher=self._publisher(serializer),
@@ -112,10 +113,9 @@ class CommandProcessor:
             tasks=self._tasks,
             backoff=self._backoff,
             settings=settings,
-            emptied=self._emptied,
+            workers=self._workers,
             shared=len(self._topics.names) > 1,
         )
-        self._lanes: dict[str, Lane] = {}
         self._subscription: Subscription | None = None
         self._failures = 0  # of subscriptions, in a row
         self._next_offsets: dict[QueueId, int] = {}
@@ -211,13 +211,12 @@ class CommandProcessor:
         await self._room.acquire()
 
     def take(self, delivery: CommandDelivery) -> None:
-        """Takes a delivery in that has its room: hands it to its aggregate's lane."""
+        """Takes a delivery in that has its room: hands it to its aggregate's worker."""
         self._in_flight += 1
         self._nothing_in_flight.clear()
         message = delivery.message
         try:
             envelope = self._serializer.decode_command(message.body)
-            _check_ids(envelope)
         except Exception as error:  # noqa: BLE001 - a user's validator may raise anything; parked
             if RESUME in message.headers:
                 self._parking.resume(delivery)
@@ -232,16 +231,17 @@ class CommandProcessor:
             )
             return
         aggregate_id = envelope.aggregate_id
-        lane = self._lanes.get(aggregate_id)
-        if lane is None:
-            lane = self._lanes[aggregate_id] = Lane(aggregate_id, self._parts)
-        lane.offer(Submission(envelope, delivery))
+        worker = self._workers.get(aggregate_id)
+        if worker is None:
+            worker = self._workers[aggregate_id] = AggregateWorker(aggregate_id, self._parts)
+        worker.offer(Submission(envelope, delivery))
 
     def _note_offset(self, message: Incoming) -> bool:
-        """Notices that a queue is new here, or was someone else's for a while.
+        """Returns whether a queue is new here, or was assigned to another process for a while.
 
-        They may have handled commands that come again, and changed aggregates that are in memory
-        here. A stale one costs an event a conflict, but a rejection decided on it would stand.
+        That process may have handled commands that come again, and may have changed aggregates that are
+        in memory here. An event decided on such a stale aggregate would meet a conflict, but a rejection
+        would stand.
         """
         expected = self._next_offsets.get(message.queue)
         self._next_offsets[message.queue] = message.offset + 1
@@ -250,13 +250,10 @@ class CommandProcessor:
         self._known.begin_again()
         if expected is not None:
             log.info("queue was away", queue=message.queue, expected=expected, got=message.offset)
-            self._repository.evict_all()
-            for lane in self._lanes.values():
-                lane.distrust()
+            self._cache.clear()
+            for worker in self._workers.values():
+                worker.distrust()
         return True
-
-    def _emptied(self, aggregate_id: str) -> None:
-        self._lanes.pop(aggregate_id, None)
 
     def leave(self) -> None:
         """Gives the room of one delivery back."""
@@ -276,8 +273,8 @@ def _subscribed(topics: CommandTopics, settings: Settings) -> list[str]:
     chosen = topics.chosen(settings.command_topics)
     if settings.after_parked == "hold" and len(chosen) < len(topics.names):
         raise DefinitionError(
-            "after_parked 'hold' and command_topics exclude each other: who is held is known to the"
-            " process that handles all commands of an aggregate; handle all topics, or 'go on'"
+            "after_parked 'hold' and command_topics exclude each other: only a process that handles all"
+            " commands of an aggregate knows what is held; handle all topics, or choose 'go on'"
         )
     return chosen
 
@@ -308,9 +305,3 @@ def _cache(settings: Settings, clock: Clock) -> AggregateCache:
 async def _bounded(wait: Callable[[], Awaitable[object]], ms_max: int) -> None:
     async with asyncio.timeout(ms_max / 1_000):
         await wait()
-
-
-def _check_ids(envelope: CommandEnvelope) -> None:
-    """Raises ValueError for ids that the event store could not keep; its aggregate's is checked."""
-    check_id("a command id", envelope.command_id)
-    check_id("a correlation id", envelope.correlation_id)

@@ -1,5 +1,5 @@
 """
-A command in this process: how it came, and how far it has got.
+A command in this process: its deliveries, and how far it has come.
 
 Used by `processor`, which makes one of each delivered message, and by the worker that carries it to
 its answer.
@@ -21,7 +21,7 @@ class _Acknowledged(Protocol):
 
 
 class CommandDelivery(NamedTuple):
-    """A message, and the subscription that wants to hear when it is done.
+    """A message, and the subscription that must acknowledge it when it is done.
 
     Attributes:
         letter: what it was taken up from; None: it came through the queue.
@@ -37,6 +37,7 @@ class Submission:
 
     Attributes:
         envelope: the command.
+        command_id: its id.
         deliveries: the messages that brought it; more than one when it came again meanwhile.
         conflicts: runs that met a version conflict.
         crashes: runs that ended in an unexpected error.
@@ -49,6 +50,7 @@ class Submission:
     """
 
     __slots__ = (
+        "command_id",
         "conflicts",
         "crashes",
         "decision",
@@ -64,6 +66,7 @@ class Submission:
 
     def __init__(self, envelope: CommandEnvelope, delivery: CommandDelivery) -> None:
         self.envelope = envelope
+        self.command_id = envelope.command_id
         self.deliveries = [delivery]
         self.conflicts = 0
         self.crashes = 0
@@ -76,13 +79,8 @@ class Submission:
         self.failure: DecisionFailed | None = None
 
     @property
-    def command_id(self) -> str:
-        """The command's id."""
-        return self.envelope.command_id
-
-    @property
     def is_letter(self) -> bool:
-        """Whether it was put aside before, and is now to be run."""
+        """Whether it was parked or held before, and is to run now."""
         return any(delivery.letter is not None for delivery in self.deliveries)
 
     def decided(self, decision: Decision) -> None:

@@ -42,7 +42,7 @@ class Aggregate:
     the attributes changes, so that snapshots are dropped.
 
     Attributes:
-        id: the aggregate's id as text, whatever type it is made of.
+        id: the aggregate's id as text; it may be made of a value of any type.
         version: the number of commands whose events have been applied; 0 before the first.
     """
 

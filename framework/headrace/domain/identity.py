@@ -1,5 +1,5 @@
 """
-Ids as text: whatever a user names things by is rendered once, and is text from then on.
+Ids as text: the id that a user gives is rendered as text once, and stays text from then on.
 
 Used by applications, whose ids may be UUIDs, numbers or tuples, and by everything that stores,
 routes and compares ids. Pure.
@@ -18,6 +18,8 @@ __all__ = ["ID_CHARACTERS_MAX", "check_id", "id_text"]
 
 # Longest id of an aggregate or command: 255 fits every database's indexed text column.
 ID_CHARACTERS_MAX: Final = 255
+# What most ids are: seen at one look.
+_is_plain = re.compile(f"[\x01-\x7f]{{1,{ID_CHARACTERS_MAX}}}").fullmatch
 # PostgreSQL stores no NUL, and UTF-8 has no form for half of a surrogate pair.
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
@@ -32,13 +34,16 @@ def check_id(kind: str, text: str) -> str:
     Raises:
         ValueError: says what is wrong with it.
     """
+    if _is_plain(text):
+        return text
     if not 1 <= len(text) <= ID_CHARACTERS_MAX:
         raise ValueError(
             f"{kind} has 1 to {ID_CHARACTERS_MAX} characters, this one has {len(text)}"
         )
-    # Most ids are ASCII, which is quick to see.
-    if (not text.isascii() or "\0" in text) and _UNSTORABLE.search(text):
-        raise ValueError(f"{kind} has no NUL and no half of a surrogate pair; change {text!r}")
+    if _UNSTORABLE.search(text):
+        raise ValueError(
+            f"{kind} must not contain NUL or half of a surrogate pair; change {text!r}"
+        )
     return text
 
 
@@ -56,7 +61,9 @@ def id_text(kind: str, value: Hashable) -> str:
     Raises:
         ValueError: the value has no such text, or one that no store takes.
     """
-    return check_id(kind, value if type(value) is str else _render(kind, value))
+    if type(value) is str:
+        return value if _is_plain(value) else check_id(kind, value)
+    return check_id(kind, _render(kind, value))
 
 
 def _render(kind: str, value: object) -> str:
@@ -65,14 +72,14 @@ def _render(kind: str, value: object) -> str:
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, bool) or value is None:
-        raise ValueError(f"{kind} tells one thing from many others; {value} cannot")
+        raise ValueError(f"{kind} must not be {value}; use text, a number or a UUID")
     if isinstance(value, date | time):
         return value.isoformat()
     try:
         hash(value)
     except TypeError as error:
         raise ValueError(
-            f"{kind} never changes, and {type(value).__name__} may; use a frozen type"
+            f"{kind} must be hashable and {type(value).__name__} is not; use a frozen type"
         ) from error
     if isinstance(value, tuple):
         return _joined(kind, value)
@@ -81,7 +88,7 @@ def _render(kind: str, value: object) -> str:
     if is_dataclass(value):
         return _joined(kind, tuple(getattr(value, field.name) for field in fields(value)))
     if type(value).__str__ is object.__str__ and type(value).__repr__ is object.__repr__:
-        raise ValueError(f"{kind} must have a text; give {type(value).__name__} a __str__")
+        raise ValueError(f"{kind} needs a text; give {type(value).__name__} a __str__")
     return str(value)
 
 

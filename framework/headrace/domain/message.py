@@ -187,7 +187,7 @@ class MessageContext(BaseModel):
 class EventContext(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What is known about a stored event besides its own fields.
 
-    Its parts are taken as they are: one is made for every event that anybody folds, of a stream that
+    Its parts are taken as they are: one is made for every event that is folded, of a stream that
     was checked, and a model that checks them again costs as much as all that a fold does.
 
     Args:

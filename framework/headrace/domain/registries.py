@@ -70,7 +70,7 @@ def registries(
             if issubclass(message_type, ApplicationMessage)
             else of_events
         )
-        if not registry.knows(message_type):
+        if message_type not in registry.classes:
             raise DefinitionError(
                 f"the upcaster of {message_type.__name__} version {version} leads nowhere:"
                 f" nothing of {app_name} handles or applies {message_type.__name__}"

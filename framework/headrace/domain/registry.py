@@ -24,12 +24,15 @@ class Registry(Generic[M]):
 
     Args:
         kind: the word for messages such as "command", used in sentences.
+
+    Attributes:
+        classes: the registered classes; their subclasses are not.
     """
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
         self._types: dict[tuple[str, int], type[M]] = {}
-        self._known: set[type] = set()
+        self.classes: set[type] = set()
         self._upcasters: dict[tuple[str, int], Upcaster] = {}
 
     def add(self, message_type: type[M]) -> None:
@@ -48,7 +51,7 @@ class Registry(Generic[M]):
                 f" {other.__qualname__} and {message_type.__qualname__};"
                 " give one of them another name=… or version=…"
             )
-        self._known.add(message_type)
+        self.classes.add(message_type)
 
     def upcast(self, name: str, version: int, function: Upcaster) -> None:
         """Registers how the fields of a version become those of the next one.
@@ -82,12 +85,6 @@ class Registry(Generic[M]):
             met |= {(name, each) for name, newest in self._types for each in range(1, newest + 1)}
         for name, version in sorted(met):
             self._end_of_chain(name, version)
-
-    def knows(
-        self, message_type: type[Command] | type[DomainEvent] | type[ApplicationMessage]
-    ) -> bool:
-        """Whether exactly this class is registered."""
-        return message_type in self._known
 
     @property
     def types(self) -> Mapping[tuple[str, int], type[M]]:

@@ -82,11 +82,13 @@ class EventStream:
         if self.rejection is not None and (self.events or self.messages):
             raise ValueError("a stream has events or messages, or a rejection and neither")
         if self.seen_version is not None and not self.unchanged:
-            raise ValueError("what changed something has no version that it only looked at")
+            raise ValueError(
+                "only a stream that changed nothing has a version that it only looked at"
+            )
 
     @property
     def unchanged(self) -> bool:
-        """Whether the command changed nothing and told nothing."""
+        """Whether the command changed nothing, published nothing and was not rejected."""
         return not (self.events or self.messages or self.rejection)
 
     def contexts(self) -> list[tuple[DomainEvent, EventContext]]:

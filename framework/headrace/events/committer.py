@@ -23,7 +23,7 @@ log = get_logger(__name__)
 
 
 class NextStep(Enum):
-    """What a lane does when the outcome of its stream is known."""
+    """What a worker does when the outcome of its stream is known."""
 
     PUBLISH = "publish"
     LOOK_AGAIN = "look again"
@@ -54,7 +54,7 @@ NEXT_STEP: Mapping[AppendOutcome, NextStep] = MappingProxyType(
 
 
 class Committer:
-    """Appends what the lanes decide.
+    """Appends what the workers decide.
 
     Args:
         store: the truth.
@@ -87,7 +87,7 @@ class Committer:
     async def run(self) -> None:
         """Appends batches until cancelled.
 
-        The outcomes of a batch reach the lanes before the next batch is taken, so that what a lane
+        The outcomes of a batch reach the workers before the next batch is taken, so that what a worker
         drops in answer is never appended.
         """
         while True:

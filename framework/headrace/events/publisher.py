@@ -179,26 +179,17 @@ class Publisher:
         if line.unknown or self._tasks.closing:
             return
         try:
-            self._go_on(line, self._settle(line))
+            failure = self._settle(line)
+            if failure is not None:
+                self._tasks.start("publish again", self._send_again(line, failure))
+                return
+            line.failures = 0
+            if line.waiting:
+                self._send(line)
+            else:
+                del self._lines[line.aggregate_id]
         except Exception as error:  # noqa: BLE001 - a defect, which must not pass in silence
             self._tasks.fail("publish", error)
-
-    def _go_on(self, line: _Line, error: BaseException | None) -> None:
-        if error is not None:
-            line.failures += 1
-            log.warning(
-                "will publish again",
-                aggregate_id=line.aggregate_id,
-                attempt=line.failures,
-                error=repr(error),
-            )
-            self._tasks.start("publish again", self._send_again(line))
-            return
-        line.failures = 0
-        if line.waiting:
-            self._send(line)
-        else:
-            del self._lines[line.aggregate_id]
 
     def _settle(self, line: _Line) -> BaseException | None:
         """Reports the publications from a wave's front that are done; returns what stopped it.
@@ -217,6 +208,13 @@ class Publisher:
             publication.published(first if isinstance(first, Place) else None)
         return None
 
-    async def _send_again(self, line: _Line) -> None:
+    async def _send_again(self, line: _Line, failure: BaseException) -> None:
+        line.failures += 1
+        log.warning(
+            "will publish again",
+            aggregate_id=line.aggregate_id,
+            attempt=line.failures,
+            error=repr(failure),
+        )
         await self._backoff.pause(line.failures)
         self._send(line)

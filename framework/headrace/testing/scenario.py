@@ -105,7 +105,7 @@ class Scenario(Generic[A]):
     def _handle(self, command: Command) -> "Outcome[A]":
         handler = self._handler
         if self._app is not None:
-            handler = self._app.handlers.find(type(command))
+            handler = self._app.handlers.by_type.get(type(command))
         if handler is None:
             raise AssertionError(
                 f"no handler for {type(command).__name__}; begin with scenario(…, app=app) where"

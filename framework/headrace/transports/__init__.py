@@ -1,6 +1,6 @@
 """
 The transport's port and its adapters.
 
-Sits between: bus, command service, projections and process managers on one side and a message
-queue on the other. Knows nothing of commands or events: bodies are bytes.
+Used by the bus, the command service and the readers of events; uses a message queue. Knows nothing of
+commands or events: bodies are bytes.
 """

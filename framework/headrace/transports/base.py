@@ -1,8 +1,8 @@
 """
 The transport's port: what the framework asks of a message queue.
 
-Sits between: bus, command service, projections and process managers, which call it, and its two
-adapters: `local` (in one process) and `queue` (the broker).
+Used by the bus, the command service and the readers of events. It has two adapters: `local` (in one
+process) and `queue` (the broker).
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
@@ -71,13 +71,13 @@ class Place(NamedTuple):
     offset: int
 
 
-# Hears what became of a message: its place, or why it has none that anybody knows.
+# Called with what became of a message: its place, or the error if it has none or the place is unknown.
 Report = Callable[[Place | BaseException], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """What waits in one queue for somebody who stands at an offset.
+    """What waits in one queue for a reader at an offset.
 
     Attributes:
         queue: which one.
@@ -171,9 +171,9 @@ class Transport(Protocol):
     def publish_soon(self, message: Outgoing, told: Report) -> bool:
         """Like `publish`, for those who do not wait; returns whether it took the message.
 
-        It takes its place in the order now. What `publish` would return or raise is told later,
-        never during the call. Where this returns False, nothing was done and nothing will be told:
-        there is no room now, and `publish` waits for some.
+        It takes its place in the order now. `told` is called later, never during the call, with what
+        `publish` would return or raise. If this returns False, nothing was done and `told` is not
+        called: there is no room now, and `publish` waits for some.
         """
         ...
 
@@ -190,7 +190,7 @@ class Transport(Protocol):
         """Joins a consumer group.
 
         Without `offsets` the group's offsets are kept by the queue and `ack` moves them; with it
-        the caller keeps them (a projection, beside its rows), and `ack` only frees memory.
+        the caller keeps them (a projection, together with its rows), and `ack` only frees memory.
         """
         ...
 
@@ -210,7 +210,7 @@ class Transport(Protocol):
         ...
 
     def read(self, queue: QueueId, first: int, end: int) -> AsyncIterator[list[Incoming]]:
-        """Reads messages of a queue from an offset to before another; for nobody's group.
+        """Reads messages of a queue from an offset to before another, outside of any group.
 
         What is no longer held is left out.
         """
@@ -240,7 +240,7 @@ class Transport(Protocol):
         ...
 
     async def reply(self, address: str, correlation: str, body: bytes) -> None:
-        """Sends a reply; at most once, silently dropped where nobody waits any more."""
+        """Sends a reply; at most once, dropped without a word if no caller waits any more."""
         ...
 
     def on_reply(self, receive: Callable[[str, bytes], None]) -> None:

@@ -1,9 +1,9 @@
 """
-A message queue in this process's memory, in the words of the transport's port.
+A message queue in this process's memory: the transport's port over a few lists.
 
-Sits between: the transport's port and a few lists. For `App.run_local`, first steps and tests:
-nothing survives the process, everything else is real: topics with queues, keys, consumer groups
-whose members share the queues, offsets, redelivery of what a member left unacknowledged, replies.
+For `App.run_local`, first steps and tests. Nothing survives the process; everything else is real: topics
+with queues, keys, consumer groups whose members share the queues, offsets, redelivery of what a member
+left unacknowledged, replies.
 """
 
 import asyncio
@@ -137,7 +137,7 @@ class LocalTransport:
         return place
 
     def publish_soon(self, message: Outgoing, told: Report) -> bool:
-        """Appends the message; what became of it is told in the next turn of the event loop."""
+        """Appends the message; `told` is called in the next turn of the event loop."""
         outcome: Place | HeadraceError
         try:
             outcome = self._append(message)
@@ -165,7 +165,7 @@ class LocalTransport:
     async def subscribe(
         self, group: str, topics: Sequence[str], *, offsets: OffsetLoader | None = None
     ) -> "LocalSubscription":
-        """Joins a consumer group; its queues are shared out anew."""
+        """Joins a consumer group, whose queues are shared out again among its members."""
         if self._closed:
             raise HeadraceError("the transport is closed")
         subscription = LocalSubscription(self, group, tuple(topics), offsets)
@@ -252,7 +252,9 @@ class LocalTransport:
         self._groups[group].offsets[queue] = offset
         topic = self._topic(queue[0])
         if not topic.forever:
-            self.queue(queue).trim(min(self.next_offset(name, queue) for name in topic.groups))
+            held = topic.queues[queue[1]]
+            groups = [self._groups[name] for name in topic.groups]
+            held.trim(min(each.offsets.get(queue, held.first) for each in groups))
 
     def leave(self, group: str, subscription: "LocalSubscription") -> None:
         """Takes a member out of its group; its queues go to the others."""
@@ -321,14 +323,18 @@ class LocalTransport:
 class _Position:
     """One member's place in one queue: what to read next, and what is not acknowledged yet."""
 
-    def __init__(self, offset: int) -> None:
+    def __init__(self, queue: _Queue, offset: int) -> None:
+        self.queue = queue
         self.next = offset
         self.delivered: deque[int] = deque()
         self.done: set[int] = set()
 
-    def deliver(self, messages: Sequence[Incoming]) -> None:
-        self.delivered.extend(message.offset for message in messages)
-        self.next = messages[-1].offset + 1
+    def read(self, limit: int) -> list[Incoming]:
+        messages = self.queue.read(self.next, limit)
+        if messages:
+            self.delivered.extend(message.offset for message in messages)
+            self.next = messages[-1].offset + 1
+        return messages
 
     def acknowledge(self, offset: int) -> int | None:
         """Returns the new lowest unfinished offset, or None when it has not moved."""
@@ -372,7 +378,8 @@ class LocalSubscription:
             if self._closed:
                 raise HeadraceError("the subscription is closed")
             self._news.clear()
-            await self._place()
+            if self._unplaced:
+                await self._place()
             messages = self._read()
             if messages:
                 return messages
@@ -397,7 +404,8 @@ class LocalSubscription:
             self._unplaced.remove(queue)
         elif queue not in self._positions:
             return
-        self._positions[queue] = _Position(self._transport.queue(queue).nearest(offset))
+        held = self._transport.queue(queue)
+        self._positions[queue] = _Position(held, held.nearest(offset))
         self._news.set()
 
     async def aclose(self) -> None:
@@ -423,7 +431,9 @@ class LocalSubscription:
             self._unplaced = new
         else:
             for queue in new:
-                self._positions[queue] = _Position(self._transport.next_offset(self._group, queue))
+                held = self._transport.queue(queue)
+                offset = self._transport.next_offset(self._group, queue)
+                self._positions[queue] = _Position(held, offset)
         self._news.set()
 
     async def _place(self) -> None:
@@ -436,7 +446,7 @@ class LocalSubscription:
                     self._unplaced.remove(queue)
                     held = self._transport.queue(queue)
                     first = held.nearest(offsets.get(queue, held.first))
-                    self._positions[queue] = _Position(first)
+                    self._positions[queue] = _Position(held, first)
 
     def _read(self) -> list[Incoming]:
         """Reads from the queues in turn, another one first each time."""
@@ -444,12 +454,7 @@ class LocalSubscription:
         queues = sorted(self._positions)
         self._turn += 1
         for place in range(len(queues)):
-            queue = queues[(self._turn + place) % len(queues)]
-            position = self._positions[queue]
-            found = self._transport.queue(queue).read(
-                position.next, POLL_MESSAGES_MAX - len(messages)
-            )
-            if found:
-                position.deliver(found)
-                messages += found
+            position = self._positions[queues[(self._turn + place) % len(queues)]]
+            if position.next < position.queue.end:
+                messages += position.read(POLL_MESSAGES_MAX - len(messages))
         return messages

@@ -1,7 +1,7 @@
 """
 A transport by its setting.
 
-Sits between: the composition root, which has a setting, and the adapters.
+Used by the composition root, which has a setting; makes one of the adapters.
 """
 
 from collections.abc import AsyncIterator

@@ -1,7 +1,7 @@
 """
 The transport over the broker: the only module of the live path that knows `headrace_mq`.
 
-Sits between: the transport port and the queue's producer and consumer. Knows nothing of commands,
+Implements the transport port with the queue's producer and consumer. Knows nothing of commands,
 events or projections.
 """
 
@@ -62,7 +62,7 @@ log = get_logger(__name__)
 
 # A subscriber that keeps its own offsets works in transactions, and small ones pause in between: it
 # takes what came meanwhile by one fetch. Longer than such a pause; where a transaction takes longer
-# still, the next fetch is made beside it.
+# still, the next fetch is made at the same time.
 _GATHER_MS: Final = 50
 # Asked for to see when one message was stored; a batch that is larger comes whole.
 _LOOK_BYTES: Final = 65_536
@@ -318,7 +318,7 @@ def _tell(told: Report, sending: asyncio.Future[SendResult]) -> None:
         timeout = TimeoutError(str(error))
         timeout.__cause__ = error
         told(timeout)
-    except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - for whoever published to judge
+    except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - the publisher judges it
         told(error)
     else:
         told(Place(sent.queue.queue_id, sent.offset))
@@ -402,7 +402,7 @@ class _QueueSubscription:
 
 
 def _passed_by(marker: Record) -> Incoming:
-    """What stands for messages that cannot be read: as a rejection, it is nobody's event."""
+    """What stands for messages that cannot be read: as a rejection, it is no event."""
     first = marker.headers.get(FIRST_HEADER, "")
     # Any client can write what looks like a marker: it then stands for itself.
     known = first.isdecimal() and len(first) < _OFFSET_DIGITS_MAX and int(first) <= marker.offset

@@ -296,7 +296,7 @@ async def test_no_result_in_time_is_a_timeout_that_says_the_outcome_is_unknown(b
     # A late reply is nobody's.
     await other_side.answer(0)
     assert bus._by_correlation == {}
-    assert bus._questions == {}
+    assert bus._awaited == {}
 
 
 async def test_the_time_to_wait_comes_from_the_settings_by_default(other_side, serializer):
@@ -477,7 +477,7 @@ async def test_waiting_for_what_there_is_not_is_refused_before_anything_is_sent(
 ):
     with pytest.raises(DefinitionError, match="no such projection"):
         await waiting_bus.execute(Deposit(account_id="a"), wait_for=[NamedPart("nope")])
-    with pytest.raises(DefinitionError, match="this bus knows results only"):
+    with pytest.raises(DefinitionError, match="this bus can wait for results only"):
         await bus.execute(Deposit(account_id="a"), wait_for="handled")
     assert other_side.taken == []
 

@@ -1,14 +1,21 @@
-"""An application at work: its parts, and what becomes of one that fails."""
+"""An application at work: its parts, its readers, and what becomes of a part that fails."""
 
 import asyncio
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from headrace.errors import ProjectionNotFound
+from headrace.handlers.event_handlers import EventHandlers
+from headrace.handlers.runner import EventHandlerRunner
+from headrace.processes.process_manager import ProcessManager
+from headrace.processes.process_manager_runner import ProcessManagerRunner
+from headrace.processes.process_runner import ProcessRunner
 from headrace.projections.definition.projection import Projection
-from headrace.running_app import RunningApp
+from headrace.running_app import RunningApp, event_runner
 from samples.bank import app
+from tests.unit.headrace.readers import *  # noqa: F403 - fixtures are found by name
 
 
 def running() -> RunningApp:
@@ -60,3 +67,23 @@ async def test_a_projection_of_another_application_is_not_read():
         running().read(strange)
     with pytest.raises(ProjectionNotFound, match="bank has no projection 'strange'"):
         running().projection_letters(strange)
+
+
+def test_processes_process_managers_and_event_handlers_have_loops_of_their_own(
+    sqlite_models: Any, store: Any, transport: Any, serializer: Any, settings: Any,
+    make_process: Any,
+) -> None:  # fmt: skip
+    parts = {
+        "read_models": sqlite_models,
+        "store": store,
+        "app_name": "shop",
+        "transport": transport,
+        "serializer": serializer,
+        "settings": settings,
+    }
+    with_states: Any = event_runner(make_process(), bus=None, **parts)
+    without: Any = event_runner(ProcessManager("other"), bus=None, **parts)
+    assert isinstance(with_states, ProcessRunner)
+    assert isinstance(without, ProcessManagerRunner)
+    handlers: Any = event_runner(EventHandlers("mail"), **parts)
+    assert isinstance(handlers, EventHandlerRunner)

@@ -102,6 +102,7 @@ def test_the_json_of_a_command_is_as_it_is_drawn(serializer):
 texts = st.text(alphabet=st.characters(exclude_categories=["Cs"]))
 items = st.dictionaries(texts, texts, max_size=3)
 ids = st.text(alphabet=st.characters(exclude_categories=["Cs"]), min_size=1, max_size=255)
+storable_ids = ids.filter(lambda text: "\0" not in text)
 events = st.builds(
     Deposited,
     amount=st.integers(min_value=-(2**63), max_value=2**63 - 1),
@@ -111,9 +112,9 @@ events = st.builds(
 
 
 @given(
-    account_id=ids.filter(lambda text: "\0" not in text),
-    command_id=ids,
-    correlation_id=ids,
+    account_id=storable_ids,
+    command_id=storable_ids,
+    correlation_id=storable_ids,
     items=items,
     amount=st.integers(0, 2**62),
 )
@@ -450,3 +451,12 @@ def test_what_would_come_back_as_something_else_is_not_encoded():
         )
     whole = stream(events=(Loose(value=[1, "a"]),))
     assert serializer.decode_stream(serializer.encode_stream(whole)) == whole
+
+
+@pytest.mark.parametrize("odd", ["", "a\0", "x" * 256, "\ud800"])
+def test_an_envelope_has_ids_that_the_event_store_can_keep(odd):
+    command = Deposit(account_id="a", amount=1)
+    with pytest.raises(ValueError, match="a command id"):
+        CommandEnvelope(command=command, command_id=odd, correlation_id="c")
+    with pytest.raises(ValueError, match="a correlation id"):
+        CommandEnvelope(command=command, command_id="c", correlation_id=odd)

@@ -5,7 +5,7 @@ A queue is *assigned* by the group, *started* once its offset is known, and *sus
 consumer cannot know whether the group still counts on it (the connection is lost): a suspended
 queue is neither fetched nor delivered, and resumes where it stood unless another member went on
 from there. A *revoked* queue is kept while attempts on it go on, so that what they finish is still
-committed. A `AssignedQueue` is replaced, never reset, so a part that holds an old one can see that.
+committed. An `AssignedQueue` is replaced, never reset, so a part that holds an old one can see that.
 
 Used by `Consumer`, `PullConsumer` and their parts, which fetch, deliver, acknowledge and commit. Pure.
 """

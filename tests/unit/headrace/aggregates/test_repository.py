@@ -1,4 +1,4 @@
-"""Loading aggregates from memory and from their events."""
+"""Loading aggregates from their snapshots and their events."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 import pytest
 
 from headrace._runtime.backoff import Backoff
-from headrace.aggregates.cache import AggregateCache
 from headrace.aggregates.repository import Repository
 from headrace.aggregates.snapshots import Snapshots
 from headrace.domain.aggregate import Aggregate, applies
@@ -15,7 +14,6 @@ from headrace.domain.stream import EventStream
 from headrace.errors import AggregateNotFound, DamagedStream, UnknownMessageType
 from headrace.stores.base import Snapshot
 from headrace.stores.memory.store import MemoryEventStore
-from headrace.testing.fakes import FakeClock
 
 
 class Counted(DomainEvent):
@@ -88,12 +86,9 @@ async def store() -> FailingStore:
 
 @pytest.fixture
 def repository(store) -> Repository:
-    """Over the store, with an empty cache."""
-    cache = AggregateCache(aggregates_max=10, idle_ms=1_000, clock=FakeClock())
+    """Over the store."""
     snapshots = Snapshots(store=store, events=100, waiting_max=10)
-    return Repository(
-        store=store, cache=cache, snapshots=snapshots, backoff=Backoff(ms_min=1, ms_max=1)
-    )
+    return Repository(store=store, snapshots=snapshots, backoff=Backoff(ms_min=1, ms_max=1))
 
 
 async def test_an_aggregate_is_brought_back_from_its_events(repository):
@@ -108,18 +103,6 @@ async def test_an_aggregate_without_events_is_none(repository):
 async def test_an_aggregate_of_another_class_is_not_found_and_the_sentence_says_why(repository):
     with pytest.raises(AggregateNotFound, match="'n-1' is a Counter, there is no Other"):
         await repository.load(Other, "n-1")
-
-
-async def test_loading_does_not_keep_and_keeping_makes_it_cached(repository):
-    live = await repository.load(Counter, "n-1")
-    assert repository.cached("n-1") is None
-    repository.keep(live)
-    assert repository.cached("n-1") is live
-    repository.evict("n-1")
-    assert repository.cached("n-1") is None
-    repository.keep(live)
-    repository.evict_all()
-    assert repository.cached("n-1") is None
 
 
 async def test_existence_is_a_question_of_the_first_version(repository):

@@ -9,14 +9,13 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from headrace._runtime.backoff import Backoff
-from headrace.aggregates.cache import AggregateCache, LiveAggregate
+from headrace.aggregates.cache import LiveAggregate
 from headrace.aggregates.repository import Repository
 from headrace.aggregates.snapshots import Snapshots
 from headrace.domain.aggregate import Aggregate, applies
 from headrace.domain.message import DomainEvent
 from headrace.domain.stream import EventStream
 from headrace.stores.memory.store import MemoryEventStore
-from headrace.testing.fakes import FakeClock
 
 
 class Added(DomainEvent):
@@ -165,11 +164,10 @@ def test_loading_with_any_policy_equals_loading_without(policy, streams, restart
     async def play() -> None:
         store = MemoryEventStore()
         snapshots = Snapshots(store=store, events=policy, waiting_max=10)
-        cache = AggregateCache(aggregates_max=1, idle_ms=1, clock=FakeClock())
         backoff = Backoff(ms_min=1, ms_max=1)
-        with_policy = Repository(store=store, cache=cache, snapshots=snapshots, backoff=backoff)
+        with_policy = Repository(store=store, snapshots=snapshots, backoff=backoff)
         never = Snapshots(store=store, events=0, waiting_max=1)
-        without = Repository(store=store, cache=cache, snapshots=never, backoff=backoff)
+        without = Repository(store=store, snapshots=never, backoff=backoff)
         found = None
         for version, events in enumerate(streams, start=1):
             if found is None or version in restarts:

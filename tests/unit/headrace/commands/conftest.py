@@ -351,7 +351,7 @@ class World:
     def handle(self, *handlers: Callable[..., object]) -> None:
         for handler in handlers:
             self.handlers.add(handler)  # type: ignore[type-var]  # plain callables in tests
-        for command_type in self.handlers.command_types:
+        for command_type in self.handlers.by_type:
             self.commands.add(command_type)
 
     async def begin(self) -> "World":

@@ -33,15 +33,13 @@ def test_a_handler_is_found_by_the_exact_type_of_its_command():
     table = HandlerTable()
     assert table.add(touch) is touch
     table.add(touch_softly)
-    assert table.find(Touch) is touch
-    assert table.find(TouchSoftly) is touch_softly
-    assert table.command_types == {Touch, TouchSoftly}
+    assert table.by_type == {Touch: touch, TouchSoftly: touch_softly}
 
 
 def test_a_child_of_a_handled_command_has_no_handler_by_inheritance():
     table = HandlerTable()
     table.add(touch)
-    assert table.find(TouchSoftly) is None
+    assert TouchSoftly not in table.by_type
 
 
 def test_two_handlers_for_one_command_are_refused_and_the_same_one_twice_is_not():
@@ -86,7 +84,7 @@ async def unknown_name(command: "Nowhere", context: CommandContext) -> None:  # 
         (one_argument, "takes 1 arguments"),
         (no_annotation, "not annotated with a Command"),
         (no_command, "not annotated with a Command"),
-        (other_context, "is a CommandContext"),
+        (other_context, "is not a CommandContext"),
         (unknown_name, "Nowhere"),
     ],
 )
@@ -97,7 +95,7 @@ def test_a_function_of_another_form_is_refused_with_what_to_write(function, sent
 
 
 class FakeLoader:
-    """Holds what a lane would."""
+    """Holds what a worker would."""
 
     def __init__(self, accepted=None, stored=None):
         self.accepted = accepted

@@ -22,7 +22,7 @@ class Try(Command):
 
 
 class State:
-    """What a lane would say."""
+    """What a worker would say."""
 
     def __init__(self, accepted=None, *, taken=False):
         self.accepted = accepted
@@ -72,7 +72,7 @@ async def test_recorded_events_become_the_stream_of_the_next_version(decide, ban
     assert stream.recorded_at == world.clock.now()
     assert world.serializer.decode_stream(decision.body) == stream
     assert (decision.aggregate, decision.dirty) == (account, False)
-    # Accepting is the lane's business.
+    # Accepting is the worker's business.
     assert account.version == 1
 
 
@@ -209,7 +209,7 @@ async def test_a_stream_that_no_queue_would_take_fails_the_command(
     assert "100 is the limit" in decision.sentence
 
 
-# Unexpected errors, and what a lane makes of them.
+# Unexpected errors, and what a worker makes of them.
 
 
 class Explode(Command):

@@ -390,7 +390,7 @@ def two_topics(breaking, bank):
 
     breaking.handle(refund)
     breaking.operator = CommandLetters(
-        "bank", breaking.letters, breaking.transport, breaking.handlers.command_types
+        "bank", breaking.letters, breaking.transport, breaking.handlers.by_type
     )
     return breaking
 

@@ -1,4 +1,4 @@
-"""Group commit: batches, outcomes, and what a lane drops in answer."""
+"""Group commit: batches, outcomes, and what a worker drops in answer."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -107,7 +107,7 @@ class Interleaving:
             command=command, command_id=command_id, correlation_id=command_id
         )
         run = HandlerRun()
-        handler = app.handlers.find(type(command))
+        handler = app.handlers.by_type.get(type(command))
         assert handler is not None
         rejection = None
         loaded = _Loaded(self, command)
