@@ -27,7 +27,7 @@ Every error that the queue raises on purpose, and the code that stands for it on
     │   ├── GroupNotFound                 the group has neither offsets nor members
     │   ├── GroupAtWork                   the group has members, which would overwrite its offsets
     │   ├── GroupDiffers                  the group's members filter, divide, handle or retry otherwise
-    │   ├── NameTaken                     another client is at work under the member's chosen name
+    │   ├── NameTaken                     another client uses the member's chosen name
     │   ├── ScheduleFull                  as many scheduled messages wait as may
     │   ├── TransactionsFull              as many transactions are undecided as may be
     │   ├── Throttled                     a quota is used up, or a group full: try again later
@@ -310,7 +310,7 @@ class GroupDiffers(BrokerError):
 
 
 class NameTaken(BrokerError):
-    """Another client is at work in the group under the name that was chosen for this member."""
+    """Another client is in the group under the name that was chosen for this member."""
 
     code = ResponseCode.NAME_TAKEN
 

@@ -87,7 +87,7 @@ class GroupAdministration(TopicAdministration):
         return answer
 
     async def connections(self, role: Role = "") -> list[ConnectionDescription]:
-        """Who is connected, the oldest first.
+        """The connections, the oldest first.
 
         Args:
             role: only producers, members of groups, or readers without a group.

@@ -28,13 +28,13 @@ class LimitAdministration(AdminConnection):
     """The calls about limits."""
 
     async def quotas(self) -> QuotasAnswer:
-        """All quotas, the defaults with an empty name, and whom they held up lately."""
+        """All quotas, the defaults with an empty name, and the clients that they delayed lately."""
         return await self._ask(QuotasAnswer, RequestCode.DESCRIBE_QUOTAS)
 
     async def set_quota(self, kind: QuotaKind, name: str, rates: Rates) -> QuotasAnswer:
         """Gives a client or a topic a quota of its own in place of the default; durable.
 
-        It holds from now on. Who is over it is served later: nothing is refused that has not waited
+        It holds from now on. A client over its quota is served later: nothing is refused that has not waited
         for `throttle_ms_max`.
 
         Args:

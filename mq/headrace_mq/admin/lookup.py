@@ -123,7 +123,7 @@ class MessageSearch(AdminConnection):
         return found
 
     async def producers(self, records: Iterable[Record]) -> dict[int, ProducerDescription]:
-        """Who sent these records, by `Record.producer_id`, as far as the broker remembers.
+        """The producers of these records, by `Record.producer_id`, as far as the broker remembers.
 
         It remembers the 10,000 producers that connected last. Messages without a producer id
         (`send_oneway`) and those of the schedule have no entry.
@@ -139,7 +139,7 @@ class MessageSearch(AdminConnection):
     async def steps(self, message_id: str) -> list[TraceStep]:
         """What consumers that trace did with a message, in order of time; the first 1,000 steps.
 
-        When it was produced and stored, and by whom, tells the message itself.
+        The message itself says when it was produced and stored, and by which producer.
 
         Args:
             message_id: `topic:queue:offset`, where it stood first: a retried message keeps its id.

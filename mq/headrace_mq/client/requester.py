@@ -37,7 +37,7 @@ _log = get_logger(__name__)
 
 
 class ReplyAddress(NamedTuple):
-    """Whom a reply to a request goes to, and which request it answers."""
+    """The client that a reply goes to, and the request that it answers."""
 
     client_id: str
     correlation: str
@@ -120,7 +120,7 @@ class Requester:
 
 
 def address_of(record: Record) -> ReplyAddress | None:
-    """Returns whom to reply to; None for a record that is no request."""
+    """Returns the address for a reply; None for a record that is no request."""
     client_id = record.headers.get(CLIENT_HEADER)
     correlation = record.headers.get(CORRELATION_HEADER)
     if not client_id or not correlation:

@@ -40,7 +40,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         topic, queue_id, offset: its id, where it stood first.
         born_at_ms: when its producer took it, in ms since 1970 UTC.
-        attempt: how often it was handled in vain.
+        attempt: how many attempts have failed.
         reason: what the last attempt failed with.
         back_to: the topic that it is sent to when it is to be tried again.
         apart: what carries this is no copy: one would not fit, and body and headers stand at the

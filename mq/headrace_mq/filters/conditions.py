@@ -291,7 +291,7 @@ def both(one: Condition, other: Condition) -> Condition:
         if len(left) == len(first):
             second = other.ask(messages)
         else:
-            # Only whom the first one leaves is asked the second: few, of most batches.
+            # The second condition sees only what the first one leaves: few messages of most batches.
             second = other.ask(messages.at(left)) if left else []
         answers: Answers = [False] * len(first)
         for place, said in zip(left, second, strict=True):

@@ -235,7 +235,7 @@ class GroupsAnswer(Body, frozen=True):
 
 
 class DescribeGroup(Body, frozen=True):
-    """Asks who is in a group and which topics it is about."""
+    """Asks for the members and the topics of a group."""
 
     group: str
 
@@ -312,7 +312,7 @@ class ListConnections(Body, frozen=True):
 
 
 class ConnectionDescription(Body, frozen=True):
-    """One connection: who it is, since when, what it does, and the bytes it sent and was sent.
+    """One connection: its client, begin and kind, and the bytes in both directions.
 
     `produced` counts the messages taken from it; `groups` names at most 16 that it is a member of;
     `throttled_ms` is how long its requests were held up, in all.
@@ -454,7 +454,7 @@ def decode_find_answer(data: memoryview) -> tuple[FindAnswer, memoryview]:
 
 
 class DescribeProducers(Body, frozen=True):
-    """Asks who sends, or sent, under some ids; at most 1,000."""
+    """Asks for the producers with some ids; at most 1,000."""
 
     producer_ids: list[int]
 

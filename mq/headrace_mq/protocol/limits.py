@@ -65,7 +65,7 @@ class Quota(Body, frozen=True):
 
 
 class Throttling(Body, frozen=True):
-    """Who waited for a quota lately: how many requests, how long in all, what is still owed.
+    """A client or topic that a quota delayed lately: how many requests, how long in all, what is still owed.
 
     `way` is "produce" or "fetch". `owed_ms` is how long nothing will be let through from now on.
     """

@@ -331,7 +331,7 @@ class Stream:
 
     @property
     def name(self) -> str:
-        """Who is connected with whom."""
+        """The names of both ends."""
         client, server = self._ends
         return f"{client.process}-{server.process}"
 

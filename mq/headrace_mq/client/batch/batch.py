@@ -121,7 +121,7 @@ class Batch:
         return number
 
     def open_up(self) -> Columns:
-        """Its messages for those who divide them; a batch that was sent becomes as before."""
+        """Returns its messages, to be divided; a batch that was sent is decoded again."""
         if self.encoded is not None:
             self.decode()
             self.encoded = None

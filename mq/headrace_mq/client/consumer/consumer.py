@@ -423,7 +423,7 @@ class Consumer(AsyncBlock):
         before = self._shares.assigned
         revoked = self._shares.assign(queues)
         self._handing_over.soon()
-        # Who waits for a queue that was revoked need not wait any more.
+        # A poll that waits for a revoked queue need not wait any more.
         self._delivering.wake()
         if before != queues:
             _log.info(

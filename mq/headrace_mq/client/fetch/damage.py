@@ -67,7 +67,7 @@ class DamageLog:
         self._messages: dict[str, int] = {}
         self.marks = False
         self._listeners: list[Callable[[Damaged], object]] = []
-        # Behind what was told of a queue: who seeks back meets it again, and hears it once.
+        # The end of the damage reported of a queue: after a seek back it is not reported again.
         self._told: dict[QueueRef, int] = {}
 
     @property

@@ -28,7 +28,7 @@ def contract_of(
     settings: ConsumerSettings,
     strategy: Strategy | None,
 ) -> dict[str, str]:
-    """Returns what a member does, by what it is about.
+    """Returns how a member works, in words, by subject.
 
     Args:
         topics: with their conditions, if there are any.

@@ -40,7 +40,7 @@ class QueueLocks:
         link: the connection.
         group: the group.
         settings: how long a request may take, and whether handling needs locks at all.
-        clock: tells how long ago the broker heard of the member.
+        clock: measures the time since the last heartbeat.
     """
 
     def __init__(self, link: Link, *, group: str, settings: ConsumerSettings, clock: Clock) -> None:
@@ -59,7 +59,7 @@ class QueueLocks:
     def wanted(self) -> bool:
         """Whether queues are locked.
 
-        What may be handled in any order needs no owner, and what everybody gets has none.
+        Records that may be handled in any order need no owner, and broadcast queues have none.
         """
         return self._settings.handling != "parallel" and self._settings.broadcast_file is None
 
@@ -126,7 +126,7 @@ class QueueLocks:
             raise
 
     def renewed(self, sent_at_ms: int) -> None:
-        """The broker has heard of the member after this moment, by the consumer's clock.
+        """The broker got a heartbeat of the member after this moment, by the consumer's clock.
 
         That comes too late for locks that are stale: only asking for them again tells whose they are.
         """

@@ -273,7 +273,7 @@ class Membership:
         if assigned != self._assigned:
             self._assigned = self._held = assigned
             if self._reports:
-                # The next change should find what everyone holds now.
+                # The next view should have what each member holds now.
                 self._disturbed.set()
             self._listeners.on_change(assigned)
 

@@ -30,7 +30,7 @@ class CurrentGroupRules:
         self.retries: int | None = None
 
     def hear(self, answer: GroupAnswer) -> None:
-        """Takes what the broker said; a broker of a version before says nothing."""
+        """Takes the rules from an answer; an older broker sends none."""
         self.retries = answer.retries if answer.retries >= 0 else None
         if answer.consume == self.consume:
             return

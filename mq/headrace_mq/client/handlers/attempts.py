@@ -74,7 +74,7 @@ class Watchdog:
 
 
 class RecordSource(Protocol):
-    """What is needed of a consumer."""
+    """Where attempts get records from, and report their end to."""
 
     async def poll(self, records_max: int | None = None) -> list[Record]:
         """Waits for records, at most so many; raises Closed at the end."""

@@ -65,7 +65,7 @@ def check_async(handler: Callable[..., object]) -> None:
 
 
 def one_by_one(handler: Handler) -> BatchHandler:
-    """Makes a handler of single records one of batches, which then hold one record each."""
+    """Turns a handler of single records into one of batches with one record each."""
 
     def handle(records: Sequence[Record]) -> Awaitable[None]:
         return handler(records[0])

@@ -55,7 +55,7 @@ class FailurePolicy(Protocol):
 
 
 class InPlace:
-    """Again and again, for ever: no record is skipped, and its key waits.
+    """Retries for ever, in place: no record is skipped, and its key waits.
 
     Args:
         pause_ms_min: the first pause; doubled after each attempt.

@@ -20,8 +20,7 @@ from headrace_mq.client.producer.oneway import Oneway
 from headrace_mq.client.producer.route import Selector
 from headrace_mq.client.producer.scheduled import Scheduled, When, envelope
 from headrace_mq.client.producer.send_buffer import SendBuffer
-from headrace_mq.client.producer.send_results import SendResults
-from headrace_mq.client.producer.settlement import all_placed, report, settled
+from headrace_mq.client.producer.send_results import SendResults, all_placed, report, settled
 from headrace_mq.errors import (
     Closed,
     ConnectionLost,

@@ -418,7 +418,7 @@ class SendBuffer:
                 self._free[sender] = None
         if self._shut.senders:
             self._look_at_shut()
-        # Before the senders that were just answered: what they send next goes together meanwhile.
+        # Before the callers that were just answered: what they send next goes together meanwhile.
         if self._free:
             self._depart()
         if self._line.waiting:

@@ -1,16 +1,17 @@
 """
-Results of sent batches: the broker's answers, and the offsets of the messages of one `send_many`.
+Results of sent batches: waiting for them, the broker's answers, and the offsets of messages.
 
 Most callers only wait for the acknowledgement, so no object is made for each message.
 
-Used by `producer` and `send_buffer`.
+Used by `Producer`, whose callers wait, and by `send_buffer`.
 """
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, overload
 
 from headrace_mq._net.client_connection import Answer
-from headrace_mq.client.batch.batch import Batch
+from headrace_mq.client.batch.batch import Batch, Place
 from headrace_mq.errors import (
     MalformedRequest,
     MessageQueueError,
@@ -21,7 +22,7 @@ from headrace_mq.errors import (
 from headrace_mq.message import SendResult
 from headrace_mq.protocol.bodies import ProduceAnswer, Produced, decode
 
-__all__ = ["BatchRun", "SendResults", "outcomes", "too_late"]
+__all__ = ["BatchRun", "SendResults", "all_placed", "outcomes", "report", "settled", "too_late"]
 
 
 class BatchRun(NamedTuple):
@@ -108,3 +109,52 @@ def too_late(address: str, timeout_ms: int, batch: Batch | None) -> SendTimeout:
         f"unknown outcome: no acknowledgement from {address} within {timeout_ms} ms;"
         " the message may be stored, and sending it again may store it twice"
     )
+
+
+def report(result: asyncio.Future[SendResult], place: asyncio.Future[Place]) -> None:
+    """Passes on what became of a message that waited for its place."""
+    if place.cancelled():
+        result.cancel()
+        return
+    error = place.exception()
+    if error is None:
+        batch, number = place.result()
+        batch.report(number, result)
+    elif not result.done():
+        result.set_exception(error)
+
+
+async def all_placed(placed: Sequence[Place | asyncio.Future[Place]]) -> list[Place]:
+    """Waits until every message has left the line; raises the first failure."""
+    line = [place for place in placed if not isinstance(place, tuple)]
+    try:
+        if line:
+            await asyncio.wait(line)
+    except asyncio.CancelledError:
+        for place in line:
+            place.cancel()
+        raise
+    failures = [place.exception() for place in line]
+    for failure in failures:
+        if failure is not None:
+            raise failure
+    return [place if isinstance(place, tuple) else place.result() for place in placed]
+
+
+async def settled(batch: Batch, loop: asyncio.AbstractEventLoop) -> None:
+    """Waits until the batch is stored or given up.
+
+    All callers that wait for a batch share one future, which saves a tenth of the time of a send. Cancelling
+    one of them cancels that future, so the others look whether they were meant and go on waiting.
+    """
+    # Asking for the running loop is a system call (of `getpid`), so it is handed down.
+    task = asyncio.current_task(loop)
+    cancellations = task.cancelling() if task is not None else 0
+    while not batch.settled:
+        if batch.waiter is None or batch.waiter.cancelled():
+            batch.waiter = loop.create_future()
+        try:
+            await batch.waiter
+        except asyncio.CancelledError:
+            if task is None or task.cancelling() > cancellations:
+                raise

@@ -90,7 +90,7 @@ class Expiry:
         self.expired = 0
 
     def spare(self, handler: Handler) -> Handler:
-        """Makes a handler one that never sees an expired record, for `run`."""
+        """Wraps a handler for `run`, so that it never gets an expired record."""
         check_async(handler)
 
         async def handle(record: Record) -> None:

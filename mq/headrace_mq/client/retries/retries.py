@@ -54,7 +54,7 @@ class GiveUp(Exception):
 
 
 class DeadLetterSender:
-    """The way to a group's dead letters.
+    """Sends records to a group's dead letters.
 
     Args:
         producer: sends; started and closed by its owner.

@@ -59,7 +59,7 @@ class TraceStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Traced(NamedTuple):
-    """A record's id in its own topic, and how often it was handled in vain before it came here."""
+    """A record's id in its own topic, and how many attempts failed before it came here."""
 
     message_id: str
     failed: int

@@ -61,7 +61,7 @@ class CheckResponder:
         decisions: sends them.
         group: for whose transactions it answers.
         checker: the application's.
-        running: the transactions that this process is at work on; they answer for themselves.
+        running: the transactions that this process still works on; they are not answered here.
         settings: how many checks at a time, and how long each may take.
     """
 

@@ -47,7 +47,7 @@ class _Waiting:
 
 
 class _Request:
-    """Decisions that are sent together, by bundle, and who waits for them."""
+    """Decisions that are sent together, by bundle, and the callers that wait for them."""
 
     __slots__ = ("bundles",)
 
@@ -70,7 +70,7 @@ class _Request:
                 try:
                     ended.set_result(None)
                 except asyncio.InvalidStateError:
-                    # It was refused, or who waited was cancelled.
+                    # It was refused, or the caller was cancelled.
                     continue
 
     def fail(self, error: MessageQueueError) -> None:
@@ -89,7 +89,7 @@ def _refuse(
     wanted: Outcome,
     otherwise: Mapping[tuple[int, int], int],
 ) -> None:
-    """Tells those whose transaction had been decided before, and not as they wanted."""
+    """Fails the calls whose transaction had been decided before, in another way."""
     for place, ended in zip(places, waiting, strict=True):
         before = otherwise.get((number, place), wanted)
         if before != wanted and not ended.done():

@@ -76,7 +76,7 @@ class PrepareBatcher:
 
     Args:
         group: the producers that may answer for them.
-        client_id: who is asked first.
+        client_id: of the producer, which the broker asks first.
         send: hands a message over; the future ends when it is durable.
         codec: how batches are compressed.
         transactions_max, bytes_max: of one bundle.
