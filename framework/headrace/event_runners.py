@@ -1,7 +1,7 @@
 """
-Which runner feeds what reacts to events: process managers with states or without, and event handlers.
+Makes the runner of each reader of events: of processes, process managers and event handlers.
 
-Sits between: the application and the runners.
+Used by `App`.
 """
 
 from typing import Any, Protocol

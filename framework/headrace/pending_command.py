@@ -1,8 +1,8 @@
 """
 A command whose result callers wait for.
 
-Used by the bus, which sends the command and hears its reply, for the callers who wait. Pure but for
-the futures that the callers wait for.
+Used by the bus, which sends the command and receives its reply. Its only side effect is to complete the
+futures that the callers wait for.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """
-The one command, `headrace`: each subcommand in a module of its own.
+The command `headrace`: each subcommand has a module of its own.
 
-Used by a person or an init system; uses everything else. The only reader of the environment; heavy
-imports (broker, database, Spark) wait inside the functions that need them.
+Used by you at a terminal, and by init systems. Only this package reads the environment. Heavy imports (broker, database, Spark) are inside the functions
+that need them, so that `headrace --help` stays quick.
 """
 
 import socket

@@ -1,8 +1,8 @@
 """
 Amounts as people write them: `72h`, `10GiB`, `90%`.
 
-Sits between: the options of commands and settings in ms, bytes and percent. Pure. An amount
-without its unit is refused, because the writer of 10 may think of one unit and the reader of another.
+An amount without a unit is refused: you may think of seconds when you write 10, and the program of
+milliseconds. Pure.
 """
 
 import re

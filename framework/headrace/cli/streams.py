@@ -1,10 +1,10 @@
 """
-The standard streams of a command: there, even where they were closed, and harmless to a terminal.
+The standard streams of a command: opened if they were closed, and made safe for a terminal.
 
-Names that clients choose (of clients, groups, aggregates) may hold any character. Printed as they are,
-an escape sequence among them could move the cursor, change the window or hide a line from you.
+Clients choose names (of clients, groups, aggregates) that may hold any character. If a command printed
+them as they are, an escape sequence could move the cursor, change the window or hide a line from you.
 
-Used by `main` for everything that a command prints. It knows nothing of commands.
+Used by `headrace.cli.main` for everything that a command prints.
 """
 
 import os

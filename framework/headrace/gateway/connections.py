@@ -1,10 +1,12 @@
 """
-The gateway's connections: how many one address may have, and how long one may take to say what it wants.
+The gateway's connections: how many one address may have, and how long a request may take to arrive.
 
-    at its bound, and we wait for one of the address     that one is closed, the oldest request first
-    at its bound, and all of them wait for us            the newcomer is refused: 503
+An address that has as many as it may, and opens one more:
 
-Used by uvicorn; uses the clients' sockets. It knows no request.
+    some of its connections wait for no answer     of these, the one with the oldest request is closed
+    all of them wait for an answer                 the new one is refused: 503
+
+Used by `server`, which gives it to uvicorn.
 """
 
 import asyncio

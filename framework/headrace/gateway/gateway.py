@@ -1,7 +1,7 @@
 """
 The gateway as an ASGI application: its routes, and what all requests have in common.
 
-Used by an HTTP server; uses the endpoints. It knows no socket.
+Used by `server`; calls the endpoints.
 """
 
 import asyncio

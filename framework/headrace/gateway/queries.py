@@ -1,7 +1,7 @@
 """
 `GET /projections/{name}` and `GET /projections/{name}/{key}`: rows of read models.
 
-Used by HTTP requests; uses the read models. It writes nothing.
+The endpoints behind these routes. They only read.
 """
 
 from typing import Any, Final

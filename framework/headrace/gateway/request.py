@@ -1,7 +1,7 @@
 """
-What a request says: its body, its query and its headers, each checked and bounded.
+Reads a request's body, query and headers; each is checked and has a limit.
 
-Used by the endpoints; uses Starlette's requests. It must not know what a request is for.
+Used by the endpoints, each for its own purpose; reads Starlette's requests.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """
-How long small batches are put off, so that one transaction serves all that comes meanwhile.
+How long the live runner waits after a small batch, so that one transaction serves what comes meanwhile.
 
-Sits between: the live runner, which waits, and nothing else. Pure.
+Pure.
 """
 
 from typing import Final

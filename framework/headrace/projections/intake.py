@@ -1,13 +1,12 @@
 """
-The intake: which of the messages that a subscription delivered are the next ones of their queue.
+The intake: sorts what a subscription delivers into messages to apply, repeated ones and missing ones.
 
-A projection's own offsets decide, not the delivery: what lies before them is done already, what
-lies beyond them leaves a hole. A hole is asked for once more; if it is still there, the queue has
-lost those messages (a broken record), and the projection goes on behind them: the version gate
-finds what is missing as soon as the aggregate's next version comes.
+The projection's own offsets decide. A message below the stored offset is done already. A message above
+it leaves a hole, so the intake asks for the hole once more. If it is delivered with the same hole, the
+queue has lost those messages (a broken record), and the projection continues behind them. The version gate
+finds the missing events as soon as the aggregate's next version comes.
 
-Used by the live runner; turns what `Subscription.poll` returns into batches. Pure; it must not know
-a database.
+Used by the live runner, with what `Subscription.poll` returns. Pure.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,9 +1,9 @@
 """
-What one projection does with events: apply in one transaction, acknowledge; exactly once.
+What a live projection does with events: applies a batch in one transaction, then acknowledges it.
 
-The projection's own offsets, committed with its rows, say where each queue goes on; the queue's
-offsets are not used. Any number of runners may work on one projection, each on its queues: a stale
-one finds other offsets stored than it began with, writes nothing and goes where they say.
+The projection stores its own offsets with its rows, so each event is applied exactly once; the offsets
+that the broker keeps are not used. Any number of runners may work on one projection, each on its queues. A
+runner that has lost a queue finds other offsets than its own, writes nothing and continues from those.
 
     outage of a database            waited out, with pauses that grow to `retry_ms_max`
     an event cannot be applied      found by halving its batch, tried again `error_retries_max`
@@ -16,7 +16,7 @@ one finds other offsets stored than it began with, writes nothing and goes where
                                     still and says so; also when too much is parked already, or
                                     the event store is not the one whose events it has folded
 
-Sits between: the reader of the event topic and `batch_transaction`. Must never know a broker.
+Used by `App`; the reader of the event topic calls it with batches.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """
-The ports of the event store and of the commands put aside: what every adapter promises.
+The ports `EventStore` and `CommandLetterStore`: what every adapter promises.
 
-Called by `events` and `aggregates`; implemented by the adapters for memory, SQLite and PostgreSQL.
-The public conformance suite in `headrace.testing.conformance` holds every adapter to these words.
+Called by the code that appends, loads or parks; implemented for memory, SQLite and PostgreSQL. The public
+suites in `headrace.testing.conformance` test every adapter against these sentences.
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -1,7 +1,7 @@
 """
-The letters of commands in a database, SQLite or PostgreSQL: rare and few, so plain statements.
+Parked commands in a database, SQLite or PostgreSQL.
 
-Sits between: the `CommandLetterStore` port and one table. Never knows what a command means.
+Implements the `CommandLetterStore` port on the table `parked`. Letters are few, so plain statements do.
 """
 
 from collections.abc import Mapping, Sequence
@@ -51,7 +51,7 @@ class _Message(msgspec.Struct):
 
 
 class DatabaseCommandLetters:
-    """Keeps letters beside the events; see `open_command_letters`.
+    """Keeps letters in the database of the events; see `open_command_letters`.
 
     Args:
         engine: of a database whose schema is up to date; closed with this.

@@ -1,10 +1,10 @@
 """
-Alarms: what is parked for too long or too often, messages foreign or left out, who stands still.
+Alarms: too much is parked, or for too long; messages are foreign or left out; a reader stands still.
 
-    looked at every `alarm_check_ms` ─▶ begins: a warning in the log ─▶ ends: a line in the log
-                                        while it holds: in `current`, for `GET /health`
+    checked every `alarm_check_ms` ─▶ begins: a warning in the log ─▶ ends: a line in the log
+                                      while it holds: in `current`, for `GET /health`
 
-Sits between: what an application has parked, commands and events, and those who watch it. Mends nothing.
+Used by `watch`. It reads what the application has parked, and repairs nothing.
 """
 
 import asyncio

@@ -1,9 +1,10 @@
 """
-Heartbeats through the event topic: where nothing happens, the lag still tells the truth.
+Heartbeats through the event topic, so that a projection that stands still shows a lag when no events come.
 
-A beat is a message in every queue that every reader passes over: for them it is the rejection of a
-command that no caller sends. A projection that stands still has the first beat after that in front of
-it, and its age is the lag. Used by the application, which runs it; writes to the event topic.
+A beat is one message in every queue. Readers pass over it: to them it is the rejection of a command that
+no caller sends. The first beat that a projection has not read tells since when it stands still.
+
+Used by `watch`; writes to the event topic.
 """
 
 import asyncio

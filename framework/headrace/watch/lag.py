@@ -1,11 +1,11 @@
 """
-How far projections are behind the event topic: from its newest message, not from what they know.
+How far projections are behind the end of the event topic.
 
     next offset, committed with the rows ──┬─▶ messages between, age of the first of them
     end of the queue, as the broker says ──┘
 
-A projection whose runner has died, or never began, is behind like any other. Used by monitoring and
-the command line; uses read models and the queue. It writes nothing.
+The runners are not asked, so this also holds for a projection whose runner has died or was never started.
+Used by `watch` and by `headrace projection status`. It writes nothing.
 """
 
 from collections.abc import Mapping

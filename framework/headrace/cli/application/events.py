@@ -1,4 +1,4 @@
-"""`headrace events`: the event topic made whole from the event store, and as files for analysis."""
+"""`headrace events`: publishes what the event topic lacks, and exports events to files for analysis."""
 
 from pathlib import Path
 from typing import Annotated

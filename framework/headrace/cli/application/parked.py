@@ -1,4 +1,4 @@
-"""`headrace parked`: what an application could not handle, listed, shown, retried, skipped."""
+"""`headrace parked`: lists, shows, retries and skips what an application could not handle."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""`headrace events republish`: the event topic made whole from the event store."""
+"""`headrace events republish`: publishes the events that the event topic lacks, from the event store."""
 
 import asyncio
 from typing import TYPE_CHECKING, Annotated

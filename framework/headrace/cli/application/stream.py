@@ -1,4 +1,4 @@
-"""`headrace stream`: what the event store holds, of one aggregate or of all."""
+"""`headrace stream`: shows and checks what the event store holds, of one aggregate or of all."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence

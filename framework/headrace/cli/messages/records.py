@@ -1,7 +1,7 @@
 """
-How the commands about messages write one: for people, and for programs.
+Prints messages that a broker returned, as text for people or as JSON for programs.
 
-Used by `message` and `dead_letters`; formats the records that a broker returned.
+Used by `message` and `dead_letters`.
 """
 
 import base64

@@ -1,7 +1,7 @@
 """
-What a rebuild or a comparison found, for a person.
+Prints the report of a rebuild or of a comparison.
 
-Used by the commands about projections; prints their reports. Pure but for what it prints.
+Used by `headrace projection rebuild` and `verify`.
 """
 
 from collections.abc import Iterator

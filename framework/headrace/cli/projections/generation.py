@@ -1,4 +1,4 @@
-"""`headrace projection switch` and `rollback`: a table that is kept, put in place."""
+"""`headrace projection switch` and `rollback`: makes another table of a projection the live one."""
 
 import asyncio
 from typing import Annotated

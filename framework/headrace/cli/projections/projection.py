@@ -1,4 +1,4 @@
-"""`headrace projection`: read models, their rebuilds and their way back."""
+"""`headrace projection`: lists, rebuilds and verifies read models."""
 
 import asyncio
 import sys
@@ -392,7 +392,7 @@ def _one_by_one(rebuilding: "Callable[..., Coroutine[Any, Any, RebuildReport]]")
         for name in dict.fromkeys(names):
             try:
                 outcomes[name] = asyncio.run(rebuilding(name, report=told))
-            except Exception as error:  # noqa: BLE001 - whatever it is, the others go on
+            except Exception as error:  # noqa: BLE001 - the other projections go on
                 outcomes[name] = error
         return outcomes
 

@@ -1,4 +1,4 @@
-"""`headrace broker`: runs a broker until it is told to stop; `show` asks one that runs."""
+"""`headrace broker`: runs a broker until you stop it; `show` describes one that runs."""
 
 import os
 from collections.abc import Mapping

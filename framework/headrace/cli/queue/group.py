@@ -1,4 +1,4 @@
-"""`headrace group`: consumer groups of a broker, and moving their offsets."""
+"""`headrace group`: shows consumer groups of a broker, and moves their offsets."""
 
 import shlex
 from typing import Annotated, Any, cast

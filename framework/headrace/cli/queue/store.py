@@ -1,4 +1,4 @@
-"""`headrace store`: checks, repairs and tries out the directory of a broker that does not run."""
+"""`headrace store`: checks and repairs the data of a broker that does not run, and tests its disk."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any

@@ -1,7 +1,7 @@
 """
-`headrace broker --supervise`: the same command line again, in a process that is watched.
+`headrace broker --supervise`: runs the same command line again in a child process and watches it.
 
-Sits between: `broker`, whose options these are, and the supervisor, which knows no command line.
+Used by `headrace broker`; starts the supervisor.
 """
 
 import asyncio

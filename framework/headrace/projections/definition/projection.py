@@ -1,8 +1,8 @@
 """
-The definition of a read model: one row model, one key, and what each event makes of a row.
+`Projection`, the definition of a read model: a row model, a key, and how each event changes a row.
 
-The same definition runs live, in a rebuild and in Spark. Used by applications, which define
-projections, and by `fold`, which runs them. Pure: a row and an event make the next row.
+The same definition runs live, in a rebuild and in Spark. Applications make projections, and `fold` runs
+them. Pure: the next row depends on the row and the event alone.
 """
 
 import re

@@ -1,5 +1,5 @@
 """
-A projection that touches a few of its rows: the same folds, and no other key.
+A projection limited to some of its keys, with the same folds.
 
 Used by a rebuild of some rows, in place of the whole projection. Pure.
 """

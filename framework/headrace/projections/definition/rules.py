@@ -1,7 +1,7 @@
 """
-The rules of a projection: which rows an event touches, and what it makes of each.
+The rules of a projection: which rows an event touches, and how it changes each of them.
 
-    FoldRule      a function of the user's, called with row and event
+    FoldRule      your function, called with row and event
     SummaryRule   columns that keep summaries, compiled into one function per event type
 
 Used by `Projection`, which collects rules, and by `fold`, which runs what they compile to. Pure.

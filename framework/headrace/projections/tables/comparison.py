@@ -1,8 +1,8 @@
 """
-Two generations of a projection compared row for row, in one consistent view of the database.
+Compares two generations of a projection row for row, in one consistent view of the database.
 
-Used by a rebuild, which wants proof before it switches; uses the tables. It reads pages of both in
-key order and merges them, so that neither has to fit into memory. It writes nothing.
+Used by rebuilds, before they switch. It reads pages of both generations in key order and merges them, so
+neither has to fit into memory. It writes nothing.
 """
 
 from collections import Counter
@@ -69,7 +69,7 @@ async def compare(
     *,
     expected: Collection[str] = (),
 ) -> Comparison[R]:
-    """Compares two generations row for row as of one moment, whatever is written meanwhile.
+    """Compares two generations row for row as of one moment, also while rows are written.
 
     Args:
         read_models: where they are.

@@ -1,12 +1,11 @@
 """
-Rows of one projection with the rows of another that they name, read together.
+Reads rows of one projection together with the rows of another projection that they refer to.
 
-A join is made where rows are read and not where they are folded: between two aggregates there is no
-order that a rebuild could find again, so a fold that looked at another projection's rows would make
-rows that depend on when it ran. Each of these reads is one statement and sees one moment.
+The join is made when rows are read, not when they are folded. The events of two aggregates have no fixed
+order, so a fold that read another projection's rows would depend on when it ran, and a rebuild could not
+repeat it. Each read is one statement and sees the tables as of one moment.
 
-Used by the application's queries; uses the tables of two projections. It must not know events; it
-writes nothing.
+Used by `reader`. It writes nothing.
 """
 
 from typing import Any, Final, Generic, TypeVar

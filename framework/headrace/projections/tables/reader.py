@@ -1,8 +1,7 @@
 """
-Reading a projection: typed rows out of its live generation, or of any one.
+Reads a projection: typed rows of its live generation, or of a generation you name.
 
-Used by the application's queries and by `comparison`; uses the tables. It must not know events; it
-writes nothing.
+Used by the application's queries and by `comparison`. It writes nothing.
 """
 
 from collections.abc import AsyncIterator

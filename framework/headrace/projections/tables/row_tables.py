@@ -7,7 +7,7 @@ Row models as SQL tables: one table per generation of a projection, one view in 
 Text is Text, a key String(255) in code-point order, int BigInteger, float double precision,
 Decimal exact (NUMERIC on PostgreSQL, text on SQLite), moments UTC with microseconds.
 
-Turns a `RowShape` into a table of SQLAlchemy Core. It must not know events or folds.
+Turns a `RowShape` into a table of SQLAlchemy Core.
 """
 
 import re

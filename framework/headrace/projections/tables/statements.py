@@ -1,9 +1,9 @@
 """
 The SQL of a batch, built once per table: upserts and lookups, each for any number of values.
 
-SQLAlchemy compiles a statement once and finds it again, but building one costs more than running it
-on a small batch. Used by all that write batches of rows, such as `contents` and `handlers.progress`; uses
-SQLAlchemy Core. It must not know a projection or an event.
+SQLAlchemy caches compiled statements, but to build one costs more than to run it on a small batch, so
+each is built once. Used by everything that writes rows in batches, such as `contents` and
+`handlers.progress`.
 """
 
 import json

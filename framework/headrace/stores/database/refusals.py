@@ -1,9 +1,10 @@
 """
 What a failed append means: the database is away, the values do not fit, or a constraint is broken.
 
-Used by the committer, which repeats an append when the database was away and looks for the stream to
-blame otherwise; and by the SQLite and PostgreSQL stores, which turn broken constraints into outcomes.
-Reads SQLAlchemy's errors and the drivers' errors within them. Pure.
+The committer repeats an append when the database was away, and otherwise looks for the stream that
+caused the failure. The SQLite and PostgreSQL stores turn broken constraints into outcomes, and
+subscriptions wait for a database that is away. Reads SQLAlchemy's errors and the drivers' errors
+within them. Pure.
 """
 
 import re

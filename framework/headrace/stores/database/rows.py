@@ -2,9 +2,9 @@
 A stored stream as its row: the checksum that is written with it, and how it becomes a stream again.
 
 The checksum is the CRC-32C of aggregate id and type, version, command id and body. It finds what a
-disk, a restore or a hand has changed; it is no seal against those who can write to the database.
-CRC-32C, because it finds every change of up to three bits and every burst of 32, costs a tenth of a
-microsecond, and guards the queue's batches already.
+failing disk, a wrong restore or an edit by hand has changed. It does not protect against an attacker who
+can write to the database. We chose CRC-32C because it finds every change of up to three bits and every
+burst of 32, costs a tenth of a microsecond, and guards the queue's batches already.
 
 Used by the adapters, which select `COLUMNS`; uses the serializer. Pure.
 """

@@ -1,7 +1,7 @@
 """
 The tables of Headrace, the same on SQLite and PostgreSQL.
 
-    event_streams        what every command did, rejections and nothing among it: the truth
+    event_streams        what every command did, also where it was rejected or changed nothing: the truth
     store_identity       one row: which event store this is
     snapshots            the newest snapshot of each aggregate that has one
     projections          which generation of each projection is read, and who rebuilds it
@@ -17,8 +17,8 @@ The tables of Headrace, the same on SQLite and PostgreSQL.
     process_commands     what each instance has sent, or is about to
     processes            a row to lock for each process
 
-Used by the code that reads and writes the tables. The sum of the migrations must equal this module
-(a test says so). It knows no engine and no event.
+Used by the code that reads and writes the tables. A test compares this module with the sum of the
+migrations.
 """
 
 from datetime import UTC, datetime
@@ -240,7 +240,7 @@ topic_damages = Table(
     Column("next_offset", BigInteger, nullable=False),
     Column("first_offset", BigInteger, nullable=False),
     Column("noted_at", UtcDateTime, nullable=False),
-    # Who fills what it lacks, and until when that holds unless it says more; NULL: nobody.
+    # The process that publishes what is missing, and until when its claim holds; NULL: no process does.
     Column("taken_by", String(36)),
     Column("taken_until", UtcDateTime),
     # The topic has again all that the event store has.

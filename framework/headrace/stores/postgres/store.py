@@ -1,9 +1,9 @@
 """
 The event store in a PostgreSQL database.
 
-An append is one statement and one round trip as long as no other writer interferes; only then the writers'
-turn, which orders positions, is held for as long as the server needs and not for as long as this
-process is busy. Implements the `EventStore` port on PostgreSQL. It never knows what an event means.
+An append is one statement and one round trip as long as no other writer interferes. Writers take turns,
+so that positions are in commit order; in one round trip a writer holds its turn only while the server
+works, not while this process is busy. Implements the `EventStore` port.
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -1,11 +1,10 @@
 """
 The event store in one SQLite file.
 
-One thread writes on one connection, a few threads read on others, and each call costs one change of
-thread: half the time of the asyncio driver for a single stream (1.0 against 1.9 ms, fsync
-included). Every append takes the file's only place to write at its beginning, so that other
-processes may write to the same file. Implements the `EventStore` port on a file. It never knows
-what an event means.
+One thread writes on one connection, a few threads read on others, and each call changes threads once.
+That takes half the time of the asyncio driver for a single stream (1.0 against 1.9 ms, fsync included).
+Every append begins by taking the file's write lock, so other processes may write to the same file.
+Implements the `EventStore` port.
 """
 
 import asyncio

@@ -8,7 +8,7 @@ What every event store must do, sentence by sentence of the `EventStore` port.
         @pytest.fixture
         async def twin(self, store): ...    # another store on the same database, or `store` itself
 
-Sits between: the port and its adapters' tests. Knows no adapter.
+Subclass it in the tests of your adapter.
 """
 
 import asyncio
@@ -76,7 +76,7 @@ class EventStoreConformance(SnapshotConformance, StoredConformance):
     async def test_messages_without_events_are_read_back_whole_and_take_no_version(
         self, store: EventStore
     ) -> None:
-        """A stream of application messages is stored once per command, beside the versions."""
+        """A stream of application messages is stored once per command and takes no version."""
         telling = replace(stream("a", 1, "c"), version=None, events=(), messages=(Told(text="x"),))
         assert await store.append([telling, stream("a", 1)]) == [APPENDED] * 2
         assert await store.append([telling]) == [DUPLICATE]
@@ -87,7 +87,7 @@ class EventStoreConformance(SnapshotConformance, StoredConformance):
     async def test_what_changed_nothing_is_read_back_whole_and_takes_no_version(
         self, store: EventStore
     ) -> None:
-        """That a command changed nothing is stored once per command, beside the versions."""
+        """That a command changed nothing is stored once per command and takes no version."""
         nothing = replace(
             stream("a", 1, "c"), version=None, events=(), result='"seen"', seen_version=1
         )
@@ -116,7 +116,7 @@ class EventStoreConformance(SnapshotConformance, StoredConformance):
         assert [found.recorded_at for found in await store.read_stream("a")] == [MOMENT]
 
     async def test_outcomes_are_in_the_order_given(self, store: EventStore) -> None:
-        """The n-th outcome belongs to the n-th stream, whatever became of the others."""
+        """The n-th outcome belongs to the n-th stream, whether or not the others are stored."""
         await store.append([stream("b", 1, "stored")])
         outcomes = await store.append(
             [stream("a", 1), stream("b", 2, "stored"), stream("c", 5), stream("d", 1)]

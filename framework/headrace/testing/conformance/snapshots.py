@@ -1,8 +1,4 @@
-"""
-What every event store must do with snapshots; part of `EventStoreConformance`.
-
-Sits between: the port and its adapters' tests. Knows no adapter.
-"""
+"""What every event store must do with snapshots; part of `EventStoreConformance`."""
 
 from dataclasses import replace
 
@@ -60,7 +56,7 @@ class SnapshotConformance:
     async def test_a_snapshot_of_another_state_version_takes_its_place(
         self, store: EventStore
     ) -> None:
-        """What the class of today cannot read makes way, whatever its version."""
+        """A snapshot that today's class cannot read is replaced, even by one of an earlier version."""
         other = replace(_TAKEN, version=3, state_version=2, body="{}")
         await store.save_snapshots([_TAKEN])
         await store.save_snapshots([other])

@@ -1,7 +1,7 @@
 """
-What every event store must tell of itself and of what it holds; part of `EventStoreConformance`.
+What every event store must answer about itself and what it holds.
 
-Sits between: the port and its adapters' tests. Knows no adapter.
+Part of `EventStoreConformance`.
 """
 
 import asyncio

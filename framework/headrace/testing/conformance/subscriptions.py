@@ -1,8 +1,7 @@
 """
 What every subscription must do, sentence by sentence of the `Subscription` port.
 
-Sits between: the port and its adapters' tests, which get these tests by `TransportConformance`.
-Knows no adapter.
+Part of `TransportConformance`.
 """
 
 import asyncio

@@ -16,7 +16,7 @@ What every transport must do, sentence by sentence of the `Transport` port.
         def reopen(self, transport): ...    # kills and starts the queue; a coroutine function that
                                             # returns a transport connected to what is left
 
-Sits between: the port and its adapters' tests. Knows no adapter.
+Subclass it in the tests of your adapter.
 """
 
 import asyncio
