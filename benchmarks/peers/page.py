@@ -30,7 +30,7 @@ from headrace_mq.settings import StoreSettings
 
 __all__ = ["text", "write"]
 
-HEAD = """# Queues beside each other
+HEAD = """# Queues compared
 
 Written by `make bench-peers`. Every system has its server in one process and its clients in Python,
 by its own client library, in others; all of them did the same work in turns, in one run. A rate is the
