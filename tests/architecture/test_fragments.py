@@ -14,8 +14,6 @@ LINES_MIN = 60
 FRAGMENTS: dict[str, dict[str, str]] = {
     "headrace": {
         "headrace.event_runners": "app is full; it waits for its room",
-        "headrace.projections.batch_delay": "pure, with tests of its own",
-        "headrace.testing.conformance.stored": "the event store's suite is full",
     },
     "headrace_mq": {
         "headrace_mq.archive.window": "pure, with tests of its own",

@@ -1,8 +1,8 @@
 """
 The command `headrace`: each subcommand has a module of its own.
 
-Used by you at a terminal, and by init systems. Only this package reads the environment. Heavy imports (broker, database, Spark) are inside the functions
-that need them, so that `headrace --help` stays quick.
+Used by you at a terminal, and by init systems. Only this package reads the environment. Heavy imports
+(broker, database, Spark) are inside the functions that need them, so that `headrace --help` stays quick.
 """
 
 import socket

@@ -39,10 +39,9 @@ from headrace.errors import (
     SerializationError,
     UnknownMessageType,
 )
-from headrace.projections.batch_delay import BATCH_INTERVAL_MS, is_small, pause_s
 from headrace.projections.batch_transaction import Applied, apply_through, decode_batch
 from headrace.projections.definition.projection import Projection, projection_group
-from headrace.projections.intake import Intake
+from headrace.projections.intake import BATCH_INTERVAL_MS, Intake, is_small, pause_s
 from headrace.projections.letters import Full, is_parked, park
 from headrace.projections.tables.contents import Moved, OtherFields, Switched, Target
 from headrace.projections.tables.read_models import ReadModels

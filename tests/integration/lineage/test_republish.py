@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headrace._runtime.backoff import Backoff
-from headrace.cli.application.republish import _delete
+from headrace.cli.application.events import _delete
 from headrace.errors import HeadraceError
 from headrace.events.republication import Republication
 from headrace.events.sealed_transport import seal_events

@@ -19,8 +19,7 @@ from random import Random
 
 from headrace.domain.stream import EventStream
 from headrace.stores.base import AppendOutcome, EventStore
-from headrace.testing.conformance.snapshots import SnapshotConformance
-from headrace.testing.conformance.stored import StoredConformance
+from headrace.testing.conformance.stored import SnapshotConformance, StoredConformance
 from headrace.testing.conformance.streams import MOMENT, Noted, Recounted, Told, rejected, stream
 
 __all__ = ["EventStoreConformance"]

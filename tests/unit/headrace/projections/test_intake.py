@@ -1,9 +1,10 @@
 """The intake takes the next messages of each queue and asks again for what is missing."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.projections.intake import Intake
+from headrace.projections.intake import Intake, is_small, pause_s
 from headrace.transports.base import Incoming, QueueId
 
 Q0: QueueId = ("t", 0)
@@ -85,3 +86,21 @@ def test_whatever_is_taken_is_without_holes_unless_said_to_be_lost(offsets: list
         position = taken[-1] + 1 if taken else position
     assert sorted({*taken, *lost}) == list(range(position))
     assert taken == sorted(set(taken))
+
+
+@pytest.mark.parametrize(("took_ms", "wanted_ms"), [(0, 10), (1, 9), (9, 1), (10, 0), (500, 0)])
+def test_small_batches_begin_an_interval_apart_and_at_once_after_a_slow_one(
+    took_ms: int, wanted_ms: int
+) -> None:
+    assert pause_s(took_ms / 1_000, 10) == pytest.approx(wanted_ms / 1_000)
+
+
+def test_without_an_interval_nothing_is_put_off() -> None:
+    assert pause_s(0.0, 0) == 0
+
+
+def test_a_batch_is_small_until_it_is_full_or_its_transaction_costs_little_beside_it() -> None:
+    assert is_small(249, 1_000)
+    assert not is_small(250, 1_000)
+    assert is_small(9, 10)
+    assert not is_small(10, 10)

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from headrace.cli import _command_line
-from headrace.cli.queue.supervision import child_command
+from headrace.cli.queue.broker import child_command
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.client.producer.producer import Producer
 from headrace_mq.message import Message
@@ -193,7 +193,7 @@ def test_the_broker_gets_the_same_options_and_the_last_word_on_its_port(
 
 def test_one_whose_supervisor_is_gone_does_not_begin() -> None:
     code = (
-        "import typer; from headrace.cli.queue.supervision import end_with_parent\n"
+        "import typer; from headrace.cli.queue.broker import end_with_parent\n"
         "try:\n    end_with_parent(1 << 30)\nexcept typer.Exit as end:\n    print(end.exit_code)"
     )
     done = subprocess.run(
