@@ -75,7 +75,7 @@ def export(returns: None, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     return run_it
 
 
-def test_what_was_written_is_told_and_the_second_time_that_there_is_nothing(
+def test_export_reports_its_part_and_a_second_export_that_there_is_nothing(
     export: Any, tmp_path: Path
 ) -> None:
     first = export()
