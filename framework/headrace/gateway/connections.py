@@ -24,7 +24,7 @@ log = get_logger(__name__)
 
 
 def _said(status: str, detail: str, *headers: str) -> bytes:
-    """Returns a whole answer: the connection has no request yet that one could belong to."""
+    """Returns a whole answer as bytes, for a connection that has no request yet."""
     code, _, title = status.partition(" ")
     body = f'{{"type":"about:blank","title":"{title}","status":{code},"detail":"{detail}"}}'
     head = (
@@ -55,7 +55,7 @@ class Connections:
 
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
-        # The one whose last request is longest ago comes first.
+        # Connections of an address; the one with the oldest request comes first.
         self._by_address: dict[str, dict[Connection, None]] = {}
         self._warned: set[str] = set()
         later = f"Retry-After: {settings.retry_after_s}"

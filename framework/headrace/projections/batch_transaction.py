@@ -106,7 +106,7 @@ class _Overtaken(Exception):
 
 
 class _Folded(NamedTuple, Generic[R]):
-    """What a batch comes to: streams that count, how many wait per aggregate, and what is new."""
+    """A batch after the version gate: streams to fold, how many wait per aggregate, new versions."""
 
     streams: Sequence[EventStream]
     held: Mapping[str, int]

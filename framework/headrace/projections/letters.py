@@ -58,7 +58,7 @@ __all__ = [
     "reason_of",
 ]
 
-# Of a sentence kept with a letter: enough for the event, the fold and what it said.
+# Characters of an error kept with a letter: enough to name the event, the fold and the error's message.
 ERROR_CHARACTERS_MAX: Final = 2_000
 # How often a retry looks for events that came for the aggregate meanwhile. Then it ends with an error
 # and they stay parked, because events may keep coming faster than they are applied.

@@ -220,7 +220,7 @@ class ProjectionRunner(BatchReaction, Generic[R]):
         now = asyncio.get_running_loop().time
         begun = now()
         await self._take(messages)
-        # A queue of which nothing comes is behind as well, while another has the runner busy.
+        # An idle queue may be behind too, while another queue keeps the runner busy.
         if begun >= self._looked + self._switch_check_ms / 1_000:
             self._looked = begun
             if await self.idle():
@@ -242,7 +242,7 @@ class ProjectionRunner(BatchReaction, Generic[R]):
         )
 
     async def _load_position(self) -> dict[QueueId, int]:
-        """Reads which generation to keep and its offsets; forgets what was known of another."""
+        """Reads which generation to apply to and its offsets; forgets those of another generation."""
         name = self._projection.name
         if self._shadow is None:
             await self._read_models.wait_for_resume(name, self._switch_check_ms, self._say_paused)
@@ -318,7 +318,7 @@ class ProjectionRunner(BatchReaction, Generic[R]):
     ) -> Applied | Moved | Switched | _Poisoned:
         """Applies messages; one that cannot be applied is parked, several come back to be halved."""
         target = self._read_models.target(self._projection, generation)
-        # A rebuild that cannot fold an event has failed; only what is live has to go on.
+        # A rebuild that cannot fold an event has failed; only a live projection parks it and continues.
         parking = self._shadow is None
         faults = 0
 
@@ -343,7 +343,7 @@ class ProjectionRunner(BatchReaction, Generic[R]):
                 if len(messages) > 1:
                     return _Poisoned()
                 faults += 1
-                # A body that does not decode never will: those behind it need not wait for that.
+                # A body that does not decode never will, so do not retry and delay those behind it.
                 final = isinstance(error.__cause__, SerializationError | UnknownMessageType)
                 return await self._park(
                     target,
@@ -389,7 +389,7 @@ class ProjectionRunner(BatchReaction, Generic[R]):
         return outcome
 
     def _follow_move(self, messages: Sequence[Incoming], offsets: Mapping[QueueId, int]) -> None:
-        """Goes where the stored offsets say, for the queues of messages that were not applied."""
+        """Seeks to the stored offsets, for the queues of messages that were not applied."""
         log.info("another runner has moved on", projection=self._projection.name)
         self._positions = {queue: offsets.get(queue) for queue in self._positions}
         for queue in {message.queue for message in messages}:

@@ -134,7 +134,7 @@ class EventStore(Protocol):
     async def survey(
         self, *, aggregate_id: str | None = None, after_position: int = 0, limit: int = 1_000
     ) -> Sequence[StoredStream | DamagedStream]:
-        """Like `read_all`, of one aggregate or all; what cannot be read comes as its error."""
+        """Like `read_all`, of one aggregate or all; a damaged stream comes as its error."""
         ...
 
     async def save_snapshots(self, snapshots: Sequence[Snapshot]) -> None:
@@ -153,7 +153,7 @@ class EventStore(Protocol):
         ...
 
     async def identity(self) -> StoreIdentity:
-        """Returns which store this is; the first call of all makes it, and all get the same."""
+        """Returns which store this is; the first call of all makes the identity, and all get the same."""
         ...
 
     async def aclose(self) -> None:

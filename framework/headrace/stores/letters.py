@@ -38,7 +38,7 @@ _SHOWN: Final = (
 
 # PostgreSQL keeps no NUL in a text. What the message really said is in the column `message`.
 _NO_NUL: Final = str.maketrans({"\x00": "\N{REPLACEMENT CHARACTER}"})
-# The same as an aggregate's id; what is longer is cut, for a letter must be kept in any case.
+# As long as an aggregate's id may be. A longer name is cut, because a letter must be kept in any case.
 _ID_CHARACTERS_MAX: Final = 255
 
 

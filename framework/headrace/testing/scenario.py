@@ -131,7 +131,7 @@ class Scenario(Generic[A]):
                 )
         except DomainError as raised:
             error = raised
-        # What was added in the place of an aggregate that exists is not what its events changed.
+        # AggregateExists: the handler added another object for this aggregate, which itself is unchanged.
         changed = None if isinstance(error, AggregateExists) else run.aggregate
         return Outcome(cast("A", changed or self._aggregate), error, run.result)
 

@@ -55,7 +55,7 @@ class Heart:
         self._keys: dict[int, str] = {}
 
     async def run(self) -> None:
-        """Beats until cancelled; a beat that fails is missed, and the next one is not."""
+        """Beats until cancelled; a failed beat is logged, and the next one comes in its turn."""
         while True:
             await asyncio.sleep(self._period_ms / 1_000)
             try:
@@ -70,7 +70,7 @@ class Heart:
             for key in self._keys.values():
                 await self._send(key)
             return
-        # The first beats find out which key leads where; more queues lead everything elsewhere.
+        # The first beats find a key for each queue. With more queues the keys lead elsewhere, so find them again.
         self._keys.clear()
         for number in range(_KEYS_PER_QUEUE * len(queues)):
             key = f"{HEARTBEAT}/{number}"

@@ -158,7 +158,7 @@ def _read(
     from headrace.cli.application.databases import existing_events
     from headrace.cli.logs import configure_logs
 
-    # Its lines would stand between those of the report.
+    # Its log lines would be mixed with the lines of the report.
     configure_logs("console", level="critical")
     serializer = load_app(app_path).serializer
 

@@ -70,7 +70,7 @@ def _decoded(body: bytes) -> str | None:
 
 
 def text_of(body: bytes) -> str:
-    """Writes a body for people; what is no text, or would move the cursor, as hexadecimal."""
+    """Writes a body for people; in hexadecimal if it is not text or has control characters."""
     text = _decoded(body)
     return body.hex(" ") if text is None or not _is_plain(text) else text
 

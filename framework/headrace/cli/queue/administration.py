@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 def ask(broker: str, question: "Callable[[AdminClient], Awaitable[T]]") -> T:
-    """Connects to a broker, asks, and returns the answer; raises what the broker answers."""
+    """Connects to a broker, asks, and returns the answer; raises the error that the broker answers with."""
     from headrace_mq.admin.client import AdminClient
 
     quiet()

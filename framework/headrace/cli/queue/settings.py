@@ -39,7 +39,7 @@ SetPairs = Annotated[
     typer.Option("--set", metavar="NAME=VALUE", help="Any setting, such as store.flush=interval; repeatable."),
 ]  # fmt: skip
 
-# The part whose names stand alone; the others' begin with the part and a dot.
+# Settings of this part are named without a prefix; the others begin with the part and a dot.
 MAIN = "broker"
 _WORDS = {"true": True, "false": False}
 

@@ -66,7 +66,7 @@ def repair(
     _quiet()
     exported = None
     if export is not None:
-        # Mode x: what a file already holds is never written over.
+        # Mode x: never overwrites a file.
         with export.open("xb") as target:
             exported = export_batches(directory, target)
     done = repair_store(directory, metadata=METADATA, apply=apply)

@@ -161,7 +161,7 @@ class Day(Term):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Compared(Term):
-    """Two terms side by side; None where either is None."""
+    """A comparison of two expressions; None where either is None."""
 
     sign: str
     left: Term

@@ -297,7 +297,7 @@ def event_types_of(
 
 
 def _named(projection: str, work: Callable[[], T]) -> T:
-    """Says in an error of a definition whose it is."""
+    """Adds the projection's name to an error of its definition."""
     try:
         return work()
     except DefinitionError as error:

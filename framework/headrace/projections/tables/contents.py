@@ -128,7 +128,7 @@ def lock(
                 f"projection {name}: generation {generation} was built with other fields than"
                 f" {target.projection.row.__name__} has here; run the code it was built with"
             )
-        # What moves no offset, taking up letters, goes on.
+        # A retry of letters moves no offset, so it may continue.
         if begin and state.paused_at is not None:
             return Switched(generation=generation)
     elif generation != state.rebuild_generation:

@@ -131,7 +131,7 @@ class ReadModels:
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[AsyncConnection]:
-        """A connection whose reads all see one moment; it does not hold up writers."""
+        """Yields a connection whose reads all see one moment; it does not block writers."""
         await self._prepare()
         if self._engine.dialect.name == "sqlite":
             async with self._reading.connect() as connection:
@@ -155,7 +155,7 @@ class ReadModels:
             await generations.ensure(connection, projection)
 
     async def state(self, name: str) -> ProjectionState:
-        """Returns what is stored about a projection; raises `ProjectionNotFound`."""
+        """Returns the stored state of a projection; raises `ProjectionNotFound`."""
         found = await self._find_state(name)
         if found is None:
             raise ProjectionNotFound(f"projection {name} has no tables in {self._name} yet")
@@ -194,7 +194,7 @@ class ReadModels:
     def reader(
         self, projection: Projection[R], *, generation: int | None = None
     ) -> ProjectionReader[R]:
-        """Returns a reader of the live generation, whichever that is, or of the one given."""
+        """Returns a reader of the live generation, also after a switch, or of the one given."""
         name = projection.name if generation is None else physical_name(projection.name, generation)
         return ProjectionReader(self._reading, projection, self._table(projection, name))
 

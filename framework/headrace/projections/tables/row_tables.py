@@ -100,7 +100,7 @@ def build_table(projection: Projection[Any], table_name: str) -> Table:
         column_type = _key_type() if is_key else _column_type(field.kind)
         columns.append(
             Column(
-                # Always quoted: which words SQL keeps for itself depends on the database.
+                # Always quoted: databases differ in their reserved words.
                 quoted_name(field.name, quote=True),
                 column_type,
                 primary_key=is_key,

@@ -118,7 +118,7 @@ async def create_staging(
 
 
 async def drop_staging(connection: AsyncConnection, table: str) -> None:
-    """Drops the tables if they are there, and ends who still copies into them."""
+    """Drops the tables if they are there, and ends sessions that still copy into them."""
     names = staging_of(table)
     await _end_sessions(connection, names)
     for name in (names.rows, names.others, names.shares):
@@ -187,7 +187,7 @@ async def note_share(
 
 
 async def find_filled(connection: AsyncConnection, table: str) -> Filled:
-    """Returns what was copied and committed."""
+    """Returns the shares that were copied and committed."""
     shares = _shares(staging_of(table)).c
     rows = cast(func.coalesce(func.sum(shares.rows), 0), BigInteger)
     found = await connection.execute(select(func.count(shares.share), rows))

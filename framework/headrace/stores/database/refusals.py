@@ -40,7 +40,7 @@ _SQLITE_VIOLATION: Final = re.compile(
 class Blame(Enum):
     """Who is to blame for a failure."""
 
-    # Away, full, overloaded, or its schema is wrong: what failed may be right.
+    # The database is away, full or overloaded, or its schema is wrong: the stream may be correct.
     DATABASE = "database"
     # No attempt will ever be taken.
     VALUES = "values"
@@ -48,7 +48,7 @@ class Blame(Enum):
 
 
 def blame_of(error: BaseException) -> Blame:
-    """Says who is to blame for an append that failed."""
+    """Tells whether the database or a stream is the cause of a failed append."""
     if isinstance(error, DBAPIError):
         if error.connection_invalidated:
             return Blame.DATABASE

@@ -106,7 +106,7 @@ def _reshard(connection: Connection, shards: int) -> None:
     name = event_streams.name
     change = Operations(MigrationContext.configure(connection))
     change.rename_table(_NEW, name)
-    # Built at last, over all rows at once. A key must hold what the rows are divided by.
+    # Built last, over all rows at once. The key must contain the column that divides the rows.
     key = ["position", "aggregate_id"] if shards > 1 else ["position"]
     change.create_primary_key(f"{name}_pkey", name, key)
     change.create_unique_constraint(VERSION_CONSTRAINT, name, ["aggregate_id", "version"])

@@ -75,7 +75,7 @@ class PostgresWriter:
             await self.aclose()
             return None
         except BaseException:
-            # Cancelled in the middle: what the connection would say next is unknown.
+            # Cancelled in the middle of a statement: the connection's state is unknown.
             await self.aclose()
             raise
         finally:

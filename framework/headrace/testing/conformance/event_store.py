@@ -41,7 +41,7 @@ async def _places(store: EventStore) -> list[tuple[str, str]]:
 class EventStoreConformance(SnapshotConformance, StoredConformance):
     """The suite; subclass it with the fixtures `store` and `twin`."""
 
-    # Append: what is stored, and what is answered.
+    # Append: what is stored, and what it returns.
 
     async def test_an_empty_append_answers_nothing(self, store: EventStore) -> None:
         """An append of no streams answers with no outcomes."""
@@ -161,12 +161,12 @@ class EventStoreConformance(SnapshotConformance, StoredConformance):
         assert await store.append([stream("a", 1)]) == [DUPLICATE]
 
     async def test_a_stored_command_with_a_hole_is_a_duplicate(self, store: EventStore) -> None:
-        """The command decides before the version, also where the version would leave a hole."""
+        """A duplicate command is found before a version conflict, even if the version leaves a hole."""
         await store.append([stream("a", 1, "c")])
         assert await store.append([stream("a", 7, "c")]) == [DUPLICATE]
 
     async def test_a_repeated_append_changes_nothing(self, store: EventStore) -> None:
-        """An append may be repeated: what is stored answers that it is."""
+        """An append may be repeated: stored streams are reported as duplicates."""
         batch = [stream("a", 1), stream("b", 1), rejected("c", "no")]
         await store.append(batch)
         before = await store.read_all()
@@ -205,7 +205,7 @@ class EventStoreConformance(SnapshotConformance, StoredConformance):
         assert await _versions(store, "a") == [1]
 
     async def test_after_a_hole_the_rest_of_the_chain_is_refused(self, store: EventStore) -> None:
-        """A stream that would fit does not follow one that left a hole."""
+        """A stream is not stored after one that left a hole, even if its version would fit."""
         assert await store.append([stream("a", 2), stream("a", 1)]) == [CONFLICT] * 2
         assert await store.read_all() == []
 
@@ -464,7 +464,7 @@ def _any_stream(random: Random, kept: Sequence[EventStream]) -> EventStream:
 
 
 def _judge(batch: Sequence[EventStream], kept: list[EventStream]) -> list[AppendOutcome]:
-    """Says what the port says, as literally as possible, and adds what is stored to `kept`."""
+    """Follows the port's sentences as literally as possible, and adds stored streams to `kept`."""
     outcomes: list[AppendOutcome] = []
     for place, each in enumerate(batch):
         own = [one for one in kept if one.aggregate_id == each.aggregate_id]

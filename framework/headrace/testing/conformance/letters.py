@@ -86,7 +86,7 @@ class CommandLettersConformance:
         assert found == replace(letter("a", "1", LetterState.HOLDING), number=1, attempts=2)
 
     async def test_lines_are_told_by_their_first_letters(self, letters: CommandLetterStore) -> None:
-        """A line is what holds or is held; what is merely parked stands in none."""
+        """Holding and held commands form a line; a command that is only parked is in none."""
         await letters.park(
             [
                 letter("a", "1"),

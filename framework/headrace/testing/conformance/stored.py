@@ -29,7 +29,7 @@ class StoredConformance:
     async def test_a_store_is_the_same_one_for_all_who_open_it(
         self, store: EventStore, twin: EventStore
     ) -> None:
-        """Those who ask at once, at first or later, get one identity with a key of 32 bytes."""
+        """All calls return one identity with a key of 32 bytes, also the first ones at the same time."""
         first, *others = await asyncio.gather(
             *[(store, twin)[number % 2].identity() for number in range(10)]
         )
@@ -111,7 +111,7 @@ class SnapshotConformance:
         assert await store.find_snapshot("a") == other
 
     async def test_snapshots_are_no_events(self, store: EventStore) -> None:
-        """A snapshot changes nothing of what is stored, and nothing stored changes it."""
+        """A snapshot changes no stored stream, and a stored stream changes no snapshot."""
         await store.save_snapshots([_TAKEN])
         assert await store.read_all() == []
         assert await store.last_position() == 0
