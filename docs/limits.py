@@ -2,8 +2,7 @@
 Writes the tables of settings and of fixed limits in `operations.md` from the code itself.
 
 Run it after a change of a setting or a limit, from the project's folder: `python docs/limits.py`. A test
-fails until that is done. Sits between: settings classes and constants, whose comments are the reasons,
-and a reader.
+fails until that is done. Reads settings classes and constants; their comments are the reasons.
 """
 
 import ast

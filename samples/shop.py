@@ -1,10 +1,10 @@
 """
 A shop that takes orders into a database of its own and announces exactly those that were taken.
 
-An order and its announcement cannot be written in one transaction: one stands in SQLite, the other in
-the queue. So the announcement is prepared first, where no consumer sees it; then the order is committed; then
-the announcement is. Whoever dies in between is asked later, and the answer stands in the table of orders
-itself: it needs no table of messages to be sent.
+An order and its announcement cannot be written in one transaction, because the order is in SQLite and the
+announcement in the queue. So the shop first prepares the announcement, which no consumer sees yet. Then it
+commits the order, and then the announcement. If it dies in between, the broker asks it later, and the table
+of orders has the answer. You need no table of messages to send.
 
 Uses `headrace_mq`'s transactional producer.
 """

@@ -1,7 +1,7 @@
 """
 The stock of a shop as a topic of latest states: what is left of each article, and nothing older.
 
-Whoever starts reads all of it and goes on from there, without asking anyone and without a database:
+A program that starts reads all of it and then follows the changes; it needs no other service and no database:
 
     headrace broker --data var/broker
     python -m samples.stock 127.0.0.1:9876

@@ -80,8 +80,8 @@ def generate(
     """Returns a data set in which every transaction is allowed and some transfers are refused.
 
     Every fifth transfer or so must fail: its target is unknown or closed, its source is unknown or
-    cannot pay. All others fit into what their source holds after the last transaction, whatever
-    else arrives there, so that the outcome of each transfer is the same in every order.
+    cannot pay. All others fit into what their source holds after the last transaction, even if no other
+    transfer arrives there. So the outcome of each transfer is the same in every order.
 
     Raises:
         ValueError: fewer transactions than an opening and a closing one per account.

@@ -1,5 +1,5 @@
 """
-The page of commands beside other frameworks: a table for each store and kind of load, the targets.
+The page of commands compared with other frameworks: a table for each store and kind of load, the targets.
 
     python -m benchmarks.commands.page LINES.jsonl FOLDER
 """
@@ -19,17 +19,17 @@ OURS = "headrace"
 # In times of the best of the others.
 MANY_TARGET, HOT_TARGET, REBUILD_TARGET = 5.0, 20.0, 10.0
 STORES = {"postgresql": "PostgreSQL", "sqlite": "SQLite"}
-HEAD = """# Commands beside other frameworks
+HEAD = """# Commands compared with other frameworks
 
 Written by `make bench-peers`. Accounts take deposits; each is durable before its caller goes on. Every contender
 has a process and a store of its own, and all of them did the same work in turns, in one run: rates are commands a
 second, the median of the runs with the least and the most. The others, `eventsourcing` 9.5.6 and `protean` 0.18 with
-Message DB, have no queue and no replies here: their callers are threads that call the application. So they stand
-beside ours in one process; through its queue ours does more: a broker and a service in processes of their own, and
-three flushes before the reply. "Cached" are the fastest settings of `eventsourcing` that are safe beside other
-processes. CPU is processor time of all processes but the database's, for a command with as many in flight as the
-last column of rates has. A target is met where the faster of ours does so many times as many commands a second as
-the best of the others, each with as many in flight as suit it best, and missed otherwise; then a sentence says why.
+Message DB, have no queue and no replies here: their callers are threads that call the application. So compare them
+with ours in one process. Through its queue ours does more: a broker and a service run in processes of their own, and
+there are three flushes before the reply. "Cached" are the fastest settings of `eventsourcing` that are safe with
+several processes. CPU is the processor time of a command, of all processes but the database's, with as many commands
+in flight as the last column of rates has. A target is a number of times: the faster of ours, compared with the best of
+the others, each with as many commands in flight as suit it best. Where a target is missed, a sentence says why.
 A cell without a rate says how long so few commands took.
 """
 
@@ -106,7 +106,7 @@ def _rate(line: Line) -> str:
 
 
 def _sentence(found: Sequence[Line]) -> str:
-    """Ours at its best beside the other at its best, by number in flight and altogether."""
+    """Ours at its best and the other at its best, by number in flight and altogether."""
     ours = [line for line in _rated(found) if line["system"].startswith(OURS)]
     others = [line for line in _rated(found) if not line["system"].startswith(OURS)]
     if not ours or not others:
@@ -148,11 +148,11 @@ def _most(lines: Sequence[Line], in_flight: int | None = None) -> Line:
 
 
 def _projections(lines: Sequence[Line]) -> list[str]:
-    """Events into rows of PostgreSQL: as they come, and anew."""
+    """Events into rows of PostgreSQL: as they come, and in a rebuild."""
     found = [line for line in lines if line["benchmark"] == "projections" and "per_second" in line]
     rows, said = [], []
     other = next((line for line in found if line["case"] == "eventsourcing"), None)
-    for case, work in (("live", "as they come"), ("rebuild", "anew")):
+    for case, work in (("live", "as they come"), ("rebuild", "rebuilt")):
         for line in found:
             if line["case"] != case:
                 continue
@@ -166,12 +166,12 @@ def _projections(lines: Sequence[Line]) -> list[str]:
             if case == "rebuild" and reached:
                 verdict = "met" if reached >= REBUILD_TARGET else "missed"
                 said.append(
-                    f"Folding anew ours is {reached:.1f} times as fast: the target of "
+                    f"A rebuild of ours is {reached:.1f} times as fast: the target of "
                     f"{REBUILD_TARGET:g} is {verdict}.\n"
                 )
     head = ("Events folded into rows", "Ours a second (CPU for each)", "eventsourcing", "Ours is")
     told = (
-        "Into PostgreSQL. `eventsourcing` folds anew as it catches up, an event in a transaction; its rate is "
+        "Into PostgreSQL. `eventsourcing` catches up with one event in a transaction; its rate is "
         "that of its first ten seconds with 40,000 events before it.\n"
     )
     return ["## Projections\n", told, table(head, rows) + "".join(said)] if rows else []

@@ -11,7 +11,7 @@ Every error that the framework raises on purpose.
     │   ├── DamagedStream           the event store holds a stream that cannot be read any more
     │   └── NoEventStream           a message of the event topic carries no event stream
     ├── CommandTimeout              no result came in time: the outcome is unknown
-    │   └── NotYetHandled           the result is known; who was waited for has not come so far
+    │   └── NotYetHandled           the result is known; a reader that you wait for is not so far yet
     ├── CommandRefused              the command could not be handed over at all
     ├── LineageError                event store, event topic and readers do not belong together
     ├── SchemaOutOfDate             the database's schema is behind; says the command to run

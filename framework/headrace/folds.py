@@ -1,10 +1,10 @@
 """
-The words of declared folds: `from headrace.folds import count, sum_`, for `Projection.on`.
+The functions for declared folds: `from headrace.folds import count, sum_`, for `Projection.on`.
 
     balances.on(Deposited, balance=sum_("amount"), deposits=count())
     balances.on(Withdrawn, balance=sum_(-field("amount")), where=field("amount") > 0)
 
-Used by applications; the words come from `projections.definition`.
+Used by applications; the functions come from `projections.definition`.
 """
 
 from headrace.projections.definition.expressions import Term, day, field, literal

@@ -1,11 +1,11 @@
 """
-Waiting until what a command did has been handled: by projections, process managers, event handlers.
+Waits until projections, event handlers or process managers have handled the events of a command.
 
-By position, and no other caller or reader has to wait: a projection is asked for the version of the command's
-aggregate that it has folded, event handlers for the one that they have handled, a process manager's
-consumer group for the offset of the command's events in their queue.
+Each is compared with the command's own events, so callers do not wait for each other: a projection by
+the version of the aggregate that it has folded, event handlers by the version that they have handled, a
+process manager by its consumer group's offset in the queue of the events.
 
-Used by the command bus, which waits for more than the result; uses read models and the queue.
+Made by `App` for the command bus, for `execute(wait_for=...)`.
 """
 
 import asyncio

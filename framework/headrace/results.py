@@ -1,12 +1,12 @@
 """
-What becomes of a command, and its form on the way back to the caller.
+The result of a command, and its form on the way back to the caller.
 
 A reply is the JSON of a `CommandResult`:
 
     {"status": "executed", "aggregate_id": "a-1", "command_id": "…", "version": 3,
      "value": {"balance": 5}, "error": "", "sentence": "", "place": [2, 17]}
 
-Used by the command service, which answers, and by the bus, which hands answers on. Pure.
+Used by the command service, which sends it, and by the bus, which returns it to the caller. Pure.
 """
 
 from dataclasses import dataclass, field

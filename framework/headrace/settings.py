@@ -23,18 +23,18 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     broker: str | None = None
-    # What this process is called at the broker, in every consumer group: others of the application need
-    # other names. One that comes back under its name within 30 s gets its queues back, and no other member is
-    # disturbed. Empty: a random name, and the others take over at once.
+    # The name of this process at the broker, in every consumer group. Each process of the application needs
+    # another name. A process that returns under its name within 30 s gets its queues back, and no other member
+    # is disturbed. Empty: a random name, and the others take over at once.
     name: str = ""
     event_store: str = "memory://"
     read_models: str = "sqlite://"
 
-    # More queues than service processes you will ever want side by side.
+    # More queues than service processes you will ever run at the same time.
     command_queues: int = Field(default=4, ge=1, le=1_024)
     event_queues: int = Field(default=4, ge=1, le=1_024)
-    # Topics of commands that this process handles, by their short names, "main" for the one that
-    # commands share. None named: all of them.
+    # Topics of commands that this process handles, by their short names; "main" is the one that
+    # commands share. Empty: all of them.
     command_topics: tuple[str, ...] = ()
 
     # Commands accepted from the queue and not yet finished, per process; bounds memory.
@@ -44,7 +44,7 @@ class Settings(BaseModel):
     # Live aggregates kept in memory, and how long an unused one stays (ENode: 3 days, no bound).
     aggregates_cached_max: int = Field(default=10_000, ge=1)
     aggregate_idle_ms: int = Field(default=3_600_000, ge=1_000)
-    # Newest commands that a process remembers, with 32 bytes each, to answer duplicates without a look into
+    # Newest commands that a process remembers, with 32 bytes each, to answer duplicates without a query to
     # the store: some seconds of the highest throughput, in which most duplicates come.
     commands_remembered_max: int = Field(default=65_536, ge=2)
     # Events of an aggregate between two snapshots: what a load reads at most, give or take one
@@ -56,11 +56,11 @@ class Settings(BaseModel):
     conflict_retries_max: int = Field(default=10, ge=0)
     # Runs of a command that meets an unexpected error before it is parked.
     error_retries_max: int = Field(default=5, ge=0)
-    # What becomes of an aggregate's later commands when one was parked: "go on" handles them; "hold"
+    # What happens to an aggregate's later commands after one is parked: "go on" handles them; "hold"
     # holds them behind it, in their order, until it is retried or skipped.
     after_parked: Literal["go on", "hold"] = "go on"
-    # Commands parked and held before the command side stands still: as many are no accident but a
-    # release that is broken.
+    # Commands parked and held before the command side stands still: so many mean that the release is
+    # broken.
     command_letters_max: int = Field(default=10_000, ge=1)
     # First and longest pause between such runs; doubled in between, with jitter.
     retry_ms_min: int = Field(default=50, ge=1)
@@ -68,7 +68,7 @@ class Settings(BaseModel):
 
     # How long `execute` waits for a result.
     result_timeout_ms: int = Field(default=30_000, ge=1)
-    # A reply that a crash lost is asked for again after one to two of these; long enough that an
+    # If a crash lost the reply, the bus asks again after one to two times this long; long enough that an
     # ordinary backlog does not double itself.
     result_resend_ms: int = Field(default=5_000, ge=1)
     # Commands that one bus has under way before the next `execute` waits.
@@ -76,38 +76,38 @@ class Settings(BaseModel):
 
     # Streams folded into a projection per transaction.
     projection_batch_max: int = Field(default=1_000, ge=1)
-    # Aggregates that a projection parks before it stands still: as many poison events are no
-    # accident but a fold that is wrong.
+    # Aggregates that a projection parks before it stands still: so many poison events mean that a fold
+    # is wrong.
     projection_letters_max: int = Field(default=1_000, ge=0)
-    # How long one event may find away what its handler needs while the handler succeeds for others; then
-    # its aggregate is parked. Longer than a restart of what is needed, and the messages behind it wait
-    # no longer than this. Where no call succeeds the outage is waited out, however long.
+    # If a handler meets an outage for one event but succeeds for others, the event's aggregate is parked
+    # after this time. Longer than a restart of the server that the handler calls; messages behind the event
+    # wait no longer than this. If no call of the handler succeeds, it waits for the end of the outage.
     handler_outage_ms: int = Field(default=300_000, ge=1)
-    # An ended instance of a process stays so long, with its journal: until then nothing that comes late
-    # for its key starts it again. Four times what a broker keeps unconsumed messages, and a month to
+    # How long an ended instance of a process is kept, with its journal: until then a late event for its key
+    # does not start it again. Four times as long as a broker keeps unconsumed messages, and a month to
     # look things up. None: for ever.
     process_ended_ms: int | None = Field(default=2_592_000_000, ge=1)
 
     # How far behind the event topic a projection may be before the service is not ready: messages, and
-    # age of the oldest one that waits. What a restart leaves is caught up below both.
+    # age of the oldest one that waits. A projection catches up after a restart within both.
     lag_messages_max: int = Field(default=100_000, ge=0)
     lag_ms_max: int = Field(default=60_000, ge=1)
-    # Between two heartbeats, messages that go through every queue of the event topic so that the lag
-    # tells the truth where nothing else comes. 0: none, because the topic keeps them for ever; at
-    # 10,000 about a gigabyte in a hundred queue-years.
+    # Between two heartbeats: messages in every queue of the event topic, which show the lag of a reader
+    # when no events come. 0: none. The topic keeps them for ever; at 10,000 they take about a gigabyte in
+    # a hundred queue-years.
     heartbeat_ms: int = Field(default=0, ge=0)
 
-    # From so many parked aggregates of one projection on, and from such an age of the oldest on, there
-    # is an alarm in the log and in `GET /health`. One is worth a look, and a day is too long.
+    # With this many parked aggregates of one projection, or if the oldest is older than this, there is an
+    # alarm in the log and in `GET /health`. One is worth a look, and a day is too long.
     letters_alarm_count: int = Field(default=1, ge=1)
     letters_alarm_age_ms: int = Field(default=86_400_000, ge=1)
-    # Between two looks at the letters.
+    # Between two checks for alarms.
     alarm_check_ms: int = Field(default=10_000, ge=1)
-    # Between two looks whether the event topic is the one that its readers know, and two notes of what
-    # they have seen: a restored copy that lacks no more than the last of them is not found out.
+    # How often readers check that the event topic is the one they know, and note the last event that they
+    # have seen. A restored copy that lacks only events since the last note is not noticed.
     lineage_check_ms: int = Field(default=5_000, ge=1)
-    # A process that fills the event topic after damage says so often that its claim does not end; one
-    # that died leaves the work to another after this. Longer than a pause of the process or its database.
+    # A process that republishes events after damage renews its claim to that work; if it dies, another
+    # process takes over after this. Longer than a pause of the process or its database.
     fill_claim_ms: int = Field(default=30_000, ge=100)
 
     # "console" for people, "json" for what collects logs.

@@ -57,7 +57,7 @@ class EmailReleased(DomainEvent):
 
 
 class EmailTaken(DomainError):
-    """Somebody else has the address."""
+    """The address belongs to another account."""
 
 
 class EmailAddress(Aggregate):

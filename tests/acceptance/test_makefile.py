@@ -16,14 +16,14 @@ def make(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def test_make_alone_says_what_there_is(root: Path) -> None:
+def test_make_alone_lists_the_targets(root: Path) -> None:
     shown = make(cwd=root)
     assert shown.returncode == 0
     for target in ("demo", "check", "test", "bench", "bench-peers", "clean"):
         assert f"make {target}" in shown.stdout
 
 
-def test_transactions_reach_the_demo_whatever_their_name(root: Path) -> None:
+def test_transactions_reach_the_demo_from_a_file_of_any_name(root: Path) -> None:
     shown = make("-n", "demo", "TRANSACTIONS=my bank/a $$b.csv", cwd=root)
     assert "-m samples.bank.demo --transactions 'my bank/a $b.csv'" in shown.stdout
 
@@ -43,7 +43,7 @@ def test_every_check_is_part_of_make_check_and_its_tests_are_quick(root: Path) -
     assert " -m pytest --quick " in last
 
 
-def test_what_is_checked_in_is_what_make_test_checks(root: Path) -> None:
+def test_the_script_for_continuous_integration_runs_make_test(root: Path) -> None:
     run = root / ".ci" / "run"
     assert os.access(run, os.X_OK)
     assert "make test" in run.read_text(encoding="utf-8")
@@ -56,7 +56,7 @@ def bare_copy(root: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_python_that_is_too_old_is_told_so_and_nothing_is_installed(bare_copy: Path) -> None:
+def test_an_old_python_is_refused_and_nothing_is_installed(bare_copy: Path) -> None:
     old = bare_copy / "old-python"
     old.write_text("#!/bin/sh\nexit 1\n", encoding="utf-8")
     old.chmod(0o755)

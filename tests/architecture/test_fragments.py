@@ -12,10 +12,7 @@ LINES_MIN = 60
 # Modules under 60 lines that one module imports, and why each still stands alone.
 # Join a module with its importer instead of adding it here.
 FRAGMENTS: dict[str, dict[str, str]] = {
-    "headrace": {
-        "headrace.projections.batch_delay": "pure, with tests of its own",
-        "headrace.testing.conformance.stored": "the event store's suite is full",
-    },
+    "headrace": {},
     "headrace_mq": {
         "headrace_mq.archive.window": "pure, with tests of its own",
         "headrace_mq.budgets": "pure values with tests of their own; the settings are full",

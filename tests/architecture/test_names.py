@@ -19,6 +19,16 @@ PUBLIC_GERUNDS = {"testing", "tracing"}
 WORKS_WITH = re.compile(r"\b(?:Used by|Reads|Implements|Watches|Sits between:) ")
 # What a newcomer takes in at a look.
 ROOM_FILES_MAX = 15
+# A test's name is read in a list of failures, where nothing says who "it" is.
+NO_SUBJECT = re.compile(
+    r"^test_(?:it|this|what|whatever|who|whoever)_|_(?:nobody|somebody|anew)(?:_|$)"
+)
+# The tests whose names have a subject; add to them.
+NAMED_TESTS = (
+    *(f"tests/unit/headrace/{room}/" for room in ("cli", "gateway", "projections", "stores", "testing", "watch")),
+    "tests/acceptance/",
+    "tests/integration/",
+)  # fmt: skip
 # A term of the domain: a process that lasts, and reacts to events with commands.
 PROCESS_MANAGER = re.compile(r"process_manager")
 
@@ -48,6 +58,24 @@ def test_no_module_is_named_by_a_gerund(modules: Any) -> None:
     named = {m.where: m.name.rpartition(".")[2] for m in modules}
     gerunds = [where for where, name in named.items() if name.endswith("ing")]
     assert sorted({named[where] for where in gerunds} - PUBLIC_GERUNDS) == []
+
+
+def test_a_tests_name_has_a_subject(python_files: Any) -> None:
+    found = [
+        f"{file.where}: {node.name}"
+        for file in python_files
+        if file.where.startswith(NAMED_TESTS)
+        for node in ast.walk(file.tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and NO_SUBJECT.search(node.name)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "name", ["test_it_is_there", "test_who_asks_gets_it", "test_a_is_made_anew"]
+)
+def test_a_name_without_a_subject_is_found(name: str) -> None:
+    assert NO_SUBJECT.search(name)
 
 
 def test_a_room_has_at_most_fifteen_files(modules: Any) -> None:

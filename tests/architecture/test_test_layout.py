@@ -11,7 +11,6 @@ import pytest
 COMMAND_LINE = "tests/unit/headrace/cli/test_cli.py"
 TESTED_ELSEWHERE: dict[str, str] = {
     "headrace.__main__": COMMAND_LINE,
-    "headrace.cli.queue.broker": COMMAND_LINE,
     "headrace.cli.application.db": COMMAND_LINE,
     "headrace.cli.logs": COMMAND_LINE,
     "headrace.cli.application.run": COMMAND_LINE,

@@ -1,8 +1,8 @@
 """
-The one command, `headrace`: each subcommand in a module of its own.
+The command `headrace`: each subcommand has a module of its own.
 
-Used by a person or an init system; uses everything else. The only reader of the environment; heavy
-imports (broker, database, Spark) wait inside the functions that need them.
+Used by you at a terminal, and by init systems. Only this package reads the environment. Heavy imports
+(broker, database, Spark) are inside the functions that need them, so that `headrace --help` stays quick.
 """
 
 import socket
@@ -73,7 +73,7 @@ def _sentence(error: Exception) -> str | None:
 
     from headrace_mq.errors import MessageQueueError
 
-    # The broker's are errors of the queue, so that what is left is a database.
+    # Connections to the broker raise errors of the queue, so this one is to a database.
     if isinstance(error, ConnectionError | socket.gaierror):
         return f"the database does not answer ({error}); check its URL, and that it runs"
     if isinstance(error, MessageQueueError | ValidationError | OSError):
@@ -85,7 +85,7 @@ def _of_a_database(error: Exception) -> str | None:
     """A database that cannot be opened, is not one, or does not let this user in."""
     from sqlalchemy.exc import DatabaseError, DBAPIError, OperationalError
 
-    # Other subclasses tell of wrong statements, and those would be ours.
+    # Other subclasses mean that a statement is wrong: a defect of ours.
     if type(error) not in {DBAPIError, DatabaseError, OperationalError}:
         return None
     assert isinstance(error, DBAPIError)

@@ -1,8 +1,8 @@
 """
 Amounts as people write them: `72h`, `10GiB`, `90%`.
 
-Sits between: the options of commands and settings in ms, bytes and percent. Pure. An amount
-without its unit is refused, because the writer of 10 may think of one unit and the reader of another.
+An amount without a unit is refused: you may think of seconds when you write 10, and the program of
+milliseconds. Pure.
 """
 
 import re
@@ -82,13 +82,13 @@ class Unit(NamedTuple):
     units: Mapping[str, int]
 
     def write(self, number: int) -> str:
-        """Returns an amount as `read` takes it, in the largest unit of which it is a whole number."""
+        """Returns an amount as text that `read` takes, in the largest unit that needs no fraction."""
         fitting = [(size, name) for name, size in self.units.items() if not number % size]
         size, name = max(fitting)
         return f"{number // size}{name}" if number else "0"
 
 
-# By what the name of a setting contains.
+# The kind of amount, by a word in the setting's name.
 _UNITS: Final = {
     "_us": Unit("TIME", duration_us, _US),
     "_ms": Unit("TIME", duration_ms, _MS),

@@ -1,10 +1,10 @@
 """
-The standard streams of a command: there, even where they were closed, and harmless to a terminal.
+The standard streams of a command: opened if they were closed, and made safe for a terminal.
 
-Names that clients choose (of clients, groups, aggregates) may hold any character. Printed as they are,
-an escape sequence among them could move the cursor, change the window or hide a line from you.
+Clients choose names (of clients, groups, aggregates) that may hold any character. If a command printed
+them as they are, an escape sequence could move the cursor, change the window or hide a line from you.
 
-Used by `main` for everything that a command prints. It knows nothing of commands.
+Used by `headrace.cli.main` for everything that a command prints.
 """
 
 import os
@@ -15,7 +15,8 @@ from typing import Any, Final, TextIO
 
 __all__ = ["GuardedStream", "prepare_streams", "visible"]
 
-# What must not reach a terminal: C0 but tab and line feed, DEL, C1, and what turns the direction of text.
+# Characters that must not reach a terminal: C0 except tab and line feed, DEL, C1, and those that change the
+# direction of text.
 # Colours and weights (`ESC [ … m`) stay: tables are made of them, and they change nothing but looks.
 _HARMFUL: Final = re.compile(
     "(\x1b\\[[0-9;]*m)|[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]"
@@ -46,7 +47,7 @@ class GuardedStream:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Writes a text; returns how many characters of it, which is all."""
+        """Writes a text; returns the number of its characters."""
         self._stream.write(visible(text))
         return len(text)
 

@@ -1,7 +1,7 @@
 """
 The commands of an application by the name and version under which clients call them.
 
-Used by endpoints and documents; uses `App.command_types`. Pure.
+Used by the gateway, its commands and its OpenAPI document; reads `App.command_types`. Pure.
 """
 
 from collections.abc import Iterable, Mapping

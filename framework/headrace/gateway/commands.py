@@ -4,7 +4,7 @@
     executed, unchanged   200      rejected by a rule      409      values do not fit    422
     handed over           202      no result in time       504      the broker is away   503
 
-Used by HTTP requests; uses the command bus. It knows no handler and no store.
+The endpoint behind the route; it executes commands on the command bus.
 """
 
 import asyncio

@@ -1,10 +1,12 @@
 """
-The gateway's connections: how many one address may have, and how long one may take to say what it wants.
+The gateway's connections: how many one address may have, and how long a request may take to arrive.
 
-    at its bound, and we wait for one of the address     that one is closed, the oldest request first
-    at its bound, and all of them wait for us            the newcomer is refused: 503
+An address that has as many as it may, and opens one more:
 
-Used by uvicorn; uses the clients' sockets. It knows no request.
+    some of its connections wait for no answer     of these, the one with the oldest request is closed
+    all of them wait for an answer                 the new one is refused: 503
+
+Used by `server`, which gives it to uvicorn.
 """
 
 import asyncio
@@ -22,7 +24,7 @@ log = get_logger(__name__)
 
 
 def _said(status: str, detail: str, *headers: str) -> bytes:
-    """Returns a whole answer: the connection has no request yet that one could belong to."""
+    """Returns a whole answer as bytes, for a connection that has no request yet."""
     code, _, title = status.partition(" ")
     body = f'{{"type":"about:blank","title":"{title}","status":{code},"detail":"{detail}"}}'
     head = (
@@ -53,7 +55,7 @@ class Connections:
 
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
-        # The one whose last request is longest ago comes first.
+        # Connections of an address; the one with the oldest request comes first.
         self._by_address: dict[str, dict[Connection, None]] = {}
         self._warned: set[str] = set()
         later = f"Retry-After: {settings.retry_after_s}"

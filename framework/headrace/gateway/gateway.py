@@ -1,7 +1,7 @@
 """
 The gateway as an ASGI application: its routes, and what all requests have in common.
 
-Used by an HTTP server; uses the endpoints. It knows no socket.
+Used by `server`; calls the endpoints.
 """
 
 import asyncio
@@ -118,7 +118,7 @@ class Gateway:
         self._starlette.router.redirect_slashes = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one request; never raises for what goes wrong in it."""
+        """Serves one request; errors become answers and are never raised."""
         if scope["type"] == "http":
             try:
                 headers = Headers(scope=scope)
@@ -143,10 +143,10 @@ class Gateway:
         except asyncio.CancelledError:
             if begun:
                 raise
-            # The server cuts off what took too long when it stops; the task ends with this answer.
+            # The server cancels slow requests when it stops; the task ends with this answer.
             await self._later("stopping", _STOPPING)(scope, receive, send)
         except Exception:
-            # The client has its answer: Starlette raises again what it could not expect.
+            # The client has its answer already; Starlette raises an unexpected error again.
             log.exception("request failed", method=scope.get("method"), path=scope.get("path"))
         finally:
             self._at_work -= 1
@@ -161,7 +161,7 @@ class Gateway:
     async def _health(self, _request: Request) -> Response:
         watch = self._running.watch
         alarms = () if watch is None else watch.alarms.current
-        # Their errors may hold an address or a password: those are in the log.
+        # Errors of the parts may contain an address or a password, so they are in the log only.
         readers = {
             name: {"state": reader.status.state.value, "since": reader.status.since}
             for name, reader in self._running.readers.items()

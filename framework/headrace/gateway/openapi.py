@@ -1,7 +1,7 @@
 """
-The OpenAPI 3.1 document of an application, made of its commands' and rows' pydantic models.
+The OpenAPI 3.1 document of an application, made from the pydantic models of its commands and rows.
 
-Uses the catalogue and the projections; read by clients that generate code. Pure.
+Served at `/openapi.json`, for tools that generate clients. Pure.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,7 @@
 """
-`GET /docs`: the OpenAPI document as one page for people, without a script and without a foreign host.
+`GET /docs`: the OpenAPI document as a page for a browser.
 
-Turns the document into a page for a browser. Pure.
+The page has no script and loads nothing from another host. Pure.
 """
 
 import json

@@ -1,7 +1,7 @@
 """
-Rows of a projection's live table by equal fields, a page at a time in key order.
+Finds rows of a projection's live table by the values of fields, a page at a time in key order.
 
-Used by the query endpoint; uses the read database. It must not know HTTP.
+Used by `queries`; reads the database of read models.
 """
 
 from collections.abc import Mapping

@@ -1,10 +1,10 @@
 """
-Every answer that is not a success: a problem in JSON, as RFC 9457 has it.
+Every answer that is not a success: a problem in JSON, as RFC 9457 defines it.
 
     {"type": "urn:headrace:problem:rejected", "title": "InsufficientFunds", "status": 409,
      "detail": "account ada holds 5 …", "error": "InsufficientFunds", "command_id": "…"}
 
-Used by every module that refuses a request; read by the client. It must not carry a traceback.
+Used by every module that refuses a request. A problem never carries a traceback.
 """
 
 from collections.abc import Mapping, Sequence

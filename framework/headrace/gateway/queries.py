@@ -1,7 +1,7 @@
 """
 `GET /projections/{name}` and `GET /projections/{name}/{key}`: rows of read models.
 
-Used by HTTP requests; uses the read models. It writes nothing.
+The endpoints behind these routes. They only read.
 """
 
 from typing import Any, Final
@@ -88,7 +88,7 @@ class Queries:
             raise Problem(404, "unknown-projection", "Unknown projection", str(error)) from error
 
     async def _wait(self, projection: Projection[Any], values: dict[str, str]) -> None:
-        """Waits for what the client has done before: `seen=AGGREGATE_ID@VERSION`."""
+        """Waits until the rows show a change that the client made: `seen=AGGREGATE_ID@VERSION`."""
         most = self._settings.wait_ms_max
         wait_ms = reading.integer(
             values, "wait_ms", least=1, most=most, default=self._settings.wait_ms

@@ -1,7 +1,7 @@
 """
 `GET /ready`: whether every part that a request needs is there, and which is not.
 
-Used by whatever monitors a process; uses the parts it runs on. It only looks.
+Answers a load balancer or a monitor; asks the broker and the databases. It changes nothing.
 """
 
 import asyncio
@@ -79,7 +79,7 @@ class Readiness:
             return f"no answer within {self._check_ms} ms"
         except HeadraceError as error:
             return str(error)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the part is not there
+        except Exception as error:  # noqa: BLE001 - any error means that the part is not there
             # The sentence of a stranger may hold an address or a password: into the log only.
             log.warning("part not ready", part=part, error=str(error))
             return type(error).__name__

@@ -1,7 +1,7 @@
 """
-What a request says: its body, its query and its headers, each checked and bounded.
+Reads a request's body, query and headers; each is checked and has a limit.
 
-Used by the endpoints; uses Starlette's requests. It must not know what a request is for.
+Used by the endpoints, each for its own purpose; reads Starlette's requests.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ __all__ = [
 _JSON: Final = re.compile(r"application/(?:[a-z0-9.+-]+\+)?json", re.IGNORECASE)
 _WAIT: Final = re.compile(r'wait\s*=\s*"?([0-9]{1,9})"?', re.IGNORECASE)
 _INTEGER: Final = re.compile(r"-?[0-9]{1,18}")
-# ASCII without control characters: what every client sends the same way.
+# ASCII without control characters, which every client encodes the same way.
 _PRINTABLE: Final = re.compile(r"[\x20-\x7e]+")
 
 # Of a client's text in an answer.
@@ -151,7 +151,7 @@ async def json_object(request: Request, *, bytes_max: int, within_ms: int) -> di
 
 
 def preference(headers: Headers) -> Preference:
-    """Reads `Prefer`; what is not understood is ignored, as its RFC has it."""
+    """Reads `Prefer`; unknown preferences are ignored, as its RFC demands."""
     wait_ms, respond_async = None, False
     for token in ",".join(headers.getlist("prefer")).split(","):
         word = token.strip()
@@ -192,7 +192,7 @@ def _unusable_key(sentence: str) -> Problem:
 
 
 def single_values(query: QueryParams) -> dict[str, str]:
-    """Returns the query by name; raises a 422 `Problem` for a name that stands there twice."""
+    """Returns the query by name; raises a 422 `Problem` for a repeated name."""
     values: dict[str, str] = {}
     for name, value in query.multi_items():
         if name in values:
@@ -207,7 +207,7 @@ def single_values(query: QueryParams) -> dict[str, str]:
 def integer(
     values: Mapping[str, str], name: str, *, least: int, most: int, default: int | None
 ) -> int | None:
-    """Reads an integer of a query; raises a 422 `Problem` for what is none, or out of bounds."""
+    """Reads an integer of a query; raises a 422 `Problem` if it is no integer, or out of bounds."""
     text = values.get(name)
     if text is None:
         return default

@@ -1,8 +1,8 @@
 """
-The gateway on a socket: uvicorn within the event loop of the application, without its signals.
+Serves the gateway on a socket: uvicorn, in the application's event loop, without uvicorn's signal handlers.
 
-Used by the program that runs an application; uses uvicorn. It owns the socket and the order of
-stopping.
+Used by `headrace run`, or by your program. It opens the socket, and stops in order: no new connections
+first, then the requests that are under way.
 """
 
 import asyncio

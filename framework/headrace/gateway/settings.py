@@ -1,7 +1,7 @@
 """
 Every limit of the HTTP gateway with its default, its unit and its reason, validated once.
 
-Values only. Used by the program that starts a gateway, and by the gateway's parts.
+Values only. `headrace run` fills them from its options.
 """
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator

@@ -5,16 +5,16 @@ One batch of events into one generation of a projection, in one database transac
       ─▶ versions and rows of the batch, in bulk ─▶ gate ─▶ fold
       ─▶ rows, versions, offsets, in bulk ─▶ the caller commits
 
-On PostgreSQL a runner that wrote the last batch too reads nothing of that again: one statement
-writes rows, versions and offsets, and finds the offsets where the batch begins, or all is undone.
-Where a row is of one aggregate's events, it locks as well, and is the whole transaction.
+On PostgreSQL a runner that also wrote the last batch reads none of it again. One statement writes rows,
+versions and offsets and checks that the stored offsets are where the batch begins; if they are not,
+everything is undone. If each row comes from the events of one aggregate, that statement also takes the
+lock, and is the whole transaction.
 
-Rows and offsets move together or not at all: exactly once. A batch that does not
-begin at the stored offset (a stale owner of the queue, a message delivered twice) changes nothing.
-The functions of `Projection.with_session` write in the same transaction.
+Rows and offsets change together or not at all, so each event is applied exactly once. A batch that does
+not begin at the stored offset changes nothing: a former owner of the queue sent it, or a message was
+delivered twice. The functions of `Projection.with_session` write in the same transaction.
 
-Used by the live runner and the rebuild, which own the transaction; uses the pure cores. Knows no
-subscription.
+Used by the live runner, parked events and rebuilds, which own the transaction.
 """
 
 from collections import Counter
@@ -71,7 +71,7 @@ R = TypeVar("R", bound=BaseModel)
 
 # Reads versions after the second argument up to and including the third of an aggregate.
 MissingReader = Callable[[str, int, int], Awaitable[Sequence[EventStream]]]
-# Runs work in one write transaction, in whatever thread the database is driven from, and returns its
+# Runs work in one write transaction, in the thread that the database driver needs, and returns its
 # result; what it wrote is kept unless it raised.
 Transact = Callable[[Callable[[Connection], Any]], Awaitable[Any]]
 
@@ -106,7 +106,7 @@ class _Overtaken(Exception):
 
 
 class _Folded(NamedTuple, Generic[R]):
-    """What a batch comes to: streams that count, how many wait per aggregate, and what is new."""
+    """A batch after the version gate: streams to fold, how many wait per aggregate, new versions."""
 
     streams: Sequence[EventStream]
     held: Mapping[str, int]
@@ -209,7 +209,7 @@ async def apply_through(
             if outcome is None:
                 outcome = await transact(partial(_apply, target=target, batch=batch, recall=recall))
         except Exception:
-            # Whatever went wrong, what it recalled may have been wrong already: the next one reads.
+            # The rows in the cache may be the cause, so the next attempt reads them from the tables.
             if recall is None or not recall.doubt():
                 raise
             continue

@@ -1,21 +1,31 @@
 """
-The intake: which of the messages that a subscription delivered are the next ones of their queue.
+The intake: sorts what a subscription delivers into messages to apply, repeated ones and missing ones.
 
-A projection's own offsets decide, not the delivery: what lies before them is done already, what
-lies beyond them leaves a hole. A hole is asked for once more; if it is still there, the queue has
-lost those messages (a broken record), and the projection goes on behind them: the version gate
-finds what is missing as soon as the aggregate's next version comes.
+The projection's own offsets decide. A message below the stored offset is done already. A message above
+it leaves a hole, so the intake asks for the hole once more. If it is delivered with the same hole, the
+queue has lost those messages (a broken record), and the projection continues behind them. The version gate
+finds the missing events as soon as the aggregate's next version comes.
 
-Used by the live runner; turns what `Subscription.poll` returns into batches. Pure; it must not know
-a database.
+`pause_s` says how long the live runner waits after a small batch, so that one transaction serves the
+events that come meanwhile.
+
+Used by the live runner, with what `Subscription.poll` returns. Pure.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from headrace.transports.base import Incoming, QueueId
 
-__all__ = ["Admission", "Intake"]
+__all__ = ["BATCH_INTERVAL_MS", "Admission", "Intake", "is_small", "pause_s"]
+
+# A small batch begins at the earliest this long after the one before. What an event costs alone, a
+# transaction and its flush, then serves all that came meanwhile; below what a person notices, and an
+# event after a silence does not wait at all.
+BATCH_INTERVAL_MS: Final = 8
+# A batch of so many messages is not small: its transaction costs little compared with them.
+_SMALL_MAX: Final = 250
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,3 +79,16 @@ class Intake:
             expected[message.queue] = message.offset + 1
             admission.take.append(message)
         return admission
+
+
+def is_small(messages: int, batch_max: int) -> bool:
+    """Whether a batch is worth waiting after, where `batch_max` messages are as many as there can be."""
+    return messages < min(_SMALL_MAX, batch_max)
+
+
+def pause_s(took_s: float, interval_ms: int) -> float:
+    """Returns the seconds from the end of a small batch, which took so long, to the next one's begin.
+
+    None after one that took long: messages have gathered meanwhile, and are late already.
+    """
+    return max(0.0, interval_ms / 1_000 - took_s)

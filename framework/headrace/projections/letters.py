@@ -4,12 +4,12 @@ Letters: the aggregates that a projection has parked, because an event of theirs
     an event fails ──▶ parked: later events of its aggregate wait ──retry──▶ applied, in order
                               everything else flows               └─skip──▶ applied without it
 
-A letter holds a place and no event: what waits is read from the event store when it is taken up, so
-that it passes the code, and the upcasters, of that moment. The version of the aggregate stands still
-meanwhile; what comes for it is counted and left out.
+A letter holds the place of an event, not the event. A retry reads the waiting events from the event
+store, so they pass the code and the upcasters of that day. Until then the aggregate's version stays where
+it is; later events of it are counted and left out.
 
-Sits between: the live runner, which parks, whoever retries and skips, and the tables. Must never
-know a subscription.
+Used by the live runner, which parks, and by `headrace.parked`, which retries and skips. Handlers and
+processes use its letter and its limits.
 """
 
 from collections.abc import Mapping, Sequence
@@ -58,10 +58,10 @@ __all__ = [
     "reason_of",
 ]
 
-# Of a sentence kept with a letter: enough for the event, the fold and what it said.
+# Characters of an error kept with a letter: enough to name the event, the fold and the error's message.
 ERROR_CHARACTERS_MAX: Final = 2_000
-# Looks at what came for an aggregate while its letter was being taken up, before giving way to
-# whatever keeps adding to it.
+# How often a retry looks for events that came for the aggregate meanwhile. Then it ends with an error
+# and they stay parked, because events may keep coming faster than they are applied.
 _ROUNDS_MAX: Final = 10
 
 
@@ -195,7 +195,7 @@ class Letters:
     async def retry(self, aggregate_id: str) -> Letter | None:
         """Applies what waits, in order; returns None, or the letter that is left where it failed.
 
-        Whatever could be applied before the failure stays applied.
+        The events that were applied before the failure stay applied.
 
         Raises:
             LetterNotFound: the aggregate is not parked.

@@ -1,9 +1,9 @@
 """
-What one projection does with events: apply in one transaction, acknowledge; exactly once.
+What a live projection does with events: applies a batch in one transaction, then acknowledges it.
 
-The projection's own offsets, committed with its rows, say where each queue goes on; the queue's
-offsets are not used. Any number of runners may work on one projection, each on its queues: a stale
-one finds other offsets stored than it began with, writes nothing and goes where they say.
+The projection stores its own offsets with its rows, so each event is applied exactly once; the offsets
+that the broker keeps are not used. Any number of runners may work on one projection, each on its queues. A
+runner that has lost a queue finds other offsets than its own, writes nothing and continues from those.
 
     outage of a database            waited out, with pauses that grow to `retry_ms_max`
     an event cannot be applied      found by halving its batch, tried again `error_retries_max`
@@ -16,7 +16,7 @@ one finds other offsets stored than it began with, writes nothing and goes where
                                     still and says so; also when too much is parked already, or
                                     the event store is not the one whose events it has folded
 
-Sits between: the reader of the event topic and `batch_transaction`. Must never know a broker.
+Used by `App`; the reader of the event topic calls it with batches.
 """
 
 import asyncio
@@ -39,10 +39,9 @@ from headrace.errors import (
     SerializationError,
     UnknownMessageType,
 )
-from headrace.projections.batch_delay import BATCH_INTERVAL_MS, is_small, pause_s
 from headrace.projections.batch_transaction import Applied, apply_through, decode_batch
 from headrace.projections.definition.projection import Projection, projection_group
-from headrace.projections.intake import Intake
+from headrace.projections.intake import BATCH_INTERVAL_MS, Intake, is_small, pause_s
 from headrace.projections.letters import Full, is_parked, park
 from headrace.projections.tables.contents import Moved, OtherFields, Switched, Target
 from headrace.projections.tables.read_models import ReadModels
@@ -221,7 +220,7 @@ class ProjectionRunner(BatchReaction, Generic[R]):
         now = asyncio.get_running_loop().time
         begun = now()
         await self._take(messages)
-        # A queue of which nothing comes is behind as well, while another has the runner busy.
+        # An idle queue may be behind too, while another queue keeps the runner busy.
         if begun >= self._looked + self._switch_check_ms / 1_000:
             self._looked = begun
             if await self.idle():
@@ -243,7 +242,7 @@ class ProjectionRunner(BatchReaction, Generic[R]):
         )
 
     async def _load_position(self) -> dict[QueueId, int]:
-        """Reads which generation to keep and its offsets; forgets what was known of another."""
+        """Reads which generation to apply to and its offsets; forgets those of another generation."""
         name = self._projection.name
         if self._shadow is None:
             await self._read_models.wait_for_resume(name, self._switch_check_ms, self._say_paused)
@@ -319,7 +318,7 @@ class ProjectionRunner(BatchReaction, Generic[R]):
     ) -> Applied | Moved | Switched | _Poisoned:
         """Applies messages; one that cannot be applied is parked, several come back to be halved."""
         target = self._read_models.target(self._projection, generation)
-        # A rebuild that cannot fold an event has failed; only what is live has to go on.
+        # A rebuild that cannot fold an event has failed; only a live projection parks it and continues.
         parking = self._shadow is None
         faults = 0
 
@@ -344,7 +343,7 @@ class ProjectionRunner(BatchReaction, Generic[R]):
                 if len(messages) > 1:
                     return _Poisoned()
                 faults += 1
-                # A body that does not decode never will: those behind it need not wait for that.
+                # A body that does not decode never will, so do not retry and delay those behind it.
                 final = isinstance(error.__cause__, SerializationError | UnknownMessageType)
                 return await self._park(
                     target,
@@ -390,7 +389,7 @@ class ProjectionRunner(BatchReaction, Generic[R]):
         return outcome
 
     def _follow_move(self, messages: Sequence[Incoming], offsets: Mapping[QueueId, int]) -> None:
-        """Goes where the stored offsets say, for the queues of messages that were not applied."""
+        """Seeks to the stored offsets, for the queues of messages that were not applied."""
         log.info("another runner has moved on", projection=self._projection.name)
         self._positions = {queue: offsets.get(queue) for queue in self._positions}
         for queue in {message.queue for message in messages}:

@@ -1,14 +1,13 @@
 """
-What a runner wrote last: versions and rows that need not be read again, as long as no one else writes.
+The versions and rows that a runner wrote last, which it need not read again.
 
-Every batch moves an offset of its generation in the transaction that writes its rows. So where all
-stored offsets are those that this runner left, under the lock that every batch takes, its versions
-and rows are those of the tables. Where they are not, all of it is forgotten: after a parked event, a
-batch of another member, a switch, or a transaction that did not end well: it may be unknown whether it
-was committed, and a fold may have changed a row that was handed to it.
+Every batch moves an offset of its generation in the transaction that writes its rows. So if all stored
+offsets are still those that this runner wrote, read under the lock that every batch takes, its versions
+and rows are those of the tables. If not, the cache is cleared: after a parked event, a batch of another
+runner or a switch. It is also cleared after a transaction that failed, because the transaction may have
+been committed all the same, and a fold may have changed a row that it was given.
 
-Used by `batch_transaction`, which reads and writes it; each belongs to one runner. Pure; it must
-not know a database.
+Each cache belongs to one runner; `batch_transaction` reads and writes it. Pure.
 """
 
 from collections.abc import Collection, Iterable, Mapping

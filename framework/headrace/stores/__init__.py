@@ -1,10 +1,9 @@
 """
 The event store: its port and the adapters for memory, SQLite and PostgreSQL.
 
-Used by the command side, which appends and loads; uses the databases. Also the ground that read
-models stand on: `database.engines` opens a database, `database.schema` brings its tables up to
-date, `database.tables` says what they look like. It knows nothing of topics, aggregates' rules or
-projections' folds.
+Used by the command side, which appends and loads. Read models use its lower layer, too:
+`database.engines` opens a database, `database.schema` brings its tables up to date, `database.tables`
+defines them.
 """
 
 from importlib import import_module

@@ -1,8 +1,8 @@
 """
-Every stored stream read once: which ones are damaged, and which are older than checksums.
+Reads every stored stream once and finds those that are damaged, and those that have no checksum yet.
 
-Used by the command line; uses the database of an event store, SQLite or PostgreSQL. It changes
-nothing but checksums that are not there, and those only when asked to.
+Used by `headrace stream check`, on SQLite and PostgreSQL. The only thing it ever writes are missing
+checksums, and only when you ask for that.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,8 +1,8 @@
 """
-The ports of the event store and of the commands put aside: what every adapter promises.
+The ports `EventStore` and `CommandLetterStore`: what every adapter promises.
 
-Called by `events` and `aggregates`; implemented by the adapters for memory, SQLite and PostgreSQL.
-The public conformance suite in `headrace.testing.conformance` holds every adapter to these words.
+Called by the code that appends, loads or parks; implemented for memory, SQLite and PostgreSQL. The public
+suites in `headrace.testing.conformance` test every adapter against these sentences.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -134,7 +134,7 @@ class EventStore(Protocol):
     async def survey(
         self, *, aggregate_id: str | None = None, after_position: int = 0, limit: int = 1_000
     ) -> Sequence[StoredStream | DamagedStream]:
-        """Like `read_all`, of one aggregate or all; what cannot be read comes as its error."""
+        """Like `read_all`, of one aggregate or all; a damaged stream comes as its error."""
         ...
 
     async def save_snapshots(self, snapshots: Sequence[Snapshot]) -> None:
@@ -153,7 +153,7 @@ class EventStore(Protocol):
         ...
 
     async def identity(self) -> StoreIdentity:
-        """Returns which store this is; the first call of all makes it, and all get the same."""
+        """Returns which store this is; the first call of all makes the identity, and all get the same."""
         ...
 
     async def aclose(self) -> None:

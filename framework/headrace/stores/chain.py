@@ -1,5 +1,5 @@
 """
-The chain rule of an append: which streams may be stored, given what is stored already. Pure.
+Decides which streams of an append may be stored, given what is stored already. Pure.
 
 Used by the adapters, which look up what is stored; returns outcomes of the `EventStore` port.
 """

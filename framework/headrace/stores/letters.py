@@ -1,7 +1,7 @@
 """
-The letters of commands in a database, SQLite or PostgreSQL: rare and few, so plain statements.
+Parked commands in a database, SQLite or PostgreSQL.
 
-Sits between: the `CommandLetterStore` port and one table. Never knows what a command means.
+Implements the `CommandLetterStore` port on the table `parked`. Letters are few, so plain statements do.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ _SHOWN: Final = (
 
 # PostgreSQL keeps no NUL in a text. What the message really said is in the column `message`.
 _NO_NUL: Final = str.maketrans({"\x00": "\N{REPLACEMENT CHARACTER}"})
-# The same as an aggregate's id; what is longer is cut, for a letter must be kept in any case.
+# As long as an aggregate's id may be. A longer name is cut, because a letter must be kept in any case.
 _ID_CHARACTERS_MAX: Final = 255
 
 
@@ -51,7 +51,7 @@ class _Message(msgspec.Struct):
 
 
 class DatabaseCommandLetters:
-    """Keeps letters beside the events; see `open_command_letters`.
+    """Keeps letters in the database of the events; see `open_command_letters`.
 
     Args:
         engine: of a database whose schema is up to date; closed with this.

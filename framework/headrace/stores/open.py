@@ -1,7 +1,7 @@
 """
-An event store by URL, and the letters beside it.
+Opens an event store by its URL, and the table of parked commands in the same database.
 
-Used by the composition root, which has a setting; uses the adapters.
+Used by the application, by `headrace.parked`, by rebuilds and by the command line; picks the adapter.
 """
 
 import sqlite3

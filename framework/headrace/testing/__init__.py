@@ -1,5 +1,5 @@
 """
-What users test their own code with: scenarios for aggregates, fakes, conformance suites.
+For your tests: scenarios for aggregates, fakes, and conformance suites for adapters.
 
-Used by a user's tests; uses the framework. No part of a running application.
+Used by tests only; a running application imports none of it.
 """

@@ -1,8 +1,4 @@
-"""
-Stand-ins for the machine: a clock that is moved by hand.
-
-Used by tests, in place of a real `Clock`.
-"""
+"""A clock that your test moves by hand, in place of the real one."""
 
 from datetime import UTC, datetime, timedelta
 

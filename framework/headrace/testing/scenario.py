@@ -1,17 +1,17 @@
 """
-Given events, when something is decided, then events: tests of aggregates in one sentence.
+Tests of aggregates in one sentence: given events, when a command comes, then events.
 
     scenario(Account)
         .given(AccountOpened(owner="Ann", overdraft_limit=0), Deposited(...))
         .when(lambda account: account.withdraw("t-1", 500))
         .then_raises(InsufficientFunds)
 
-With an application, `when` takes a command, which its handler and middleware get; a decider needs
-none:
+With `app`, `when` takes a command and passes it to the application's middleware and handler. A decider
+needs no application:
 
     scenario(Account, app=app).given(...).when(Withdraw(account_id="a-1", amount=5)).then(...)
 
-Used by a user's tests of their aggregates. No store, no queue, no event loop.
+It needs no store, no queue and no event loop.
 """
 
 from collections.abc import Callable, Coroutine
@@ -37,7 +37,7 @@ E = TypeVar("E", bound=DomainError)
 
 
 class HasHandlers(Protocol):
-    """Whatever has handlers of commands; an `App`."""
+    """An object that has handlers of commands, such as an `App`."""
 
     @property
     def handlers(self) -> HandlerTable:
@@ -131,7 +131,7 @@ class Scenario(Generic[A]):
                 )
         except DomainError as raised:
             error = raised
-        # What was added in the place of an aggregate that exists is not what its events changed.
+        # AggregateExists: the handler added another object for this aggregate, which itself is unchanged.
         changed = None if isinstance(error, AggregateExists) else run.aggregate
         return Outcome(cast("A", changed or self._aggregate), error, run.result)
 

@@ -1,5 +1,5 @@
 """
-What watches the readers of events: lag, alarms, heartbeats.
+Lag, alarms and heartbeats of everything that reads events.
 
-Watches the readers of events, for the people who operate them.
+Used by a running application, for the people who operate it.
 """

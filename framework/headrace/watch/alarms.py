@@ -1,10 +1,10 @@
 """
-Alarms: what is parked for too long or too often, messages foreign or left out, who stands still.
+Alarms: too much is parked, or for too long; messages are foreign or left out; a reader stands still.
 
-    looked at every `alarm_check_ms` ─▶ begins: a warning in the log ─▶ ends: a line in the log
-                                        while it holds: in `current`, for `GET /health`
+    checked every `alarm_check_ms` ─▶ begins: a warning in the log ─▶ ends: a line in the log
+                                      while it holds: in `current`, for `GET /health`
 
-Sits between: what an application has parked, commands and events, and those who watch it. Mends nothing.
+Used by `watch`. It reads what the application has parked, and repairs nothing.
 """
 
 import asyncio
@@ -78,7 +78,7 @@ class Alarm:
 
 
 class Delivery(Protocol):
-    """What alarms ask of the messages' way: a transport, or what watches over one."""
+    """The part of a transport that alarms use; a transport, or a `LineageCheck`."""
 
     def damaged(self) -> Mapping[str, int]:
         """As `Transport.damaged`."""
@@ -157,7 +157,7 @@ class Alarms:
             await asyncio.sleep(self._settings.alarm_check_ms / 1_000)
 
     async def look(self) -> None:
-        """Looks once; tells the log what has begun and what has ended."""
+        """Checks once; logs the alarms that have begun and those that have ended."""
         found: dict[tuple[str, str], Alarm] = {}
         commands = await self._parked_commands()
         parked = [*commands, *await self._letters()]
@@ -197,7 +197,7 @@ class Alarms:
         self._current = found
 
     async def _standing_still(self) -> list[str]:
-        """Returns the groups that an operator paused; those of the last look where the broker does not answer."""
+        """Returns the groups that an operator paused; the last known ones if the broker does not answer."""
         if self._transport is None:
             return []
         try:
@@ -214,7 +214,7 @@ class Alarms:
         return [(_COMMANDS, await self._commands.count(), oldest[0].parked_at)]
 
     async def _letters(self) -> list[tuple[str, int, datetime]]:
-        """Returns whose, how many, and since when the oldest: parked aggregates and instances."""
+        """Returns for each reader how many aggregates and instances are parked, and since when."""
         letters, live, instances = parked_rows.c, projections.c, process_instances.c
         aggregates = (
             select(letters.name, func.count(), func.min(letters.parked_at, type_=UtcDateTime()))

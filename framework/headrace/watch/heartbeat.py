@@ -1,9 +1,10 @@
 """
-Heartbeats through the event topic: where nothing happens, the lag still tells the truth.
+Heartbeats through the event topic, so that a projection that stands still shows a lag when no events come.
 
-A beat is a message in every queue that every reader passes over: for them it is the rejection of a
-command that no caller sends. A projection that stands still has the first beat after that in front of
-it, and its age is the lag. Used by the application, which runs it; writes to the event topic.
+A beat is one message in every queue. Readers pass over it: to them it is the rejection of a command that
+no caller sends. The first beat that a projection has not read tells since when it stands still.
+
+Used by `watch`; writes to the event topic.
 """
 
 import asyncio
@@ -54,7 +55,7 @@ class Heart:
         self._keys: dict[int, str] = {}
 
     async def run(self) -> None:
-        """Beats until cancelled; a beat that fails is missed, and the next one is not."""
+        """Beats until cancelled; a failed beat is logged, and the next one comes in its turn."""
         while True:
             await asyncio.sleep(self._period_ms / 1_000)
             try:
@@ -69,7 +70,7 @@ class Heart:
             for key in self._keys.values():
                 await self._send(key)
             return
-        # The first beats find out which key leads where; more queues lead everything elsewhere.
+        # The first beats find a key for each queue. With more queues the keys lead elsewhere, so find them again.
         self._keys.clear()
         for number in range(_KEYS_PER_QUEUE * len(queues)):
             key = f"{HEARTBEAT}/{number}"

@@ -1,11 +1,11 @@
 """
-How far projections are behind the event topic: from its newest message, not from what they know.
+How far projections are behind the end of the event topic.
 
     next offset, committed with the rows ──┬─▶ messages between, age of the first of them
     end of the queue, as the broker says ──┘
 
-A projection whose runner has died, or never began, is behind like any other. Used by monitoring and
-the command line; uses read models and the queue. It writes nothing.
+The runners are not asked, so this also holds for a projection whose runner has died or was never started.
+Used by `watch` and by `headrace projection status`. It writes nothing.
 """
 
 from collections.abc import Mapping
@@ -151,7 +151,7 @@ class Lags:
 
     async def _measure(self, name: str) -> ProjectionLag:
         state = await self._read_models.state(name)
-        # Read before the ends: what comes in between makes the lag larger, never smaller.
+        # Read before the ends of the queues, so that events in between make the lag larger, never smaller.
         offsets = await self._read_models.offsets(name, state.generation)
         numbers = {number: offset for (_, number), offset in offsets.items()}
         elsewhere = await self._elsewhere(name, state.generation, numbers)
@@ -210,5 +210,5 @@ class Lags:
     def _age_ms(self, since: datetime | None) -> int:
         if since is None:
             return 0
-        # At least 1: what waits has an age, also where the clocks of two machines differ.
+        # At least 1: a message that waits has an age, even if the clocks of two machines differ.
         return max(1, (self._clock.now() - since) // timedelta(milliseconds=1))

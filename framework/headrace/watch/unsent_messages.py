@@ -1,7 +1,7 @@
 """
-Handlers of messages that no part sends: found before anything runs.
+Finds handlers of messages that nothing sends, before the application runs.
 
-Used by the composition root, which knows all parts; reads their declarations. Pure.
+Used by `App`; reads the declarations of handlers, processes and projections. Pure.
 """
 
 from collections.abc import Collection, Iterable

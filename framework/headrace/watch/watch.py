@@ -1,7 +1,7 @@
 """
-What watches the event side of a running application: lag, heartbeats, alarms.
+Starts and stops lag, heartbeats and alarms of a running application, and answers for health.
 
-Used by the application, which runs it, and by readiness and health.
+Used by `App`, which makes it, and by the running application.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping

@@ -61,7 +61,7 @@ def _demo(data: DataSet, folder: Folder, console: Console) -> int:
     try:
         asyncio.run(_interruptible(data, folder, outcome, console))
     except ExceptionGroup as group:
-        # Where a process died, whatever else went wrong is a consequence.
+        # If a process died, the other errors are its consequences.
         told = (HeadraceError, MessageQueueError)
         failures = _leaves(group.subgroup(ChildFailed)) or _leaves(group.subgroup(told))
         if not failures:

@@ -86,7 +86,7 @@ class Child:
 
 @asynccontextmanager
 async def running(child: Child) -> AsyncIterator[str]:
-    """Starts a child, yields its ready line, and stops it at the end, whatever happened."""
+    """Starts a child, yields its ready line, and stops it at the end, also after an error."""
     try:
         yield await child.start()
     finally:
@@ -119,7 +119,7 @@ async def _spawn(*arguments: str, log: Path) -> asyncio.subprocess.Process:
 
 
 async def _end(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
-    """Ends a process and whatever it started; returns when the process is gone."""
+    """Ends a process and its children; returns when the process is gone."""
     if process.returncode is not None:
         return
     try:

@@ -234,7 +234,7 @@ def _step(console: Console, what: str) -> Iterator[None]:
 async def _settle(ledger: Ledger, bank: Bank) -> None:
     """Waits until every transfer has ended and the projections have seen all that was stored.
 
-    Whoever is late is not waited for longer than a minute: it shows as a difference.
+    Waits for a minute at most; what is not there by then shows as a difference.
     """
     try:
         async with asyncio.timeout(CATCH_UP_SECONDS_MAX):
@@ -248,7 +248,7 @@ async def _settle(ledger: Ledger, bank: Bank) -> None:
 
 
 async def _catch_up(ledger: Ledger, bank: Bank) -> None:
-    """Waits for the last version of each account, then for whatever the event topic holds."""
+    """Waits for the last version of each account, then for the end of the event topic."""
     free = asyncio.Semaphore(WAITING_MAX)
 
     async def account(projection: Any, account_id: str) -> None:

@@ -47,7 +47,7 @@ async def test_a_lost_directory_is_made_whole_from_the_store(world: Any) -> None
         assert await notes_of(shop, world) == {"manager": 18, "process": 18}
 
 
-async def test_an_older_copy_is_made_whole_before_anybody_reads_it(world: Any) -> None:
+async def test_an_older_copy_is_completed_before_a_reader_reads_it(world: Any) -> None:
     async with world.shop() as shop:
         await world.stock(shop, "p0", 3)
     await world.stop_broker()
@@ -108,7 +108,7 @@ async def test_a_service_at_work_goes_on_over_another_directory(world: Any) -> N
         assert await notes_of(shop, world) == {"manager": 7, "process": 7}
 
 
-async def test_in_one_process_on_files_a_second_and_third_start_go_on(world: Any) -> None:
+async def test_an_application_on_files_continues_at_its_second_and_third_start(world: Any) -> None:
     for number in range(1, 4):
         async with world.shop(broker=None) as shop:
             await world.stock(shop, "p0")

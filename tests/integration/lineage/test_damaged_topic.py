@@ -143,7 +143,7 @@ async def test_every_reader_is_right_without_a_further_event(world: Any, databas
         assert await world.rows(shop) == truth
 
 
-async def test_what_a_killed_process_has_begun_another_one_ends(world: Any) -> None:
+async def test_a_repair_by_a_killed_process_is_finished_by_another(world: Any) -> None:
     settings = world.settings(fill_claim_ms=500, event_queues=2)
     accounts = [f"a{number}" for number in range(3)]
     async with bank.run(settings) as running:

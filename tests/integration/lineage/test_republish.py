@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headrace._runtime.backoff import Backoff
-from headrace.cli.application.republish import _delete
+from headrace.cli.application.events import _delete
 from headrace.errors import HeadraceError
 from headrace.events.republication import Republication
 from headrace.events.sealed_transport import seal_events
@@ -95,7 +95,7 @@ def filled(world: Any) -> Bank:
     return Bank(world)
 
 
-async def test_it_publishes_what_is_missing_and_nothing_else(filled: Any) -> None:
+async def test_republish_publishes_only_missing_streams(filled: Any) -> None:
     await filled.deposit(40)
     before = await filled.versions()
     assert await filled.republish("--dry-run") == (
@@ -115,7 +115,9 @@ async def test_it_publishes_what_is_missing_and_nothing_else(filled: Any) -> Non
     assert await filled.versions() == before
 
 
-async def test_killed_anywhere_it_is_run_again_and_nothing_comes_twice(filled: Any) -> None:
+async def test_republish_killed_anywhere_publishes_nothing_twice_when_run_again(
+    filled: Any,
+) -> None:
     await filled.deposit(400)
     before = await filled.versions()
     await filled.world.stop_broker()
@@ -136,7 +138,7 @@ async def test_killed_anywhere_it_is_run_again_and_nothing_comes_twice(filled: A
     assert (await filled.republish())[1].startswith("0 of 405")
 
 
-async def test_replacing_waits_for_services_to_stop(world: Any) -> None:
+async def test_republish_with_replace_is_refused_while_services_run(world: Any) -> None:
     async with world.shop() as shop:
         await world.stock(shop, "p0", 2)
         with pytest.raises(HeadraceError, match=r"shop.events is being read .*stop the services"):
@@ -197,7 +199,7 @@ async def replace(world: Any) -> None:
     await store.aclose()
 
 
-async def test_replacing_by_command_makes_the_topic_new(filled: Any) -> None:
+async def test_republish_with_replace_recreates_the_topic(filled: Any) -> None:
     await filled.deposit(10)
     async with AdminClient(filled.world.address) as admin:
         before, _ = await admin.lineage("bank.events")

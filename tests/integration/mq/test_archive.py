@@ -153,7 +153,7 @@ async def status(broker: Broker) -> ArchiveDescription:
     return archive
 
 
-async def test_a_database_that_goes_and_comes_back_costs_nobody_a_message(
+async def test_no_message_is_lost_while_the_database_is_away(
     start: Start, archive_url: str
 ) -> None:
     async with start() as broker:
@@ -212,7 +212,7 @@ async def test_messages_are_refused_above_the_bound_and_taken_again_by_themselve
             assert (await waiting).offset == 2
 
 
-async def test_rows_that_somebody_deleted_are_passed_over(start: Start, archive_url: str) -> None:
+async def test_rows_deleted_by_hand_are_passed_over(start: Start, archive_url: str) -> None:
     async with start() as broker:
         await send(broker, 0, 3_000)
         await until(lambda: held(broker) > 2_000)

@@ -97,7 +97,7 @@ def test_a_producer_waits_for_a_group_that_is_too_far_behind_and_goes_on_with_it
     tell(story)
 
 
-def test_a_producer_that_waits_in_vain_is_told_by_its_own_time_limit(tell) -> None:
+def test_a_producer_that_waits_in_vain_fails_at_its_own_time_limit(tell) -> None:
     async def story(world: World) -> None:
         await world.admin.limit_backlog("g", 3, "block")
         with pytest.raises(SendTimeout):

@@ -122,7 +122,7 @@ async def test_offsets_survive_a_restart_of_the_broker(broker: Any) -> None:
     assert sorted(int(record.body) for record in rest) == list(range(100, 150))
 
 
-async def test_a_reply_goes_back_to_whoever_sent_the_command(broker: Any) -> None:
+async def test_a_reply_goes_back_to_the_sender_of_the_command(broker: Any) -> None:
     replies: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue()
     async with (
         Producer(broker.address) as caller,

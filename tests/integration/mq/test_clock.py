@@ -118,7 +118,7 @@ async def test_a_jump_is_an_alarm_that_outlives_a_restart(settings: BrokerSettin
         assert await alarm(broker) == ""
 
 
-async def test_members_and_locks_expire_by_silence_whatever_the_clock_is_set_to(
+async def test_members_and_locks_expire_by_silence_when_the_clock_is_set(
     settings: BrokerSettings,
 ) -> None:
     clock = ManualClock()

@@ -44,9 +44,7 @@ def is_divided(assigned: dict[int, set[int]], *, members: int, queues: int) -> b
 
 
 @pytest.mark.slow
-async def test_one_of_eight_is_killed_and_only_its_queues_move(
-    broker: Any, start_consumer: Any
-) -> None:
+async def test_only_the_queues_of_a_killed_member_move(broker: Any, start_consumer: Any) -> None:
     async with Producer(broker.address) as producer:
         await producer.create_topic("t", queues=16)
         group = [await start_consumer("g", "t", allocation="sticky") for _ in range(8)]
@@ -91,7 +89,7 @@ async def test_one_of_eight_is_killed_and_only_its_queues_move(
 
 
 @pytest.mark.parametrize("handling", ["per_key", "per_queue"])
-async def test_while_members_come_and_go_each_queue_has_one_owner(
+async def test_each_queue_has_one_owner_while_members_come_and_go(
     broker: Any, handling: Any
 ) -> None:
     count, chance = 2_000, random.Random(7)

@@ -116,7 +116,7 @@ async def test_a_filter_goes_on_as_well(damaged: Broker, wanted: str) -> None:
     assert [body for body in bodies if body == b"sound"] == SOUND[1:]
 
 
-async def test_scripts_spark_and_those_who_look_go_on(damaged: Broker) -> None:
+async def test_scripts_and_spark_read_past_damaged_records(damaged: Broker) -> None:
     end = len(SOUND) + HOSTILE
 
     def read() -> tuple[list[bytes], list[bytes]]:
@@ -184,7 +184,7 @@ async def test_an_operator_sees_what_is_there(damaged: Broker, tmp_path: Path) -
     assert (done.exit_code, f"clean, but for {len(found)} batches" in done.output) == (0, True)
 
 
-async def test_what_the_store_leaves_out_is_named_in_its_log_its_status_and_to_the_consumer(
+async def test_damaged_records_are_named_in_log_status_and_to_the_consumer(
     tmp_path: Path,
 ) -> None:
     async with running(tmp_path / "data") as broker, Producer(broker.address) as producer:

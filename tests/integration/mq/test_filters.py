@@ -43,7 +43,9 @@ async def behind(address: str, group: str) -> int:
     return sum(queue.lag for queue in lag.queues)
 
 
-async def test_a_group_gets_what_it_selects_and_the_rest_counts_as_done(broker: Any) -> None:
+async def test_a_group_gets_the_messages_it_selects_and_the_rest_counts_as_done(
+    broker: Any,
+) -> None:
     async with Producer(broker.address) as producer:
         await producer.create_topic("t", queues=3)
         await producer.send_many(priced(0, COUNT))
@@ -84,7 +86,7 @@ async def test_columns_and_tags_are_selected_alike(broker: Any) -> None:
     assert offsets == wanted
 
 
-async def test_pulling_by_hand_goes_on_past_what_is_not_selected(broker: Any) -> None:
+async def test_a_pulling_consumer_continues_past_messages_it_does_not_select(broker: Any) -> None:
     async with Producer(broker.address) as producer:
         await producer.create_topic("t", queues=1)
         await producer.send_many(priced(0, 300))
@@ -165,7 +167,7 @@ async def test_no_filter_process_outlives_its_broker(start_broker: Any) -> None:
             await until(lambda pid=pid: not Path(f"/proc/{pid}").exists())
 
 
-async def test_without_filter_processes_the_broker_looks_for_itself(start_broker: Any) -> None:
+async def test_a_broker_without_filter_processes_filters_by_itself(start_broker: Any) -> None:
     broker = await start_broker(filter_processes_max=0)
     await filled(broker.address)
     await read_by(broker.address, "first")

@@ -98,7 +98,7 @@ def test_a_group_stands_still_at_once_and_goes_on_at_once_with_the_same_members(
     world.run(story)
 
 
-async def test_what_was_said_survives_a_kill_and_is_kept_to_by_members_that_come_later(
+async def test_rules_of_a_group_survive_a_kill_and_hold_for_later_members(
     broker: Any,
 ) -> None:
     async with AdminClient(broker.address) as admin:

@@ -119,7 +119,7 @@ async def served(broker: Broker) -> AsyncIterator[Callable[[], Any]]:
         (encode_frame(RequestCode.HELLO, 1, bytes(65 * KIB)), FrameTooLarge.code),
     ],
 )
-async def test_what_is_no_handshake_is_told_why_and_closed(
+async def test_a_connection_without_a_handshake_gets_a_reason_and_is_closed(
     broker: Broker, served: Any, stream: bytes, code: int
 ) -> None:
     raw = await Raw.dial(broker, hello=False)

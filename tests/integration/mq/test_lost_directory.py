@@ -15,7 +15,7 @@ from headrace_mq.settings import ProducerSettings
 IMPATIENT = ProducerSettings(send_timeout_ms=3_000, reconnect_ms_max=100)
 
 
-async def test_after_the_directory_was_removed_nothing_is_acknowledged_and_the_broker_says_why(
+async def test_a_broker_without_its_directory_acknowledges_nothing_and_says_why(
     broker: Any, tmp_path: Path
 ) -> None:
     async with (
@@ -33,7 +33,7 @@ async def test_after_the_directory_was_removed_nothing_is_acknowledged_and_the_b
         assert (await admin.describe()).read_only
 
 
-async def test_while_the_directory_is_elsewhere_messages_are_refused_and_then_taken_again(
+async def test_messages_are_refused_while_the_directory_is_moved_and_accepted_again_later(
     start_broker: Any, tmp_path: Path
 ) -> None:
     broker = await start_broker()

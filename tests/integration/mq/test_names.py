@@ -45,7 +45,7 @@ async def until_owners(admin: AdminClient, expected: Callable[[Collection[str]],
 
 
 @pytest.mark.parametrize("allocation", ["average", "sticky", "consistent_hash"])
-async def test_a_member_that_comes_back_under_its_name_disturbs_nobody(
+async def test_a_member_that_comes_back_under_its_name_disturbs_no_other(
     broker: Any, allocation: Any
 ) -> None:
     async with AdminClient(broker.address) as admin, Producer(broker.address) as producer:

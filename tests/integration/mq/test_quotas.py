@@ -163,7 +163,7 @@ def test_topics_without_a_quota_are_not_slowed_down_by_the_others(tell) -> None:
     tell(story)
 
 
-def test_a_producer_that_asks_for_far_too_much_is_told_by_its_own_time_limit(tell) -> None:
+def test_a_producer_far_above_its_quota_fails_at_its_own_time_limit(tell) -> None:
     async def story(world: World) -> None:
         await world.admin.create_topic("t", 1)
         await world.admin.set_quota("topic", "t", Rates(produce_messages=1))

@@ -58,7 +58,7 @@ async def marked(admin: AdminClient) -> set[int]:
     }
 
 
-async def test_none_is_lost_and_what_was_marked_is_not_sent_twice(
+async def test_no_command_is_lost_and_no_marked_command_is_sent_twice(
     broker: Any, start_child: Any
 ) -> None:
     await bury(broker.address)

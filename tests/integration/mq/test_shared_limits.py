@@ -213,7 +213,7 @@ async def test_one_address_does_not_take_all_connections(start: Start) -> None:
         raw.hang_up()
 
 
-async def test_who_says_nothing_makes_room_for_who_says_hello(start: Start) -> None:
+async def test_a_silent_connection_makes_room_for_one_that_says_hello(start: Start) -> None:
     broker = await start('{"connections_before_hello_max": 10}')
     silent = [await Raw.dial(broker.address, hello=False) for _ in range(30)]
     async with served(broker) as check:
@@ -223,7 +223,7 @@ async def test_who_says_nothing_makes_room_for_who_says_hello(start: Start) -> N
         raw.hang_up()
 
 
-async def test_descriptors_are_kept_for_segments_whoever_connects(start: Start) -> None:
+async def test_descriptors_are_kept_for_segments_however_many_clients_connect(start: Start) -> None:
     broker = await start(files=200)
     async with served(broker) as check, Producer(broker.address) as producer:
         crowd = []

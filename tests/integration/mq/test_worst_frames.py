@@ -417,7 +417,9 @@ def test_no_request_holds_up_the_others(measured: Measured, caller: Caller, code
         assert measured.longest_ms <= PAUSE_MS_MAX
 
 
-def test_many_small_requests_in_one_read_hold_up_nobody(measured: Measured, caller: Caller) -> None:
+def test_many_small_requests_in_one_read_delay_no_other_client(
+    measured: Measured, caller: Caller
+) -> None:
     """Each takes milliseconds, and thousands of them fit what the broker reads at a time."""
     bystander = Caller(measured.state.address, "bystander")
     stream = b"".join(
@@ -435,7 +437,7 @@ def test_many_small_requests_in_one_read_hold_up_nobody(measured: Measured, call
     bystander.close()
 
 
-def test_many_connections_that_ask_at_once_hold_up_nobody(measured: Measured) -> None:
+def test_many_connections_that_ask_at_once_delay_no_other_client(measured: Measured) -> None:
     callers = [Caller(measured.state.address, f"many {number}") for number in range(100)]
     bystander = Caller(measured.state.address, "bystander")
     measured.settle()
@@ -451,7 +453,9 @@ def test_many_connections_that_ask_at_once_hold_up_nobody(measured: Measured) ->
     bystander.close()
 
 
-def test_a_message_that_wakes_all_fetches_that_may_wait_holds_up_nobody(measured: Measured) -> None:
+def test_a_message_that_wakes_all_waiting_fetches_delays_no_other_client(
+    measured: Measured,
+) -> None:
     readers = [Caller(measured.state.address, f"reader {number}") for number in range(16)]
     fetch = encode(Fetch([FetchFrom("waited", 0, 0)], MIB, 60_000, ""))
     measured.call(lambda: measured.state.topics.admit(["waited"]))

@@ -260,7 +260,7 @@ async def test_a_forged_event_moves_nothing_and_the_true_one_of_its_version_is_a
         assert (alarm.projection, alarm.kind, alarm.value) == (TOPIC, "foreign messages", 3)
 
 
-async def test_a_true_event_sent_again_by_somebody_moves_nothing(
+async def test_a_genuine_event_that_a_stranger_sends_again_changes_nothing(
     settings: Settings, forger: Forger, broker: Broker
 ) -> None:
     """Not under another key either, by which handlers and processes tell aggregates apart."""
@@ -285,7 +285,7 @@ async def test_a_true_event_sent_again_by_somebody_moves_nothing(
         assert vaults.refused == ["nobody pays less than nothing"]
 
 
-async def test_a_rejection_is_believed_if_it_is_stored(settings: Settings) -> None:
+async def test_a_rejection_is_accepted_if_it_is_stored(settings: Settings) -> None:
     vaults = Vaults()
     async with vaults.app.run(settings) as running:
         await begin(running)

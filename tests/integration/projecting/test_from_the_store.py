@@ -103,7 +103,7 @@ async def settle(running: Any, number: int) -> None:
 
 
 @pytest.mark.slow
-async def test_rebuilds_and_verifications_while_commands_come_in(
+async def test_rebuilds_and_verifications_are_correct_while_commands_come_in(
     new_broker: Any, urls: dict[str, str]
 ) -> None:
     broker = await new_broker()
@@ -141,7 +141,7 @@ async def test_rebuilds_and_verifications_while_commands_come_in(
 
 
 @pytest.mark.slow
-async def test_after_a_broker_is_lost_the_rows_are_made_of_the_store(
+async def test_rows_are_rebuilt_from_the_store_after_a_broker_is_lost(
     new_broker: Any, urls: dict[str, str]
 ) -> None:
     async with app.run(settings(await new_broker(), urls)) as running:

@@ -135,7 +135,7 @@ async def until(condition: Any) -> None:
         await looks.pause(attempt)
 
 
-async def test_what_waits_behind_a_letter_is_applied_in_order_by_the_release_that_upcasts_it(
+async def test_events_behind_a_letter_are_applied_in_order_by_the_release_that_upcasts_them(
     settings: Settings, request: pytest.FixtureRequest
 ) -> None:
     if settings.read_models.startswith("postgresql"):

@@ -142,7 +142,7 @@ async def until(condition: Callable[[], Any]) -> None:
 
 
 @pytest.mark.slow
-async def test_what_cannot_be_handled_is_parked_and_thousands_behind_it_flow(
+async def test_an_unhandled_event_is_parked_and_thousands_behind_it_flow(
     settings: Settings,
 ) -> None:
     shop = Shop()

@@ -74,7 +74,7 @@ def take_back(bank: Any) -> Callable[[], Awaitable[None]]:
     return take
 
 
-async def test_it_is_folded_again_although_nothing_new_comes(
+async def test_a_batch_taken_back_is_folded_again_when_no_new_event_comes(
     bank: Any, run: Any, take_back: Any
 ) -> None:
     async for runner in run():
@@ -84,7 +84,7 @@ async def test_it_is_folded_again_although_nothing_new_comes(
         assert row.balance == 5
 
 
-async def test_it_is_folded_again_while_another_queue_keeps_the_runner_busy(
+async def test_a_batch_taken_back_is_folded_again_while_another_queue_is_busy(
     bank: Any, run: Any, take_back: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The runner does not look because nothing comes.

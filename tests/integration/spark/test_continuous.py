@@ -33,7 +33,7 @@ def folded(projection: Any, history: list[Any]) -> dict[str, Any]:
     [("sqlite", "accounts"), ("postgresql", "partners")],
     indirect=["read_models_url"],
 )
-async def test_what_is_available_is_folded_on_executors_and_applied_once(
+async def test_available_events_are_folded_on_executors_and_applied_once(
     rows_of: Any, name: str, spark: Any, broker: Any, ledger: Any, make_history: Any, publish:
     Any, read_models_url: str, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -53,7 +53,7 @@ async def test_what_is_available_is_folded_on_executors_and_applied_once(
 
 
 @pytest.mark.parametrize("read_models_url", ["postgresql"], indirect=True)
-async def test_a_live_runner_beside_the_job_and_an_absent_broker_change_nothing(
+async def test_a_job_is_not_disturbed_by_a_live_runner_or_an_absent_broker(
     rows_of: Any, spark: Any, broker: Any, ledger: Any, make_history: Any, publish: Any,
     catch_up_live: Any, topic_ends: Any, read_models_url: str,
 ) -> None:  # fmt: skip

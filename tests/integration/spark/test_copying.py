@@ -206,7 +206,7 @@ def test_pieces_are_fetched_in_as_few_parts_as_their_bytes_need_and_their_tasks_
     assert jobs_of() in jobs
 
 
-async def test_what_a_killed_driver_had_copied_is_dropped_by_the_next_rebuild(
+async def test_rows_copied_by_a_killed_driver_are_dropped_by_the_next_rebuild(
     rows_of: Any, spark: Any, broker: Any, ledger: Any, make_history: Any, publish: Any,
     catch_up_live: Any, postgres_database: str, child_environment: dict[str, str],
 ) -> None:  # fmt: skip

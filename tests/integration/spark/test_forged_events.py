@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 APP = "ledger_app:app"
 
 
-async def test_what_the_event_store_does_not_know_is_in_no_row(
+async def test_events_unknown_to_the_event_store_are_in_no_row(
     rows_of: Any, spark: Any, broker: Any, ledger: Any, publish: Any, sqlite_url: str,
     make_stream: Any, tmp_path: Path,
 ) -> None:  # fmt: skip

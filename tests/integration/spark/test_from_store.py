@@ -44,7 +44,7 @@ def folded(projection: Any, streams: Any) -> dict[str, Any]:
     [("sqlite", "accounts"), ("postgresql", "accounts"), ("postgresql", "partners")],
     indirect=["read_models_url"],
 )
-async def test_from_the_store_equals_live_and_goes_on_with_the_topic(
+async def test_a_rebuild_from_the_store_equals_live_and_continues_with_the_topic(
     rows_of: Any, name: str, spark: Any, broker: Any, ledger: Any, make_history: Any, publish: Any,
     catch_up_live: Any, read_models_url: str, event_store: Any,
 ) -> None:  # fmt: skip
@@ -72,7 +72,7 @@ async def test_from_the_store_equals_live_and_goes_on_with_the_topic(
 
 
 @pytest.mark.parametrize("read_models_url", ["postgresql"], indirect=True)
-async def test_a_table_that_spark_built_and_that_differs_is_switched_to_later(
+async def test_a_spark_table_with_differences_is_switched_to_later(
     rows_of: Any, spark: Any, broker: Any, ledger: Any, make_history: Any, publish: Any,
     catch_up_live: Any, read_models_url: str, event_store: Any,
 ) -> None:  # fmt: skip

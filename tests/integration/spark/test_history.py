@@ -115,7 +115,7 @@ async def rows_of(url: str, projection: Any) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", ["accounts", "moves"])
-async def test_whoever_folds_a_history_makes_the_same_rows(
+async def test_every_engine_folds_a_history_into_the_same_rows(
     name: str, spark: Any, broker: Any, declared: Any, topic_ends: Any, sqlite_url: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip

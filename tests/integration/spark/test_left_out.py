@@ -32,7 +32,7 @@ def is_whole(stream: Any) -> bool:
     return stream.aggregate_id != "a0" or stream.version < 2
 
 
-async def test_from_the_topic(
+async def test_a_rebuild_from_the_topic_leaves_out_a_damaged_event(
     rows_of: Any, spark: Any, broker: Any, ledger: Any, publish: Any, streams: list[Any],
     read_models_url: str,
 ) -> None:  # fmt: skip
@@ -58,7 +58,7 @@ async def test_from_the_topic(
         assert found == fold_streams(projection, {}, whole)
 
 
-async def test_what_runs_as_a_query_is_folded_in_python_then(
+async def test_a_projection_that_runs_as_a_query_is_then_folded_in_python(
     rows_of: Any, spark: Any, broker: Any, declared: Any, make_stream: Any, read_models_url: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -99,7 +99,7 @@ async def test_what_runs_as_a_query_is_folded_in_python_then(
     assert await rows_of(read_models_url, projection) == fold_streams(projection, {}, whole)
 
 
-async def test_from_the_store(
+async def test_a_rebuild_from_the_store_leaves_out_a_damaged_stream(
     rows_of: Any, spark: Any, broker: Any, ledger: Any, publish: Any, streams: list[Any],
     sqlite_url: str, tmp_path: Path,
 ) -> None:  # fmt: skip

@@ -58,7 +58,7 @@ def meanwhile(phase: str, work: Callable[[], Awaitable[None]]) -> Callable[[str,
     [("sqlite", "accounts"), ("postgresql", "accounts"), ("postgresql", "partners")],
     indirect=["read_models_url"],
 )
-async def test_from_zero_equals_live_and_is_switched(
+async def test_a_rebuild_from_zero_equals_live_and_is_switched(
     rows_of: Any, state_of: Any, name: str, spark: Any, broker: Any, ledger: Any, make_history:
     Any, publish: Any, catch_up_live: Any, read_models_url: str,
 ) -> None:  # fmt: skip
@@ -95,7 +95,7 @@ async def test_from_zero_equals_live_and_is_switched(
     [("postgresql", "accounts"), ("postgresql", "partners"), ("sqlite", "partners")],
     indirect=["read_models_url"],
 )
-async def test_from_offsets_equals_live_after_a_tail(
+async def test_a_rebuild_from_offsets_equals_live_after_a_tail(
     name: str, spark: Any, broker: Any, ledger: Any, make_history: Any, publish: Any,
     catch_up_live: Any, read_models_url: str,
 ) -> None:  # fmt: skip
@@ -240,7 +240,7 @@ async def test_events_that_come_in_meanwhile_are_caught_up_with(
     assert sum(report.caught_up_offsets.values()) == sum(report.end_offsets.values()) + len(late)
 
 
-async def test_without_switching_the_table_stays_beside_the_live_one(
+async def test_a_rebuild_without_a_switch_leaves_the_live_table_in_place(
     rows_of: Any, state_of: Any, spark: Any, broker: Any, ledger: Any, make_history: Any,
     publish: Any, catch_up_live: Any, sqlite_url: str,
 ) -> None:  # fmt: skip
@@ -480,7 +480,7 @@ async def test_a_hole_in_the_topic_is_filled_from_the_event_store_or_refused(
     assert (await rows_of(sqlite_url, ledger.partners))["p"].total == 15
 
 
-async def test_without_a_broker_or_a_topic_the_error_says_so(
+async def test_a_missing_broker_or_topic_is_named_in_the_error(
     state_of: Any, spark: Any, broker: Any, ledger: Any, sqlite_url: str,
 ) -> None:  # fmt: skip
     with pytest.raises(ProjectionError, match=r"ledger\.events"):

@@ -90,7 +90,7 @@ async def test_offsets_bound_what_is_read(orders: Any, broker: Any) -> None:
         ({"broker": "127.0.0.1:1"}, "every Spark executor must reach the broker"),
     ],
 )
-async def test_what_is_wrong_is_said_in_the_error(
+async def test_a_wrong_option_is_named_in_the_error(
     orders: Any, options: dict[str, str], sentence: str
 ) -> None:
     with pytest.raises(PySparkException) as raised:

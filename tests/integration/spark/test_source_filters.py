@@ -110,7 +110,7 @@ async def test_a_schema_chooses_the_columns_that_are_built(read: Any) -> None:
     assert read("key string").distinct().count() == EACH
 
 
-async def test_headers_that_are_not_included_are_null(read: Any) -> None:
+async def test_headers_that_are_not_selected_are_null(read: Any) -> None:
     frame = read(includeHeaders="false")
     assert frame.schema["headers"].dataType == MapType(StringType(), StringType())
     assert frame.where(F.col("headers").isNull()).count() == 2 * SENDS * EACH
@@ -138,7 +138,7 @@ async def test_times_bound_what_is_read(read: Any) -> None:
         (None, {"includeHeaders": "no"}, "includeHeaders is true or false, not 'no'"),
     ],
 )
-async def test_what_is_wrong_is_said_in_the_error(
+async def test_a_wrong_option_is_named_in_the_error(
     read: Any, schema: str | None, options: dict[str, str], sentence: str
 ) -> None:
     with pytest.raises(PySparkException) as raised:

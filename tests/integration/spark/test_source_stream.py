@@ -70,7 +70,7 @@ def read(spark: Any, broker: Any) -> list[tuple[int, int, bytes]]:
     return sorted((row["queue_id"], row["offset"], bytes(row["body"])) for row in rows)
 
 
-async def test_what_is_available_is_read_in_bounded_batches(
+async def test_available_messages_are_read_in_bounded_batches(
     stream: Any, spark: Any, broker: Any
 ) -> None:
     sink = Sink()

@@ -87,7 +87,7 @@ async def test_a_topic_is_copied_with_all_its_columns(spark: Any, broker: Any, t
         ("CAST(NULL AS string) AS body", {"topic": "orders"}, "has no body"),
     ],
 )
-async def test_what_is_wrong_is_said_in_the_error(
+async def test_a_wrong_option_is_named_in_the_error(
     spark: Any, broker: Any, topics: Any, columns: str, options: dict[str, str], sentence: str
 ) -> None:
     with pytest.raises(PySparkException) as raised:

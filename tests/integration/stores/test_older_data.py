@@ -127,7 +127,7 @@ async def test_data_of_an_earlier_version_opens_and_goes_on(old: OldData) -> Non
         assert pending["a1"] == pending["a2"] == ["Close"]
 
 
-async def test_what_an_earlier_version_parked_is_handled_after_the_repair(old: OldData) -> None:
+async def test_letters_of_an_earlier_version_are_handled_after_the_repair(old: OldData) -> None:
     await _upgraded(old)
     ledger = _ledger()
     ledger.BROKEN.clear()

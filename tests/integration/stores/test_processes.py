@@ -75,9 +75,7 @@ async def _kill(process: Process, name: str) -> list[int]:
 
 
 @pytest.mark.slow
-async def test_what_was_acknowledged_before_a_kill_is_there_and_whole(
-    database: str, start: Start
-) -> None:
+async def test_acknowledged_streams_are_whole_after_a_kill(database: str, start: Start) -> None:
     await _with_schema(database)
     for life in range(5):
         name = f"life{life}"

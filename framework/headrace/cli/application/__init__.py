@@ -1,5 +1,5 @@
 """
-The commands that run an application and look at its data.
+The commands that run an application and show its data.
 
-Used by an operator of an application; uses its databases.
+Used by developers and operators of an application.
 """

@@ -1,8 +1,8 @@
 """
-The databases of an application as they are: looked at and mended, never made.
+Opens the databases of an application for commands that inspect or repair them; never creates one.
 
-Used by the commands about projections, processes and letters; opens their databases. A mistyped URL
-of an SQLite file must not become an empty database in which all is well.
+Used by the commands about streams, projections, processes and events. If you mistype the path of an SQLite
+file, you get an error instead of a new, empty database that looks healthy.
 """
 
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""`headrace parked`: what an application could not handle, listed, shown, retried, skipped."""
+"""`headrace parked`: lists, shows, retries and skips what an application could not handle."""
 
 import asyncio
 import json
@@ -170,7 +170,7 @@ def skip(
 
 
 class _Wanted:
-    """Which of what is parked is meant; None: any."""
+    """Which letters a command is about; None: all."""
 
     def __init__(
         self, processor: str | None, aggregate_id: str | None, command_id: str | None
@@ -198,7 +198,7 @@ class _Wanted:
         return found
 
     async def find_first(self, parked: "Parked") -> "list[ParkedEntry]":
-        """Returns those of `find_some` that are taken up by name; held commands follow by themselves."""
+        """Returns the letters of `find_some` to retry or skip; held commands follow by themselves."""
         found = await self.find_some(parked)
         if self._choice["command_id"]:
             return found
@@ -212,7 +212,7 @@ class _Databases:
         from headrace.app import load_app
         from headrace.cli.logs import configure_logs
 
-        # Away from the standard output, which a program may read.
+        # To standard error: a program may read the standard output.
         configure_logs("console")
         self._app = load_app(app_path)
         self._event_store = event_store
@@ -225,7 +225,7 @@ class _Databases:
         broker: str | None = None,
         entries: "list[ParkedEntry] | None" = None,
     ) -> T:
-        """Works on what is parked, with the broker where one of the entries needs it."""
+        """Retries or skips letters; connects to the broker if one of them needs it."""
         from headrace.settings import Settings
         from headrace.stores.database.schema import check
 

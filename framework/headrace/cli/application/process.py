@@ -1,4 +1,4 @@
-"""`headrace process`: instances of processes, and what makes them stand still."""
+"""`headrace process`: lists, shows and prunes the instances of processes."""
 
 import asyncio
 import dataclasses

@@ -1,4 +1,4 @@
-"""`headrace run`: an application's command service, projections and process managers."""
+"""`headrace run`: runs an application's command service, projections and process managers."""
 
 import asyncio
 import gc

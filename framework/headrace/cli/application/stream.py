@@ -1,4 +1,4 @@
-"""`headrace stream`: what the event store holds, of one aggregate or of all."""
+"""`headrace stream`: shows and checks what the event store holds, of one aggregate or of all."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -158,7 +158,7 @@ def _read(
     from headrace.cli.application.databases import existing_events
     from headrace.cli.logs import configure_logs
 
-    # Its lines would stand between those of the report.
+    # Its log lines would be mixed with the lines of the report.
     configure_logs("console", level="critical")
     serializer = load_app(app_path).serializer
 

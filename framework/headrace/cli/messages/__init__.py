@@ -1,5 +1,5 @@
 """
-`headrace message`: single messages and dead letters.
+`headrace message`: single messages and dead letters of a broker.
 
-Used by an operator; uses a broker.
+Used by operators of a broker.
 """

@@ -1,4 +1,4 @@
-"""`headrace message dead|resend|purge`: what a consumer group gave up, and the way out of it."""
+"""`headrace message dead|resend|purge`: lists, resends and deletes what a consumer group gave up."""
 
 import sys
 import time

@@ -1,4 +1,4 @@
-"""`headrace message`: single messages of a broker: send, look at, find, watch."""
+"""`headrace message`: sends, shows, finds and watches single messages of a broker."""
 
 import asyncio
 import sys

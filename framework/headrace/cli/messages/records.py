@@ -1,7 +1,7 @@
 """
-How the commands about messages write one: for people, and for programs.
+Prints messages that a broker returned, as text for people or as JSON for programs.
 
-Used by `message` and `dead_letters`; formats the records that a broker returned.
+Used by `message` and `dead_letters`.
 """
 
 import base64
@@ -70,7 +70,7 @@ def _decoded(body: bytes) -> str | None:
 
 
 def text_of(body: bytes) -> str:
-    """Writes a body for people; what is no text, or would move the cursor, as hexadecimal."""
+    """Writes a body for people; in hexadecimal if it is not text or has control characters."""
     text = _decoded(body)
     return body.hex(" ") if text is None or not _is_plain(text) else text
 

@@ -1,7 +1,7 @@
 """
-What a rebuild or a comparison found, for a person.
+Prints the report of a rebuild or of a comparison.
 
-Used by the commands about projections; prints their reports. Pure but for what it prints.
+Used by `headrace projection rebuild` and `verify`.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ __all__ = ["show", "show_comparison"]
 
 
 def show(report: "RebuildReport", *, json: bool) -> None:
-    """Prints what a rebuild did."""
+    """Prints the report of a rebuild."""
     if json:
         typer.echo(report.to_json())
         return
@@ -55,7 +55,7 @@ def _show_passed_over(report: "RebuildReport") -> None:
 
 
 def show_comparison(report: "RebuildReport", *, json: bool) -> None:
-    """Prints what comparing live rows with what the events make has found."""
+    """Prints the differences between the live rows and the rows that the events make."""
     if json:
         typer.echo(report.to_json())
         return

@@ -1,4 +1,4 @@
-"""`headrace projection follow`: a live projection as a structured-streaming job."""
+"""`headrace projection follow`: keeps a projection live with a structured-streaming job."""
 
 import asyncio
 import signal

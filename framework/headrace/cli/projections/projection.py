@@ -1,4 +1,4 @@
-"""`headrace projection`: read models, their rebuilds and their way back."""
+"""`headrace projection`: lists, rebuilds and verifies read models."""
 
 import asyncio
 import sys
@@ -24,9 +24,8 @@ from headrace.cli.options import (
     spark_settings,
     vouching_store,
 )
+from headrace.cli.projections import control, status
 from headrace.cli.projections import follow as following
-from headrace.cli.projections import generation, status
-from headrace.cli.projections import pause as pausing
 from headrace.cli.projections.differences import show, show_comparison
 from headrace.cli.queue.administration import milliseconds
 
@@ -48,11 +47,11 @@ __all__ = ["commands"]
 commands = typer.Typer(help="Projections (read models).", no_args_is_help=True)
 commands.command()(following.follow)
 commands.command()(status.status)
-commands.command()(pausing.pause)
-commands.command()(pausing.resume)
-commands.command()(pausing.reset)
-commands.command()(generation.switch)
-commands.command()(generation.rollback)
+commands.command()(control.pause)
+commands.command()(control.resume)
+commands.command()(control.reset)
+commands.command()(control.switch)
+commands.command()(control.rollback)
 
 Names = Annotated[list[str], typer.Argument(help="The projections' names.")]
 Engine = Annotated[
@@ -392,7 +391,7 @@ def _one_by_one(rebuilding: "Callable[..., Coroutine[Any, Any, RebuildReport]]")
         for name in dict.fromkeys(names):
             try:
                 outcomes[name] = asyncio.run(rebuilding(name, report=told))
-            except Exception as error:  # noqa: BLE001 - whatever it is, the others go on
+            except Exception as error:  # noqa: BLE001 - the other projections go on
                 outcomes[name] = error
         return outcomes
 

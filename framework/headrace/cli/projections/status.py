@@ -1,4 +1,4 @@
-"""`headrace projection status`: how far projections are behind the event topic."""
+"""`headrace projection status`: shows how far projections are behind the event topic."""
 
 import asyncio
 import dataclasses

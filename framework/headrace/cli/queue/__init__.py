@@ -1,5 +1,5 @@
 """
 `headrace broker` and the commands that administer a broker.
 
-Sits between: an operator and a broker.
+Used by operators of a broker.
 """

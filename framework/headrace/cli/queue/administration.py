@@ -1,8 +1,8 @@
 """
 What the administrative commands share: how they ask a broker, and how they print the answer.
 
-Sits between: the commands about topics, groups, messages and producers, and `AdminClient`. Tables
-are for people, `--json` prints one JSON value with stable names for programs.
+The commands ask through `AdminClient`. They print tables for people, or with `--json` one JSON value with
+stable names for programs.
 """
 
 import asyncio
@@ -30,8 +30,8 @@ __all__ = [
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON value, for programs.")]
 
-# A broker that has just been started gets this time to listen; whoever waits at a terminal for one
-# that is not there should not wait longer.
+# A broker that has just been started needs a moment to listen. If there is none, you should not wait
+# longer than this at a terminal.
 _CONNECT_MS = 3_000
 # Characters of a line that is not for a terminal; longer than any row.
 _PIPE_WIDTH = 10_000
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 def ask(broker: str, question: "Callable[[AdminClient], Awaitable[T]]") -> T:
-    """Connects to a broker, asks, and returns the answer; raises what the broker answers."""
+    """Connects to a broker, asks, and returns the answer; raises the error that the broker answers with."""
     from headrace_mq.admin.client import AdminClient
 
     quiet()
@@ -56,7 +56,7 @@ def quiet() -> None:
     """Sends log lines to standard error: standard output is the answer's."""
     import structlog
 
-    # Looked up at each line: whoever runs commands in a process of theirs may exchange it.
+    # Looked up at each line: a program that runs commands in its own process may replace stderr.
     structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))
 
 

@@ -1,4 +1,4 @@
-"""`headrace archive`: the tables of a broker's archive in PostgreSQL."""
+"""`headrace archive`: creates and checks the tables of a broker's archive in PostgreSQL."""
 
 import asyncio
 from typing import Annotated

@@ -1,14 +1,12 @@
 """
 Options of `headrace broker` that are settings: each is a row here, and the settings say the rest.
 
-A row gives the option's name, the setting that it stands for and its help. The type, the unit and the
-default come from the settings themselves, so that each of them is written once. A setting that is gone
-takes its option along. An option that is not given leaves the setting to the file, the environment and
-the default.
+A row gives the option's name, its setting and its help. The type, the unit and the default come from
+the setting, so each is written once. If you leave an option out, the file, the environment or the default
+decides.
 
-The options are made when the command is called: the help of other commands must not wait for the queue.
-
-Sits between: `broker` and the settings of the queue.
+The options are built when `headrace broker` is called, because the import of the queue would slow down the
+help of all other commands.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""`headrace group`: consumer groups of a broker, and moving their offsets."""
+"""`headrace group`: shows consumer groups of a broker, and moves their offsets."""
 
 import shlex
 from typing import Annotated, Any, cast
@@ -296,7 +296,7 @@ def _show_moves(what: str, answer: Any, *, as_json: bool) -> None:
 
 
 def _show_rules(rules: Any) -> None:
-    """Says what an operator has said of a group, where that is anything."""
+    """Prints the rules that an operator has set for a group, if there are any."""
     if not rules.consume:
         typer.echo(
             f"group {rules.group}: PAUSED by an operator since {when(rules.paused_at_ms)} UTC; it gets no"

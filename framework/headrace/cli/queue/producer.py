@@ -1,4 +1,4 @@
-"""`headrace producer`: who sends messages to a broker."""
+"""`headrace producer`: lists the clients that send messages to a broker."""
 
 import typer
 

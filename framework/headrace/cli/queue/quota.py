@@ -1,4 +1,4 @@
-"""`headrace quota`: how much clients and topics may send and read."""
+"""`headrace quota`: shows and sets how much clients and topics may send and read."""
 
 from typing import TYPE_CHECKING, Annotated, Any, Final
 

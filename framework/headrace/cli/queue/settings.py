@@ -5,11 +5,11 @@ Settings of the broker from a file, the environment and `--set`, every one of th
     HEADRACE_STORE__FLUSH=interval            two underscores between the part and the name
     headrace broker --set store.flush=interval
 
-What stands later here is stronger, and an option of the command is strongest. The names and types are
-those of the settings themselves, so that a new setting can be given at once. Times and sizes are
-written with a unit (`72h`, `10GiB`) or as the number that the setting holds.
+Each line overrides the one above it, and an option of the command overrides all of them. Names and types
+are those of the settings, so a new setting works here at once. Write times and sizes with a unit (`72h`,
+`10GiB`), or as the number that the setting holds.
 
-Sits between: `broker` and the settings of the queue.
+Used by `headrace broker`.
 """
 
 import tomllib
@@ -39,7 +39,7 @@ SetPairs = Annotated[
     typer.Option("--set", metavar="NAME=VALUE", help="Any setting, such as store.flush=interval; repeatable."),
 ]  # fmt: skip
 
-# The part whose names stand alone; the others' begin with the part and a dot.
+# Settings of this part are named without a prefix; the others begin with the part and a dot.
 MAIN = "broker"
 _WORDS = {"true": True, "false": False}
 

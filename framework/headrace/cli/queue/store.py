@@ -1,4 +1,4 @@
-"""`headrace store`: checks, repairs and tries out the directory of a broker that does not run."""
+"""`headrace store`: checks and repairs the data of a broker that does not run, and tests its disk."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -66,7 +66,7 @@ def repair(
     _quiet()
     exported = None
     if export is not None:
-        # Mode x: what a file already holds is never written over.
+        # Mode x: never overwrites a file.
         with export.open("xb") as target:
             exported = export_batches(directory, target)
     done = repair_store(directory, metadata=METADATA, apply=apply)

@@ -1,4 +1,4 @@
-"""`headrace topic`: the topics of a broker, what their queues hold, and the way queues end."""
+"""`headrace topic`: creates, shows, changes and deletes topics of a broker and their queues."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any

@@ -1,5 +1,5 @@
 """
-Terms: what a declared fold reads from an event, in a form that Python and SQL compute alike.
+Expressions: what a declared fold reads from an event; Python and SQL compute the same value.
 
     field("amount")                  a field of the event
     field("context.recorded_at")     a field of its context
@@ -7,10 +7,9 @@ Terms: what a declared fold reads from an event, in a form that Python and SQL c
     day("context.recorded_at")       the day of a moment in UTC, as text: "2026-01-31"
     field("amount") >= 1_000         a condition; also ==, !=, <, <=, >, &, |, ~, is_in, is_none
 
-A comparison with None is neither true nor false but None, as in SQL, and no condition holds.
+A comparison with None is None, as in SQL, and a condition that is None does not hold.
 
-Used by definitions of projections; computed by `bind` here, for every fold in Python, and by Spark.
-Pure; it must not know Spark.
+Used in definitions of projections. `bind` computes an expression in Python; Spark computes it in SQL. Pure.
 """
 
 import operator
@@ -162,7 +161,7 @@ class Day(Term):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Compared(Term):
-    """Two terms side by side; None where either is None."""
+    """A comparison of two expressions; None where either is None."""
 
     sign: str
     left: Term

@@ -1,11 +1,11 @@
 """
-Events to row changes: the one fold that runs live and on Spark's executors.
+Folds events into changes of rows; the same fold runs live and on Spark's executors.
 
     streams ──▶ [(event, context)] ──▶ fold_facts ──▶ {key: row, or None to delete}
     streams ──▶ find_touches ──▶ [Touch] ──▶ fold ──▶ the same, where keys must be known before rows
 
-Runs the rules of a `Projection` for every module that keeps rows. Pure; it must not know a
-database, so that an executor can import it for nothing.
+Runs the rules of a `Projection` for every module that keeps rows. Pure, and without a database driver,
+so that an executor imports it quickly.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,8 +1,8 @@
 """
-Keys: which rows an event touches, from the forms in which a projection may say so.
+Keys: which rows an event touches. There are four ways to say it.
 
     nothing                         the aggregate's id
-    "partner", a term               a field of the event, or what is computed from it; None: no row
+    "partner", an expression        a field of the event, or what is computed from it; None: no row
     lambda event: …                 a key, or several; none is no row
     lambda event, context: …        the same
 

@@ -1,8 +1,8 @@
 """
-The definition of a read model: one row model, one key, and what each event makes of a row.
+`Projection`, the definition of a read model: a row model, a key, and how each event changes a row.
 
-The same definition runs live, in a rebuild and in Spark. Used by applications, which define
-projections, and by `fold`, which runs them. Pure: a row and an event make the next row.
+The same definition runs live, in a rebuild and in Spark. Applications make projections, and `fold` runs
+them. Pure: the next row depends on the row and the event alone.
 """
 
 import re
@@ -189,14 +189,14 @@ class Projection(Generic[R]):
 
     @property
     def summary_rules(self) -> tuple[SummaryRule[R], ...] | None:
-        """What was declared, in order; None where a fold in Python takes part."""
+        """The declared folds, in order; None if one of the folds is a Python function."""
         rules = dict.fromkeys(rule for rules in self._rules.values() for rule in rules)
         declared = tuple(rule for rule in rules if isinstance(rule, SummaryRule))
         return declared if len(declared) == len(rules) else None
 
     @property
     def context_read(self) -> frozenset[str] | None:
-        """What declared folds read of contexts, by name; None where functions may read anything."""
+        """The fields of contexts that folds read, by name; None if a Python function may read any."""
         found: set[str] = set()
         for rule in self.summary_rules or ():
             read = rule.fields_read
@@ -222,7 +222,7 @@ class Projection(Generic[R]):
         self.rules_for(event_type)
 
     def rules_for(self, event_type: type[DomainEvent]) -> Sequence[CompiledRule[R]]:
-        """Returns what events of exactly this type do to rows, in order of definition."""
+        """Returns the rules for events of exactly this type, in order of definition."""
         compiled = self._compiled.get(event_type)
         if compiled is None:
             rules = nearest(self._rules, event_type) or ()
@@ -253,7 +253,7 @@ class Projection(Generic[R]):
         return bool(self._handlers)
 
     def handlers_for(self, event_type: type[DomainEvent]) -> Sequence[Callable[..., None]]:
-        """Returns what `with_session` was given for events of exactly this type."""
+        """Returns the functions of `with_session` for events of exactly this type."""
         return nearest(self._handlers, event_type) or ()
 
     def _add(self, event_types: Iterable[type[DomainEvent]], rule: Rule[R]) -> None:

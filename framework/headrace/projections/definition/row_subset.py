@@ -1,5 +1,5 @@
 """
-A projection that touches a few of its rows: the same folds, and no other key.
+A projection limited to some of its keys, with the same folds.
 
 Used by a rebuild of some rows, in place of the whole projection. Pure.
 """
@@ -36,11 +36,11 @@ class _Narrowed(Projection[R]):
 
     @property
     def context_read(self) -> None:
-        """Nothing is left out of contexts: which keys are touched is asked for every event."""
+        """None: the keys of every event are computed, and that may read any field of a context."""
         return None
 
     def rules_for(self, event_type: type[DomainEvent]) -> Sequence[CompiledRule[R]]:
-        """Returns what events of exactly this type do to the rows of these keys."""
+        """Returns the rules for events of exactly this type, limited to these keys."""
         compiled = self._compiled.get(event_type)
         if compiled is None:
             compiled = self._narrow(self._whole.rules_for(event_type))

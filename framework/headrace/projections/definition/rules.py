@@ -1,7 +1,7 @@
 """
-The rules of a projection: which rows an event touches, and what it makes of each.
+The rules of a projection: which rows an event touches, and how it changes each of them.
 
-    FoldRule      a function of the user's, called with row and event
+    FoldRule      your function, called with row and event
     SummaryRule   columns that keep summaries, compiled into one function per event type
 
 Used by `Projection`, which collects rules, and by `fold`, which runs what they compile to. Pure.
@@ -297,7 +297,7 @@ def event_types_of(
 
 
 def _named(projection: str, work: Callable[[], T]) -> T:
-    """Says in an error of a definition whose it is."""
+    """Adds the projection's name to an error of its definition."""
     try:
         return work()
     except DefinitionError as error:

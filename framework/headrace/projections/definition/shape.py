@@ -1,9 +1,9 @@
 """
-The shape of a row model: which columns it stands for, and the one form of each row.
+The shape of a row model: its columns, and the canonical form of its rows.
 
-A row that went through a database and a row that stayed in memory must be the same value, or a fold
-would see the batching; `canonical` is that one form. Used by `Projection`, which refuses unusable
-row models with it, by `fold` and by `tables.row_tables`. Pure; it must not know a database.
+A row that was read from a database must equal one that stayed in memory; otherwise a fold would
+depend on where a batch ended. `canonical` makes them equal. Used by `Projection`, which refuses row models
+that no table can hold, by `fold` and by `tables.row_tables`. Pure.
 """
 
 import hashlib

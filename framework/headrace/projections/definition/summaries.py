@@ -1,14 +1,14 @@
 """
-Summaries: what a column keeps of the events of its row, declared instead of written as a fold.
+Summaries: declare what a column keeps of its row's events, instead of writing a fold.
 
-    count()            how many there were
-    sum_("amount")     all of them together; None adds nothing
-    last("balance")    of the latest event, None included
-    first("owner")     of the first event that has one
-    min_, max_         the smallest and the largest there was; None is neither
+    count()            the number of events
+    sum_("amount")     the sum of a field; None adds nothing
+    last("balance")    the field of the latest event, also if it is None
+    first("owner")     the field of the first event where it is not None
+    min_, max_         the smallest and the largest value; None is left out
 
-Each has one meaning, computed here event by event for the live rows and by Spark over all events at
-once. Used by `Projection.on` and the rules of a projection. Pure; it must not know Spark.
+This module computes them event by event for live rows; Spark computes the same over all events at once.
+Used by `Projection.on` and the rules of a projection. Pure.
 """
 
 from collections.abc import Callable, Mapping

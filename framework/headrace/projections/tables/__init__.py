@@ -1,5 +1,5 @@
 """
 Where read models are kept: generations of tables, their rows, versions and offsets.
 
-Used by the loops that fold; uses the database.
+Used by live runners and rebuilds, which write, and by queries, which read.
 """

@@ -1,13 +1,13 @@
 """
-Two generations of a projection compared row for row, in one consistent view of the database.
+Compares two generations of a projection row for row, in one consistent view of the database.
 
     the database joins both by key ─▶ rows of which a column differs ─▶ compared again as row models
 
-Equal rows never leave the database, so that the comparison of a million takes about a second while
-the live projection waits. What the database calls different is decided by Python: 1.0 and 1.00 are
-equal numbers, and two texts on SQLite. Neither generation has to fit into memory.
+Equal rows never leave the database: comparing a million takes seconds, and the live projection waits that
+long. Python decides about the rows that the database calls different, because 1.0 and 1.00 are equal
+numbers and two texts on SQLite. Neither generation has to fit into memory.
 
-Used by a rebuild, which wants proof before it switches; uses the tables. It writes nothing.
+Used by rebuilds, before they switch. It writes nothing.
 """
 
 from collections import Counter
@@ -76,7 +76,7 @@ async def compare(
     *,
     expected: Collection[str] = (),
 ) -> Comparison[R]:
-    """Compares two generations row for row as of one moment, whatever is written meanwhile.
+    """Compares two generations row for row as of one moment, also while rows are written.
 
     Args:
         read_models: where they are.

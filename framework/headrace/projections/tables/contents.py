@@ -1,11 +1,10 @@
 """
-What the tables hold of a projection's generation: where it stands, its versions, its rows.
+Reads and writes the offsets, versions and rows of one generation of a projection.
 
-Everything is read and written in bulk, within the caller's transaction, which begins by locking the
-projection's row: a writer of a generation checks first that it is still in use.
+All of it is done in bulk, within the caller's transaction. The transaction begins by locking the
+projection's row and checking that the generation is still in use.
 
-Used by `batch_transaction` and every other module that writes rows and offsets together; uses the
-statements. It must not know an event.
+Used by `batch_transaction` and every other module that writes rows and offsets together.
 """
 
 from collections.abc import Collection, Mapping
@@ -129,7 +128,7 @@ def lock(
                 f"projection {name}: generation {generation} was built with other fields than"
                 f" {target.projection.row.__name__} has here; run the code it was built with"
             )
-        # What moves no offset, taking up letters, goes on.
+        # A retry of letters moves no offset, so it may continue.
         if begin and state.paused_at is not None:
             return Switched(generation=generation)
     elif generation != state.rebuild_generation:

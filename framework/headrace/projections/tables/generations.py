@@ -8,7 +8,7 @@ The generations of a projection: which one is live, which one is being built, an
 Every function takes a connection in a write transaction and locks the projection's row first, as
 the batches of the live runner do: a switch falls between two batches, never into one.
 
-Used by `ReadModels`, which begins and commits; uses the tables. It must not know events.
+Used by `ReadModels` and by rebuilds, which begin and commit the transactions.
 """
 
 from dataclasses import dataclass

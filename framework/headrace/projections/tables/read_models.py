@@ -1,8 +1,8 @@
 """
 The database of read models: tables, generations, offsets and readers of every projection.
 
-Used by everything that runs, rebuilds, verifies or reads projections; uses SQLAlchemy. It owns the
-engine and every transaction boundary but the batches'. It must not know a subscription or a fold.
+Used by everything that runs, rebuilds, verifies or reads projections. It owns the engine, and begins and
+ends every transaction except those of batches. It knows neither subscriptions nor folds.
 """
 
 import asyncio
@@ -131,7 +131,7 @@ class ReadModels:
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[AsyncConnection]:
-        """A connection whose reads all see one moment; it does not hold up writers."""
+        """Yields a connection whose reads all see one moment; it does not block writers."""
         await self._prepare()
         if self._engine.dialect.name == "sqlite":
             async with self._reading.connect() as connection:
@@ -155,7 +155,7 @@ class ReadModels:
             await generations.ensure(connection, projection)
 
     async def state(self, name: str) -> ProjectionState:
-        """Returns what is stored about a projection; raises `ProjectionNotFound`."""
+        """Returns the stored state of a projection; raises `ProjectionNotFound`."""
         found = await self._find_state(name)
         if found is None:
             raise ProjectionNotFound(f"projection {name} has no tables in {self._name} yet")
@@ -194,7 +194,7 @@ class ReadModels:
     def reader(
         self, projection: Projection[R], *, generation: int | None = None
     ) -> ProjectionReader[R]:
-        """Returns a reader of the live generation, whichever that is, or of the one given."""
+        """Returns a reader of the live generation, also after a switch, or of the one given."""
         name = projection.name if generation is None else physical_name(projection.name, generation)
         return ProjectionReader(self._reading, projection, self._table(projection, name))
 
@@ -282,7 +282,7 @@ class ReadModels:
         offsets: Mapping[QueueId, int] | None = None,
         versions: Mapping[str, int] | None = None,
     ) -> int:
-        """Begins anew with an empty table, which is live at once; returns its generation.
+        """Starts over with an empty table, which is live at once; returns its generation.
 
         The table from before is kept for `rollback`.
 
@@ -371,7 +371,7 @@ class ReadModels:
         """Waits until the live generation has folded a version of an aggregate.
 
         Raises:
-            ProjectionError: it has not in time; or it has parked the aggregate, which is told at once.
+            ProjectionError: it has not in time; or it has parked the aggregate, which raises at once.
         """
 
         async def reached() -> bool:
@@ -425,7 +425,7 @@ class ReadModels:
             return await generations.find_state(connection, name)
 
     async def _live(self, name: str) -> int:
-        """The live generation; one that nobody has written to before the projection is set up."""
+        """Returns the live generation; 0, which has no rows, before the projection is set up."""
         state = await self._find_state(name)
         return 0 if state is None else state.generation
 

@@ -7,7 +7,7 @@ Row models as SQL tables: one table per generation of a projection, one view in 
 Text is Text, a key String(255) in code-point order, int BigInteger, float double precision,
 Decimal exact (NUMERIC on PostgreSQL, text on SQLite), moments UTC with microseconds.
 
-Turns a `RowShape` into a table of SQLAlchemy Core. It must not know events or folds.
+Turns a `RowShape` into a table of SQLAlchemy Core.
 """
 
 import re
@@ -100,7 +100,7 @@ def build_table(projection: Projection[Any], table_name: str) -> Table:
         column_type = _key_type() if is_key else _column_type(field.kind)
         columns.append(
             Column(
-                # Always quoted: which words SQL keeps for itself depends on the database.
+                # Always quoted: databases differ in their reserved words.
                 quoted_name(field.name, quote=True),
                 column_type,
                 primary_key=is_key,

@@ -1,16 +1,15 @@
 """
-Where several processes put the rows of a shadow, until one transaction makes them the shadow's.
+The tables into which several processes copy the rows of a shadow; one transaction takes them over.
 
     create ─▶ shares are copied in, each in a transaction of its own ─▶ index ─▶ become the shadow
                                                                             └─▶ merge into it
 
-A share counts once: its copier notes so in the same transaction, and of two who do, one only
-commits. Nobody can note one for another owner than that of the tables: what a rebuild that has died
-still does never gets into the next one's, though the names may be the same. They are the shadow's
-with more to them, and the tables are dropped with it. PostgreSQL only.
+A share counts once: the process that copies it notes that in the same transaction, and where two copy
+the same share, only one can commit. The note names the rebuild that owns the tables, so a process that
+is left over from a dead rebuild cannot add rows to the next one's, even if the tables have the same names.
+Their names begin with the shadow's, and they are dropped with it. PostgreSQL only.
 
-Used by rebuilds that fill a shadow from many processes, and by `generations`, which drops it. It
-must not know an event, nor what fills the tables.
+Used by Spark rebuilds, which fill the tables, and by `generations`, which drops them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -119,7 +118,7 @@ async def create_staging(
 
 
 async def drop_staging(connection: AsyncConnection, table: str) -> None:
-    """Drops the tables if they are there, and ends who still copies into them."""
+    """Drops the tables if they are there, and ends sessions that still copy into them."""
     names = staging_of(table)
     await _end_sessions(connection, names)
     for name in (names.rows, names.others, names.shares):
@@ -188,7 +187,7 @@ async def note_share(
 
 
 async def find_filled(connection: AsyncConnection, table: str) -> Filled:
-    """Returns what was copied and committed."""
+    """Returns the shares that were copied and committed."""
     shares = _shares(staging_of(table)).c
     rows = cast(func.coalesce(func.sum(shares.rows), 0), BigInteger)
     found = await connection.execute(select(func.count(shares.share), rows))
@@ -333,8 +332,8 @@ def _shares(names: Staging, owner: str | None = None) -> Table:
 
 
 async def _end_sessions(connection: AsyncConnection, names: Staging) -> None:
-    # Whoever is left of those that copied belongs to a job that has ended, or to one whose result
-    # no task waits for; a lock of theirs would hold up this transaction, and with it the live runner.
+    # A session that still copies belongs to a job that has ended, or to a task whose result is not
+    # waited for any more. Its locks would hold up this transaction, and with it the live runner.
     sessions = _ACTIVITY.c
     await connection.execute(
         select(func.pg_terminate_backend(sessions.pid)).where(

@@ -1,9 +1,9 @@
 """
 The SQL of a batch, built once per table: upserts and lookups, each for any number of values.
 
-SQLAlchemy compiles a statement once and finds it again, but building one costs more than running it
-on a small batch. Used by all that write batches of rows, such as `contents` and `handlers.progress`; uses
-SQLAlchemy Core. It must not know a projection or an event.
+SQLAlchemy caches compiled statements, but to build one costs more than to run it on a small batch, so
+each is built once. Used by everything that writes rows in batches, such as `contents` and
+`handlers.progress`.
 """
 
 import json
@@ -289,7 +289,7 @@ def _build_together(table: Table, gone: str | None) -> Executable:
 def _moves(
     name: ColumnElement[str], generation: ColumnElement[int], is_locked: ColumnElement[bool]
 ) -> tuple[CTE, ColumnElement[bool]]:
-    """Returns the part that moves offsets, and whether all that are stored are those to move."""
+    """Returns the part that moves offsets, and the condition that all stored ones are where it begins."""
     o = projection_offsets.c
     moves = select(
         _unnested(o.topic, "move_topic").label("topic"),
@@ -355,7 +355,7 @@ def _in_place(statement: Any, table: Table, *, only_newer: bool = False) -> Any:
 
 
 def _list_of(column: Column[Any]) -> postgresql.ARRAY[Any]:
-    # A cast to an array of VARCHAR(n) would cut what is too long instead of refusing it.
+    # A cast to an array of VARCHAR(n) would cut long text instead of refusing it.
     item = Text() if isinstance(column.type, String) else column.type
     return postgresql.ARRAY(item, dimensions=1)
 

@@ -1,10 +1,10 @@
 """
-Everything stored, as it is stored: bodies by position, undecoded, for those who read all of it.
+Reads the whole event store by position, with bodies left undecoded.
 
-A share is the streams of some aggregates, so that several processes read the store together and
-each aggregate is read whole by one of them.
+Several processes can divide the store into shares. A share holds all streams of some aggregates, so one
+process reads an aggregate whole.
 
-Used by rebuilds, which decode; reads the two databases. It must not know an event.
+Used by rebuilds, which decode the bodies; reads SQLite and PostgreSQL.
 """
 
 import json

@@ -1,8 +1,8 @@
 """
-Databases by URL: SQLite and PostgreSQL, with everything set that durability depends on.
+Opens databases by URL, SQLite and PostgreSQL, with every setting that durability depends on.
 
-Used by the event stores and projections, which run statements; uses SQLAlchemy's engines. Settings
-of the database that could lose acknowledged data are never inherited. It knows no table.
+Used by the event stores, the read models and the rebuilds. A setting of the database that could lose
+acknowledged data is set here for each connection, never left to the server's configuration.
 """
 
 import os

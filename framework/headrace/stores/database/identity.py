@@ -1,8 +1,8 @@
 """
-Which event store a database holds: made by the first who asks, and the same for all after it.
+The identity of the event store in a database: made at the first request, the same ever after.
 
-Used by the adapters; uses the table of one row. A database that only has read models is never
-asked, so it has no identity.
+Used by the adapters; keeps one row in a table of its own. A database that only has read models never
+gets an identity.
 """
 
 import secrets

@@ -1,7 +1,7 @@
 """
-What is read of aggregates: the same statements for every database.
+The statements that read streams and snapshots of aggregates, the same for every database.
 
-Used by the adapters, which run them; uses the tables. It knows no engine.
+Used by the adapters, the audit and the reader of the whole store, which run them.
 """
 
 from typing import Any

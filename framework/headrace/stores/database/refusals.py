@@ -1,9 +1,10 @@
 """
 What a failed append means: the database is away, the values do not fit, or a constraint is broken.
 
-Used by the committer, which repeats an append when the database was away and looks for the stream to
-blame otherwise; and by the SQLite and PostgreSQL stores, which turn broken constraints into outcomes.
-Reads SQLAlchemy's errors and the drivers' errors within them. Pure.
+The committer repeats an append when the database was away, and otherwise looks for the stream that
+caused the failure. The SQLite and PostgreSQL stores turn broken constraints into outcomes, and
+subscriptions wait for a database that is away. Reads SQLAlchemy's errors and the drivers' errors
+within them. Pure.
 """
 
 import re
@@ -39,7 +40,7 @@ _SQLITE_VIOLATION: Final = re.compile(
 class Blame(Enum):
     """Who is to blame for a failure."""
 
-    # Away, full, overloaded, or its schema is wrong: what failed may be right.
+    # The database is away, full or overloaded, or its schema is wrong: the stream may be correct.
     DATABASE = "database"
     # No attempt will ever be taken.
     VALUES = "values"
@@ -47,7 +48,7 @@ class Blame(Enum):
 
 
 def blame_of(error: BaseException) -> Blame:
-    """Says who is to blame for an append that failed."""
+    """Tells whether the database or a stream is the cause of a failed append."""
     if isinstance(error, DBAPIError):
         if error.connection_invalidated:
             return Blame.DATABASE

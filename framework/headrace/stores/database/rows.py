@@ -2,9 +2,9 @@
 A stored stream as its row: the checksum that is written with it, and how it becomes a stream again.
 
 The checksum is the CRC-32C of aggregate id and type, version, command id and body. It finds what a
-disk, a restore or a hand has changed; it is no seal against those who can write to the database.
-CRC-32C, because it finds every change of up to three bits and every burst of 32, costs a tenth of a
-microsecond, and guards the queue's batches already.
+failing disk, a wrong restore or an edit by hand has changed. It does not protect against an attacker who
+can write to the database. We chose CRC-32C because it finds every change of up to three bits and every
+burst of 32, costs a tenth of a microsecond, and guards the queue's batches already.
 
 Used by the adapters, which select `COLUMNS`; uses the serializer. Pure.
 """
@@ -23,7 +23,7 @@ from headrace.stores.database.tables import event_streams
 __all__ = ["COLUMNS", "by_command", "checksum_of", "entry_in", "stream_in"]
 
 _of: Final = event_streams.c
-# Of a row, all but the moment, which is for people: the body has it too.
+# Everything in a row except the moment; that column is for people, and the body has the moment too.
 COLUMNS: Final[tuple[Any, ...]] = (
     _of.position,
     _of.aggregate_id,
@@ -38,7 +38,7 @@ COLUMNS: Final[tuple[Any, ...]] = (
 def checksum_of(
     aggregate_id: str, aggregate_type: str, version: int | None, command_id: str, body: bytes
 ) -> int:
-    """Returns what is stored with a stream."""
+    """Returns the checksum that is stored with a stream."""
     head = f"{aggregate_id}\0{aggregate_type}\0{version}\0{command_id}\0".encode()
     return google_crc32c.extend(google_crc32c.value(head), body)  # type: ignore[no-any-return]  # untyped
 
@@ -65,7 +65,7 @@ def stream_in(row: Any, serializer: Serializer) -> EventStream:
 
 
 def entry_in(row: Any, serializer: Serializer) -> StoredStream | DamagedStream:
-    """Returns the stream of a row with its position, or why there is none to be had."""
+    """Returns the stream of a row with its position, or why it cannot be read."""
     try:
         return StoredStream(position=row[0], stream=stream_in(row, serializer))
     except DamagedStream as error:
@@ -75,7 +75,7 @@ def entry_in(row: Any, serializer: Serializer) -> StoredStream | DamagedStream:
 
 
 def by_command(rows: Iterable[Any], serializer: Serializer) -> StoredByCommand:
-    """Returns the streams of rows by aggregate and command id, or why there is none to be had."""
+    """Returns the streams of rows by aggregate and command id, or why one cannot be read."""
     found: dict[tuple[str, str], EventStream | DamagedStream] = {}
     for row in rows:
         entry = entry_in(row, serializer)

@@ -1,8 +1,8 @@
 """
-The schema of a database: up to date, behind, or not there yet.
+The schema of a database: whether it is up to date, behind or missing, and how to upgrade it.
 
-Runs the migrations, which are found in the installed package or next to the checkout. Used by the
-command line and every module that opens a database; uses alembic. It knows no statement of its own.
+Runs the migrations with alembic. They are in the installed package, or next to the source in a checkout.
+Used by the command line and by every module that opens a database.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """
 The tables of Headrace, the same on SQLite and PostgreSQL.
 
-    event_streams        what every command did, rejections and nothing among it: the truth
+    event_streams        what every command did, also where it was rejected or changed nothing: the truth
     store_identity       one row: which event store this is
     snapshots            the newest snapshot of each aggregate that has one
     projections          which generation of each projection is read, and who rebuilds it
@@ -17,8 +17,8 @@ The tables of Headrace, the same on SQLite and PostgreSQL.
     process_commands     what each instance has sent, or is about to
     processes            a row to lock for each process
 
-Used by the code that reads and writes the tables. The sum of the migrations must equal this module
-(a test says so). It knows no engine and no event.
+Used by the code that reads and writes the tables. A test compares this module with the sum of the
+migrations.
 """
 
 from datetime import UTC, datetime
@@ -117,7 +117,7 @@ event_streams = Table(
     sqlite_autoincrement=True,
 )
 
-# Written by the first who asks for it, and never again.
+# Written at the first request, and never again.
 store_identity = Table(
     "store_identity",
     metadata,
@@ -172,7 +172,7 @@ projection_versions = Table(
 )
 
 # What could not be handled. A command is a row, and so is each that is held behind it. Of events a
-# row is an aggregate whose later events wait; they are read from the event store when they are taken up.
+# row is an aggregate whose later events wait; a retry reads them from the event store.
 parked_rows = Table(
     "parked",
     metadata,
@@ -199,7 +199,7 @@ parked_rows = Table(
     # The last version that a process manager handled; NULL: only rejections wait, or the version
     # is in projection_versions.
     Column("version", BigInteger),
-    # Where the message of an event stands that failed.
+    # The place of the message with the event that failed.
     Column("topic", String(127)),
     Column("queue_id", Integer),
     Column("message_offset", BigInteger),
@@ -212,7 +212,7 @@ parked_rows = Table(
 )
 
 # Per reader (a projection's generation, "handlers:NAME", "process:NAME"; and "topic:NAME" for the
-# topic itself) a row of queue -1, which says what it belongs to, and one for each queue it reads.
+# topic itself) a row of queue -1, with the store and topic that it belongs to, and one for each queue it reads.
 reader_marks = Table(
     "reader_marks",
     metadata,
@@ -230,7 +230,7 @@ reader_marks = Table(
     PrimaryKeyConstraint("name", "generation", "queue_id"),
 )
 
-# Per place of damage that a live reader met a row, noted before any of them goes past it.
+# A row for each damaged place that a live reader has met, written before any reader passes it.
 topic_damages = Table(
     "topic_damages",
     metadata,
@@ -240,7 +240,7 @@ topic_damages = Table(
     Column("next_offset", BigInteger, nullable=False),
     Column("first_offset", BigInteger, nullable=False),
     Column("noted_at", UtcDateTime, nullable=False),
-    # Who fills what it lacks, and until when that holds unless it says more; NULL: nobody.
+    # The process that publishes what is missing, and until when its claim holds; NULL: no process does.
     Column("taken_by", String(36)),
     Column("taken_until", UtcDateTime),
     # The topic has again all that the event store has.
@@ -266,7 +266,7 @@ process_instances = Table(
     Column("last_aggregate_id", String(255), nullable=False),
     Column("seen", BigInteger, nullable=False),
     Column("sent", BigInteger, nullable=False),
-    # Set: it is parked, and what comes for it waits.
+    # Set: the instance is parked, and later events for it wait.
     Column("error", Text),
     Column("parked_at", UtcDateTime),
     Column("retries", Integer, nullable=False),

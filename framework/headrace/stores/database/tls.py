@@ -1,11 +1,11 @@
 """
-How a connection to PostgreSQL is encrypted: the options of its URL that psql knows, too.
+How a connection to PostgreSQL is encrypted: the options of its URL, with psql's names.
 
     sslmode=disable | allow | prefer | require | verify-ca | verify-full
-    sslrootcert=FILE   whom to believe; the system's authorities without it
-    sslcert=FILE       what to show, with sslkey=FILE
+    sslrootcert=FILE   the authorities to trust; without it, the system's
+    sslcert=FILE       the client's certificate, with sslkey=FILE
 
-Reads URLs; makes what the driver wants, a mode or a context.
+Used by `engines`; turns the options into what the driver takes, a mode or an SSL context.
 """
 
 import ssl

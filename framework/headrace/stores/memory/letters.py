@@ -1,7 +1,7 @@
 """
-The letters of commands in this process's memory: the reference adapter.
+Parked commands in this process's memory: the reference adapter.
 
-Sits between: the `CommandLetterStore` port and one dictionary. For tests and first steps: nothing
+Implements the `CommandLetterStore` port on one dictionary. For tests and first steps: nothing
 survives the process.
 """
 

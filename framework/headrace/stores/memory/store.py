@@ -1,9 +1,8 @@
 """
 The event store in this process's memory: the reference adapter.
 
-Implements the `EventStore` port on two dictionaries. It never knows a database, a file or a
-serializer; it keeps the values themselves, which are frozen. For tests and first steps: nothing
-survives the process.
+Implements the `EventStore` port on two dictionaries. It keeps the values themselves, which are frozen,
+and needs no serializer. For tests and first steps: nothing survives the process.
 """
 
 from bisect import bisect_right

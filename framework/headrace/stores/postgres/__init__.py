@@ -1,5 +1,5 @@
 """
 The event store in a PostgreSQL database, for several processes and machines.
 
-Implements the `EventStore` port on PostgreSQL. It knows nothing of SQLite.
+Implements the `EventStore` port.
 """

@@ -2,9 +2,8 @@
 The table of streams in several parts, by a hash of the aggregate's id.
 
 PostgreSQL keeps the parts behind one name, so every statement stays as it is: a row finds its part,
-and a lookup by aggregate reads one of them. Positions come from one sequence, in the writers' one
-order, whatever the parts. Used by the command line; uses a database whose schema is up to date. It
-knows no event.
+and a lookup by aggregate reads one of them. All parts take their positions from one sequence, so one
+order holds over all of them. Used by `headrace db shard`; needs a database whose schema is up to date.
 """
 
 from typing import Final
@@ -107,7 +106,7 @@ def _reshard(connection: Connection, shards: int) -> None:
     name = event_streams.name
     change = Operations(MigrationContext.configure(connection))
     change.rename_table(_NEW, name)
-    # Built at last, over all rows at once. A key must hold what the rows are divided by.
+    # Built last, over all rows at once. The key must contain the column that divides the rows.
     key = ["position", "aggregate_id"] if shards > 1 else ["position"]
     change.create_primary_key(f"{name}_pkey", name, key)
     change.create_unique_constraint(VERSION_CONSTRAINT, name, ["aggregate_id", "version"])

@@ -1,9 +1,9 @@
 """
 The event store in a PostgreSQL database.
 
-An append is one statement and one round trip as long as no other writer interferes; only then the writers'
-turn, which orders positions, is held for as long as the server needs and not for as long as this
-process is busy. Implements the `EventStore` port on PostgreSQL. It never knows what an event means.
+An append is one statement and one round trip as long as no other writer interferes. Writers take turns,
+so that positions are in commit order; in one round trip a writer holds its turn only while the server
+works, not while this process is busy. Implements the `EventStore` port.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -118,7 +118,7 @@ class PostgresEventStore:
     async def survey(
         self, *, aggregate_id: str | None = None, after_position: int = 0, limit: int = 1_000
     ) -> Sequence[StoredStream | DamagedStream]:
-        """Returns streams in position order; what cannot be read comes as its error."""
+        """Returns streams in position order; a damaged stream comes as its error."""
         query = queries.all_streams(after_position, limit, aggregate_id=aggregate_id)
         async with self._single.connect() as connection:
             rows = (await connection.execute(query)).all()
@@ -126,7 +126,7 @@ class PostgresEventStore:
 
     async def save_snapshots(self, snapshots: Sequence[Snapshot]) -> None:
         """Keeps the newest snapshot of each aggregate; see `EventStore.save_snapshots`."""
-        # In one order, so that two processes that save the same ones never wait for each other.
+        # Always in the same order, so that two processes that save the same snapshots cannot deadlock.
         rows = [asdict(each) for each in sorted(snapshots, key=attrgetter("aggregate_id"))]
         if rows:
             async with self._engine.begin() as connection:
@@ -173,7 +173,7 @@ class PostgresEventStore:
     async def _append_chosen(
         self, streams: Sequence[EventStream], bodies: Sequence[bytes]
     ) -> list[AppendOutcome]:
-        """Looks up what stands in the way, within a turn in which no other writer writes."""
+        """Looks up conflicting streams, in a turn in which no other writer writes."""
         async with self._engine.begin() as connection:
             await connection.execute(self._turn_sql, {"turn": _TURN})
             heads, commands = await self._look_up(connection, streams)

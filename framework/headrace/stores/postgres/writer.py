@@ -1,9 +1,9 @@
 """
-The connection that appends go over as long as nothing goes wrong.
+The fast path of an append on PostgreSQL: one statement on one connection of its own.
 
-Used by the store. Uses asyncpg directly, because a statement through SQLAlchemy costs a single
-stream more than everything else in an append. It never knows why something failed: then the store
-takes its other way, which is slower and says what is the matter.
+Used by the PostgreSQL store. It calls asyncpg directly, because a statement through SQLAlchemy costs a
+single stream more than everything else in an append. On any failure the writer gives up without
+finding the cause; the store then appends the slower way, which reports it.
 """
 
 import contextlib
@@ -70,12 +70,12 @@ class PostgresWriter:
             return None if said is None else int(said.group(1))
         except asyncpg.IntegrityConstraintViolationError:
             return None
-        except Exception as error:  # noqa: BLE001 - whatever it is, the other way meets and says it
+        except Exception as error:  # noqa: BLE001 - the slower way meets the same error and reports it
             log.info("the writer's connection is given up", error=repr(error))
             await self.aclose()
             return None
         except BaseException:
-            # Cancelled in the middle: what the connection would say next is unknown.
+            # Cancelled in the middle of a statement: the connection's state is unknown.
             await self.aclose()
             raise
         finally:

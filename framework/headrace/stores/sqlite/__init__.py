@@ -1,5 +1,5 @@
 """
-The event store in one SQLite file: the default that needs no server.
+The event store in one SQLite file: the default, which needs no server.
 
-Implements the `EventStore` port on SQLite. It knows nothing of PostgreSQL.
+Implements the `EventStore` port.
 """

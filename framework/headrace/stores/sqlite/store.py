@@ -1,11 +1,10 @@
 """
 The event store in one SQLite file.
 
-One thread writes on one connection, a few threads read on others, and each call costs one change of
-thread: half the time of the asyncio driver for a single stream (1.0 against 1.9 ms, fsync
-included). Every append takes the file's only place to write at its beginning, so that other
-processes may write to the same file. Implements the `EventStore` port on a file. It never knows
-what an event means.
+One thread writes on one connection, a few threads read on others, and each call changes threads once.
+That takes half the time of the asyncio driver for a single stream (1.0 against 1.9 ms, fsync included).
+Every append begins by taking the file's write lock, so other processes may write to the same file.
+Implements the `EventStore` port.
 """
 
 import asyncio
@@ -120,7 +119,7 @@ class SqliteEventStore:
     async def survey(
         self, *, aggregate_id: str | None = None, after_position: int = 0, limit: int = 1_000
     ) -> Sequence[StoredStream | DamagedStream]:
-        """Returns streams in position order; what cannot be read comes as its error."""
+        """Returns streams in position order; a damaged stream comes as its error."""
         query = queries.all_streams(after_position, limit, aggregate_id=aggregate_id)
         rows = await self._read(lambda connection: connection.execute(query).all())
         return [entry_in(row, self._serializer) for row in rows]
@@ -150,7 +149,7 @@ class SqliteEventStore:
         return await self._read(identity_in)
 
     async def aclose(self) -> None:
-        """Finishes what is under way and closes the file."""
+        """Finishes calls under way and closes the file."""
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:

@@ -1,13 +1,12 @@
 """
 The connection that writes, and the one statement that appends.
 
-A transaction that is a single statement costs a single call of the driver, which gives up and asks
-for the interpreter's lock once; a call for each row does so for each of them, and while the event
-loop is busy every time may last until it pauses.
+An append is a single statement, so it is a single call of the driver, which releases the interpreter's
+lock and takes it back once. A call for each row would do so for each row, and would wait for the lock each
+time while the event loop is busy.
 
-Used by the store's writing thread alone. Uses SQLite's driver directly, because a statement through
-SQLAlchemy costs a single stream more than the rest of an append. It never knows what a conflict
-means.
+Used by the writing thread of the SQLite store. It calls SQLite's driver directly, because a statement
+through SQLAlchemy costs a single stream more than the rest of an append.
 """
 
 import sqlite3

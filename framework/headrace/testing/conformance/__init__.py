@@ -1,6 +1,6 @@
 """
-Suites that hold every adapter of a port to the port's words; for authors of adapters.
+Test suites for authors of adapters: one test for each sentence that a port promises.
 
-Sits between: the ports' docstrings and the tests of adapters, which subclass a suite and give it
-fixtures. Needs pytest with pytest-asyncio in auto mode to run, not to import.
+Used by the tests of adapters: subclass a suite and give it the fixtures that it names. You need pytest
+with pytest-asyncio in auto mode to run a suite, but not to import it.
 """

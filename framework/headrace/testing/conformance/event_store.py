@@ -8,7 +8,7 @@ What every event store must do, sentence by sentence of the `EventStore` port.
         @pytest.fixture
         async def twin(self, store): ...    # another store on the same database, or `store` itself
 
-Sits between: the port and its adapters' tests. Knows no adapter.
+Subclass it in the tests of your adapter.
 """
 
 import asyncio
@@ -19,8 +19,7 @@ from random import Random
 
 from headrace.domain.stream import EventStream
 from headrace.stores.base import AppendOutcome, EventStore
-from headrace.testing.conformance.snapshots import SnapshotConformance
-from headrace.testing.conformance.stored import StoredConformance
+from headrace.testing.conformance.stored import SnapshotConformance, StoredConformance
 from headrace.testing.conformance.streams import MOMENT, Noted, Recounted, Told, rejected, stream
 
 __all__ = ["EventStoreConformance"]
@@ -42,7 +41,7 @@ async def _places(store: EventStore) -> list[tuple[str, str]]:
 class EventStoreConformance(SnapshotConformance, StoredConformance):
     """The suite; subclass it with the fixtures `store` and `twin`."""
 
-    # Append: what is stored, and what is answered.
+    # Append: what is stored, and what it returns.
 
     async def test_an_empty_append_answers_nothing(self, store: EventStore) -> None:
         """An append of no streams answers with no outcomes."""
@@ -76,7 +75,7 @@ class EventStoreConformance(SnapshotConformance, StoredConformance):
     async def test_messages_without_events_are_read_back_whole_and_take_no_version(
         self, store: EventStore
     ) -> None:
-        """A stream of application messages is stored once per command, beside the versions."""
+        """A stream of application messages is stored once per command and takes no version."""
         telling = replace(stream("a", 1, "c"), version=None, events=(), messages=(Told(text="x"),))
         assert await store.append([telling, stream("a", 1)]) == [APPENDED] * 2
         assert await store.append([telling]) == [DUPLICATE]
@@ -87,7 +86,7 @@ class EventStoreConformance(SnapshotConformance, StoredConformance):
     async def test_what_changed_nothing_is_read_back_whole_and_takes_no_version(
         self, store: EventStore
     ) -> None:
-        """That a command changed nothing is stored once per command, beside the versions."""
+        """That a command changed nothing is stored once per command and takes no version."""
         nothing = replace(
             stream("a", 1, "c"), version=None, events=(), result='"seen"', seen_version=1
         )
@@ -116,7 +115,7 @@ class EventStoreConformance(SnapshotConformance, StoredConformance):
         assert [found.recorded_at for found in await store.read_stream("a")] == [MOMENT]
 
     async def test_outcomes_are_in_the_order_given(self, store: EventStore) -> None:
-        """The n-th outcome belongs to the n-th stream, whatever became of the others."""
+        """The n-th outcome belongs to the n-th stream, whether or not the others are stored."""
         await store.append([stream("b", 1, "stored")])
         outcomes = await store.append(
             [stream("a", 1), stream("b", 2, "stored"), stream("c", 5), stream("d", 1)]
@@ -162,12 +161,12 @@ class EventStoreConformance(SnapshotConformance, StoredConformance):
         assert await store.append([stream("a", 1)]) == [DUPLICATE]
 
     async def test_a_stored_command_with_a_hole_is_a_duplicate(self, store: EventStore) -> None:
-        """The command decides before the version, also where the version would leave a hole."""
+        """A duplicate command is found before a version conflict, even if the version leaves a hole."""
         await store.append([stream("a", 1, "c")])
         assert await store.append([stream("a", 7, "c")]) == [DUPLICATE]
 
     async def test_a_repeated_append_changes_nothing(self, store: EventStore) -> None:
-        """An append may be repeated: what is stored answers that it is."""
+        """An append may be repeated: stored streams are reported as duplicates."""
         batch = [stream("a", 1), stream("b", 1), rejected("c", "no")]
         await store.append(batch)
         before = await store.read_all()
@@ -206,7 +205,7 @@ class EventStoreConformance(SnapshotConformance, StoredConformance):
         assert await _versions(store, "a") == [1]
 
     async def test_after_a_hole_the_rest_of_the_chain_is_refused(self, store: EventStore) -> None:
-        """A stream that would fit does not follow one that left a hole."""
+        """A stream is not stored after one that left a hole, even if its version would fit."""
         assert await store.append([stream("a", 2), stream("a", 1)]) == [CONFLICT] * 2
         assert await store.read_all() == []
 
@@ -465,7 +464,7 @@ def _any_stream(random: Random, kept: Sequence[EventStream]) -> EventStream:
 
 
 def _judge(batch: Sequence[EventStream], kept: list[EventStream]) -> list[AppendOutcome]:
-    """Says what the port says, as literally as possible, and adds what is stored to `kept`."""
+    """Follows the port's sentences as literally as possible, and adds stored streams to `kept`."""
     outcomes: list[AppendOutcome] = []
     for place, each in enumerate(batch):
         own = [one for one in kept if one.aggregate_id == each.aggregate_id]

@@ -1,7 +1,7 @@
 """
 The promises of `CommandLetterStore` as tests; every adapter runs all of them.
 
-Sits between: the port and whoever writes an adapter. Knows no adapter.
+Subclass it in the tests of your adapter.
 """
 
 from dataclasses import replace
@@ -86,7 +86,7 @@ class CommandLettersConformance:
         assert found == replace(letter("a", "1", LetterState.HOLDING), number=1, attempts=2)
 
     async def test_lines_are_told_by_their_first_letters(self, letters: CommandLetterStore) -> None:
-        """A line is what holds or is held; what is merely parked stands in none."""
+        """Holding and held commands form a line; a command that is only parked is in none."""
         await letters.park(
             [
                 letter("a", "1"),
@@ -121,7 +121,7 @@ class CommandLettersConformance:
     async def test_a_message_with_texts_that_no_column_holds_is_kept_whole(
         self, letters: CommandLetterStore
     ) -> None:
-        """Whatever a queue may carry can be parked, found and finished."""
+        """Every text that a queue may carry can be parked, found and finished."""
         key = "nul \x00 " + "k" * 1_000
         await letters.park(
             [replace(letter(key, "x@1", LetterState.PARKED), sentence="\x00?", trace="\x00")]

@@ -1,8 +1,4 @@
-"""
-The streams that the suites store: events of their own and the serializer that knows them.
-
-Sits between: the suites and adapters' tests.
-"""
+"""The streams that the suites store: their events, and the serializer that knows these events."""
 
 from datetime import UTC, datetime
 from typing import Final

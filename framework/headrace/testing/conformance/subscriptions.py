@@ -1,8 +1,7 @@
 """
 What every subscription must do, sentence by sentence of the `Subscription` port.
 
-Sits between: the port and its adapters' tests, which get these tests by `TransportConformance`.
-Knows no adapter.
+Part of `TransportConformance`.
 """
 
 import asyncio
@@ -116,7 +115,7 @@ class SubscriptionConformance:
         await subscription.aclose()
 
     async def test_a_poll_that_is_given_up_loses_nothing(self, transport: Transport) -> None:
-        """A cancelled poll raises CancelledError, and the next one goes on where it was."""
+        """A cancelled poll raises CancelledError, and the next one continues from the same place."""
         topic = await new_topic(transport)
         subscription = await transport.subscribe(fresh("g"), [topic])
         got: list[Incoming] = []
@@ -163,7 +162,7 @@ class SubscriptionConformance:
     async def test_the_members_of_a_group_share_its_messages(
         self, transport: Transport, twin: Transport
     ) -> None:
-        """Each message comes to one of them, and none of them stands idle."""
+        """Each message comes to one of the subscribers, and none of them is idle."""
         topic, group = await new_topic(transport, queues=4), fresh("g")
         members = [await one.subscribe(group, [topic]) for one in (transport, twin)]
         got: list[list[Incoming]] = [[], []]
@@ -196,7 +195,7 @@ class SubscriptionConformance:
     async def test_a_member_that_leaves_hands_over_what_it_has_not_done(
         self, transport: Transport, twin: Transport
     ) -> None:
-        """Another one gets what follows the lowest unfinished message, however much is done above."""
+        """The next subscriber starts at the lowest unfinished message, even if later ones are done."""
         topic, group = await new_topic(transport), fresh("g")
         await publish_all(transport, [outgoing(topic, number) for number in range(5)])
         first = await transport.subscribe(group, [topic])
@@ -274,7 +273,7 @@ class SubscriptionConformance:
 
         subscription = await transport.subscribe(fresh("g"), [topic], offsets=load)
         polling = asyncio.create_task(take(subscription, 1))
-        # The queue is asked at some moment, and what is published before may be skipped.
+        # The end of the queue is read at some moment; messages published before it may be skipped.
         number = 0
         while not polling.done():
             number += 1

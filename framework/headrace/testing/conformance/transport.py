@@ -16,7 +16,7 @@ What every transport must do, sentence by sentence of the `Transport` port.
         def reopen(self, transport): ...    # kills and starts the queue; a coroutine function that
                                             # returns a transport connected to what is left
 
-Sits between: the port and its adapters' tests. Knows no adapter.
+Subclass it in the tests of your adapter.
 """
 
 import asyncio
@@ -85,7 +85,7 @@ class TransportConformance(SubscriptionConformance):
         assert numbers(await _read(transport, (topic, 0), 0, 60)) == list(range(60))
 
     async def test_who_does_not_wait_is_told_later_and_once(self, transport: Transport) -> None:
-        """Never during the call; what `publish` would return or raise."""
+        """The callback never runs during the call; it gets what `publish` would return or raise."""
         topic = await new_topic(transport)
         told: list[Place | BaseException] = []
         assert transport.publish_soon(outgoing(topic, 0), told.append)
@@ -97,7 +97,7 @@ class TransportConformance(SubscriptionConformance):
     async def test_a_publisher_that_gives_up_leaves_the_others_in_order(
         self, transport: Transport
     ) -> None:
-        """A cancelled call says nothing of its message, which comes once or not at all."""
+        """The message of a cancelled call comes once or not at all."""
         topic = await new_topic(transport)
         publishing = [
             asyncio.create_task(transport.publish(outgoing(topic, number))) for number in range(9)
@@ -113,7 +113,7 @@ class TransportConformance(SubscriptionConformance):
     async def test_a_scheduled_message_takes_its_place_when_it_is_due(
         self, transport: Transport
     ) -> None:
-        """Not before; one that is overdue comes at once."""
+        """A delayed message does not come early; one that is overdue comes at once."""
         topic = await new_topic(transport)
         subscription = await transport.subscribe(fresh("g"), [topic])
         due = datetime.now(UTC) + AHEAD
@@ -127,7 +127,7 @@ class TransportConformance(SubscriptionConformance):
         assert [each.offset for each in messages] == [0, 1]
         await subscription.aclose()
 
-    # What a topic holds, and who is where.
+    # What a topic holds, and how far groups are.
 
     async def test_a_topic_that_is_there_stays_as_it_is(
         self, transport: Transport, twin: Transport
@@ -142,7 +142,7 @@ class TransportConformance(SubscriptionConformance):
         assert len(await twin.waiting(topic, {})) == 2
 
     async def test_a_group_is_told_how_far_it_is(self, transport: Transport) -> None:
-        """In each queue where it has acknowledged anything: the lowest offset that is not done."""
+        """A group has an offset in each queue where it has acknowledged a message: the lowest one not done."""
         topic, group = await new_topic(transport, queues=3), fresh("g")
         assert await transport.committed(group, topic) == {}
         places = await publish_all(transport, [outgoing(topic, number) for number in range(3)])
@@ -153,7 +153,7 @@ class TransportConformance(SubscriptionConformance):
         await subscription.aclose()
         committed = await transport.committed(group, topic)
         assert committed[places[0].queue] == 1
-        # An adapter may know of queues without a message that the group stands at their beginning.
+        # An adapter may report the beginning as the group's offset in a queue without messages.
         assert set(committed.values()) <= {0, 1}
 
     async def test_what_waits_is_counted_from_an_offset(self, transport: Transport) -> None:
@@ -178,7 +178,7 @@ class TransportConformance(SubscriptionConformance):
     async def test_a_topic_has_an_identity_and_ranges(
         self, transport: Transport, twin: Transport
     ) -> None:
-        """The same for all who ask, another one than other topics'; one that is not there is an error."""
+        """A topic has one identity for all callers, and no other topic has it; a missing topic is an error."""
         topic, other = await new_topic(transport, queues=2), await new_topic(transport)
         empty = await transport.topic_lineage(topic)
         assert empty.is_empty
@@ -194,7 +194,7 @@ class TransportConformance(SubscriptionConformance):
         assert await _raises(transport.topic_lineage(fresh("nowhere")))
 
     async def test_a_queue_is_read_for_no_group(self, transport: Transport) -> None:
-        """From an offset to before another, in order, as far as there is anything."""
+        """A range has the messages from one offset to before another, in order, as far as there are any."""
         topic, group = await new_topic(transport, queues=2), fresh("g")
         sent = [outgoing(topic, number) for number in range(600)]
         place, *_ = await asyncio.gather(*[transport.publish(each) for each in sent])
@@ -250,7 +250,7 @@ class TransportConformance(SubscriptionConformance):
     # The end.
 
     async def test_what_was_handed_over_goes_out_before_the_end(self, transport: Transport) -> None:
-        """Closing waits until it is known what became of it."""
+        """Closing waits for the outcome of a message under way."""
         topic = await new_topic(transport)
         told: list[Place | BaseException] = []
         for number in range(5):
@@ -274,7 +274,7 @@ class TransportConformance(SubscriptionConformance):
 
 
 class DurableTransportConformance:
-    """What a transport promises whose queue outlives it; subclass it with `transport` and `reopen`."""
+    """What a durable transport must do; subclass it with the fixtures `transport` and `reopen`."""
 
     async def test_what_was_published_outlives_a_crash(
         self, transport: Transport, reopen: Callable[[], Awaitable[Transport]]
@@ -294,7 +294,7 @@ class DurableTransportConformance:
     async def test_what_was_scheduled_outlives_a_crash(
         self, transport: Transport, reopen: Callable[[], Awaitable[Transport]]
     ) -> None:
-        """It comes when it is due, or at once where that has passed."""
+        """A delayed message comes when it is due, or at once if it is overdue."""
         topic = await new_topic(transport)
         await transport.schedule(outgoing(topic, 1), datetime.now(UTC) + AHEAD)
         after = await reopen()

@@ -36,7 +36,7 @@ def test_fractions_count_where_they_come_out_whole() -> None:
 
 
 @pytest.mark.parametrize("text", ["0", " 0 ", "0.0"])
-def test_nothing_needs_no_unit(text: str) -> None:
+def test_zero_needs_no_unit(text: str) -> None:
     assert duration_ms(text) == size_bytes(text) == percent(text) == 0
 
 
@@ -66,7 +66,7 @@ def test_anything_else_is_refused_with_a_sentence_that_shows_what_is_right(
     st.sampled_from(["busy_poll_us", "unconsumed_ms_max", "compact_bytes_per_s", "disk_percent"]),
     st.integers(0, 10**15),
 )
-def test_what_a_unit_writes_it_reads(setting: str, number: int) -> None:
+def test_an_amount_that_a_unit_writes_is_read_back(setting: str, number: int) -> None:
     unit = unit_of(setting)
     assert unit is not None
     assert unit.read(unit.write(number)) == number

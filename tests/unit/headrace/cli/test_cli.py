@@ -138,9 +138,7 @@ def test_a_broker_that_is_not_there_is_one_sentence() -> None:
         ["db", "check", "--url"],
     ],
 )
-def test_looking_at_a_database_that_is_not_there_does_not_make_it(
-    tmp_path: Path, arguments: list[str]
-) -> None:
+def test_commands_that_read_make_no_missing_database(tmp_path: Path, arguments: list[str]) -> None:
     file = tmp_path / "e.db"
     assert_mistake(headrace(*arguments, f"sqlite:///{file}"), "there is no database sqlite:///")
     assert not file.exists()

@@ -11,19 +11,19 @@ from headrace.gateway.settings import GatewaySettings
 
 
 @pytest.mark.parametrize("address", ["localhost", ":1", "queue:x", "queue:65536", "http://queue:1"])
-def test_a_wrong_address_of_a_broker_is_told_with_an_example(run: Any, address: str) -> None:
+def test_a_wrong_address_of_a_broker_is_refused_with_an_example(run: Any, address: str) -> None:
     done = run("topic", "list", "--broker", address)
     assert (done.status, "looks like 127.0.0.1:9876" in done.output) == (2, True)
 
 
-def test_an_unknown_format_of_the_log_is_told_with_those_there_are(run: Any) -> None:
+def test_an_unknown_log_format_is_refused_with_the_known_ones(run: Any) -> None:
     done = run("run", "samples.bank:app", "--log-format", "xml")
     told = " ".join(done.output.replace("│", "").split())
     assert (done.status, "use 'console' or 'json', not 'xml'" in told) == (2, True)
 
 
 @pytest.mark.parametrize("where", ["8080", "127.0.0.1:x", "127.0.0.1:65536"])
-def test_a_wrong_address_for_http_is_told_with_an_example(run: Any, where: str) -> None:
+def test_a_wrong_address_for_http_is_refused_with_an_example(run: Any, where: str) -> None:
     done = run("run", "samples.bank:app", "--http", where)
     assert (done.status, "as in 127.0.0.1:8080" in done.output) == (2, True)
 
@@ -39,7 +39,7 @@ def test_a_setting_of_spark_has_a_key_and_a_value(pair: str) -> None:
         spark_settings([pair])
 
 
-def test_without_an_event_store_nobody_vouches_for_events_unless_that_is_said() -> None:
+def test_events_need_an_event_store_or_the_option_unsealed() -> None:
     assert vouching_store("sqlite:///e.db", unsealed=False) == "sqlite:///e.db"
     assert vouching_store("memory://", unsealed=True) is None
     with pytest.raises(typer.BadParameter, match=r"vouches for no event.*--unsealed"):

@@ -31,7 +31,7 @@ def test_harmful_characters_are_written_out(text: str, shown: str) -> None:
 
 
 @given(st.text())
-def test_what_is_left_controls_nothing(text: str) -> None:
+def test_cleaned_text_has_no_control_characters(text: str) -> None:
     left = re.sub("\x1b\\[[0-9;]*m", "", visible(text).replace("\r\n", "\n"))
     assert not any((one < " " and one not in "\t\n") or "\x7f" <= one <= "\x9f" for one in left)
 

@@ -23,7 +23,7 @@ class Cancel(Command):
 CATALOGUE = Catalogue([ShipNow, Cancel, Ship])
 
 
-def test_without_a_version_the_highest_is_meant() -> None:
+def test_a_command_without_a_version_is_of_the_highest_one() -> None:
     assert CATALOGUE.find("Ship", None) is ShipNow
     assert CATALOGUE.find("Ship", 1) is Ship
 

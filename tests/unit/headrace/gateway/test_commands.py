@@ -52,7 +52,7 @@ async def test_the_same_key_at_the_same_time_gets_one_answer(http: Any) -> None:
     }
 
 
-async def test_nothing_to_change_is_200(http: Any) -> None:
+async def test_a_command_that_changes_nothing_is_200(http: Any) -> None:
     client = http()
     await client.post("/commands/OpenAccount", json=ADA)
     close = {"account_id": "ada"}

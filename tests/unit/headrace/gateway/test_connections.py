@@ -54,7 +54,7 @@ async def is_closed(streams: Streams) -> bool:
 
 
 @pytest.mark.parametrize("said", [GET, SLOW_BODY], ids=["head", "body"])
-async def test_many_slow_clients_of_an_address_leave_room_for_others_and_for_it(
+async def test_many_slow_clients_of_an_address_leave_room_for_other_clients(
     bank: Any, connect: Any, said: bytes
 ) -> None:
     settings = GatewaySettings(port=0, connections_max=12, connections_per_address_max=4)

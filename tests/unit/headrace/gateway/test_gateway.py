@@ -130,7 +130,7 @@ async def test_a_database_that_is_away_is_503(http: Any, bank: Any, error: Excep
     assert "gone" not in answer.text
 
 
-def test_without_the_extra_the_sentence_says_what_to_install() -> None:
+def test_an_import_without_the_extra_says_what_to_install() -> None:
     code = "import sys; sys.modules['uvicorn'] = None; import headrace.gateway"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "ExtraMissing" in done.stderr

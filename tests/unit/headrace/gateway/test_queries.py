@@ -36,7 +36,7 @@ async def test_a_key_may_hold_any_character(http: Any, key: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/projections/balances/no%00body", "/projections/balances/x", "/projections/nothing/x", "/projections/nothing"])  # fmt: skip
-async def test_what_is_not_there_is_404(http: Any, path: str) -> None:
+async def test_a_missing_row_or_projection_is_404(http: Any, path: str) -> None:
     answer = await http().get(path)
     assert (answer.status_code, answer.json()["status"]) == (404, 404)
 
@@ -76,7 +76,7 @@ async def test_a_row_takes_no_filter(http: Any) -> None:
     assert (await http().get("/projections/balances/ada?owner=x")).status_code == 422
 
 
-async def test_what_is_not_seen_in_time_is_504(http: Any) -> None:
+async def test_a_version_not_seen_in_time_is_504(http: Any) -> None:
     answer = await http().get("/projections/balances/ada?seen=ada@7&wait_ms=1")
     assert (answer.status_code, answer.headers["retry-after"]) == (504, "1")
     assert "version 7 of ada" in answer.json()["detail"]

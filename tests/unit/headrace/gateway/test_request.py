@@ -68,7 +68,9 @@ async def test_another_media_type_is_415(media_type: str) -> None:
         (b'{"a": ' + b"9" * 5_000 + b"}", "out of range"),
     ],
 )
-async def test_what_is_no_json_object_is_400_with_the_position(body: bytes, sentence: str) -> None:
+async def test_a_body_that_is_no_json_object_is_400_with_the_position(
+    body: bytes, sentence: str
+) -> None:
     problem = await refused(body, bytes_max=1_000_000)
     assert problem.status == 400
     assert sentence in problem.body["detail"]

@@ -38,7 +38,7 @@ async def test_signals_stay_with_the_owner_of_the_process(bank: Any) -> None:
     assert during == before
 
 
-async def test_a_request_under_way_is_finished_before_it_stops(bank: Any, held: Any) -> None:
+async def test_the_server_finishes_requests_under_way_before_it_stops(bank: Any, held: Any) -> None:
     begun, let_go = held
     async with httpx.AsyncClient() as client:
         block = serving(app, bank, FREE)
@@ -74,7 +74,7 @@ async def test_a_request_that_takes_too_long_is_cut_off_with_an_answer(bank: Any
     assert "same Idempotency-Key is safe" in answer.json()["detail"]
 
 
-async def test_a_part_that_failed_makes_it_not_ready(bank: Any) -> None:
+async def test_a_failed_part_makes_the_application_not_ready(bank: Any) -> None:
     async def broken() -> None:
         raise HeadraceError("the part broke")
 
@@ -84,7 +84,7 @@ async def test_a_part_that_failed_makes_it_not_ready(bank: Any) -> None:
     assert (answer.status_code, answer.json()["parts"]["parts"]) == (503, "the part broke")
 
 
-async def test_a_projection_that_falls_behind_is_not_ready_and_an_alarm_is_told(bank: Any) -> None:
+async def test_a_projection_that_falls_behind_is_not_ready_and_an_alarm_is_shown(bank: Any) -> None:
     async def behind() -> None:
         raise ProjectionError("projection balances is 7 messages and 70.0 s behind")
 

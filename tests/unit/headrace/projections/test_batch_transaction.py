@@ -176,7 +176,7 @@ async def test_a_batch_of_a_generation_that_is_live_no_more_changes_nothing(
     assert await rows(models, totals, 1) == {}
 
 
-async def test_a_shadow_takes_batches_beside_the_live_generation(
+async def test_a_shadow_takes_batches_independently_of_the_live_generation(
     models: Any, totals: Any, apply: Any, domain: Any
 ) -> None:
     await models.begin_shadow(totals, "me")
@@ -217,7 +217,7 @@ async def test_rows_lost_behind_our_back_do_not_hide_a_seen_version(
     assert await rows(models, totals) == {}
 
 
-async def test_what_a_runner_wrote_is_not_read_again(
+async def test_rows_that_a_runner_wrote_are_not_read_again(
     models: Any, totals: Any, follow: Any, domain: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recall: Recall[Any] = Recall()
@@ -235,7 +235,7 @@ async def test_what_a_runner_wrote_is_not_read_again(
     assert await rows(models, totals) == {"a": (3, 2), "b": (3, 2), "c": (1, 1)}
 
 
-async def test_what_another_wrote_is_met_although_a_runner_recalls_what_was_before(
+async def test_rows_of_another_writer_replace_those_in_a_runners_cache(
     models: Any, totals: Any, follow: Any, apply: Any, domain: Any
 ) -> None:
     # As after more queues were given to the topic: an aggregate's later streams are in another one.
@@ -340,7 +340,7 @@ async def wait_for_waiter(models: Any, task: asyncio.Task[Any]) -> None:
 
 # On SQLite there is one writer at a time.
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
-async def test_what_is_written_while_the_one_statement_waits_is_found_out(
+async def test_a_write_while_the_one_statement_waits_is_noticed(
     models: Any, totals: Any, follow: Any, domain: Any, held: Any
 ) -> None:
     recall: Recall[Any] = Recall()
@@ -454,6 +454,6 @@ def test_a_message_that_does_not_decode_is_an_error_that_names_its_place(seriali
         decode_batch([incoming(Q0, 4, b'{"aggregate_id": "a"}')], {}, serializer)
 
 
-def test_what_is_nobodys_events_moves_the_offset_and_nothing_else(serializer) -> None:
+def test_a_message_without_events_moves_only_the_offset(serializer) -> None:
     batch = decode_batch([incoming(Q0, 4, b"junk"), incoming(Q0, 5, b"")], {Q0: 4}, serializer)
     assert (batch.streams, batch.end) == ([], {Q0: 6})

@@ -143,7 +143,7 @@ async def test_an_aggregate_that_never_stands_still_is_given_up_with_nothing_los
     assert row[1] == len(store.streams)
 
 
-async def test_what_does_not_decode_is_skipped_by_its_place(
+async def test_a_stream_that_does_not_decode_is_skipped_by_its_place(
     sqlite_models: ReadModels, totals: Any, letters: Letters, transport: Any, domain: Any,
     store: Any, apply: Any, logs: Any,
 ) -> None:  # fmt: skip
@@ -226,7 +226,7 @@ async def test_a_long_error_is_cut(
     history=st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), min_size=1, max_size=25),
     batch=st.integers(1, 8),
 )
-def test_after_every_letter_was_retried_rows_are_those_of_a_fold_that_never_failed(
+def test_rows_after_all_retries_equal_those_of_a_fold_that_never_failed(
     history: list[tuple[str, bool]], batch: int, domain: Any, serializer: Any, settings: Any,
     tmp_path_factory: pytest.TempPathFactory, make_parts: Any, logs: Any,
 ) -> None:  # fmt: skip

@@ -104,7 +104,7 @@ async def test_a_small_batch_puts_the_next_one_off_and_a_full_one_does_not(
         assert hesitant.progress() == reached
 
 
-async def test_rejections_move_the_offset_and_nothing_else(
+async def test_rejections_move_only_the_offset(
     make_runner: Any, transport: Any, domain: Any, rows: Any
 ) -> None:
     transport.put(domain.rejection("a", "c"))
@@ -399,7 +399,7 @@ async def test_a_poison_event_parks_its_aggregate_after_the_retries_and_nothing_
     assert len([entry for entry in logs if entry["log_level"] == "warning"]) == 2
 
 
-async def test_what_does_not_decode_or_waits_for_a_letter_is_not_tried_again(
+async def test_undecodable_and_waiting_events_are_not_retried(
     make_runner: Any, transport: Any, domain: Any, rows: Any, letters: Any, logs: Any
 ) -> None:
     transport.put_raw((domain.topic, 0), "a", b'{"aggregate_id": "a"}')
@@ -456,7 +456,7 @@ async def test_changed_fields_fail_the_projection_before_it_reads_anything(
     assert transport.subscriptions == []
 
 
-async def test_a_subscription_that_breaks_is_made_anew(
+async def test_a_broken_subscription_is_replaced(
     make_runner: Any, transport: Any, domain: Any, rows: Any, logs: Any
 ) -> None:
     transport.broken = ["connection lost"] * 5

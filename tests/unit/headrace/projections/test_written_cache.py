@@ -15,14 +15,14 @@ def filled(**choices: Any) -> Recall[Any]:
     return recall
 
 
-def test_what_was_committed_is_known_at_the_offsets_it_left() -> None:
+def test_committed_rows_are_cached_at_the_offsets_of_their_batch() -> None:
     recall = filled()
     recall.expect(1, {Q0: 7})
     assert recall.versions(["a", "b", "c"]) == {"a": 3, "b": 1}
     assert recall.rows({"a", "b"}) == {"a": None}
 
 
-def test_any_other_offset_or_generation_makes_it_forget() -> None:
+def test_another_offset_or_generation_clears_the_cache() -> None:
     for generation, offsets in ((1, {Q0: 8}), (1, {Q0: 7, Q1: 1}), (1, {}), (2, {Q0: 7})):
         recall = filled()
         recall.expect(generation, offsets)
@@ -31,7 +31,7 @@ def test_any_other_offset_or_generation_makes_it_forget() -> None:
         assert recall.versions(["a"]) == {}
 
 
-def test_a_transaction_that_did_not_end_well_makes_it_forget() -> None:
+def test_a_failed_transaction_clears_the_cache() -> None:
     for stored in ({Q0: 7}, {Q0: 9}):
         recall = filled()
         recall.expect(1, {Q0: 7})
@@ -60,7 +60,7 @@ def test_the_cache_keeps_a_bounded_number_of_the_last_entries_read() -> None:
     assert len(known) <= 22
 
 
-def test_a_batch_may_trust_where_it_begins_at_the_offsets_that_the_last_one_left() -> None:
+def test_a_batch_uses_the_cache_if_it_begins_where_the_last_one_ended() -> None:
     recall = filled()
     assert recall.offsets_left(1, {Q0: 7}) == {Q0: 7}
     for generation, begin in ((2, {Q0: 7}), (1, {Q0: 8}), (1, {Q1: None}), (1, {Q0: 7, Q1: 0})):

@@ -49,7 +49,7 @@ async def test_a_url_with_its_driver_is_the_same(tmp_path: Path) -> None:
     await store.aclose()
 
 
-async def test_several_may_open_a_new_file_at_once(tmp_path: Path) -> None:
+async def test_several_processes_open_a_new_file_at_once(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'new.db'}"
     stores = await asyncio.gather(
         *[open_event_store(url, conformance_serializer()) for _ in range(4)]

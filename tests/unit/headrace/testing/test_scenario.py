@@ -87,7 +87,7 @@ def test_then_raises_returns_the_error():
     assert str(error) == "3 is too much"
 
 
-def test_other_events_than_expected_are_shown_beside_each_other():
+def test_unexpected_events_are_shown_next_to_the_expected_ones():
     outcome = scenario(Account).when(lambda account: account.withdraw(4))
     with pytest.raises(AssertionError, match=r"Withdrawn\(amount=5\), but got Withdrawn\(amount=4"):
         outcome.then(Withdrawn(amount=5))
@@ -194,7 +194,7 @@ def test_a_command_meets_the_middleware():
     ).then_raises(Refused)
 
 
-def test_a_command_that_nobody_handles_or_that_waits_is_a_mistake_of_the_test():
+def test_a_command_without_a_handler_or_with_a_wait_is_a_mistake_of_the_test():
     with pytest.raises(AssertionError, match="no handler for Open"):
         scenario(Account).when(Open(account_id="a-1", owner="Ann"))
     with pytest.raises(AssertionError, match="waits for something"):

@@ -58,7 +58,7 @@ async def test_letters_below_the_bounds_are_no_alarm(
     assert (alarms.current, logs) == ((), [])
 
 
-async def test_too_many_letters_and_too_old_ones_are_alarms_told_once(
+async def test_too_many_letters_and_too_old_ones_are_logged_once_as_alarms(
     alarms: Alarms, read_models: Any, clock: Any, logs: Any
 ) -> None:
     await park(read_models, clock, "a", "b")
@@ -184,7 +184,7 @@ async def test_process_managers_have_alarms_too_for_aggregates_and_instances(
     )
 
 
-async def test_those_who_wait_for_room_are_told_until_there_is_some(
+async def test_readers_that_wait_for_room_are_an_alarm_until_there_is_room(
     read_models: Any, clock: Any
 ) -> None:
     alarms = Alarms(

@@ -78,7 +78,7 @@ async def test_the_lag_is_what_lies_between_the_stored_offset_and_the_end(
     assert (lag.messages, lag.age_ms) == (0, 0)
 
 
-async def test_a_projection_that_nobody_runs_falls_behind_as_time_goes_by(
+async def test_a_projection_without_a_runner_falls_behind_as_time_goes_by(
     lags: Lags, put: Any, clock: Any
 ) -> None:
     await put("a")

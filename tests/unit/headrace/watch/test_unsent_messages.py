@@ -32,7 +32,7 @@ def handlers_add(handlers: EventHandlers) -> Any:
     return lambda function: handlers.add(function, priority=0)
 
 
-def test_parts_that_meet_what_they_wait_for_are_fine(domain: Any, listeners: Any) -> None:
+def test_parts_whose_messages_are_sent_are_accepted(domain: Any, listeners: Any) -> None:
     events = {domain.Added, domain.Cleared, domain.Noted}
     check_listeners("shop", listeners, events=events, commands={domain.Add})
 

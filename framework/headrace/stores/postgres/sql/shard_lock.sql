@@ -1,3 +1,3 @@
--- Lets nobody write or read streams until the transaction ends.
+-- Keeps all others from reading and writing streams until the transaction ends.
 -- Binds: none
 LOCK TABLE event_streams IN ACCESS EXCLUSIVE MODE

@@ -1,8 +1,9 @@
-"""`headrace events export` tells what it wrote, and that there was nothing to write."""
+"""`headrace events`: what `export` says it wrote, what `republish` needs; its work is tested over real files."""
 
 import asyncio
 import json
 import sys
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
@@ -11,9 +12,15 @@ from typing import Any
 import pytest
 
 from headrace import Aggregate, App, DomainEvent, applies
+from headrace.cli.application.events import _delete, republish
 from headrace.domain.stream import EventStream
+from headrace.errors import SchemaOutOfDate
+from headrace_mq.admin.client import AdminClient
+from headrace_mq.broker.server import Broker
 from headrace_mq.client.producer.producer import Producer
+from headrace_mq.errors import TopicNotFound
 from headrace_mq.message import Message
+from headrace_mq.settings import BrokerSettings, StoreSettings
 
 
 class Returned(DomainEvent):
@@ -68,7 +75,7 @@ def export(returns: None, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     return run_it
 
 
-def test_what_was_written_is_told_and_the_second_time_that_there_is_nothing(
+def test_export_reports_its_part_and_a_second_export_that_there_is_nothing(
     export: Any, tmp_path: Path
 ) -> None:
     first = export()
@@ -89,3 +96,34 @@ def test_another_format_is_a_mistake(export: Any) -> None:
     done = export("--to", "csv")
     assert done.status == 2
     assert "use 'parquet'" in done.output
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    store = StoreSettings(directory=tmp_path / "mq", segment_bytes=1 << 20)
+    broker = Broker(BrokerSettings(store=store, port=0))
+    await broker.start()
+    yield broker
+    await broker.aclose()
+
+
+def test_republish_makes_no_store_that_is_not_there(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'none.db'}"
+    with pytest.raises(SchemaOutOfDate, match="there is no database"):
+        republish(app_path="samples.bank:app", event_store=url)
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_missing_topic_need_not_be_deleted(broker: Broker) -> None:
+    await _delete(broker.address, "bank.events")
+
+
+async def test_an_idle_topic_is_deleted_with_offsets_of_groups_left_in_it(broker: Broker) -> None:
+    async with AdminClient(broker.address) as admin:
+        await admin.create_topic("bank.events", 1, "forever")
+        await admin.create_topic("bank.commands", 1)
+        await admin.reset_offsets("g", "earliest", topics=["bank.events", "bank.commands"])
+        await _delete(broker.address, "bank.events")
+        with pytest.raises(TopicNotFound):
+            await admin.topic("bank.events")
+        assert (await admin.topic("bank.commands")).unwritable == []

@@ -343,7 +343,7 @@ def shop(tmp_path: Path, broker_address: str, monkeypatch: pytest.MonkeyPatch) -
     sys.modules.pop("parked_shop", None)
 
 
-def test_what_readers_of_all_kinds_have_parked_is_listed_shown_retried_and_skipped(
+def test_letters_of_all_kinds_of_readers_are_listed_shown_retried_and_skipped(
     shop: Shop,
 ) -> None:
     found = shop.listed()

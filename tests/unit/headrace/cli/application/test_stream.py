@@ -92,7 +92,7 @@ def test_list_goes_on_behind_a_position_in_pages(url: str, monkeypatch: pytest.M
     assert len(lines(stream("list", "--after", "0", "--limit", "100", "--json", url=url))) == 7
 
 
-def test_looking_creates_nothing(tmp_path: Path) -> None:
+def test_commands_that_read_create_no_store(tmp_path: Path) -> None:
     missing = tmp_path / "none.db"
     shown = stream("list", url=f"sqlite:///{missing}")
     assert isinstance(shown.exception, SchemaOutOfDate)
@@ -101,7 +101,7 @@ def test_looking_creates_nothing(tmp_path: Path) -> None:
     assert isinstance(memory.exception, DefinitionError)
 
 
-def test_what_this_application_cannot_read_is_said(url: str, tmp_path: Path) -> None:
+def test_events_unknown_to_the_application_are_reported(url: str, tmp_path: Path) -> None:
     copy = tmp_path / "copy.db"
     with (
         closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as source,
@@ -132,7 +132,7 @@ def damaged(url: str, tmp_path: Path) -> str:
     return f"sqlite:///{copy}"
 
 
-def test_show_goes_around_a_damaged_stream_and_names_it(damaged: str) -> None:
+def test_show_names_a_damaged_stream_and_continues(damaged: str) -> None:
     shown = stream("show", "ada", url=damaged)
     assert shown.exit_code == 1
     rows = [row.split() for row in shown.stdout.splitlines()]
@@ -145,7 +145,7 @@ def test_show_goes_around_a_damaged_stream_and_names_it(damaged: str) -> None:
     assert (third["version"], third["aggregate_id"]) == (3, "ada")
 
 
-def test_list_goes_around_a_damaged_stream_and_names_it(damaged: str) -> None:
+def test_list_names_a_damaged_stream_and_continues(damaged: str) -> None:
     shown = stream("list", url=damaged)
     assert shown.exit_code == 0
     assert len(shown.stdout.splitlines()) == 8
@@ -164,7 +164,7 @@ def test_check_reads_everything_and_names_what_is_damaged(url: str, damaged: str
     assert last == "7 streams read, 1 damaged"
 
 
-def test_check_says_what_is_older_than_checksums_and_fills_it_in(damaged: str) -> None:
+def test_check_counts_streams_without_checksums_and_adds_them(damaged: str) -> None:
     with closing(sqlite3.connect(damaged.removeprefix("sqlite:///"))) as database:
         database.execute("UPDATE event_streams SET checksum = NULL")
         database.commit()

@@ -45,7 +45,9 @@ def test_bodies_come_from_standard_input(run, topic) -> None:
     assert [row[-1] for row in run("message", "tail", topic, "-n", "3").rows[1:]] == ["c", "d", "e"]
 
 
-def test_what_is_no_text_is_shown_in_hexadecimal_and_moves_no_cursor(run, topic) -> None:
+def test_a_body_that_is_no_text_is_shown_in_hexadecimal_without_control_characters(
+    run, topic
+) -> None:
     run("message", "send", topic, typed=b"\xff\x00")
     run("message", "send", topic, "--key", "\x1b[2J", typed=b"\x1b[2J")
     run("message", "send", topic, typed="ä".encode() * 500)
@@ -79,9 +81,7 @@ def test_the_tail_is_one_object_a_line_for_programs(run, topic) -> None:
     assert '"body":"c"' in lines.splitlines()[1]
 
 
-def test_a_followed_topic_shows_what_comes_until_it_is_interrupted(
-    run, topic, broker_address
-) -> None:
+def test_following_a_topic_shows_new_messages_until_interrupted(run, topic, broker_address) -> None:
     run("message", "send", topic, "before")
     command = [sys.executable, "-m", "headrace", "message", "tail", topic, "--follow"]
     environment = os.environ | {"HEADRACE_BROKER": broker_address}
@@ -114,12 +114,12 @@ def test_a_message_that_is_not_there_is_status_1(run, topic) -> None:
         (["send", "TOPIC", "x", "--key", "k" * 2_000], "a key has at most"),
     ],
 )
-def test_mistakes_are_told_in_a_sentence(run, topic, arguments, told) -> None:
+def test_mistakes_are_reported_in_one_sentence(run, topic, arguments, told) -> None:
     done = run("message", *(topic if one == "TOPIC" else one for one in arguments))
     assert (done.status, told in " ".join(done.output.split())) == (2, True)
 
 
-def test_what_does_not_exist_is_a_mistake(run, topic) -> None:
+def test_a_missing_topic_or_queue_is_a_mistake(run, topic) -> None:
     assert isinstance(run("message", "tail", f"no.{topic}").error, TopicNotFound)
     assert isinstance(run("message", "tail", topic, "--queue", "7").error, QueueNotFound)
     assert isinstance(run("message", "show", f"no.{topic}:0:0").error, QueueNotFound)
@@ -139,7 +139,7 @@ def test_a_message_is_followed_from_its_producer_to_its_end(run, topic) -> None:
     assert [one["kind"] for one in told["steps"]] == ["acknowledged"]
 
 
-def test_a_message_that_nobody_knows_has_no_trace(run, topic) -> None:
+def test_an_unknown_message_has_no_trace(run, topic) -> None:
     done = run("message", "trace", f"{topic}:0:7")
     assert done.status == 1
     assert f"there is no message {topic}:0:7, and no trace of it" in done.output

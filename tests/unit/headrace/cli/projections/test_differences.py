@@ -14,7 +14,7 @@ def report(**found: Any) -> RebuildReport:
     return RebuildReport(**given)
 
 
-def test_what_differs_is_told_by_column_and_by_key(capsys: pytest.CaptureFixture[str]) -> None:
+def test_differences_are_printed_by_column_and_by_key(capsys: pytest.CaptureFixture[str]) -> None:
     found = report(
         source="store", compared=3, events=9, mismatches=2, behind=4, ahead=5,
         columns={"times": 1, "no live row": 1},
@@ -35,7 +35,7 @@ def test_what_differs_is_told_by_column_and_by_key(capsys: pytest.CaptureFixture
     ]
 
 
-def test_what_was_not_compared_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_report_without_a_comparison_says_why(capsys: pytest.CaptureFixture[str]) -> None:
     show_comparison(report(reason="it is behind"), json=False)
     assert capsys.readouterr().out == "projection loans: not compared: it is behind\n"
 

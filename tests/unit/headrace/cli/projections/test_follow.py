@@ -61,7 +61,7 @@ def test_a_line_per_batch_and_one_at_the_end(spark: Any, run: Any) -> None:
     assert (spark.sessions, spark.stopped) == ([{"master": "", "settings": {}}], 1)
 
 
-def test_what_is_parked_is_said_at_the_end(spark: Any, run: Any) -> None:
+def test_follow_names_parked_aggregates_at_the_end(spark: Any, run: Any) -> None:
     spark.parked = 2
     done = run(*FOLLOW, "--available-now")
     assert done.status == 0, done

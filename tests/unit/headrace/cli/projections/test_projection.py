@@ -156,7 +156,7 @@ def verify(rebuild: Any) -> Any:
     return run_it
 
 
-def test_live_tables_that_are_what_the_events_make_are_told_of_one_by_one(verify: Any) -> None:
+def test_verify_reports_each_correct_table(verify: Any) -> None:
     done = verify("loans", "lendings")
     assert done.status == 0
     assert [line for line in done.output.splitlines() if line.startswith("projection ")] == [
@@ -204,7 +204,7 @@ def test_the_topic_is_what_they_are_compared_with_on_request(verify: Any) -> Non
     assert refused.status == 2
 
 
-def test_from_the_store_needs_a_broker_unless_it_is_left_out(rebuild: Any) -> None:
+def test_a_rebuild_from_the_store_needs_a_broker_or_no_broker(rebuild: Any) -> None:
     assert rebuild("loans", "--from", "store").status == 0
     with pytest.raises(ProjectionError, match="use --no-broker"):
         rebuild("loans", "--from", "store", "--broker", "127.0.0.1:1")
@@ -227,7 +227,7 @@ def test_a_report_is_a_page_about_all_of_them(rebuild: Any, tmp_path: Path) -> N
         assert said in text
 
 
-def test_what_reading_a_queue_took_is_told_where_the_engine_tells(
+def test_a_report_has_the_reading_time_of_a_queue_if_the_engine_measures_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     taken = {"messages": 1_200, "bytes": 34_000, "read_ms": 250, "work_ms": 1_500}
@@ -242,7 +242,7 @@ def test_what_reading_a_queue_took_is_told_where_the_engine_tells(
     )
 
 
-def test_rows_of_keys_and_since_a_time_are_folded_anew(rebuild: Any, tmp_path: Path) -> None:
+def test_a_rebuild_of_some_rows_takes_keys_or_a_time(rebuild: Any, tmp_path: Path) -> None:
     assert rebuild("loans", "lendings").status == 0
     with closing(sqlite3.connect(tmp_path / "read.db")) as database, database:
         for table in ("loans__2", "lendings__2"):
@@ -274,7 +274,7 @@ def test_rows_of_keys_and_since_a_time_are_folded_anew(rebuild: Any, tmp_path: P
         (("--only-keys", "@/dev/null"), "there is no key in /dev/null"),
     ],
 )
-def test_what_is_to_be_folded_anew_is_said_in_one_way(
+def test_keys_and_a_time_together_are_refused(
     options: tuple[str, ...], reason: str, run: Any
 ) -> None:
     done = run("projection", "rebuild", "loans", "--app", "library:app", *options)

@@ -77,7 +77,7 @@ def ask(tmp_path: Path, shop: str) -> Callable[..., tuple[int, str]]:
     return run
 
 
-def test_the_lag_is_told_although_nobody_works(ask: Any, tmp_path: Path) -> None:
+def test_status_shows_the_lag_when_no_runner_works(ask: Any, tmp_path: Path) -> None:
     asyncio.run(upgrade(f"sqlite:///{tmp_path / 'read.db'}"))
     status, said = ask("--json")
     lag = json.loads(said)

@@ -19,7 +19,7 @@ def test_the_tables_are_made_once_and_checked(postgres_database: str) -> None:
     assert archive("check", "--url", postgres_database).output == "the archive is up to date\n"
 
 
-def test_an_archive_stands_beside_an_event_store(postgres_database: str) -> None:
+def test_one_database_holds_an_archive_and_an_event_store(postgres_database: str) -> None:
     events = CliRunner().invoke(_command_line(), ["db", "upgrade", "--url", postgres_database])
     assert events.exit_code == 0
     assert archive("upgrade", "--url", postgres_database).exit_code == 0

@@ -81,18 +81,18 @@ def options() -> dict[str, Any]:
     return {one.opts[0]: one for one in command.get_params(typer.Context(command))}
 
 
-def test_what_is_not_given_is_the_default(started: Any, tmp_path: Path) -> None:
+def test_an_option_left_out_has_its_default(started: Any, tmp_path: Path) -> None:
     assert started() == BrokerSettings(store=StoreSettings(directory=tmp_path))
 
 
-def test_what_is_given_reaches_the_store(started: Any, tmp_path: Path) -> None:
+def test_options_reach_the_settings_of_the_store(started: Any, tmp_path: Path) -> None:
     words = [word for option, (text, _, _) in GIVEN.items() for word in (option, text)]
     changed = {setting: value for _, setting, value in GIVEN.values()}
     expected = StoreSettings(directory=tmp_path, flush="interval", **changed)
     assert started(*words, "--flush", "interval").store == expected
 
 
-def test_there_are_as_many_filter_processes_as_one_says(started: Any) -> None:
+def test_an_option_sets_the_number_of_filter_processes(started: Any) -> None:
     assert started().filter_processes_max == 2
     assert started("--filter-processes", "0").filter_processes_max == 0
 
@@ -106,7 +106,7 @@ def test_a_broker_has_no_archive_unless_it_is_named(started: Any) -> None:
     assert started().archive is None
 
 
-def test_what_is_given_is_the_archives(started: Any) -> None:
+def test_options_reach_the_settings_of_the_archive(started: Any) -> None:
     words = ("--archive", URL, "--archive-window", "1GiB", "--archive-backlog", "2GiB")
     assert started(*words).archive == ArchiveSettings(
         url=URL, window_bytes=1 << 30, backlog_bytes_max=2 << 30

@@ -100,7 +100,7 @@ def test_a_group_is_cloned_and_deleted(run, group, topic, broker_address) -> Non
     assert isinstance(run("group", "clone", copy, group).error, GroupNotFound)
 
 
-def test_what_cannot_be_done_is_a_mistake(run, group, topic, broker_address) -> None:
+def test_an_impossible_reset_is_a_mistake(run, group, topic, broker_address) -> None:
     assert isinstance(run("group", "reset", group, "--offset", "6").error, OffsetOutOfRange)
     assert isinstance(run("group", "reset", f"no.{group}", "--latest").error, GroupNotFound)
 
@@ -127,9 +127,7 @@ def test_groups_are_listed_with_their_lag(run, group) -> None:
     }  # fmt: skip
 
 
-def test_of_a_group_that_keeps_its_offsets_itself_no_lag_is_told(
-    run, group, topic, broker_address
-) -> None:
+def test_a_group_that_keeps_its_own_offsets_has_no_lag(run, group, topic, broker_address) -> None:
     name = f"projection.{topic}"
 
     async def begin(_queues: Sequence[QueueRef]) -> dict[QueueRef, int]:
@@ -210,7 +208,7 @@ def test_a_limit_needs_a_number_or_its_removal_and_a_policy_that_there_is(run, g
     assert isinstance(refused.error, InvalidArgument)
 
 
-def test_a_group_is_paused_and_goes_on_and_every_command_about_it_says_so(
+def test_a_group_is_paused_and_resumed_and_every_command_shows_that(
     run, group, broker_address
 ) -> None:
     paused = run("group", "set", group, "--consume", "off")
@@ -241,5 +239,5 @@ def test_a_group_is_paused_and_goes_on_and_every_command_about_it_says_so(
     "options",
     [(), ("--consume", "maybe"), ("--retries", "-1"), ("--retries", "many"), ("--retries", "1.5")],
 )
-def test_what_cannot_be_set_of_a_group_is_a_mistake(run, group, options) -> None:
+def test_a_value_that_a_group_cannot_have_is_a_mistake(run, group, options) -> None:
     assert run("group", "set", group, *options).status == 2

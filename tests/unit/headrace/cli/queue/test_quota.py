@@ -29,7 +29,7 @@ def test_a_quota_is_set_listed_and_removed(run, topic) -> None:
         ("topic", "fetch-messages=1KiB"),
     ],
 )
-def test_what_is_no_quota_is_refused_with_what_is(run, topic, wrong) -> None:
+def test_a_wrong_quota_is_refused_with_an_example(run, topic, wrong) -> None:
     kind, rate = wrong
     done = run("quota", "set", kind, topic, rate)
     assert done.status == 2

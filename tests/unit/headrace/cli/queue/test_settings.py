@@ -59,7 +59,7 @@ def test_every_setting_has_its_name_in_each_place(
     assert as_text(read[part][name]) == said
 
 
-def test_what_stands_nearer_is_stronger(tmp_path: Path) -> None:
+def test_a_nearer_source_of_settings_overrides_a_farther_one(tmp_path: Path) -> None:
     file = tmp_path / "broker.toml"
     file.write_text("port = 1\nconnections_max = 1\ndefault_queues = 1\n")
     environment = {"HEADRACE_BROKER__PORT": "2", "HEADRACE_BROKER__CONNECTIONS_MAX": "2"}

@@ -121,14 +121,14 @@ def test_a_repair_is_said_first_and_done_with_apply(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["check", "repair"])
-def test_a_running_broker_is_told_in_one_sentence(in_use: Path, command: str) -> None:
+def test_a_running_broker_is_reported_in_one_sentence(in_use: Path, command: str) -> None:
     done = headrace(command, in_use)
     assert (done.returncode, done.stdout) == (2, "")
     assert "a broker runs in" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_a_directory_without_a_store_is_told_in_one_sentence(tmp_path: Path) -> None:
+def test_a_directory_without_a_store_is_reported_in_one_sentence(tmp_path: Path) -> None:
     done = headrace("check", tmp_path)
     assert done.returncode == 2
     assert "there is no store in" in done.stderr

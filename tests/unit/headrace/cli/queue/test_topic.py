@@ -97,7 +97,7 @@ def test_settings_that_do_not_fit_are_mistakes(run, topic) -> None:
     assert isinstance(run("topic", "delete", topic, "--keep", "9").error, InvalidArgument)
 
 
-def test_what_comes_and_goes_is_counted_by_topic(run, topic) -> None:
+def test_list_shows_the_rates_of_each_topic(run, topic) -> None:
     run("topic", "create", topic, "--queues", "2")
     run("message", "send", topic, "--lines", typed=b"a\nb\nc")
 

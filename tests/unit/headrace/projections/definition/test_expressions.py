@@ -61,7 +61,7 @@ def value(term: Term, event: Paid | None = None) -> Any:
         (~(field("amount") == 5), False),
     ],
 )
-def test_a_term_yields_what_it_says(term: Term, expected: Any) -> None:
+def test_an_expression_yields_its_value(term: Term, expected: Any) -> None:
     assert value(term) == expected
 
 
@@ -80,7 +80,7 @@ def test_a_comparison_with_none_is_neither_true_nor_false(term: Term) -> None:
     assert value(term) is None
 
 
-def test_one_side_of_a_condition_may_decide_it_alone() -> None:
+def test_a_condition_can_be_decided_by_one_of_its_sides() -> None:
     unknown = field("partner") == "bob"
     assert value(unknown | (field("amount") == 5)) is True
     assert value((field("amount") == 5) | unknown) is True
@@ -100,7 +100,7 @@ def test_one_side_of_a_condition_may_decide_it_alone() -> None:
         (field("amount") & field("late"), "is no condition"),
     ],
 )
-def test_what_does_not_fit_the_event_is_refused(term: Term, sentence: str) -> None:
+def test_an_expression_that_does_not_fit_the_event_is_refused(term: Term, sentence: str) -> None:
     with pytest.raises(DefinitionError, match=sentence):
         bind(term, Paid)
 
@@ -120,7 +120,7 @@ def test_the_day_of_a_moment_without_a_zone_is_nobodys() -> None:
         value(day("at"), Paid(amount=1, at=datetime.fromisoformat("2026-01-01")))
 
 
-def test_a_bound_term_knows_its_kind_and_whether_it_may_be_none() -> None:
+def test_a_bound_expression_knows_its_kind_and_whether_it_may_be_none() -> None:
     bound = bind(field("partner"), Paid)
     assert (bound.kind, bound.optional) == (ColumnKind.TEXT, True)
     assert not bind(day("at"), Paid).optional
@@ -135,5 +135,5 @@ def test_a_bound_term_knows_its_kind_and_whether_it_may_be_none() -> None:
         (literal(1), set()),
     ],
 )
-def test_a_term_names_the_fields_that_it_reads(term: Term, paths: Any) -> None:
+def test_an_expression_names_the_fields_that_it_reads(term: Term, paths: Any) -> None:
     assert fields_in(term) == paths

@@ -184,7 +184,7 @@ async def count_notes(models: Any) -> Any:
         return tuple(found.one())
 
 
-async def test_what_a_session_handler_wrote_stays_with_the_rows_and_comes_once(
+async def test_writes_of_a_session_handler_commit_once_with_the_rows(
     models: Any, apply: Any, domain: Any, totals: Any
 ) -> None:
     await apply(None, domain.stream("a", 1), domain.stream("a", 2), domain.stream("a", 1))

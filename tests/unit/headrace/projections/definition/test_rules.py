@@ -58,7 +58,7 @@ def test_one_event_touches_every_row_that_its_rules_name(domain: Any) -> None:
     assert {key: row.total for key, row in rows.items()} == {"all": 11, "noted": 10}
 
 
-def test_a_fold_is_told_its_key_where_it_asks_for_it(domain: Any) -> None:
+def test_a_fold_gets_its_key_if_it_asks_for_it(domain: Any) -> None:
     tally = make_tally()
 
     @tally.fold(key=lambda event: event.text.split())
@@ -122,7 +122,9 @@ def test_a_fold_must_return_a_row_of_its_key(domain: Any) -> None:
         ({"key_of": None}, "no column key_of"),
     ],
 )
-def test_what_does_not_fit_the_row_is_refused(domain: Any, columns: Any, sentence: str) -> None:
+def test_a_declaration_that_does_not_fit_the_row_is_refused(
+    domain: Any, columns: Any, sentence: str
+) -> None:
     with pytest.raises(DefinitionError, match=sentence):
         make_tally().on(domain.Noted, **columns)
 
@@ -138,6 +140,6 @@ def test_a_column_that_a_new_row_cannot_fill_is_refused(domain: Any) -> None:
 
 
 @pytest.mark.parametrize("event_types", [(), ("Added",), (int,)])
-def test_what_is_declared_is_declared_for_events(event_types: Any) -> None:
+def test_a_declared_fold_is_for_a_type_of_events(event_types: Any) -> None:
     with pytest.raises(DefinitionError, match="on takes"):
         make_tally().on(*event_types, times=count())

@@ -95,7 +95,7 @@ def test_decimals_add_up_exactly_or_not_at_all() -> None:
         (min_("price"), "price", "needs a column that may be None"),
     ],
 )
-def test_a_column_that_cannot_keep_it_is_refused(
+def test_a_column_that_cannot_keep_a_summary_is_refused(
     summary: Summary, column: str, sentence: str
 ) -> None:
     field: RowField = COLUMNS[column]

@@ -81,16 +81,14 @@ async def test_all_mismatches_are_counted_and_the_first_twenty_shown(
     assert [difference.key for difference in found.differences] == [f"{n:04}" for n in range(20)]
 
 
-async def test_generations_that_have_read_differently_far_are_told(
-    models: Any, totals: Any
-) -> None:
+async def test_generations_at_different_offsets_are_reported(models: Any, totals: Any) -> None:
     async with models.begin() as connection:
         await write_offsets(connection, models.target(totals, 1), {("t", 0): 5})
         await write_offsets(connection, models.target(totals, 2), {("t", 0): 4})
     assert not (await compare(models, totals, 1, 2)).same_offsets
 
 
-async def test_all_is_seen_as_of_one_moment(models: Any, totals: Any) -> None:
+async def test_a_comparison_sees_both_tables_as_of_one_moment(models: Any, totals: Any) -> None:
     await fill(models, totals, 1, {"a": 1})
     await fill(models, totals, 2, {"a": 1})
     async with models.snapshot() as connection:

@@ -25,7 +25,7 @@ async def target(read_models: Any, totals: Any) -> Any:
     return read_models.target(totals, 1)
 
 
-async def test_what_was_written_is_found_and_what_is_not_there_is_left_out(
+async def test_written_rows_are_found_and_missing_keys_are_left_out(
     read_models: Any, target: Any, domain: Any
 ) -> None:
     row = domain.Total(counter_id="a", total=3, folded=2)

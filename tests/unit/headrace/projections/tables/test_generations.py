@@ -108,7 +108,7 @@ async def test_a_projection_never_set_up_is_not_found(read_models: Any, totals: 
         await read_models.begin_shadow(Projection("b", row=Wider, key="counter_id"), "me")
 
 
-async def test_a_shadow_is_an_empty_table_that_nobody_sees(models: Any, totals: Any) -> None:
+async def test_a_shadow_is_an_empty_table_outside_the_view(models: Any, totals: Any) -> None:
     await put_row(models, totals, 1, counter_id="a", total=1, folded=1)
     assert await models.begin_shadow(totals, "me") == 2
     assert await models.reader(totals, generation=2).count() == 0
@@ -164,7 +164,7 @@ async def test_a_switch_may_change_the_fields(models: Any, totals: Any, wider: A
         await models.ensure(totals)
 
 
-async def test_what_users_built_on_the_view_outlives_a_switch_that_keeps_the_fields(
+async def test_views_on_a_projection_survive_a_switch_with_the_same_fields(
     models: Any, totals: Any
 ) -> None:
     async with models.begin() as connection:
@@ -254,7 +254,9 @@ async def test_a_shadow_given_up_leaves_nothing_behind(models: Any, totals: Any)
     assert await models.begin_shadow(totals, "you") == 2
 
 
-async def test_giving_up_a_shadow_of_somebody_else_does_nothing(models: Any, totals: Any) -> None:
+async def test_abandoning_the_shadow_of_another_owner_does_nothing(
+    models: Any, totals: Any
+) -> None:
     await models.begin_shadow(totals, "me")
     await models.abandon_shadow("totals", 2, "you")
     assert (await models.state("totals")).rebuild_generation == 2

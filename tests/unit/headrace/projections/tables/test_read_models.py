@@ -256,7 +256,7 @@ async def test_an_idle_runner_notices_that_it_is_paused(
         await until(lambda: runner.status.state is ReaderState.RUNNING)
 
 
-async def test_a_reset_projection_begins_anew_and_its_rows_can_be_had_back(
+async def test_a_reset_projection_starts_over_and_can_be_rolled_back(
     make_runner: Any, transport: Any, domain: Any, sqlite_models: Any, totals: Any
 ) -> None:
     runner = make_runner()

@@ -137,7 +137,7 @@ async def test_shares_are_merged_into_a_shadow_that_has_rows(
     assert await tables(models) == {"totals__1", TABLE}
 
 
-async def test_of_two_attempts_at_a_share_one_counts(models: ReadModels, totals: Any) -> None:
+async def test_a_share_that_is_copied_twice_counts_once(models: ReadModels, totals: Any) -> None:
     target = await stage(models, totals)
     async with session(models) as slow:
         assert not await is_noted(slow, TABLE, 0)
@@ -162,7 +162,7 @@ async def test_a_copier_of_another_owner_copies_nothing(models: ReadModels, tota
         assert await find_filled(connection, TABLE) == Filled(shares=0, rows=0)
 
 
-async def test_only_so_many_copy_at_a_time_and_a_place_goes_with_its_session(
+async def test_copying_sessions_are_limited_and_a_session_that_ends_makes_room(
     models: ReadModels,
 ) -> None:
     async with session(models) as other:
@@ -190,7 +190,7 @@ async def test_an_aggregate_in_two_shares_is_found_and_its_rows_have_no_index(
             await index_staging(connection, target.table)
 
 
-async def test_giving_up_a_shadow_ends_who_copies_into_it_and_drops_all(
+async def test_abandoning_a_shadow_ends_its_copying_sessions_and_drops_its_tables(
     models: ReadModels, totals: Any
 ) -> None:
     await stage(models, totals)

@@ -192,7 +192,7 @@ async def test_a_single_statement_on_postgresql_commits_itself(postgres_database
     await engine.dispose()
 
 
-async def test_postgresql_keeps_no_plan_of_an_empty_table_where_plans_are_made_anew(
+async def test_postgresql_plans_each_lookup_again_on_request(
     postgres_database: str,
 ) -> None:
     engine = create_engine(postgres_database, plan_anew=True)

@@ -102,7 +102,7 @@ def test_any_other_column_is_found(changed: dict[str, object]) -> None:
         stream_in(row_of(**changed), SERIALIZER)
 
 
-def test_a_row_older_than_checksums_is_believed_as_it_is() -> None:
+def test_a_row_without_a_checksum_is_accepted() -> None:
     assert stream_in(row_of(checksum=None), SERIALIZER) == stream("a", 1, text="500")
     with pytest.raises(DamagedStream, match="is no event stream"):
         stream_in(row_of(checksum=None, body='{"aggregate_type": 1}'), SERIALIZER)
@@ -162,7 +162,7 @@ async def test_a_stream_written_before_there_were_checksums_is_read(
     assert await store.read_stream("a") == [stream("a", 1), stream("a", 2)]
 
 
-async def test_what_never_decoded_fails_nobody_but_its_own_readers(
+async def test_a_row_that_never_decoded_fails_only_its_own_readers(
     store: EventStore, by_hand: AsyncConnection
 ) -> None:
     """As an event with a number that is none, which an earlier version stored as null."""

@@ -42,7 +42,7 @@ def test_migrations_are_found_within_the_installed_package(tmp_path: Path) -> No
     assert migrations_folder(package) == inside
 
 
-def test_migrations_are_found_beside_the_checkout(tmp_path: Path) -> None:
+def test_migrations_are_found_in_a_checkout(tmp_path: Path) -> None:
     beside = _folder_with_migrations(tmp_path / "migrations")
     assert migrations_folder(tmp_path / "framework" / "headrace") == beside
 
@@ -156,7 +156,7 @@ async def test_prepare_refuses_a_postgresql_database_without_schema(postgres_dat
     await engine.dispose()
 
 
-async def test_several_may_migrate_at_once(tmp_path: Path, postgres_database: str) -> None:
+async def test_several_processes_migrate_at_once(tmp_path: Path, postgres_database: str) -> None:
     same = f"sqlite:///{tmp_path / 'same.db'}"
     others = [f"sqlite:///{tmp_path / f'{number}.db'}" for number in range(3)]
     urls = [same] * 3 + others + [postgres_database] * 3

@@ -41,7 +41,9 @@ def test_modes_that_check_believe_the_systems_authorities(mode: str, checks_name
         ("sslmode=require&sslcert=/no/such.pem", r"cannot be read \(/no/such\.pem\)"),
     ],
 )
-def test_what_is_no_mode_or_cannot_be_is_a_sentence(options: str, sentence: str) -> None:
+def test_an_unknown_or_impossible_mode_is_refused_in_a_sentence(
+    options: str, sentence: str
+) -> None:
     with pytest.raises(DefinitionError, match=sentence):
         create_engine(f"{URL}?{options}")
 

@@ -15,7 +15,7 @@ async def test_the_value_itself_is_kept() -> None:
     assert await store.find_command("a", "command-1") is original
 
 
-async def test_what_is_read_is_a_list_of_the_readers_own() -> None:
+async def test_a_read_returns_a_list_of_its_own() -> None:
     store = MemoryEventStore()
     await store.append([stream("a", 1)])
     (await store.read_stream("a")).clear()

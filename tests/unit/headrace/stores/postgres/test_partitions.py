@@ -61,7 +61,7 @@ async def test_every_stream_keeps_its_position_on_the_way_to_shards_and_back(
     assert await shape(migrated_postgres) == plain
 
 
-async def test_only_the_key_and_the_parts_tell_a_sharded_table_from_a_plain_one(
+async def test_a_sharded_table_differs_from_a_plain_one_in_key_and_parts_only(
     migrated_postgres: str,
 ) -> None:
     plain = await shape(migrated_postgres)
@@ -96,7 +96,7 @@ async def test_streams_are_spread_over_the_shards(migrated_postgres: str) -> Non
     assert min(parts) > 20
 
 
-async def test_what_is_appended_while_the_number_changes_is_kept(migrated_postgres: str) -> None:
+async def test_streams_appended_during_a_change_of_shards_are_kept(migrated_postgres: str) -> None:
     store = await open_event_store(migrated_postgres, conformance_serializer())
     stop = asyncio.Event()
     appended: list[str] = []

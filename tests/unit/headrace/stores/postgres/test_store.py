@@ -75,7 +75,7 @@ async def test_a_reader_does_not_skip_a_transaction_that_is_still_open(
     assert [found.stream.aggregate_id for found in later] == ["slow", "quick"]
 
 
-async def test_without_turns_a_reader_would_skip_the_slow_transaction(
+async def test_a_reader_would_skip_a_slow_transaction_if_writers_took_no_turns(
     store: PostgresEventStore, other: asyncpg.Connection
 ) -> None:
     """The test above can fail: this is what it guards against."""
@@ -189,7 +189,7 @@ async def test_an_append_takes_another_connection_where_the_writer_s_is_lost(
         await store._engine.dispose()
 
 
-async def test_after_lost_connections_an_append_may_be_repeated(
+async def test_an_append_can_be_repeated_after_lost_connections(
     store: PostgresEventStore, other: asyncpg.Connection
 ) -> None:
     await store.append([stream("a", 1)])

@@ -99,7 +99,7 @@ def test_a_locked_file_is_an_error_that_may_be_retried(
     assert len(stored(other)) == count
 
 
-def test_what_another_program_has_written_meanwhile_is_no_error(
+def test_a_write_of_another_program_meanwhile_is_no_error(
     writer: SqliteWriter, other: sqlite3.Connection
 ) -> None:
     assert writer.append([row("a", 1)])
@@ -124,7 +124,7 @@ def test_a_full_disk_stores_nothing_and_is_an_error_that_may_be_retried(
     assert writer.append(large)
 
 
-def test_an_error_within_a_transaction_takes_it_back(
+def test_an_error_within_a_transaction_rolls_it_back(
     writer: SqliteWriter, other: sqlite3.Connection
 ) -> None:
     def run(statement: str) -> None:

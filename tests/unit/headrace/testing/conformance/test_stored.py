@@ -1,14 +1,16 @@
-"""The suite catches stores that do not know who they are, or what they hold."""
+"""The suites catch stores that do not know who they are or what they hold, or keep a wrong snapshot."""
 
-from collections.abc import Collection
+import inspect
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import pytest
 
-from headrace.stores.base import StoredByCommand, StoreIdentity
+from headrace.stores.base import Snapshot, StoredByCommand, StoreIdentity
 from headrace.stores.database.identity import new_identity
 from headrace.stores.memory.store import MemoryEventStore
-from headrace.testing.conformance.stored import StoredConformance
+from headrace.testing.conformance.event_store import EventStoreConformance
+from headrace.testing.conformance.stored import SnapshotConformance, StoredConformance
 
 
 class IsAnotherOneEachTime(MemoryEventStore):
@@ -51,3 +53,54 @@ async def test_a_store_that_finds_the_commands_of_others_is_caught() -> None:
 async def test_a_store_that_surveys_the_wrong_aggregate_is_caught() -> None:
     with pytest.raises(AssertionError):
         await SUITE.test_a_survey_is_what_reading_finds_of_all_or_of_one(SurveysEverybody())
+
+
+class KeepsTheLastSnapshotSaved(MemoryEventStore):
+    async def save_snapshots(self, snapshots: Sequence[Snapshot]) -> None:
+        self._snapshots |= {each.aggregate_id: each for each in snapshots}
+
+
+class NeverGoesBackToAnotherStateVersion(MemoryEventStore):
+    async def save_snapshots(self, snapshots: Sequence[Snapshot]) -> None:
+        for each in snapshots:
+            kept = self._snapshots.setdefault(each.aggregate_id, each)
+            if kept.version < each.version:
+                self._snapshots[each.aggregate_id] = each
+
+
+class KeepsOneSnapshotInAll(MemoryEventStore):
+    async def find_snapshot(self, aggregate_id: str) -> Snapshot | None:
+        return next(iter(self._snapshots.values()), None)
+
+
+async def _failed_snapshot_tests(adapter: type[MemoryEventStore]) -> list[str]:
+    suite: Any = SnapshotConformance()
+    failed = []
+    for name in [name for name in dir(suite) if name.startswith("test_")]:
+        case = getattr(suite, name)
+        assert inspect.getdoc(case)
+        store = adapter()
+        fixtures = {"store": store, "twin": store}
+        try:
+            await case(**{one: fixtures[one] for one in inspect.signature(case).parameters})
+        except AssertionError:
+            failed.append(name)
+    return failed
+
+
+async def test_the_reference_adapter_keeps_snapshots() -> None:
+    assert await _failed_snapshot_tests(MemoryEventStore) == []
+
+
+@pytest.mark.parametrize(
+    "adapter",
+    [KeepsTheLastSnapshotSaved, NeverGoesBackToAnotherStateVersion, KeepsOneSnapshotInAll],
+)
+async def test_an_adapter_that_keeps_a_wrong_snapshot_is_caught(
+    adapter: type[MemoryEventStore],
+) -> None:
+    assert await _failed_snapshot_tests(adapter) != []
+
+
+def test_the_suite_of_snapshots_is_part_of_the_event_stores() -> None:
+    assert issubclass(EventStoreConformance, SnapshotConformance)

@@ -1,4 +1,4 @@
-"""`headrace projection pause|resume|reset`: pauses, resumes or restarts a projection."""
+"""`headrace projection pause|resume|reset|switch|rollback`: controls live projections."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -10,6 +10,7 @@ from headrace.cli.options import (
     AppPath,
     BrokerAddress,
     EventStoreUrl,
+    NoBroker,
     ReadModelsUrl,
     Unsealed,
     vouching_store,
@@ -18,10 +19,11 @@ from headrace.cli.options import (
 if TYPE_CHECKING:  # a database is loaded by the functions that need it
     from headrace.projections.tables.read_models import ReadModels
 
-__all__ = ["pause", "reset", "resume"]
+__all__ = ["pause", "reset", "resume", "rollback", "switch"]
 
 T = TypeVar("T")
 
+Name = Annotated[str, typer.Argument(help="The projection's name.")]
 Names = Annotated[list[str], typer.Argument(help="The projections' names.")]
 
 
@@ -44,7 +46,7 @@ def resume(
 
 
 def reset(
-    name: Annotated[str, typer.Argument(help="The projection's name.")],
+    name: Name,
     *,
     app_path: AppPath,
     broker: BrokerAddress = "127.0.0.1:9876",
@@ -90,6 +92,59 @@ def reset(
 
     generation = asyncio.run(run())
     typer.echo(f"projection {name} starts over as generation {generation}")
+
+
+def switch(
+    name: Name,
+    *,
+    app_path: AppPath,
+    broker: BrokerAddress = "127.0.0.1:9876",
+    event_store: EventStoreUrl = "sqlite:///var/events.db",
+    read_models: ReadModelsUrl = "sqlite:///var/read.db",
+    no_broker: NoBroker = False,
+    take_over: Annotated[
+        bool,
+        typer.Option("--take-over", help="Switch even if another rebuild seems to be running."),
+    ] = False,
+) -> None:
+    """Make a rebuilt table live that its rebuild left aside, because rows differed or by --no-switch.
+
+    The table first catches up with the events since its rebuild; nothing is folded again. The switch
+    happens however many rows differ. `rollback` undoes it.
+    """
+    from headrace.rebuild.promotion import promote
+
+    report = asyncio.run(
+        promote(
+            app_path,
+            name,
+            broker=None if no_broker else broker,
+            read_models_url=read_models,
+            event_store_url=event_store,
+            take_over=take_over,
+        )
+    )
+    typer.echo(
+        f"projection {name}: {report.caught_up:,} messages caught up; table {report.table} with"
+        f" {report.rows:,} rows is live; `headrace projection rollback {name}` goes back"
+    )
+
+
+def rollback(
+    name: Name, *, app_path: AppPath, read_models: ReadModelsUrl = "sqlite:///var/read.db"
+) -> None:
+    """Put the table from before the last switch back in place."""
+    from headrace.app import load_app
+    from headrace.cli.application.databases import existing_read_models
+
+    projection = load_app(app_path).projection(name)
+
+    async def ask() -> int:
+        async with existing_read_models(read_models) as models:
+            await models.rollback(projection)
+            return await models.generation(name)
+
+    typer.echo(f"projection {name} is back at generation {asyncio.run(ask())}")
 
 
 def _place(text: str) -> tuple[int, int]:

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from headrace.cli import _command_line
-from headrace.cli.queue.supervision import child_command
+from headrace.cli.queue.broker import child_command
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.client.producer.producer import Producer
 from headrace_mq.message import Message
@@ -172,7 +172,7 @@ def test_too_short_a_time_is_a_mistake(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("option", [("--stuck-after", "5s"), ("--crash-reports", "reports")])
-def test_what_a_supervisor_is_to_do_without_one_is_a_mistake(
+def test_options_of_a_supervisor_without_supervise_are_a_mistake(
     tmp_path: Path, option: tuple[str, str]
 ) -> None:
     arguments = ["broker", "--data", str(tmp_path / "data"), *option]
@@ -191,9 +191,9 @@ def test_the_broker_gets_the_same_options_and_the_last_word_on_its_port(
     assert child_command(4711)[3:] == (*told, "--port", "4711")
 
 
-def test_one_whose_supervisor_is_gone_does_not_begin() -> None:
+def test_a_broker_without_its_supervisor_does_not_start() -> None:
     code = (
-        "import typer; from headrace.cli.queue.supervision import end_with_parent\n"
+        "import typer; from headrace.cli.queue.broker import end_with_parent\n"
         "try:\n    end_with_parent(1 << 30)\nexcept typer.Exit as end:\n    print(end.exit_code)"
     )
     done = subprocess.run(

@@ -1,8 +1,14 @@
-"""`headrace projection switch` and `rollback`: the way on after a difference, and the way back."""
+"""
+`headrace projection switch` and `rollback` in a garden whose fold changes; `pause`, `resume` and `reset`
+on a shop that has sold three things.
+"""
 
 import asyncio
+import importlib
+import json
 import sqlite3
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,10 +17,12 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
+from typer.testing import CliRunner
 
-from headrace import Aggregate, App, DomainEvent, EventContext, Projection, applies
+import headrace.cli
+from headrace import Aggregate, App, DomainEvent, EventContext, Projection, Settings, applies
 from headrace.domain.stream import EventStream
-from headrace.errors import ProjectionError
+from headrace.errors import ProjectionError, ProjectionNotFound
 from headrace.stores.open import open_event_store
 
 
@@ -97,7 +105,7 @@ def plants(tmp_path: Path) -> Any:
 STORE = ("--from", "store", "--no-broker")
 
 
-def test_a_changed_fold_is_told_kept_and_put_in_place_by_a_second_command(
+def test_a_rebuild_with_differences_goes_live_by_a_second_command(
     projection: Any, plants: Any
 ) -> None:
     assert projection("rebuild", *STORE).status == 0
@@ -125,7 +133,7 @@ def test_a_changed_fold_is_told_kept_and_put_in_place_by_a_second_command(
         projection("switch", "--no-broker")
 
 
-def test_differences_that_are_accepted_are_told_and_go_live_at_once(
+def test_accepted_differences_are_reported_and_go_live_at_once(
     projection: Any, plants: Any
 ) -> None:
     assert projection("rebuild", *STORE).status == 0
@@ -143,3 +151,111 @@ def test_a_rebuild_without_a_switch_says_how_to_switch(projection: Any, plants: 
     assert "`headrace projection switch beds`" in done.output
     assert projection("switch", "--no-broker").status == 0
     assert plants() == 3
+
+
+SHOP = """
+from headrace import (
+    Aggregate, AggregateId, App, Command, CommandContext, DomainEvent, EventContext, Projection,
+    applies,
+)
+from pydantic import BaseModel
+
+
+class Sell(Command):
+    product_id: AggregateId
+
+
+class Sold(DomainEvent):
+    pass
+
+
+class Product(Aggregate):
+    def initial_state(self) -> None: ...
+
+    @applies
+    def _sold(self, event: Sold) -> None: ...
+
+
+class Sales(BaseModel):
+    product_id: str
+
+
+app = App("shop")
+sales = Projection("sales", row=Sales, key="product_id")
+app.add(Product, sales)
+
+
+@app.handles
+async def sell(command: Sell, context: CommandContext) -> None:
+    product = Product(command.product_id)
+    product.record(Sold())
+    context.add(product)
+
+
+@sales.fold
+def sold(row: Sales | None, event: Sold, context: EventContext) -> Sales:
+    return Sales(product_id=context.aggregate_id)
+"""
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    (tmp_path / "pausing_shop.py").write_text(SHOP, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    module: Any = importlib.import_module("pausing_shop")
+    settings = Settings(read_models=f"sqlite:///{tmp_path / 'read.db'}")
+
+    async def sell() -> None:
+        async with module.app.run_local(settings) as running:
+            for product_id in "abc":
+                await running.bus.execute(
+                    module.Sell(product_id=product_id), wait_for=[module.sales]
+                )
+            await running.watch.check_lag()
+
+    asyncio.run(sell())
+    yield
+    del sys.modules["pausing_shop"]
+
+
+@pytest.fixture
+def ask(tmp_path: Path) -> Callable[..., tuple[int, str]]:
+    environment = {
+        "HEADRACE_READ_MODELS": f"sqlite:///{tmp_path / 'read.db'}",
+        "HEADRACE_APP": "pausing_shop:app",
+        "TERM": "dumb",
+    }
+
+    def run(*arguments: str) -> tuple[int, str]:
+        line = ["projection", *arguments]
+        done = CliRunner().invoke(headrace.cli._command_line(), line, env=environment)
+        if done.exception and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        return done.exit_code, done.output
+
+    return run
+
+
+def listed(ask: Any) -> Any:
+    return json.loads(ask("list", "--json")[1])
+
+
+def test_a_projection_is_paused_and_resumed(shop: None, ask: Any) -> None:
+    assert ask("pause", "sales") == (0, "projection sales is paused\n")
+    assert ask("pause", "sales")[0] == 0  # a second time changes nothing
+    assert listed(ask)["state"] == "paused"
+    assert ask("resume", "sales") == (0, "projection sales goes on\n")
+    assert listed(ask) == {
+        "projection": "sales", "generation": 1, "rows": 3, "parked": 0, "state": "live"
+    }  # fmt: skip
+    with pytest.raises(ProjectionNotFound, match="it has: sales"):
+        ask("pause", "others")
+
+
+def test_a_projection_starts_over_and_rolls_back(shop: None, ask: Any) -> None:
+    assert ask("reset", "sales") == (0, "projection sales starts over as generation 2\n")
+    assert (listed(ask)["generation"], listed(ask)["rows"]) == (2, 0)
+    ask("rollback", "sales")
+    assert (listed(ask)["generation"], listed(ask)["rows"]) == (1, 3)
+    status, said = ask("reset", "sales", "--at", "0-3")
+    assert (status, "write QUEUE:OFFSET" in said) == (2, True)
