@@ -19,8 +19,8 @@ import pyarrow as pa
 from headrace._runtime.log import get_logger
 from headrace.domain.message import DomainEvent
 from headrace.domain.stream import EventStream
+from headrace.domain.stream_body import aggregate_of
 from headrace.errors import ProjectionError, SerializationError, UnknownMessageType
-from headrace.events.seals import aggregate_of
 from headrace.projections.definition.shape import ColumnKind
 from headrace.rebuild.left_out import LEFT_OUT_MAX
 from headrace.serialization import JsonSerializer
