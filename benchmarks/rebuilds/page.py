@@ -1,5 +1,5 @@
 """
-The page of rebuilds beside other ways to the same table.
+The page of rebuilds compared with other ways to the same table.
 
     python -m benchmarks.rebuilds.page LINES.jsonl FOLDER
 """
@@ -20,9 +20,9 @@ PEER, TARGET = "eventsourcing", 10.0
 LOOP = "python loop"
 # One system at a time keeps no more processors busy.
 BUSY = 3.0
-HEAD = """# Rebuilds beside other ways
+HEAD = """# Rebuilds compared with other ways
 
-Written by `make bench-peers`. A table of balances is made anew of all deposits, by each system in a process of
+Written by `make bench-peers`. A table of balances is made of all deposits, by each system in a process of
 its own, in turns, in one run; a rate is the median of the runs, with the least and the most, and CPU is
 processor time of all its processes but the broker, for an event. The tables of all but `eventsourcing`, which names accounts
 its own way, were compared and are the same.

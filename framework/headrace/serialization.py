@@ -11,7 +11,7 @@ and of a command:
     {"name": "Deposit", "version": 1, "command_id": "…", "correlation_id": "…", "items": {},
      "data": {"account_id": "a-1", "amount": 5}}
 
-Sits between: `domain` values and what stores or moves bytes.
+Used by what stores or moves bytes; makes `domain` values.
 """
 
 from collections import OrderedDict
@@ -336,7 +336,7 @@ class JsonSerializer:
 
     def _rejection(self, wire: RejectionBody) -> Rejection:
         version, data = wire.command_version, wire.command_data
-        # A command that nobody handles any more stays as it is: nobody can react to it either.
+        # A command that has no handler any more stays as it is: no code can react to it either.
         if self._commands.can_upcast(wire.command_name, version):
             command_type, data = self._commands.resolve(wire.command_name, version, data)
             version = command_type.message_version

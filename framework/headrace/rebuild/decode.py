@@ -3,10 +3,11 @@ Messages of the event topic to what folds take: events with their contexts, and 
 
 Each body is read once, straight into the fields of the events that a rule reacts to; those of other
 types are passed over unread. An event whose model has no rules of its own is made of them as they
-are; declared folds take the fields themselves, and the stream for their context. Old versions, unknown types and whatever does not fit go the way that the live projection takes,
-which gives the same values or says what is wrong.
+are; declared folds take the fields themselves, and the stream for their context. Old versions,
+unknown types and fields that do not fit go the way that the live projection takes, which gives the
+same values or says what is wrong.
 
-Sits between: bodies of the event topic and the parts of a rebuild. Must never know a broker.
+Used by the parts of a rebuild; reads what `domain.stream_body` declares. It must not know a broker.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence

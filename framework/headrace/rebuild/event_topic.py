@@ -182,7 +182,7 @@ class EventTopic:
 
         following = read_on()
         try:
-            # Whoever is cancelled here must not leave the thread behind with the generator.
+            # A caller that is cancelled here must not leave the thread behind with the generator.
             while portion := await asyncio.shield(following):
                 yield await self._believed(queue, portion)
                 following = read_on()

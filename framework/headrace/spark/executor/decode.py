@@ -1,16 +1,16 @@
 """
 Streams to what Spark needs of them: the chosen fields of the chosen events, as plain values.
 
-A stored event is read without making its model where that gives the same values: msgspec takes
-the chosen fields from the JSON, which is several times as fast. Old versions, models with rules of
-their own and whatever msgspec does not take go through the model, as everywhere else.
+A stored event is read together with its stream, and without making its model where that gives the
+same values, which is several times as fast. Old versions, models with rules of their own and values
+that msgspec does not take go through the model, as everywhere else.
 
     text      str           decimal     its digits as str
     integer   int           date        days since 1970-01-01
     float     float         timestamp   microseconds since 1970-01-01 UTC
-    boolean   bool          json        the stored JSON of whatever is none of these; text as it is
+    boolean   bool          json        the stored JSON of other types, unread; text as it is
 
-Sits between: bodies of the event topic and `event_reader`. Must never know Spark.
+Used by `event_reader`; reads what `domain.stream_body` declares. It must not know Spark.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -132,7 +132,7 @@ class StreamDecoder:
         serializer: knows the event types and the ways from old versions.
         chosen: the fields of each event type that are wanted; types that are left out are known,
             but not looked into.
-        context: the fields of streams that are wanted beside aggregate, version and events.
+        context: the fields of streams that are wanted besides aggregate, version and events.
     """
 
     def __init__(
@@ -272,7 +272,7 @@ def _quick_way(event_type: type[DomainEvent], chosen: Sequence[EventField]) -> _
         info = event_type.model_fields[name]
         default = msgspec.NODEFAULT if info.is_required() else info.default
         if found is msgspec.Raw and not info.is_required():
-            # Nobody reads it where it is not chosen; the model knows its default where it is.
+            # Not read where it is not chosen; where it is, the model knows its default.
             default = msgspec.NODEFAULT if name in kinds else None
         members.append((f"f{place}", found, default))
     # Fields by place, because a name may be one that Python keeps for itself.

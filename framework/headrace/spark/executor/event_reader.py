@@ -1,7 +1,7 @@
 """
 The executor's side of typed events: read a slice, gate it, and yield chosen fields as columns.
 
-One row per event, each version of an aggregate once and in order, whatever stood in the topic; and
+One row per event, each version of an aggregate once and in order, even if the topic has it twice; and
 records of what else came up, of the kinds of `fold`. `turn` counts a slice's events in the order in
 which a fold meets them.
 

@@ -5,8 +5,8 @@ Micro-batches into a projection's live table: rows, versions and offsets in one 
                                        └▶ many: folded on executors onto looked-up rows ─▶ stored
                                           if no one moved the projection meanwhile
 
-The stored offsets decide what is applied, whatever a query's checkpoint says; who comes with a
-batch that they have passed changes nothing. So several jobs, and live runners besides, exclude
+The stored offsets decide what is applied, not a query's checkpoint. A batch that they have passed
+changes nothing. So several jobs, and live runners besides, exclude
 each other batch by batch. Used by a streaming query's thread, in which `take` blocks; uses the
 database of read models, which lives on an event loop. It must not know a broker.
 """
