@@ -4,6 +4,7 @@ The serializer feeds live readers, `rebuild.decode` the rebuilds in Python, `spa
 """
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any, Literal
@@ -125,14 +126,20 @@ def read_in_rebuild(body: bytes) -> Outcome:
 
 
 def read_by_spark(body: bytes) -> Outcome:
+    found, no_column = [], False
     try:
         stream = SPARK.decode(body)
-        found = [SPARK.read(event) for event in stream.events]
+        for event in stream.events:
+            try:
+                found.append(SPARK.read(event))
+            except ProjectionError:
+                # An event behind it may be undecodable, which the others find first.
+                no_column = True
     except NoEventStream:
         return NO_STREAM
     except (SerializationError, UnknownMessageType):
         return UNDECODABLE
-    except ProjectionError:
+    if no_column:
         return NO_COLUMN
     return together(stream, [(each[0], *each[1]) for each in found if each is not None])
 
@@ -206,9 +213,9 @@ def test_all_readers_take_the_same_of_what_the_serializer_wrote(stream: EventStr
 JUNK = st.one_of(
     st.none(), st.booleans(), st.integers(-2, 200), st.just(1 << 70), st.just(0.5), st.just(2.0),
     st.sampled_from(["", "x", "1", "1.5", "true", "2026-01-31", "2026-01-31T12:00:00",
-                     "2026-01-31T12:00:00Z", "0001-01-01T00:00:00+14:00", "Plain", "moment",
+                     "2026-01-31T12:00:00Z", "Plain", "moment",
                      "\ud7ff", "long enough"]),
-    st.just([]), st.just({}), st.just([1]), st.just({"name": "x"}),
+    st.sampled_from([[], {}, [1], {"name": "x"}]).map(deepcopy),  # they are damaged in turn
 )  # fmt: skip
 # Fields of streams that live readers alone use, and one of an event that Spark hands on as its JSON.
 UNUSED = {"result", "rejection", "messages", "seen_version", "items", "kind"}
@@ -293,6 +300,12 @@ BAD_BODIES = {
 @pytest.mark.parametrize("body", BAD_BODIES.values(), ids=BAD_BODIES)
 def test_no_reader_takes_a_damaged_body(body: bytes) -> None:
     assert [read(body) for read in (read_live, *READERS)] == [UNDECODABLE] * 3
+
+
+def test_a_moment_before_the_first_year_of_utc_does_not_decode() -> None:
+    # Spark keeps moments as microseconds, which have no first year.
+    body = change(b"2026-01-31T12:00:00Z", b"0001-01-01T00:00:00+14:00")
+    assert [read_live(body), read_in_rebuild(body)] == [UNDECODABLE] * 2
 
 
 @pytest.mark.parametrize(
