@@ -1,5 +1,5 @@
 """
-The page of rebuilds beside other ways to the same table.
+The page of rebuilds compared with other ways to the same table.
 
     python -m benchmarks.rebuilds.page LINES.jsonl FOLDER
 """

@@ -1,15 +1,7 @@
 """
 Messages and streams to bytes and back: the port and its JSON default.
 
-The JSON of a stream, drawn once for the event store, the event topic and Spark:
-
-    {"aggregate_type": "Account", "aggregate_id": "a-1", "version": 3, "command_id": "…",
-     "correlation_id": "…", "recorded_at": "2026-01-31T12:00:00.000000Z", "result": null,
-     "items": {}, "events": [{"name": "Deposited", "version": 1, "data": {"amount": 5}}],
-     "rejection": null}
-
-with `"messages"`, of the form of events, only where there are application messages, and
-`"seen_version"` only where the command changed nothing. An application message on its way:
+The JSON of a stream is drawn in `domain.stream_body`. An application message on its way:
 
     {"name": "PaymentDue", "version": 1, "message_id": "…", "aggregate_id": "a-1", "command_id": "…",
      "correlation_id": "…", "recorded_at": "…", "items": {}, "data": {"amount": 5}}
@@ -19,7 +11,7 @@ and of a command:
     {"name": "Deposit", "version": 1, "command_id": "…", "correlation_id": "…", "items": {},
      "data": {"account_id": "a-1", "amount": 5}}
 
-Sits between: `domain` values and what stores or moves bytes.
+Used by what stores or moves bytes; makes `domain` values.
 """
 
 from collections import OrderedDict
@@ -41,7 +33,14 @@ from headrace.domain.message import (
 )
 from headrace.domain.registry import Registry
 from headrace.domain.stream import EventStream, Rejection, stream_of
-from headrace.errors import NoEventStream, SerializationError, UnknownMessageType
+from headrace.domain.stream_body import (
+    MALFORMED,
+    MessageBody,
+    RejectionBody,
+    StreamBody,
+    body_error,
+)
+from headrace.errors import SerializationError, UnknownMessageType
 
 __all__ = ["CommandEnvelope", "JsonSerializer", "Serializer", "decode_result", "encode_result"]
 
@@ -125,12 +124,6 @@ REMEMBERED_BYTES_MAX = 8 << 10
 
 # None of them lives long enough, or refers back, to be of interest to the garbage collector, which
 # would otherwise cost as much as decoding.
-class _WireMessage(msgspec.Struct, gc=False):
-    name: str
-    version: int
-    data: dict[str, Any]
-
-
 class _WireCommand(msgspec.Struct, gc=False):
     name: str
     version: int
@@ -138,35 +131,6 @@ class _WireCommand(msgspec.Struct, gc=False):
     correlation_id: str
     data: dict[str, Any]
     items: dict[str, str] = {}
-
-
-class _WireRejection(msgspec.Struct, gc=False):
-    error: str
-    sentence: str
-    command_name: str
-    command_version: int
-    command_data: dict[str, Any]
-
-
-class _WireStream(msgspec.Struct, gc=False):
-    aggregate_type: str
-    aggregate_id: str
-    version: int | None
-    command_id: str
-    correlation_id: str
-    recorded_at: datetime
-    result: str | None = None
-    items: dict[str, str] = {}
-    events: list[_WireMessage] = []
-    rejection: _WireRejection | None = None
-    messages: list[_WireMessage] | msgspec.UnsetType = msgspec.UNSET
-    seen_version: int | msgspec.UnsetType = msgspec.UNSET
-
-
-class _Claim(msgspec.Struct, gc=False):
-    """What a body must say to be some aggregate's events, however it is damaged."""
-
-    aggregate_id: str
 
 
 class _WireApplicationMessage(msgspec.Struct, gc=False):
@@ -184,7 +148,7 @@ class _WireApplicationMessage(msgspec.Struct, gc=False):
 _encode = msgspec.json.Encoder().encode
 _decode_command = msgspec.json.Decoder(_WireCommand).decode
 _decode_message = msgspec.json.Decoder(_WireApplicationMessage).decode
-_decode_stream = msgspec.json.Decoder(_WireStream).decode
+_decode_stream = msgspec.json.Decoder(StreamBody).decode
 _encode_value = msgspec.json.Encoder().encode
 _decode_value = msgspec.json.Decoder().decode
 
@@ -262,7 +226,7 @@ class JsonSerializer:
         """Decodes what `encode_command` made."""
         try:
             wire = _decode_command(data)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except MALFORMED as error:
             raise SerializationError(f"a command message does not decode: {error}") from error
         return CommandEnvelope(
             command=_validate(*self._commands.resolve(wire.name, wire.version, wire.data)),
@@ -302,27 +266,35 @@ class JsonSerializer:
         """Decodes what `encode_stream` made."""
         try:
             wire = _decode_stream(data)
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise not_decoded(data, error) from error
+        except MALFORMED as error:
+            raise body_error(data, error) from error
         events, messages = self._events.resolve, self._messages.resolve
-        return stream_of(
-            wire.aggregate_type,
-            wire.aggregate_id,
-            wire.version,
-            wire.command_id,
-            wire.correlation_id,
-            wire.recorded_at.astimezone(UTC),
-            tuple([_validate(*events(each.name, each.version, each.data)) for each in wire.events]),
-            tuple(
-                [_validate(*messages(each.name, each.version, each.data)) for each in wire.messages]
+        try:
+            return stream_of(
+                wire.aggregate_type,
+                wire.aggregate_id,
+                wire.version,
+                wire.command_id,
+                wire.correlation_id,
+                wire.recorded_at.astimezone(UTC),
+                tuple(
+                    [_validate(*events(each.name, each.version, each.data)) for each in wire.events]
+                ),
+                tuple(
+                    [
+                        _validate(*messages(each.name, each.version, each.data))
+                        for each in wire.messages
+                    ]
+                )
+                if wire.messages
+                else (),
+                wire.result,
+                wire.items,
+                None if wire.rejection is None else self._rejection(wire.rejection),
+                wire.seen_version or None,
             )
-            if wire.messages
-            else (),
-            wire.result,
-            wire.items,
-            None if wire.rejection is None else self._rejection(wire.rejection),
-            wire.seen_version or None,
-        )
+        except MALFORMED as error:
+            raise body_error(data, error) from error
 
     def encode_message(self, message: ApplicationMessage, context: MessageContext) -> bytes:
         """Encodes an application message with its context.
@@ -349,7 +321,7 @@ class JsonSerializer:
         """Decodes what `encode_message` made."""
         try:
             wire = _decode_message(data)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except MALFORMED as error:
             raise SerializationError(f"an application message does not decode: {error}") from error
         message = _validate(*self._messages.resolve(wire.name, wire.version, wire.data))
         context = MessageContext(
@@ -368,9 +340,9 @@ class JsonSerializer:
                 f"{type(message).__name__} is not part of the application; bind it with app.add(…)"
             )
 
-    def _rejection(self, wire: _WireRejection) -> Rejection:
+    def _rejection(self, wire: RejectionBody) -> Rejection:
         version, data = wire.command_version, wire.command_data
-        # A command that nobody handles any more stays as it is: nobody can react to it either.
+        # A command that has no handler any more stays as it is: no code can react to it either.
         if self._commands.can_upcast(wire.command_name, version):
             command_type, data = self._commands.resolve(wire.command_name, version, data)
             version = command_type.message_version
@@ -397,7 +369,7 @@ class JsonSerializer:
 def _encode_stream(stream: EventStream) -> bytes:
     rejection = stream.rejection
     return _encode(
-        _WireStream(
+        StreamBody(
             aggregate_type=stream.aggregate_type,
             aggregate_id=stream.aggregate_id,
             version=stream.version,
@@ -411,7 +383,7 @@ def _encode_stream(stream: EventStream) -> bytes:
             seen_version=stream.seen_version or msgspec.UNSET,
             rejection=None
             if rejection is None
-            else _WireRejection(
+            else RejectionBody(
                 rejection.error,
                 rejection.sentence,
                 rejection.command_name,
@@ -432,17 +404,8 @@ def _fields(message: Command | DomainEvent | ApplicationMessage) -> Any:
     return msgspec.Raw(data)
 
 
-def _wire_message(message: DomainEvent | ApplicationMessage) -> _WireMessage:
-    return _WireMessage(message.message_name, message.message_version, _fields(message))
-
-
-def not_decoded(data: bytes | str, error: Exception) -> SerializationError:
-    """Returns the error for a stream, which is another one where no aggregate waits for it."""
-    try:
-        msgspec.json.decode(data, type=_Claim)
-    except (msgspec.DecodeError, RecursionError):
-        return NoEventStream(f"a message is no event stream: {error}")
-    return SerializationError(f"an event stream does not decode: {error}")
+def _wire_message(message: DomainEvent | ApplicationMessage) -> MessageBody:
+    return MessageBody(message.message_name, message.message_version, _fields(message))
 
 
 def _validate(message_type: Any, data: dict[str, Any]) -> Any:

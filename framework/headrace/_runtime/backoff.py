@@ -56,6 +56,7 @@ class Backoff:
         unless: tuple[type[Exception], ...] = (HeadraceError,),
         final: Callable[[Exception], bool] | None = None,
         failed: Callable[[int, Exception], None] | None = None,
+        pause: Callable[[int], Awaitable[None]] | None = None,
     ) -> T:
         """Runs the action until it succeeds, or is cancelled.
 
@@ -69,6 +70,8 @@ class Backoff:
             final: judges any other error; True: it is raised.
             failed: is called with the number of a failed attempt, from 1, and its error, in place of
                 a line in the log.
+            pause: waits after a failed attempt, counted from 1, and may raise to give up; None: `pause`
+                of this class.
         """
         attempt = 0
         while True:
@@ -84,4 +87,4 @@ class Backoff:
                     failed(attempt, error)
                 else:
                     log.warning("will try again", what=what, attempt=attempt, error=repr(error))
-            await self.pause(attempt)
+            await (pause or self.pause)(attempt)

@@ -19,9 +19,10 @@ from typing import Final
 
 from headrace._runtime.log import get_logger
 from headrace.domain.stream import EventStream, Rejection
+from headrace.domain.stream_body import aggregate_of
 from headrace.errors import SerializationError, UnknownMessageType
 from headrace.events.publisher import HEARTBEAT
-from headrace.events.seals import Seal, aggregate_of
+from headrace.events.seals import Seal
 from headrace.serialization import Serializer
 from headrace.stores.base import StoredByCommand
 from headrace.transports.base import DAMAGED, Incoming, QueueId

@@ -137,7 +137,7 @@ class Committer:
     async def _attempt(self, batch: list[QueuedStream]) -> list[NextStep | Refused] | Exception:
         """Appends until the store answers; returns its error where a stream is to blame.
 
-        Repeating is safe whatever became of the first attempt: a stream that it stored answers
+        Repeating is safe, even if the first attempt succeeded: a stream that it stored answers
         DUPLICATE_COMMAND and is then answered from the store.
         """
         streams = [queued.stream for queued in batch]

@@ -24,9 +24,9 @@ from headrace._runtime.backoff import Backoff
 from headrace._runtime.log import get_logger
 from headrace._runtime.tasks import TaskSet
 from headrace.domain.stream import EventStream
+from headrace.domain.stream_body import origin_of
 from headrace.errors import DamagedStream
 from headrace.events.publisher import HEARTBEAT, Publisher, event_topic
-from headrace.events.seals import origin_of
 from headrace.serialization import Serializer
 from headrace.settings import Settings
 from headrace.stores.base import EventStore

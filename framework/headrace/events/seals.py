@@ -19,9 +19,10 @@ from typing import Any, Final
 
 import msgspec
 
+from headrace.domain.stream_body import MALFORMED
 from headrace.stores.base import StoreIdentity
 
-__all__ = ["Seal", "aggregate_of", "origin_of"]
+__all__ = ["Seal"]
 
 # Guessing one takes 2 ** 127 messages on average.
 _DIGEST_BYTES: Final = 16
@@ -38,21 +39,10 @@ _COMPARED_MAX: Final = 500
 _ID_CHARACTERS: Final = 12
 
 
-class _Owner(msgspec.Struct, gc=False):
-    aggregate_id: str
-
-
-class _Origin(msgspec.Struct, gc=False):
-    aggregate_id: str
-    command_id: str
-
-
 class _Sealed(msgspec.Struct, gc=False):
     seal: str = ""
 
 
-_decode_owner = msgspec.json.Decoder(_Owner).decode
-_decode_origin = msgspec.json.Decoder(_Origin).decode
 _decode_sealed = msgspec.json.Decoder(_Sealed).decode
 
 
@@ -109,7 +99,7 @@ class Seal:
         """Says what is wrong with a body that `broken` has found."""
         try:
             store, _, _ = _decode_sealed(body).seal.partition(":")
-        except msgspec.DecodeError:
+        except MALFORMED:
             return "it is no event message"
         if not store:
             return "it has no seal"
@@ -128,20 +118,3 @@ class Seal:
         # Without a step of the interpreter for each: a rebuild does this for every event of a topic.
         deque(map(blake2b.update, digests, map(_sealed_part, bodies)), maxlen=0)
         return list(map(blake2b.hexdigest, digests))
-
-
-def aggregate_of(body: bytes) -> str | None:
-    """Returns whose events a body holds; None where that does not stand in it."""
-    try:
-        return _decode_owner(body).aggregate_id
-    except (msgspec.DecodeError, RecursionError):
-        return None
-
-
-def origin_of(body: bytes) -> tuple[str, str] | None:
-    """Returns the aggregate and the command a body's events are of; None where it does not say."""
-    try:
-        origin = _decode_origin(body)
-    except msgspec.DecodeError:
-        return None
-    return origin.aggregate_id, origin.command_id

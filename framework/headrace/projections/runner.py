@@ -7,7 +7,7 @@ runner that has lost a queue finds other offsets than its own, writes nothing an
 
     outage of a database            waited out, with pauses that grow to `retry_ms_max`
     an event cannot be applied      found by halving its batch, tried again `error_retries_max`
-                                    times, then its aggregate is parked (see `letters`) and
+                                    times, then its aggregate is parked (see `poison`) and
                                     everything else goes on
     paused                          nothing is applied until it is resumed, here or elsewhere
     offsets fall back               found within `switch_check_ms`, and folded again: a database
@@ -22,34 +22,29 @@ Used by `App`; the reader of the event topic calls it with batches.
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from pydantic import BaseModel
 
 from headrace._runtime.clock import Clock, SystemClock
 from headrace._runtime.log import get_logger
-from headrace._runtime.tasks import finish
 from headrace.domain.stream import EventStream
 from headrace.errors import (
     HeadraceError,
     LineageError,
     ProjectionError,
-    SerializationError,
-    UnknownMessageType,
 )
-from headrace.projections.batch_transaction import Applied, apply_through, decode_batch
+from headrace.projections.batch_transaction import Applied
 from headrace.projections.definition.projection import Projection, projection_group
 from headrace.projections.intake import BATCH_INTERVAL_MS, Intake, is_small, pause_s
-from headrace.projections.letters import Full, is_parked, park
-from headrace.projections.tables.contents import Moved, OtherFields, Switched, Target
+from headrace.projections.poison import BatchApplier, Poisoned, TooManyParked, apply_in_halves
+from headrace.projections.tables.contents import Moved, Switched
 from headrace.projections.tables.read_models import ReadModels
 from headrace.projections.written_cache import Recall
 from headrace.serialization import Serializer
 from headrace.settings import Settings
 from headrace.stores.base import EventStore
-from headrace.subscriptions.outages import blames_event, is_outage
+from headrace.subscriptions.outages import is_outage
 from headrace.subscriptions.reader import BatchReaction, Reader
 from headrace.subscriptions.status import ReaderState, ReaderStatus
 from headrace.transports.base import Incoming, QueueId, Transport
@@ -64,11 +59,6 @@ log = get_logger(__name__)
 # How often a runner without messages looks whether another generation was made live: a switch to
 # one that is behind must not wait for the next event.
 _SWITCH_CHECK_MS: Final = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class _Poisoned:
-    """Nothing was written: one of several messages cannot be applied."""
 
 
 class _GivenUp(Exception):
@@ -118,9 +108,6 @@ class ProjectionRunner(BatchReaction, Generic[R]):
         self._switch_check_ms = switch_check_ms
         self._batch_interval_ms = batch_interval_ms
         self._intake = Intake()
-        self._recall: Recall[R] = Recall()
-        by_one_statement = read_models.engine.dialect.name == "postgresql"
-        self._alone = read_models.run_alone if by_one_statement else None
         self.reader = Reader(
             transport,
             group=group if shadow is None else f"{group}.{shadow}",
@@ -129,6 +116,17 @@ class ProjectionRunner(BatchReaction, Generic[R]):
             about={"projection": projection.name},
             clock=clock,
             offsets=self._load_offsets,
+        )
+        by_one_statement = read_models.engine.dialect.name == "postgresql"
+        self._applier: BatchApplier[R] = BatchApplier(
+            read_models=read_models,
+            missing=self._read_missing,
+            serializer=serializer,
+            settings=settings,
+            clock=self._clock,
+            say_parked=self.reader.say_parked,
+            recall=Recall(),
+            alone=read_models.run_alone if by_one_statement else None,
         )
         self._looked = 0.0
         self._generation = 0
@@ -289,104 +287,35 @@ class ProjectionRunner(BatchReaction, Generic[R]):
                 first_offset=first,
                 last_offset=last,
             )
-        remaining, size = admission.take, self._settings.projection_batch_max
-        while remaining:
-            batch = remaining[:size]
-            match await self._apply(batch, generation, positions):
-                case _Poisoned():
-                    # The half with the event in it is halved again, down to its message alone.
-                    size = max(1, len(batch) // 2)
-                case Applied():
-                    size = min(2 * size, self._settings.projection_batch_max)
-                    for message in batch:
-                        self.reader.ack(message)
-                        positions[message.queue] = message.offset + 1
-                    self._positions.update(positions)
-                    remaining = remaining[len(batch) :]
-                case Moved(offsets=offsets):
-                    self._follow_move(remaining, offsets)
-                    return
-                case Switched():
-                    await self._follow_switch()
-                    return
+
+        async def apply(batch: Sequence[Incoming]) -> Applied | Moved | Switched | Poisoned:
+            return await self._apply(batch, generation, positions)
+
+        def applied(batch: Sequence[Incoming]) -> None:
+            for message in batch:
+                self.reader.ack(message)
+                positions[message.queue] = message.offset + 1
+            self._positions.update(positions)
+
+        batch_max = self._settings.projection_batch_max
+        halved = await apply_in_halves(admission.take, apply, batch_max=batch_max, applied=applied)
+        match halved.stopped:
+            case Moved(offsets=offsets):
+                self._follow_move(halved.rest, offsets)
+            case Switched():
+                await self._follow_switch()
 
     async def _apply(
         self,
-        messages: Sequence[Incoming],
+        batch: Sequence[Incoming],
         generation: int,
         positions: Mapping[QueueId, int | None],
-    ) -> Applied | Moved | Switched | _Poisoned:
-        """Applies messages; one that cannot be applied is parked, several come back to be halved."""
+    ) -> Applied | Moved | Switched | Poisoned:
         target = self._read_models.target(self._projection, generation)
         # A rebuild that cannot fold an event has failed; only a live projection parks it and continues.
         parking = self._shadow is None
-        faults = 0
-
-        async def transact() -> Applied | Moved | Switched:
-            batch = decode_batch(messages, positions, self._serializer)
-            return await apply_through(
-                self._read_models.transact,
-                target,
-                batch,
-                missing=self._read_missing,
-                recall=self._recall,
-                alone=self._alone,
-            )
-
-        async def apply() -> Applied | Moved | Switched | _Poisoned:
-            nonlocal faults
-            try:
-                return await finish(transact())
-            except Exception as error:
-                if not parking or isinstance(error, OtherFields) or not blames_event(error):
-                    raise
-                if len(messages) > 1:
-                    return _Poisoned()
-                faults += 1
-                # A body that does not decode never will, so do not retry and delay those behind it.
-                final = isinstance(error.__cause__, SerializationError | UnknownMessageType)
-                return await self._park(
-                    target,
-                    messages[0],
-                    positions,
-                    error,
-                    again=not final and faults <= self._settings.error_retries_max,
-                )
-
-        return await self._attempt("apply a batch", apply)
-
-    async def _park(
-        self,
-        target: Target[R],
-        message: Incoming,
-        positions: Mapping[QueueId, int | None],
-        error: Exception,
-        *,
-        again: bool,
-    ) -> Applied | Moved | Switched:
-        """Parks a message's aggregate; raises the error to try again unless it is parked already."""
-        transact = self._read_models.transact
-        if again and not await transact(
-            partial(is_parked, target=target, aggregate_id=message.key)
-        ):
-            raise error
-        outcome: Applied | Moved | Switched | Full = await transact(
-            partial(
-                park,
-                target=target,
-                message=message,
-                begin={message.queue: positions.get(message.queue)},
-                error=error,
-                now=self._clock.now(),
-                letters_max=self._settings.projection_letters_max,
-            )
-        )
-        if isinstance(outcome, Full):
-            raise _GivenUp(
-                f"{outcome.letters} aggregates are parked already, and now: {error}"
-            ) from error
-        self.reader.say_parked(message, error)
-        return outcome
+        attempt = self._applier.attempts(target, batch, positions, parking=parking)
+        return await self._attempt("apply a batch", attempt)
 
     def _follow_move(self, messages: Sequence[Incoming], offsets: Mapping[QueueId, int]) -> None:
         """Seeks to the stored offsets, for the queues of messages that were not applied."""
@@ -421,12 +350,12 @@ class ProjectionRunner(BatchReaction, Generic[R]):
         too_many = self.reader.faults(is_outage)
 
         def final(error: Exception) -> bool:
-            return isinstance(error, _GivenUp) or too_many(error)
+            return isinstance(error, TooManyParked) or too_many(error)
 
         try:
             return await self.reader.attempt(action, what, final=final, sparse=False)
-        except _GivenUp:
-            raise
+        except TooManyParked as error:
+            raise _GivenUp(str(error)) from error
         except Exception as error:
             raise _GivenUp(f"could not {what}: {error}") from error
 

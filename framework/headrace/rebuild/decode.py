@@ -3,27 +3,30 @@ Messages of the event topic to what folds take: events with their contexts, and 
 
 Each body is read once, straight into the fields of the events that a rule reacts to; those of other
 types are passed over unread. An event whose model has no rules of its own is made of them as they
-are; declared folds take the fields themselves, and the stream for their context. Old versions, unknown types and whatever does not fit go the way that the live projection takes,
-which gives the same values or says what is wrong.
+are; declared folds take the fields themselves, and the stream for their context. Old versions,
+unknown types and fields that do not fit go the way that the live projection takes, which gives the
+same values or says what is wrong.
 
-Sits between: bodies of the event topic and the parts of a rebuild. Must never know a broker.
+Used by the parts of a rebuild; reads what `domain.stream_body` declares. It must not know a broker.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
-from functools import reduce
-from operator import or_
-from types import GenericAlias, MappingProxyType
-from typing import Any, Final, Literal, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Sequence
+from datetime import UTC
+from typing import Any, Final, NamedTuple
 
 import msgspec
-from pydantic import ValidationError
 
 from headrace.domain.message import DomainEvent, EventContext
 from headrace.domain.stream import EventStream
+from headrace.domain.stream_body import (
+    MALFORMED,
+    aggregate_of,
+    body_reader,
+    check_version,
+    event_kinds,
+)
 from headrace.domain.unchecked import make_unchecked, plain_fields
 from headrace.errors import ProjectionError, SerializationError, UnknownMessageType
-from headrace.events.seals import aggregate_of
 from headrace.projections.definition.fold import EVENT_TYPE, Fact
 from headrace.projections.definition.projection import Projection
 from headrace.rebuild.event_topic import Portion
@@ -42,18 +45,9 @@ _Way = tuple[type[DomainEvent] | None, set[str] | None]
 
 _PASSED_OVER: Final[_Way] = (None, None)
 _values_of: Final = msgspec.structs.asdict
-# No message has this name.
-_NAMELESS: Final = ""
-_WIRE_FIELDS: Final[Mapping[str, Any]] = MappingProxyType(
-    {
-        "aggregate_type": str,
-        "aggregate_id": str,
-        "version": int | None,
-        "command_id": str,
-        "correlation_id": str,
-        "recorded_at": datetime,
-        "items": dict[str, str],
-    }
+# What every event has a context of.
+_CONTEXT: Final = frozenset(
+    {"aggregate_type", "command_id", "correlation_id", "recorded_at", "items"}
 )
 
 
@@ -107,22 +101,14 @@ class Decoder:
         self._serializer = serializer
         self._wanted = wanted
         self._make = self._facts if context is None else self._stored_facts
-        self._ways: dict[type, _Way] = {}
-        newest: dict[str, int] = {}
-        for name, version in serializer.events.types:
-            newest[name] = max(version, newest.get(name, version))
-        kinds = [msgspec.defstruct("Nameless", [], tag_field="name", tag=_NAMELESS, gc=False)]
-        for name, version in newest.items():
-            event_type = serializer.events.find(name, version)
-            way, data = _way_to(event_type) if wanted(event_type) else (_PASSED_OVER, ())
-            fields: list[Any] = [("version", Literal[version]), *data]
-            kind = msgspec.defstruct("Kind", fields, tag_field="name", tag=name, gc=False)
-            self._ways[kind] = way
-            kinds.append(kind)
-        events = GenericAlias(list, (reduce(or_, kinds),))
-        fields = [each for each in _WIRE_FIELDS.items() if _is_read(each[0], context)]
-        wire = msgspec.defstruct("Wire", [*fields, ("events", events)], gc=False)
-        self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(wire).decode
+        events, types = event_kinds(
+            serializer.events, lambda each: _fields_of(each) if wanted(each) else None
+        )
+        self._ways = {
+            kind: _way_to(each) if wanted(each) else _PASSED_OVER for kind, each in types.items()
+        }
+        read = _CONTEXT if context is None else _CONTEXT.intersection(context)
+        self._decode = body_reader("aggregate_id", "version", *read, events=events)
 
     def decode(self, queue: QueueId, portion: Portion, start: int) -> Decoded:
         """Decodes from an offset on, without rejections and without what took no version.
@@ -140,16 +126,18 @@ class Decoder:
                 continue
             try:
                 wire = decode(body)
-                facts = make(wire) if wire.version is not None else ()
-            except (msgspec.DecodeError, ValidationError, RecursionError):
+                if wire.version is None or not wire.events:
+                    check_version(wire)
+                    continue
+                facts = make(wire)
+            except MALFORMED:
                 found = self._decode_slowly(queue, offset, body)
-                if found is None:
+                if found is None or found.version is None:
                     continue
                 wire, facts = found, found.contexts()
-            if wire.version is not None:
-                offsets.append(offset)
-                told.append((wire.aggregate_id, wire.version, facts))
-                counts.append(len(wire.events))
+            offsets.append(offset)
+            told.append((wire.aggregate_id, wire.version, facts))
+            counts.append(len(wire.events))
         return Decoded(portion.offsets[-1] + 1, offsets, told, counts)
 
     def _facts(self, wire: Any) -> list[Fact]:
@@ -218,20 +206,20 @@ def tell(stream: EventStream, wanted: Wanted) -> Told:
     return stream.aggregate_id, stream.version, facts
 
 
-def _is_read(name: str, context: Collection[str] | None) -> bool:
-    return context is None or name in context or name in {"aggregate_id", "version"}
+def _way_to(event_type: type[DomainEvent]) -> _Way:
+    fields = plain_fields(event_type)
+    return event_type, None if fields is None else set(fields)
 
 
-def _way_to(event_type: type[DomainEvent]) -> tuple[_Way, Sequence[tuple[str, Any]]]:
-    """Returns how an event is made, and the field that its values are decoded into."""
+def _fields_of(event_type: type[DomainEvent]) -> Any:
+    """Returns what the fields of an event are read into."""
     fields = plain_fields(event_type)
     if fields is None:
-        return (event_type, None), [("data", dict[str, Any])]
-    data = msgspec.defstruct(
+        return dict[str, Any]
+    return msgspec.defstruct(
         "Data",
         list(fields.items()),
         namespace={EVENT_TYPE: event_type},
         gc=False,
         forbid_unknown_fields=True,
     )
-    return (event_type, set(fields)), [("data", data)]

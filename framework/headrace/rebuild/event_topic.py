@@ -17,12 +17,10 @@ from collections.abc import (
 from itertools import islice
 from typing import NamedTuple
 
-import msgspec
-
 from headrace._runtime.log import get_logger
+from headrace.domain.stream_body import MALFORMED, aggregate_of, body_reader
 from headrace.errors import ProjectionError
 from headrace.events.belief import Belief
-from headrace.events.seals import aggregate_of
 from headrace.transports.base import DAMAGED, Incoming, QueueId
 from headrace_mq.client.sync.reader import BlockingReader
 from headrace_mq.errors import (
@@ -44,14 +42,8 @@ ReadBatches = Callable[[str, QueueRef, int, int], Iterator[tuple[BatchHeader, Co
 _log = get_logger(__name__)
 
 
-class _Place(msgspec.Struct, gc=False):
-    """Which version of what a message holds."""
-
-    aggregate_id: str
-    version: int | None
-
-
-_decode_place = msgspec.json.Decoder(_Place).decode
+# Which version of what a message holds.
+_read_place = body_reader("aggregate_id", "version")
 
 
 class Portion(NamedTuple):
@@ -190,7 +182,7 @@ class EventTopic:
 
         following = read_on()
         try:
-            # Whoever is cancelled here must not leave the thread behind with the generator.
+            # A caller that is cancelled here must not leave the thread behind with the generator.
             while portion := await asyncio.shield(following):
                 yield await self._believed(queue, portion)
                 following = read_on()
@@ -306,8 +298,8 @@ async def versions_before(topic: EventTopic, offsets: Mapping[QueueId, int]) -> 
                 if message.headers.get("kind") == "rejection":
                     continue
                 try:
-                    stream = _decode_place(message.body)
-                except (msgspec.DecodeError, RecursionError):
+                    stream = _read_place(message.body)
+                except MALFORMED:
                     # Live readers have parked it, or passed over it: it moves no version on.
                     _log.error(
                         "a message that does not decode is passed over",

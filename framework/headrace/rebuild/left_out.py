@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from headrace._runtime.log import get_logger
-from headrace.events.seals import aggregate_of
+from headrace.domain.stream_body import aggregate_of
 from headrace.rebuild.decode import Decoded, Decoder, Undecodable
 from headrace.rebuild.event_topic import Portion
 from headrace.transports.base import Incoming, QueueId

@@ -36,7 +36,7 @@ async def promote(
     event_store_url: str | None = None,
     take_over: bool = False,
 ) -> RebuildReport:
-    """Puts the rebuilt table of a projection in place that was kept, whatever its rows differ in.
+    """Puts the rebuilt table of a projection in place that was kept, even where its rows differ.
 
     It catches up first, with what it was built from. The table from before is kept for `rollback`.
 

@@ -132,7 +132,7 @@ async def bring_live(
 ) -> RebuildOutcome:
     """Brings a shadow level with the live generation, compares them, and switches if all is well.
 
-    Whatever keeps it from switching, short of an error, leaves the shadow's table in place.
+    If it does not switch, for a reason that is no error, the shadow's table stays in place.
 
     Args:
         read_models: where both are.

@@ -185,7 +185,7 @@ class Loading:
                 await write_offsets(connection, target, offsets)
         except (IntegrityError, ProgrammingError) as error:
             async with self.read_models.begin() as connection:
-                # Whoever has taken over has dropped the tables.
+                # Another rebuild that took over has dropped the tables.
                 await Building.check_owner(connection, self.shadow)
                 twice = await find_twice(connection, table.name)
             if twice is None:

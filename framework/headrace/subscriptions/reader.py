@@ -25,7 +25,7 @@ from headrace.settings import Settings
 from headrace.subscriptions.status import ReaderState, ReaderStatus
 from headrace.transports.base import Incoming, OffsetLoader, QueueId, Subscription, Transport
 
-__all__ = ["BatchReaction", "KeyReaction", "Reader"]
+__all__ = ["BatchReaction", "KeyReaction", "Reader", "say_parked"]
 
 T = TypeVar("T")
 
@@ -297,15 +297,26 @@ class Reader:
 
     def say_parked(self, message: Incoming, error: Exception) -> None:
         """Says in the log that an aggregate was parked."""
-        log.error(
-            "an event cannot be handled; its aggregate waits until it is retried or skipped",
-            **self._about,
-            aggregate_id=message.key,
-            queue=message.queue,
-            offset=message.offset,
-            error=str(error),
-            exc_info=error,
-        )
+        say_parked(message, error, self._about)
+
+
+def say_parked(message: Incoming, error: Exception, about: Mapping[str, str]) -> None:
+    """Says in the log that a message could not be handled, and whose aggregate was parked.
+
+    Args:
+        message: what could not be handled.
+        error: why.
+        about: says who reads it.
+    """
+    log.error(
+        "an event cannot be handled; its aggregate waits until it is retried or skipped",
+        **about,
+        aggregate_id=message.key,
+        queue=message.queue,
+        offset=message.offset,
+        error=str(error),
+        exc_info=error,
+    )
 
 
 async def _poll_or_idle(

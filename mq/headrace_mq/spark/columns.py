@@ -1,9 +1,9 @@
 """
 The columns of the data source, built as Arrow arrays from the columns of wire batches.
 
-Sits between: `reader`, which fetches wire batches, and Spark, which wants `pyarrow.RecordBatch`es.
-Never builds an object per record; a column that nobody asked for is not built, and what is the same for
-many records in a row is one object until Arrow repeats it. No I/O.
+Used by `reader`, which fetches wire batches; makes the `pyarrow.RecordBatch`es that Spark wants. It builds
+no object per record and no column that was not asked for, and a value that many records in a row have is
+one object until Arrow repeats it. No I/O.
 """
 
 from collections.abc import Callable

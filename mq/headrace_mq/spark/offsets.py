@@ -1,8 +1,8 @@
 """
 Which offsets a read covers: options in, one slice per Spark partition out.
 
-Sits between: `source`, which has the options as text, and `reader`, which reads one slice. Pure: it
-is given the ranges that the broker holds and asks nobody.
+Used by `source`, which has the options as text, and by `reader`, which reads one slice. Pure: the
+caller passes the ranges that the broker holds.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -62,7 +62,7 @@ class SourceOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> "SourceOptions":
-        """Reads all options, whatever they will be used for.
+        """Reads all options, those of reading and of writing.
 
         Raises:
             ValueError: one is unknown, unreadable, or contradicts another.

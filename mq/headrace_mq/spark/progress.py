@@ -102,7 +102,7 @@ def advance(
 def between(held: Iterable[QueueRange], start: Offsets, end: Offsets) -> list[QueueSlice]:
     """Returns what a micro-batch reads, of what is held.
 
-    An end before the start says that the queue began anew: it is read from its first record.
+    An end before the start says that the queue was recreated: it is read from its first record.
     """
     ranges = {QueueRef(one.topic, one.queue_id): one for one in held}
     slices: list[QueueSlice] = []

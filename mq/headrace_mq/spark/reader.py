@@ -190,8 +190,8 @@ def fetch_offsets_at(
 
     Args:
         address: the broker's `host:port`.
-        held: the queues' ranges; a queue that ends before the moment gets its end, whatever came
-            since.
+        held: the queues' ranges; a queue that ends before the moment gets its end, even if
+            messages came since.
         moment_ms: milliseconds since 1970 UTC, by the broker's clock when it stored a record.
         settings: bounds of the connection.
         connect: opens it.

@@ -69,7 +69,7 @@ def register(spark: SparkSession) -> None:
 def capture_offsets(broker: str, topics: Sequence[str]) -> str:
     """Returns where the topics end now, as the JSON that `endingOffsets` takes.
 
-    Spark plans a DataFrame anew for every action; one that is given these offsets reads the same
+    Spark plans a DataFrame again for every action; one that is given these offsets reads the same
     records each time.
 
     Raises:

@@ -1,8 +1,8 @@
 """
 Rows as messages: `frame.write.format("headrace")`.
 
-Sits between: Spark's Python worker, which has Arrow batches, and a producer. Every attempt of a task
-sends its rows anew, so a row is stored at least once: twice or more where a task is run again.
+Used by Spark's Python worker, which has Arrow batches; uses a producer. Every attempt of a task
+sends its rows again, so a row is stored at least once: twice or more where a task is run again.
 Rows of one Spark partition that have one key keep their order within an attempt.
 """
 
@@ -24,7 +24,7 @@ from headrace_mq.spark.reader import unreachable_here
 
 __all__ = ["RowsSent", "TopicWriter", "check_columns"]
 
-# Rows that become messages at a time: many wire batches, and still little beside a worker's memory.
+# Rows that become messages at a time: many wire batches, and little of a worker's memory.
 ROWS_AT_ONCE_MAX = 10_000
 
 _TEXT: tuple[type[DataType], ...] = (StringType,)
@@ -35,7 +35,7 @@ _TAKEN: dict[str, tuple[type[DataType], ...]] = {
     "headers": (MapType,),
     "body": (StringType, BinaryType),
 }
-# The broker assigns these anew, so that what was read from one topic can be written to another.
+# The broker assigns new ones, so that what was read from one topic can be written to another.
 _ASSIGNED_ANEW = frozenset({"queue_id", "offset", "born_at", "stored_at"})
 
 _log = get_logger(__name__)

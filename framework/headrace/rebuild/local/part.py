@@ -77,7 +77,7 @@ class Part:
         """Makes an error of what is done within the failure of this part, and of no other."""
         try:
             yield
-        except Exception as error:  # noqa: BLE001 - whatever it is, the other parts go on
+        except Exception as error:  # noqa: BLE001 - it ends this part; the others go on
             await self.fail(error)
 
     async def fail(self, error: Exception) -> None:

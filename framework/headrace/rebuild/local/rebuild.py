@@ -191,7 +191,7 @@ async def rebuild_together(
                     Part, read_models, means=found.means, phases=phases, origin=found.origin
                 )
                 parts.append(await _begin(read_models, projection, chosen, phases, part_of))
-            except Exception as error:  # noqa: BLE001 - whatever it is, the others go on
+            except Exception as error:  # noqa: BLE001 - it ends this one; the others go on
                 outcomes[projection.name] = error
         with _rarely_collecting():
             decoding = (application.serializer, found.means.left_out)
@@ -367,7 +367,7 @@ async def _give(
         for part in waiting:
             try:
                 await part.add(queue, decoded)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the other parts go on
+            except Exception as error:  # noqa: BLE001 - it ends this part; the others go on
                 await part.fail(error)
 
 

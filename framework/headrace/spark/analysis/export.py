@@ -75,7 +75,7 @@ def export_events(
 ) -> ExportedPart:
     """Writes what an event topic holds beyond earlier exports into a folder, as one part.
 
-    A part is there whole or not at all, and holds each message once, whatever is killed when.
+    A part is there whole or not at all, and holds each message once, even if the export is killed.
 
     Args:
         app: the application's import path, such as `samples.bank:app`.

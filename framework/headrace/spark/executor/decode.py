@@ -1,33 +1,40 @@
 """
 Streams to what Spark needs of them: the chosen fields of the chosen events, as plain values.
 
-A stored event is read without making its model where that gives the same values: msgspec takes
-the chosen fields from the JSON, which is several times as fast. Old versions, models with rules of
-their own and whatever msgspec does not take go through the model, as everywhere else.
+A stored event is read together with its stream, and without making its model where that gives the
+same values, which is several times as fast. Old versions, models with rules of their own and values
+that msgspec does not take go through the model, as everywhere else.
 
     text      str           decimal     its digits as str
     integer   int           date        days since 1970-01-01
     float     float         timestamp   microseconds since 1970-01-01 UTC
-    boolean   bool          json        the stored JSON of whatever is none of these; text as it is
+    boolean   bool          json        the stored JSON of other types, unread; text as it is
 
-Sits between: bodies of the event topic and `event_reader`. Must never know Spark.
+Used by `event_reader`; reads what `domain.stream_body` declares. It must not know Spark.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from typing import Any, Final
+from operator import attrgetter
+from typing import Annotated, Any, Final, Protocol
 
-import annotated_types
 import msgspec
-from pydantic import ConfigDict
-from pydantic.fields import FieldInfo
+from pydantic import TypeAdapter, ValidationError
 
 from headrace.domain.message import DomainEvent
+from headrace.domain.stream_body import (
+    MALFORMED,
+    body_error,
+    body_reader,
+    check_version,
+    event_kinds,
+)
+from headrace.domain.unchecked import plain_fields
 from headrace.errors import ProjectionError, SerializationError, UnknownMessageType
 from headrace.projections.definition.shape import ColumnKind, kind_of
-from headrace.serialization import JsonSerializer, not_decoded
+from headrace.serialization import JsonSerializer
 
 __all__ = [
     "DECIMAL_PLACES_MAX",
@@ -45,22 +52,19 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 # Spark's decimals have 38 digits; this many of them after the point.
 DECIMAL_PLACES_MAX: Final = 18
 _DECIMAL_WHOLE_MAX: Final = 20
-_PLAIN_CONFIG: Final = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-_PYTHON_TYPES: Final[Mapping[ColumnKind | None, Any]] = {
-    ColumnKind.TEXT: str,
-    ColumnKind.INTEGER: int,
-    ColumnKind.FLOAT: float,
-    ColumnKind.BOOLEAN: bool,
-    ColumnKind.DECIMAL: Decimal,
-    ColumnKind.DATE: date,
-    ColumnKind.TIMESTAMP: datetime,
-    None: msgspec.Raw,
+# Of fields that have a column, besides those that are plain everywhere. The bounds of a decimal are
+# checked by the field's own rules.
+_MORE: Final[Mapping[str, tuple[Any, frozenset[str]]]] = {
+    "decimal": (Decimal, frozenset({"ge", "gt", "le", "lt", "max_digits", "decimal_places"})),
+    "date": (date, frozenset()),
+    "datetime": (datetime, frozenset({"microseconds_precision"})),
 }
 
-_STREAM_FIELDS: Final = frozenset({"aggregate_type", "command_id", "correlation_id", "recorded_at"})
+_STREAM_FIELDS: Final = ("aggregate_type", "command_id", "correlation_id", "recorded_at")
+
+_decode_fields: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 Values = tuple[Any, ...]
-ToValues = Callable[[Any], Values]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +75,7 @@ class EventField:
     kind: ColumnKind | None
 
 
-# None of them refers back, or lives long enough to be of interest to the garbage collector.
+# Neither refers back, or lives long enough to be of interest to the garbage collector.
 class LightEvent(msgspec.Struct, gc=False):
     """An event as it is stored, its fields still in JSON."""
 
@@ -80,16 +84,20 @@ class LightEvent(msgspec.Struct, gc=False):
     data: msgspec.Raw
 
 
-class LightStream(msgspec.Struct, gc=False):
-    """A stream as it is stored; what a decoder was not asked for is empty."""
+class LightStream(Protocol):
+    """A stream as it is stored, with those fields of its context that are wanted.
+
+    Attributes:
+        aggregate_id: whose events they are.
+        version: the aggregate's version after them; None: it has no events.
+        events: for `StreamDecoder.read`.
+        recorded_at: when they were decided, where that is wanted.
+    """
 
     aggregate_id: str
     version: int | None
-    aggregate_type: str = ""
-    command_id: str = ""
-    correlation_id: str = ""
-    recorded_at: datetime = _EPOCH
-    events: list[LightEvent] = []
+    events: Sequence[LightEvent]
+    recorded_at: datetime
 
 
 def fields_of(event_type: type[DomainEvent]) -> tuple[EventField, ...]:
@@ -100,6 +108,23 @@ def fields_of(event_type: type[DomainEvent]) -> tuple[EventField, ...]:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Quick:
+    """A way to the values of an event that passes its model by.
+
+    Attributes:
+        event_type: the event's class.
+        data: the struct that its fields are read into, all of them.
+        decode: reads one.
+        to_values: takes the chosen values of one.
+    """
+
+    event_type: type[DomainEvent]
+    data: type[msgspec.Struct]
+    decode: Callable[[msgspec.Raw], Any]
+    to_values: Callable[[Any], Values]
+
+
 class StreamDecoder:
     """Decodes streams, and the chosen fields of their events.
 
@@ -107,7 +132,7 @@ class StreamDecoder:
         serializer: knows the event types and the ways from old versions.
         chosen: the fields of each event type that are wanted; types that are left out are known,
             but not looked into.
-        context: the fields of streams that are wanted beside aggregate, version and events.
+        context: the fields of streams that are wanted besides aggregate, version and events.
     """
 
     def __init__(
@@ -119,23 +144,51 @@ class StreamDecoder:
     ) -> None:
         self._registry = serializer.events
         self._chosen = chosen
-        self._decode = _stream_decoder(frozenset(context))
         self._quick = {
-            key: _quick(event_type, chosen[event_type])
+            key: quick
             for key, event_type in self._registry.types.items()
-            if event_type in chosen and _is_plain(event_type, chosen[event_type])
+            if event_type in chosen and (quick := _quick_way(event_type, chosen[event_type]))
         }
+        kinds, types = event_kinds(self._registry, self._data_of)
+        self._ways = {
+            kind: self._quick.get((each.message_name, each.message_version))
+            for kind, each in types.items()
+            if self._data_of(each) is not msgspec.Raw
+        }
+        names = ("aggregate_id", "version", *context)
+        self._decode = body_reader(*names, events=kinds)
+        self._decode_light = body_reader(*names, events=LightEvent)
+
+    def _data_of(self, event_type: type[DomainEvent]) -> Any:
+        """Returns what the fields of an event are read into, together with its stream."""
+        name, newest = event_type.message_name, event_type.message_version
+        versions = (
+            version for version in range(1, newest) if self._registry.can_read(name, version)
+        )
+        if next(versions, None) is not None:
+            return msgspec.Raw
+        if event_type not in self._chosen:
+            return None
+        quick = self._quick.get((name, newest))
+        return msgspec.Raw if quick is None else quick.data
 
     def decode(self, body: bytes) -> LightStream:
-        """Decodes a stream, its events not yet.
+        """Decodes a stream, and of its events what needs no model.
 
         Raises:
             SerializationError: these bytes are no stream.
         """
         try:
-            return self._decode(body)
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise not_decoded(body, error) from error
+            try:
+                stream: LightStream = self._decode(body)
+            except MALFORMED:
+                # An event that is unknown, or that only its model takes, is no fault of the stream.
+                stream = self._decode_light(body)
+            if stream.version is None or not stream.events:
+                check_version(stream)
+        except MALFORMED as error:
+            raise body_error(body, error) from error
+        return stream
 
     def knows(self, event: LightEvent) -> bool:
         """Whether the application has a class for it, or a way to one."""
@@ -149,20 +202,24 @@ class StreamDecoder:
             SerializationError: its fields do not fit.
             ProjectionError: a value has no place in a column.
         """
+        kind = type(event)
+        if kind in self._ways:
+            way = self._ways[kind]
+            return None if way is None else (way.event_type, way.to_values(event.data))
         quick = self._quick.get((event.name, event.version))
         if quick is not None:
-            event_type, to_values = quick
             try:
-                return event_type, to_values(event.data)
-            except msgspec.DecodeError:
-                pass  # The model may take what msgspec does not.
-        elif not self._is_chosen(event):
-            if not self.knows(event):
-                raise UnknownMessageType(
-                    f"the application knows no event {event.name!r} version {event.version}"
-                )
-            return None
-        return self._read_slowly(event)
+                data = quick.decode(event.data)
+            except MALFORMED:
+                return self._read_slowly(event)  # The model may take what msgspec does not.
+            return quick.event_type, quick.to_values(data)
+        if self._is_chosen(event):
+            return self._read_slowly(event)
+        if not self.knows(event):
+            raise UnknownMessageType(
+                f"the application knows no event {event.name!r} version {event.version}"
+            )
+        return None
 
     def _is_chosen(self, event: LightEvent) -> bool:
         """Whether the newest version of this event is chosen; old versions become it."""
@@ -172,7 +229,10 @@ class StreamDecoder:
         )
 
     def _read_slowly(self, event: LightEvent) -> tuple[type[DomainEvent], Values] | None:
-        data = msgspec.json.decode(event.data)
+        try:
+            data = _decode_fields(event.data)
+        except MALFORMED as error:
+            raise SerializationError(f"{event.name} version {event.version}: {error}") from error
         found, data = self._registry.resolve(event.name, event.version, data)
         if found not in self._chosen:
             return None
@@ -201,81 +261,86 @@ def to_plain(kind: ColumnKind, value: Any) -> Any:
     return value if value is None or convert is None else convert(value)
 
 
-def _stream_decoder(context: frozenset[str]) -> Callable[[bytes], LightStream]:
-    unwanted = _STREAM_FIELDS - context
-    if not unwanted:
-        return msgspec.json.Decoder(LightStream).decode
-    # Under a name that no JSON of ours has, a field is passed over: a third of the time for them.
-    fields = {each.name: each for each in msgspec.structs.fields(LightStream)}
-    spared: Any = msgspec.defstruct(
-        "SparedStream",
-        [(name, fields[name].type, fields[name].default) for name in sorted(unwanted)],
-        bases=(LightStream,),
-        rename={name: f" {name}" for name in unwanted},
-        gc=False,
+def _quick_way(event_type: type[DomainEvent], chosen: Sequence[EventField]) -> _Quick | None:
+    """Returns how an event is read without its model; None: it has to be made."""
+    fields = plain_fields(event_type, more=_MORE, other=msgspec.Raw)
+    kinds = {each.name: each.kind for each in chosen}
+    if fields is None or any(fields[name] is msgspec.Raw for name, kind in kinds.items() if kind):
+        return None
+    members: list[tuple[str, Any, Any]] = []
+    for place, (name, found) in enumerate(fields.items()):
+        info = event_type.model_fields[name]
+        default = msgspec.NODEFAULT if info.is_required() else info.default
+        if found is msgspec.Raw and not info.is_required():
+            # Not read where it is not chosen; where it is, the model knows its default.
+            default = msgspec.NODEFAULT if name in kinds else None
+        members.append((f"f{place}", found, default))
+    # Fields by place, because a name may be one that Python keeps for itself.
+    renamed = {f"f{place}": name for place, name in enumerate(fields)}
+    data = msgspec.defstruct(
+        "Chosen", members, rename=renamed, kw_only=True, gc=False, forbid_unknown_fields=True
     )
-    decode: Callable[[bytes], LightStream] = msgspec.json.Decoder(spared).decode
-    return decode
+    places = [list(fields).index(each.name) for each in chosen]
+    return _Quick(
+        event_type=event_type,
+        data=data,
+        decode=msgspec.json.Decoder(data).decode,
+        to_values=_values_at(places, [_converter(event_type, each) for each in chosen]),
+    )
 
 
-def _quick(
-    event_type: type[DomainEvent], fields: Sequence[EventField]
-) -> tuple[type[DomainEvent], ToValues]:
-    decode = msgspec.json.Decoder(_struct(event_type, fields)).decode
-    converted = [
-        (place, _CONVERTERS.get(each.kind) if each.kind else _json_text)
-        for place, each in enumerate(fields)
-        if each.kind is None or each.kind in _CONVERTERS
-    ]
-    astuple = msgspec.structs.astuple
+def _values_at(
+    places: Sequence[int], converters: Sequence[Callable[[Any], Any] | None]
+) -> Callable[[Any], Values]:
+    """Returns what takes the values at places of a struct, in the form for Spark."""
+    if not places:
+        return lambda _: ()
+    names = [f"f{place}" for place in places]
+    take: Callable[[Any], Values] = attrgetter(*names)
+    if len(names) == 1:
+        take = _take_one(names[0])
+    converted = [(at, convert) for at, convert in enumerate(converters) if convert is not None]
     if not converted:
-        return event_type, lambda data: astuple(decode(data))
+        return take
 
-    def to_values(data: msgspec.Raw) -> Values:
-        values = list(astuple(decode(data)))
-        for place, convert in converted:
-            if values[place] is not None and convert is not None:
-                values[place] = convert(values[place])
+    def to_values(data: Any) -> Values:
+        values = list(take(data))
+        for at, convert in converted:
+            if values[at] is not None:
+                values[at] = convert(values[at])
         return tuple(values)
 
-    return event_type, to_values
+    return to_values
 
 
-def _struct(event_type: type[DomainEvent], fields: Sequence[EventField]) -> type[msgspec.Struct]:
-    members: list[tuple[str, Any, Any]] = []
-    for place, each in enumerate(fields):
-        info = event_type.model_fields[each.name]
-        python = _PYTHON_TYPES[each.kind]
-        if each.kind is not None and kind_of(info.annotation)[1]:
-            python = python | None
-        default = msgspec.NODEFAULT if info.is_required() else info.default
-        members.append((f"f{place}", python, default))
-    # Fields by place, because a name may be one that Python keeps for itself.
-    renamed = {f"f{place}": each.name for place, each in enumerate(fields)}
-    return msgspec.defstruct("Chosen", members, rename=renamed, kw_only=True)
+def _take_one(name: str) -> Callable[[Any], Values]:
+    value_of = attrgetter(name)
+    return lambda data: (value_of(data),)
 
 
-def _is_plain(event_type: type[DomainEvent], fields: Sequence[EventField]) -> bool:
-    """Whether msgspec and the model read the same values from the same JSON."""
-    rules = event_type.__pydantic_decorators__
-    if (
-        rules.validators
-        or rules.field_validators
-        or rules.root_validators
-        or rules.model_validators
-        or event_type.model_config != _PLAIN_CONFIG
+def _converter(event_type: type[DomainEvent], field: EventField) -> Callable[[Any], Any] | None:
+    """Returns what turns a field's value into its form for Spark; None: it is in it."""
+    if field.kind is None:
+        return _json_text
+    info = event_type.model_fields[field.name]
+    if field.kind is not ColumnKind.DECIMAL or (
+        not info.metadata and info.annotation in (Decimal, Decimal | None)
     ):
-        return False
-    return all(_is_plain_field(event_type.model_fields[each.name], each) for each in fields)
+        return _CONVERTERS.get(field.kind)
+    annotation: Any = info.annotation
+    if info.metadata:
+        annotation = Annotated[annotation, *info.metadata]
+    validate = TypeAdapter(annotation).validator.validate_python
 
+    def check_and_convert(value: Decimal) -> str:
+        try:
+            return _decimal_text(validate(value))
+        except ValidationError as error:
+            raise SerializationError(
+                f"{event_type.__name__} version {event_type.message_version}, {field.name}: {error}"
+            ) from error
 
-def _is_plain_field(info: FieldInfo, field: EventField) -> bool:
-    if info.default_factory is not None or info.alias or info.validation_alias:
-        return False
-    if field.kind is None and not info.is_required():
-        return False
-    # Bounds were checked when the event was made; anything else might change the value.
-    return all(isinstance(each, annotated_types.BaseMetadata) for each in info.metadata)
+    return check_and_convert
 
 
 def _decimal_text(value: Decimal) -> str:

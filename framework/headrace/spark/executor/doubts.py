@@ -13,8 +13,9 @@ from itertools import compress
 import pyarrow as pa
 
 from headrace.domain.stream import EventStream
+from headrace.domain.stream_body import aggregate_of
 from headrace.events.belief import Belief
-from headrace.events.seals import Seal, aggregate_of
+from headrace.events.seals import Seal
 from headrace.serialization import JsonSerializer, Serializer
 from headrace.spark.executor.gate import FindStreams
 from headrace.spark.executor.plan import FoldPlan, load_application

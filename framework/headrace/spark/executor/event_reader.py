@@ -1,7 +1,7 @@
 """
 The executor's side of typed events: read a slice, gate it, and yield chosen fields as columns.
 
-One row per event, each version of an aggregate once and in order, whatever stood in the topic; and
+One row per event, each version of an aggregate once and in order, even if the topic has it twice; and
 records of what else came up, of the kinds of `fold`. `turn` counts a slice's events in the order in
 which a fold meets them.
 
@@ -19,8 +19,8 @@ import pyarrow as pa
 from headrace._runtime.log import get_logger
 from headrace.domain.message import DomainEvent
 from headrace.domain.stream import EventStream
+from headrace.domain.stream_body import aggregate_of
 from headrace.errors import ProjectionError, SerializationError, UnknownMessageType
-from headrace.events.seals import aggregate_of
 from headrace.projections.definition.shape import ColumnKind
 from headrace.rebuild.left_out import LEFT_OUT_MAX
 from headrace.serialization import JsonSerializer

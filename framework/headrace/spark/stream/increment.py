@@ -82,9 +82,9 @@ def _keys(frame: DataFrame) -> list[str]:
     return keys
 
 
-def _frame(beside: DataFrame, records: list[Record]) -> DataFrame:
+def _frame(streams: DataFrame, records: list[Record]) -> DataFrame:
     table = pa.Table.from_batches([records_to_arrow(records)], schema=RECORD_ARROW_SCHEMA)
-    return beside.sparkSession.createDataFrame(table, RECORD_SCHEMA)
+    return streams.sparkSession.createDataFrame(table, RECORD_SCHEMA)
 
 
 def _fetch(plan: FoldPlan, frame: DataFrame) -> Folded:

@@ -5,8 +5,8 @@ Micro-batches into a projection's live table: rows, versions and offsets in one 
                                        └▶ many: folded on executors onto looked-up rows ─▶ stored
                                           if no one moved the projection meanwhile
 
-The stored offsets decide what is applied, whatever a query's checkpoint says; who comes with a
-batch that they have passed changes nothing. So several jobs, and live runners besides, exclude
+The stored offsets decide what is applied, not a query's checkpoint. A batch that they have passed
+changes nothing. So several jobs, and live runners besides, exclude
 each other batch by batch. Used by a streaming query's thread, in which `take` blocks; uses the
 database of read models, which lives on an event loop. It must not know a broker.
 """
@@ -26,14 +26,14 @@ from headrace._runtime.clock import Clock
 from headrace._runtime.log import get_logger
 from headrace.errors import ProjectionError
 from headrace.events.belief import Belief
-from headrace.projections.batch_transaction import (
-    Applied,
-    MissingReader,
-    apply_through,
-    decode_batch,
-)
+from headrace.projections.batch_transaction import Applied, MissingReader
 from headrace.projections.definition.projection import Projection
-from headrace.projections.letters import Full, park
+from headrace.projections.poison import (
+    BatchApplier,
+    Poisoned,
+    apply_in_halves,
+    may_be_parked,
+)
 from headrace.projections.tables.contents import (
     Moved,
     OtherFields,
@@ -54,7 +54,8 @@ from headrace.spark.job import Folded
 from headrace.spark.rows import RowCodec
 from headrace.spark.stream.batch import Span
 from headrace.stores.database.tables import parked_rows
-from headrace.subscriptions.outages import blames_event, is_outage
+from headrace.subscriptions.outages import is_outage
+from headrace.subscriptions.reader import say_parked
 from headrace.transports.base import Incoming, QueueId
 
 __all__ = [
@@ -222,8 +223,11 @@ class ProjectionSink:
             ProjectionError: the batch cannot be applied.
         """
 
+        def run(work: Coroutine[Any, Any, T]) -> T:
+            return asyncio.run_coroutine_threadsafe(work, loop).result()
+
         def wait(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-            return asyncio.run_coroutine_threadsafe(self.persist(work), loop).result()
+            return run(self.persist(work))
 
         def ask(work: Work[Any]) -> Any:
             return wait(partial(_transact, self.read_models, work))
@@ -250,7 +254,7 @@ class ProjectionSink:
                     end = {span.queue: span.end for span in new}
                     outcome = ask(partial(_store, place=place, folded=folded, end=end))
             if here:
-                outcome = wait(partial(self._apply, rest.messages(), place))
+                outcome = run(self._apply(rest.messages(), place))
             if isinstance(outcome, Applied):
                 offsets = dict(place.offsets) | {span.queue: span.end for span in new}
                 _, parked = ask(partial(_find_place, target=place.target)) if here else ({}, 0)
@@ -263,36 +267,52 @@ class ProjectionSink:
                 projection=self.projection.name,
             )
 
-    async def persist(self, work: Callable[[], Awaitable[T]]) -> T:
+    async def persist(
+        self,
+        work: Callable[[], Awaitable[T]],
+        *,
+        again: Callable[[Exception], bool] = lambda _: False,
+    ) -> T:
         """Does work with the database, again and again while it is away.
+
+        Args:
+            work: makes one attempt.
+            again: judges what is no outage; True: there is another attempt.
 
         Raises:
             Stopped: the job is to end.
             ProjectionError: it was away at every attempt of a job that makes so many.
         """
         backoff = Backoff(ms_min=self.settings.retry_ms_min, ms_max=self.settings.retry_ms_max)
-        attempt = 0
-        while True:
+        outages = 0
+
+        async def attempt() -> T:
             if self.stop.is_set():
                 raise Stopped
-            try:
-                return await work()
-            except Exception as error:
-                attempt += 1
-                if not is_outage(error):
-                    raise
-                if attempt == self.outages_max:
-                    raise ProjectionError(
-                        f"projection {self.projection.name}: the database of read models is away,"
-                        f" after {attempt} attempts: {error}"
-                    ) from error
-                _log.warning(
-                    "the database of read models is away; will try again",
-                    projection=self.projection.name,
-                    attempt=attempt,
-                    error=repr(error),
-                )
-            await self.unless_stopped(backoff.pause(attempt))
+            return await work()
+
+        def final(error: Exception) -> bool:
+            nonlocal outages
+            if not is_outage(error):
+                return not again(error)
+            outages += 1
+            return outages == self.outages_max
+
+        async def pause(number: int) -> None:
+            await self.unless_stopped(backoff.pause(number))
+
+        what = f"use the database of read models for projection {self.projection.name}"
+        try:
+            return await backoff.persist(
+                attempt, what=what, unless=(Stopped,), final=final, pause=pause
+            )
+        except Exception as error:
+            if not is_outage(error):
+                raise
+            raise ProjectionError(
+                f"projection {self.projection.name}: the database of read models is away,"
+                f" after {outages} attempts: {error}"
+            ) from error
 
     def _belongs_here(self, count: int, place: _Place) -> bool:
         # Handlers write in the transaction; what is parked is known in it alone.
@@ -301,73 +321,30 @@ class ProjectionSink:
     async def _apply(
         self, messages: Sequence[Incoming], place: _Place
     ) -> Applied | Moved | Switched:
-        """Applies messages in transactions of the live runner's size."""
+        """Applies messages as the live runner does, in transactions of its size."""
         positions: dict[QueueId, int | None] = dict(place.offsets)
         if self.belief is not None:
-            messages = await self.belief.sift(messages)
-        waiting, size, rows = list(messages), self.settings.projection_batch_max, 0
-        while waiting:
-            if self.stop.is_set():
-                raise Stopped
-            some = waiting[:size]
-            try:
-                outcome = await self._apply_some(some, place.target, positions)
-            except Exception as error:
-                if isinstance(error, OtherFields) or not blames_event(error):
-                    raise
-                if len(some) > 1:
-                    size = len(some) // 2
-                    continue
-                outcome = await self._park(some[0], place.target, positions, error)
-            if not isinstance(outcome, Applied):
-                return outcome
-            size = min(2 * size, self.settings.projection_batch_max)
-            rows += outcome.rows
-            positions |= {message.queue: message.offset + 1 for message in some}
-            del waiting[: len(some)]
-        return Applied(rows=rows)
-
-    async def _apply_some(
-        self,
-        messages: Sequence[Incoming],
-        target: Target[Any],
-        positions: Mapping[QueueId, int | None],
-    ) -> Applied | Moved | Switched:
-        batch = decode_batch(messages, positions, self.serializer)
-        return await apply_through(self.read_models.transact, target, batch, missing=self.missing)
-
-    async def _park(
-        self,
-        message: Incoming,
-        target: Target[Any],
-        positions: Mapping[QueueId, int | None],
-        error: Exception,
-    ) -> Applied | Moved | Switched:
-        outcome: Applied | Moved | Switched | Full = await self.read_models.transact(
-            partial(
-                park,
-                target=target,
-                message=message,
-                begin={message.queue: positions.get(message.queue)},
-                error=error,
-                now=self.clock.now(),
-                letters_max=self.settings.projection_letters_max,
-            )
+            messages = await self.persist(partial(self.belief.sift, messages))
+        applier: BatchApplier[Any] = BatchApplier(
+            read_models=self.read_models,
+            missing=self.missing,
+            serializer=self.serializer,
+            settings=self.settings,
+            clock=self.clock,
+            say_parked=partial(say_parked, about={"projection": self.projection.name}),
         )
-        if isinstance(outcome, Full):
-            raise ProjectionError(
-                f"{outcome.letters} aggregates are parked already, and now: {error}"
-            )
-        _log.error(
-            "projection cannot apply an event; its aggregate waits until it is retried or skipped",
-            projection=self.projection.name,
-            aggregate_id=message.key,
-            queue=message.queue,
-            offset=message.offset,
-            error=str(error),
-            exc_info=error,
+
+        async def apply(batch: Sequence[Incoming]) -> Applied | Moved | Switched | Poisoned:
+            attempt = applier.attempts(place.target, batch, positions)
+            return await self.persist(attempt, again=may_be_parked)
+
+        def applied(batch: Sequence[Incoming]) -> None:
+            positions.update({message.queue: message.offset + 1 for message in batch})
+
+        halved = await apply_in_halves(
+            messages, apply, batch_max=self.settings.projection_batch_max, applied=applied
         )
-        return outcome
+        return Applied(rows=halved.rows) if halved.stopped is None else halved.stopped
 
     async def unless_stopped(self, waiting: Coroutine[Any, Any, None]) -> None:
         """Waits for something.

@@ -69,3 +69,19 @@ async def test_persisting_ends_when_it_is_cancelled():
     task.cancel()
     await asyncio.wait({task})
     assert task.cancelled()
+
+
+async def test_a_pause_of_the_caller_may_give_up():
+    pauses = []
+
+    async def action() -> None:
+        raise OSError("away")
+
+    async def pause(attempt: int) -> None:
+        pauses.append(attempt)
+        if attempt == 2:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        await Backoff(ms_min=60_000, ms_max=60_000).persist(action, what="act", pause=pause)
+    assert pauses == [1, 2]

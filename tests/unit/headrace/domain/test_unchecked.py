@@ -3,8 +3,10 @@
 import copy
 from datetime import datetime
 from decimal import Decimal
+from functools import partial
 from typing import Annotated, Any
 
+import msgspec
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
 
@@ -55,11 +57,33 @@ def test_fields_of_json_types_are_plain_with_and_without_defaults() -> None:
 
 
 class Bounded(DomainEvent):
-    count: Annotated[int, Field(gt=0)]
+    count: Annotated[int, Field(gt=0, le=9)]
+    share: Annotated[float, Field(ge=0)] | None
+    name: str = Field(min_length=1, max_length=3)
 
 
-class BoundedInside(DomainEvent):
-    count: Annotated[int, Field(gt=0)] | None
+def test_bounds_are_checked_without_the_model() -> None:
+    fields = plain_fields(Bounded)
+    assert fields is not None
+    data = msgspec.defstruct("Data", list(fields.items()))
+    good = {"count": 9, "share": 0.0, "name": "äöü"}
+    assert msgspec.convert(good, data) == data(**good)
+    for odd in ({"count": 0}, {"count": 10}, {"share": -1.0}, {"name": ""}, {"name": "long"}):
+        for takes in (partial(msgspec.convert, type=data), Bounded.model_validate):
+            with pytest.raises(ValueError, match=r"Expected|validation error"):
+                takes(good | odd)
+
+
+class Patterned(DomainEvent):
+    name: str = Field(pattern="^a")
+
+
+class TwiceBounded(DomainEvent):
+    count: int = Field(ge=1, gt=1)
+
+
+class FarBounded(DomainEvent):
+    count: int = Field(ge=1 << 70)
 
 
 class Dated(DomainEvent):
@@ -119,7 +143,7 @@ class Secret(DomainEvent):
 @pytest.mark.parametrize(
     "event_type",
     [
-        Bounded, BoundedInside, Dated, Exact, Nested, Renamed, Made, Stripping, Ruled, Finished,
+        Patterned, TwiceBounded, FarBounded, Dated, Exact, Nested, Renamed, Made, Stripping, Ruled, Finished,
         Started, Secret,
     ],
 )  # fmt: skip

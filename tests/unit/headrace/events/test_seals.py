@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.events.seals import Seal, aggregate_of, origin_of
+from headrace.domain.stream_body import aggregate_of, origin_of
+from headrace.events.seals import Seal
 from headrace.stores.database.identity import new_identity
 from headrace.testing.conformance.streams import conformance_serializer, rejected, stream
 

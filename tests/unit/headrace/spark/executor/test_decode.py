@@ -197,10 +197,9 @@ def test_a_field_of_another_type_is_handed_on_as_json() -> None:
 def test_what_is_not_asked_for_of_a_stream_is_passed_over(ledger: Any) -> None:
     serializer = ledger.serializer
     body = serializer.encode_stream(ledger.stream("a", 3, ledger.Ended()))
-    whole = StreamDecoder(serializer, {}).decode(body)
-    spared = StreamDecoder(serializer, {}, context=("sequence", "command_id")).decode(body)
+    whole: Any = StreamDecoder(serializer, {}).decode(body)
+    spared: Any = StreamDecoder(serializer, {}, context=("sequence", "command_id")).decode(body)
     assert (spared.aggregate_id, spared.version, len(spared.events)) == ("a", 3, 1)
     assert spared.command_id == whole.command_id != ""
-    assert (spared.aggregate_type, spared.correlation_id) == ("", "")
+    assert not hasattr(spared, "aggregate_type")
     assert whole.aggregate_type != ""
-    assert whole.recorded_at > spared.recorded_at

@@ -373,3 +373,37 @@ async def test_a_generation_with_other_fields_is_refused(small: Any) -> None:
     await small.read_models.transact(rename)
     with pytest.raises(ProjectionError, match="was built with other fields than Account"):
         await small.take(small.sink(), small.batch())
+
+
+async def test_an_event_is_tried_again_before_its_aggregate_is_parked(small: Any) -> None:
+    folds: list[int] = []
+    settings = Settings(retry_ms_min=1, retry_ms_max=1, error_retries_max=2)
+
+    class Counting(Failing):
+        async def transact(self, work: Any) -> Any:
+            try:
+                return await self._inner.transact(work)
+            except ProjectionError:
+                folds.append(1)
+                raise
+
+    small.publish(small.ledger.stream("bad", 1, small.ledger.Noted(text="fail")))
+    sink = small.sink(settings=settings, read_models=Counting(small.read_models, 0))
+    assert (await small.take(sink, small.batch())).parked == 1
+    assert len(folds) == 1 + settings.error_retries_max
+
+
+async def test_a_stop_ends_the_pause_of_an_outage(small: Any) -> None:
+    small.book(1)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    class Stopping(Failing):
+        async def transact(self, work: Any) -> Any:
+            loop.call_soon(stop.set)
+            raise OperationalError("SELECT 1", {}, ConnectionResetError("gone"))
+
+    patient = Settings(retry_ms_min=3_600_000, retry_ms_max=3_600_000)
+    sink = small.sink(settings=patient, stop=stop, read_models=Stopping(small.read_models, 0))
+    with pytest.raises(Stopped):
+        await small.take(sink, small.batch())

@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import func, update
 
 from headrace.domain.stream import EventStream
+from headrace.domain.stream_body import aggregate_of
 from headrace.errors import DefinitionError, SchemaOutOfDate, SerializationError
-from headrace.events.seals import aggregate_of
 from headrace.stores.database import bodies as bodies_module
 from headrace.stores.database.bodies import WHOLE, ReaderShare, StoredBodies
 from headrace.stores.database.engines import create_engine
