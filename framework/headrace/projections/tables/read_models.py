@@ -151,6 +151,10 @@ class ReadModels:
             ProjectionError: the projection's columns have changed; says what to run.
             DefinitionError: the name is one of Headrace's own tables.
         """
+        # Where all is there, nothing is written: the disk may take no writes.
+        async with self._read() as reading:
+            if await generations.is_set_up(reading, projection):
+                return
         async with self.begin() as connection:
             await generations.ensure(connection, projection)
 
