@@ -152,11 +152,14 @@ class ReadModels:
             DefinitionError: the name is one of Headrace's own tables.
         """
         # Where all is there, nothing is written: the disk may take no writes.
-        async with self._read() as reading:
-            if await generations.is_set_up(reading, projection):
-                return
-        async with self.begin() as connection:
-            await generations.ensure(connection, projection)
+        if not await self.is_set_up(projection):
+            async with self.begin() as connection:
+                await generations.ensure(connection, projection)
+
+    async def is_set_up(self, projection: Projection[Any]) -> bool:
+        """Returns whether a projection's first table is there; raises as `ensure`."""
+        async with self._read() as connection:
+            return await generations.is_set_up(connection, projection)
 
     async def state(self, name: str) -> ProjectionState:
         """Returns what is stored about a projection; raises `ProjectionNotFound`."""
