@@ -27,12 +27,7 @@ from headrace.domain.message import ApplicationMessage, Command, DomainEvent
 from headrace.domain.registries import MessageType, bind_named, find_named, registries
 from headrace.domain.registry import Upcaster
 from headrace.domain.topics import CommandTopics
-from headrace.errors import (
-    DefinitionError,
-    EventHandlerError,
-    ProcessError,
-    ProjectionNotFound,
-)
+from headrace.errors import DefinitionError, EventHandlerError, ProcessError, ProjectionNotFound
 from headrace.events.message_runner import MessageHandler, MessageRunner, message_type_of
 from headrace.events.sealed_transport import seal_events
 from headrace.handlers.event_handlers import EventHandler, EventHandlers
@@ -41,7 +36,13 @@ from headrace.parked import Parked, open_parked
 from headrace.processes.process import Process
 from headrace.processes.process_manager import ProcessManager
 from headrace.projections.definition.projection import Projection
-from headrace.running_app import EventRunner, RunningApp, event_runner
+from headrace.running_app import (
+    EventRunner,
+    RunningApp,
+    event_runner,
+    read_only_reason,
+    run_read_only,
+)
 from headrace.serialization import JsonSerializer
 from headrace.settings import Settings
 from headrace.transports.base import Transport
@@ -350,13 +351,18 @@ class App:
         """Runs command service, projections and process managers until the block ends.
 
         On the way out they stop in order: no new commands, what is under way is finished and
-        published, process managers, projections, connections.
+        published, process managers, projections, connections. Where a database can only be read,
+        nothing runs: see `RunningApp.read_only`.
         """
         from headrace.projections.tables.read_models import ReadModels
         from headrace.stores.open import open_command_letters, open_event_store
         from headrace.watch.watch import Watch
 
         serializer = self.serializer
+        if reason := read_only_reason(settings):
+            async with run_read_only(self, settings, reason, self._bus) as running:
+                yield running
+            return
         async with AsyncExitStack() as stack:
             store = await open_event_store(settings.event_store, serializer)
             stack.push_async_callback(store.aclose)

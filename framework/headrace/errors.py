@@ -13,6 +13,7 @@ Every error that the framework raises on purpose.
     ├── CommandTimeout              no result came in time: the outcome is unknown
     │   └── NotYetHandled           the result is known; a reader that you wait for is not so far yet
     ├── CommandRefused              the command could not be handed over at all
+    │   └── ReadOnlyDatabase        the service can only read its databases, and takes no commands
     ├── LineageError                event store, event topic and readers do not belong together
     ├── SchemaOutOfDate             the database's schema is behind; says the command to run
     ├── ProjectionError             a projection cannot be read, rebuilt or switched
@@ -48,6 +49,7 @@ __all__ = [
     "ProcessError",
     "ProjectionError",
     "ProjectionNotFound",
+    "ReadOnlyDatabase",
     "RebuildRunning",
     "SchemaOutOfDate",
     "SerializationError",
@@ -139,6 +141,10 @@ class NotYetHandled(CommandTimeout):
 
 class CommandRefused(HeadraceError):
     """The command could not be handed over to the queue."""
+
+
+class ReadOnlyDatabase(CommandRefused):
+    """The service can only read its databases, and takes no commands; the sentence says why."""
 
 
 class LineageError(HeadraceError):

@@ -1,22 +1,31 @@
 """
 An application at work in this process: its bus, its store, its parts as tasks, its readers of events.
 
+Where its databases take no writes, its rows and what is parked are read, nothing runs, and every
+command is refused.
+
 Used by `App`, which starts the parts, and by the user, who sends commands and reads projections.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from pydantic import BaseModel
 
 from headrace._runtime.log import get_logger
 from headrace.bus import CommandBus, CommandResult
+from headrace.errors import HeadraceError, ReadOnlyDatabase
 from headrace.handlers.event_handlers import EventHandlers
 from headrace.letters import CommandLetters
-from headrace.parked import Parked
+from headrace.parked import Parked, ParkingApp
 from headrace.projections.definition.projection import Projection
 from headrace.settings import Settings
+from headrace.transports.base import Outgoing, Place, Report
+from headrace.transports.local import LocalTransport
 
 if TYPE_CHECKING:  # both load a database driver: only when an application runs
     from headrace.handlers.letters import HandlerLetters
@@ -35,7 +44,7 @@ if TYPE_CHECKING:  # both load a database driver: only when an application runs
     from headrace.transports.base import Transport
     from headrace.watch.watch import Watch
 
-__all__ = ["EventRunner", "RunningApp", "event_runner"]
+__all__ = ["EventRunner", "RunningApp", "event_runner", "read_only_reason", "run_read_only"]
 
 log = get_logger(__name__)
 
@@ -98,6 +107,8 @@ class RunningApp:
         readers: all that read its events, by name; each tells how it is doing in its `status`.
         watch: their lag and alarms; None where nothing runs.
         lineage: whether event store, event topic and readers belong together; None where nothing runs.
+        read_only: why its databases can only be read: nothing runs then, and commands are refused;
+            None: they can be written.
     """
 
     def __init__(
@@ -122,6 +133,7 @@ class RunningApp:
         self.readers: Mapping[str, Reader] = {}
         self.watch: Watch | None = None
         self.lineage: LineageCheck | None = None
+        self.read_only: str | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     def read(self, projection: Projection[R]) -> "ProjectionReader[R]":
@@ -232,3 +244,109 @@ class RunningApp:
             pass
         except Exception:
             log.exception("a part had failed before it was stopped", part=task.get_name())
+
+
+class ReadingApp(ParkingApp, Protocol):
+    """What is asked of an application that is only read."""
+
+    @property
+    def projections(self) -> Mapping[str, Projection[Any]]:
+        """Its projections by name."""
+        ...
+
+
+def read_only_reason(settings: Settings) -> str | None:
+    """Returns why an application can only be read, as a sentence without a file's folder; None: it can run."""
+    from headrace.stores.database.engines import database_url, is_in_memory
+    from headrace.stores.database.read_only import why_read_only
+
+    databases = {"event store": settings.event_store, "read models": settings.read_models}
+    for what, url in databases.items():
+        if url == "memory://":
+            continue
+        parsed = database_url(url)
+        if parsed.get_backend_name() != "sqlite" or is_in_memory(parsed):
+            continue
+        reason = why_read_only(Path(parsed.database or ""))
+        if reason is not None:
+            log.warning("the service is read-only", database=what, url=url, reason=reason)
+            return f"the file of the {what} can only be read, because {reason}"
+    return None
+
+
+@asynccontextmanager
+async def run_read_only(
+    app: ReadingApp, settings: Settings, reason: str, bus_of: Callable[..., CommandBus]
+) -> AsyncIterator[RunningApp]:
+    """Opens the databases of an application for reading until the block ends.
+
+    Args:
+        app: whose.
+        settings: name the databases.
+        reason: why it can only be read.
+        bus_of: makes a command bus of a transport; that one refuses.
+
+    Raises:
+        HeadraceError: a projection has no tables yet.
+        SchemaOutOfDate: a database is behind.
+        sqlalchemy.exc.SQLAlchemyError, OSError: a database cannot be read.
+    """
+    from headrace.projections.tables.read_models import ReadModels
+    from headrace.stores.open import open_command_letters, open_event_store
+
+    async with AsyncExitStack() as stack:
+        serializer = app.serializer
+        store = await open_event_store(settings.event_store, serializer)
+        stack.push_async_callback(store.aclose)
+        letters = await open_command_letters(settings.event_store)
+        stack.push_async_callback(letters.aclose)
+        read_models = ReadModels(settings.read_models)
+        stack.push_async_callback(read_models.aclose)
+        for projection in app.projections.values():
+            if not await read_models.is_set_up(projection):
+                raise HeadraceError(
+                    f"{reason}, and projection {projection.name} has no tables yet; start the service"
+                    " once where its databases can be written"
+                )
+        transport = _RefusingTransport(reason)
+        stack.push_async_callback(transport.aclose)
+        bus = bus_of(transport, serializer, settings, read_models)
+        stack.push_async_callback(bus.aclose)
+        commands = CommandLetters(app.name, letters, transport, app.command_types)
+        running = RunningApp(
+            app.projection,
+            bus=bus,
+            store=store,
+            read_models=read_models,
+            letters=commands,
+            parked=Parked(app, commands, read_models, store, serializer, bus),
+            serializer=serializer,
+        )
+        running.read_only = reason
+        yield running
+
+
+class _RefusingTransport(LocalTransport):
+    """A queue that takes nothing; it holds nothing either."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__()
+        self._reason = reason
+
+    async def publish(self, message: Outgoing) -> Place:  # noqa: ARG002 - the port's
+        """Raises `ReadOnlyDatabase`."""
+        self._refuse()
+
+    def publish_soon(self, message: Outgoing, told: Report) -> bool:  # noqa: ARG002 - the port's
+        """Raises `ReadOnlyDatabase`."""
+        self._refuse()
+
+    async def schedule(self, message: Outgoing, due: datetime) -> None:  # noqa: ARG002 - the port's
+        """Raises `ReadOnlyDatabase`."""
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise ReadOnlyDatabase(
+            f"the service is read-only and takes no commands: {self._reason}; start it again when"
+            " the file can be written"
+        )

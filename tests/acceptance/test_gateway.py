@@ -200,3 +200,28 @@ async def test_a_killed_service_answers_from_a_full_disk_and_goes_on_when_there_
         assert not paying.done()
         small_disk.free()
         assert (await paying).json()["value"] == {"balance": 5}
+
+
+async def test_a_killed_service_on_a_disk_that_became_read_only_answers_and_refuses(
+    cramped_bank: Bank, small_disk: Any
+) -> None:
+    async with await cramped_bank.start() as client:
+        opened = await post(client, "OpenAccount", "open", account_id="ada", owner="Ada")
+        seen = f"ada@{opened.json()['version']}"
+        assert (await client.get(f"/projections/balances/ada?seen={seen}")).status_code == 200
+    await cramped_bank.service.end(signal.SIGKILL)
+    small_disk.forbid()
+    async with await cramped_bank.start_service() as client:
+        row = await client.get("/projections/balances/ada")
+        assert row.json().items() >= {"owner": "Ada", "balance": 0}.items()
+        refused = await post(client, "OpenAccount", "new", account_id="ben", owner="Ben")
+        assert (refused.status_code, refused.json()["title"]) == (503, "Read-only service")
+        ready = await client.get("/ready")
+        assert ready.status_code == 503
+        assert ready.json()["parts"]["parts"].startswith("read-only: the file of the event store")
+    assert await cramped_bank.service.end(signal.SIGTERM) == 0
+    small_disk.allow()
+    async with await cramped_bank.start_service() as client:
+        assert (await client.get("/ready")).status_code == 200
+        opened = await post(client, "OpenAccount", "new", account_id="ben", owner="Ben")
+        assert opened.status_code == 200

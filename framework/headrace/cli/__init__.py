@@ -89,6 +89,11 @@ def _of_a_database(error: Exception) -> str | None:
     if type(error) not in {DBAPIError, DatabaseError, OperationalError}:
         return None
     assert isinstance(error, DBAPIError)
+    if "readonly database" in str(error.orig):
+        return (
+            "this needs to write, and a file of the database can be read only: its disk takes no"
+            " writes, or this user may not write it; change that, or name a copy that can be written"
+        )
     return (
         f"the database cannot be used ({error.orig});"
         " check its URL, user and password, that it runs, the rights on its file, and that its"

@@ -21,7 +21,7 @@ from headrace._runtime.ids import new_id
 from headrace._runtime.log import get_logger
 from headrace.bus import CommandBus, CommandResult
 from headrace.domain.message import Command
-from headrace.errors import CommandRefused, CommandTimeout
+from headrace.errors import CommandRefused, CommandTimeout, ReadOnlyDatabase
 from headrace.gateway import request as reading
 from headrace.gateway.catalogue import Catalogue
 from headrace.gateway.problems import Problem, invalid, named_errors
@@ -86,6 +86,11 @@ class Commands:
             if wished.respond_async:
                 return await self._hand_over(command, command_id, wait_ms)
             result = await self._bus.execute(command, command_id=command_id, timeout_ms=wait_ms)
+        except ReadOnlyDatabase as error:
+            raise Problem(
+                503, "read-only", "Read-only service", str(error),
+                command_id=command_id, aggregate_id=command.aggregate_id,
+            ) from error  # fmt: skip
         except CommandRefused as error:
             self._unavailable(command, command_id, error)
         except CommandTimeout as error:

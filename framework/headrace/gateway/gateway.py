@@ -166,7 +166,9 @@ class Gateway:
             name: {"state": reader.status.state.value, "since": reader.status.since}
             for name, reader in self._running.readers.items()
         }
-        answer = {"status": "alive", "alarms": alarms, "readers": readers}
+        reason = self._running.read_only
+        status = "alive" if reason is None else f"read-only: {reason}"
+        answer = {"status": status, "alarms": alarms, "readers": readers}
         return _json(msgspec.json.encode(answer))
 
     async def _ready(self, _request: Request) -> Response:

@@ -94,6 +94,8 @@ async def serving(
     failure = asyncio.create_task(running.failed(), name="gateway: parts of the application")
 
     async def parts() -> None:
+        if running.read_only is not None:
+            raise HeadraceError(f"read-only: {running.read_only}")
         if failure.done():
             failure.result()
             raise HeadraceError("a part of the application has ended")

@@ -5,7 +5,9 @@ Watches that event store, event topic and readers of one application belong toge
     another topic, or one that lost messages               the topic is made whole from the store, and
                                                            readers begin where it begins
     another event store, or an older one                   refused: nothing is read, the sentence
-                                                           says what to do
+                                                           says what to do. Older is a store without
+                                                           a stream that a reader has seen, or that
+                                                           is among the last ones of the topic
     a reader meets messages that cannot be read            what the topic lacks is published from the
                                                            store; see `topic_damage`
     every `lineage_check_ms`                               note what readers have seen
@@ -15,7 +17,7 @@ know a projection's rows.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -23,8 +25,9 @@ from typing import Any, Final
 from headrace._runtime.clock import Clock, SystemClock
 from headrace._runtime.log import get_logger
 from headrace._runtime.tasks import finish
+from headrace.domain.stream_body import origin_of
 from headrace.errors import HeadraceError, LineageError
-from headrace.events.publisher import event_topic
+from headrace.events.publisher import HEARTBEAT, event_topic
 from headrace.handlers.progress import Standings
 from headrace.lineage.marked_transport import MarkedTransport, TopicReplaced
 from headrace.lineage.marks import Reader, begin_anew, read_kept, write_marks
@@ -42,6 +45,9 @@ log = get_logger(__name__)
 # Stands in the topic's own row while it is made whole.
 _FILLING: Final = Mark(next_offset=0, message_id="filling")
 _FILLED: Final = Mark(next_offset=0, message_id="")
+# Messages at the end of each queue whose streams the store must have. What readers saw before those is
+# in their marks, which are at most `lineage_check_ms` old.
+_LAST_MESSAGES: Final = 1_000
 # After the topic was filled because of damage: so many times as long as that took, it is not again.
 # Damage without end takes a tenth of the time at most.
 _REST: Final = 9
@@ -247,10 +253,12 @@ class LineageCheck:
         for verdict in (Verdict.OTHER_STORE, Verdict.OLDER_STORE):
             refused = [name for (name, _), each in verdicts.items() if each is verdict]
             if refused:
-                readers = [name for name in refused if name != own] or [self._topic]
-                self._refused = refusal(verdict, readers, store=store, topic=self._topic)
-                log.error("readers stand still", reason=self._refused)
+                readers = [name for name in refused if name != own]
+                self._refuse(verdict, readers, store)
                 return
+        if await self._has_more(topic):
+            self._refuse(Verdict.OLDER_STORE, [], store)
+            return
         topic_kept = kept[own, 0]
         anew = [reader for reader, each in verdicts.items() if each is Verdict.FROM_START]
         if _is_lacking(topic_kept, topic, await self._store.last_position(), anew=bool(anew)):
@@ -277,6 +285,34 @@ class LineageCheck:
         if self._lineage is not None:
             self.transport.begin_life()
         self._store_id, self._lineage = store, topic
+
+    def _refuse(self, verdict: Verdict, readers: Sequence[str], store: str) -> None:
+        self._refused = refusal(verdict, readers, store=store, topic=self._topic)
+        log.error("readers stand still", reason=self._refused)
+
+    async def _has_more(self, topic: TopicLineage) -> bool:
+        """Whether the topic ends with streams that the store has lost; these were stored before.
+
+        Marks are written behind: after a kill they do not tell of what readers saw last. The transport
+        brings nothing from the topic that the store's own application has not published.
+        """
+        streams: set[tuple[str, str]] = set()
+        for number, (first, end) in topic.ranges.items():
+            begin = max(first, end - _LAST_MESSAGES)
+            if begin == end:
+                continue
+            try:
+                async for messages in self._plain.read((self._topic, number), begin, end):
+                    streams.update(_published(messages))
+            except HeadraceError:
+                raise
+            except Exception as error:  # noqa: BLE001 - damage, as adapters say it; readers meet it and fill it
+                log.warning(
+                    "the end of the event topic cannot be read",
+                    queue=f"{self._topic}/{number}",
+                    error=repr(error),
+                )
+        return bool(streams - (await self._store.find_stored(streams)).keys())
 
     def _with_seen(self, kept: Mapping[Reader, Kept]) -> dict[Reader, Kept]:
         """Adds what readers of this process have seen and nobody has noted so far."""
@@ -363,6 +399,16 @@ class LineageCheck:
                 write_marks, readers=readers, topic=self._lineage.identity, store=self._store_id
             )
         )
+
+
+def _published(messages: Iterable[Incoming]) -> Iterator[tuple[str, str]]:
+    """Returns the streams of events in messages, from what is under the seal."""
+    for message in messages:
+        if message.tag == HEARTBEAT or message.headers.get("kind") == "rejection":
+            continue
+        stream = origin_of(message.body)
+        if stream is not None:
+            yield stream
 
 
 def _is_lacking(kept: Kept, topic: TopicLineage, last_position: int, *, anew: bool) -> bool:

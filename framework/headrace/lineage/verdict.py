@@ -107,10 +107,17 @@ def judge(
 
 
 def refusal(verdict: Verdict, readers: Sequence[str], *, store: str, topic: str) -> str:
-    """Returns the sentence that says why readers stand still, and the way on."""
-    names = ", ".join(sorted(readers))
+    """Returns the sentence that says why readers stand still, and the way on.
+
+    Args:
+        verdict: one that refuses.
+        readers: which of them have read what the store does not have; none: the topic holds it.
+        store: identity of the event store.
+        topic: the event topic.
+    """
+    who = f"{', '.join(sorted(readers))} of {topic} have read" if readers else f"{topic} holds"
     if verdict is Verdict.OTHER_STORE:
-        why = f"have read events of another event store than this one ({store[:8]})"
+        why = f"events of another event store than this one ({store[:8]})"
     else:
-        why = f"have read events that are not in this event store ({store[:8]}), which is older"
-    return f"{names} of {topic} {why}; {_WAY_ON}"
+        why = f"events that are not in this event store ({store[:8]}), which is older"
+    return f"{who} {why}; {_WAY_ON}"

@@ -55,6 +55,7 @@ def find_unsent(
     *,
     process: str,
     made_before: datetime,
+    now: datetime,
     due_before: datetime,
     serializer: Serializer,
 ) -> list[CommandEnvelope]:
@@ -71,7 +72,8 @@ def find_unsent(
             columns.process == process,
             ~columns.sent,
             columns.refused.is_(None),
-            columns.made_at <= made_before,
+            # One that was made in the future was made before the clock was set back.
+            or_(columns.made_at <= made_before, columns.made_at > now),
             or_(columns.due.is_(None), columns.due <= due_before),
         )
         .order_by(columns.made_at, columns.instance, columns.number)

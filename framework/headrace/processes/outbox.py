@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 
 from sqlalchemy import Connection, delete
 
-from headrace._runtime.clock import Clock
+from headrace._runtime.clock import Clock, SteadyClock
 from headrace._runtime.log import get_logger
 from headrace.processes.kept_commands import command_row, find_unsent, refuse, try_again
 from headrace.projections.tables.read_models import ReadModels
@@ -69,7 +69,7 @@ class Outbox:
         self._bus = bus
         self._read_models = read_models
         self._serializer = serializer
-        self._clock = clock
+        self._clock = SteadyClock(clock)
 
     async def send_envelope(self, envelope: CommandEnvelope) -> None:
         """Hands over a command; durable in the queue, or in the database, on return."""
@@ -87,6 +87,7 @@ class Outbox:
                 find_unsent,
                 process=self._manager,
                 made_before=now,
+                now=now,
                 due_before=near_until(now),
                 serializer=self._serializer,
             )

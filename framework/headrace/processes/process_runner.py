@@ -28,7 +28,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection
 
-from headrace._runtime.clock import Clock, SystemClock
+from headrace._runtime.clock import Clock, SteadyClock, SystemClock
 from headrace._runtime.log import get_logger
 from headrace.domain.stream import EventStream
 from headrace.errors import ProcessError
@@ -117,7 +117,7 @@ class ProcessRunner(BatchReaction):
         self._bus = bus
         self._serializer = serializer
         self._faults_max = settings.error_retries_max
-        self._clock = clock or SystemClock()
+        self._clock = SteadyClock(clock or SystemClock())
         self.reader = Reader(
             transport,
             group=f"{app_name}.process.{process.name}",
@@ -157,6 +157,7 @@ class ProcessRunner(BatchReaction):
                 find_unsent,
                 process=self._process.name,
                 made_before=now - timedelta(milliseconds=_UNSENT_MS),
+                now=now,
                 due_before=near_until(now),
                 serializer=self._serializer,
             )

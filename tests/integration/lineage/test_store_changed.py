@@ -66,6 +66,48 @@ async def test_an_older_copy_of_the_store_is_refused_and_the_right_one_goes_on(w
         assert len(world.handled) == len(set(world.handled)) == 7
 
 
+async def test_an_older_copy_after_a_kill_is_refused_though_no_mark_tells_of_it(world: Any) -> None:
+    """What a kill leaves: offsets of what was read last, and marks from `lineage_check_ms` before."""
+    async with world.shop() as shop:
+        await world.stock(shop, "p0", 3)
+    yesterday = world.save(world.events)
+    marks = rows_of(world.read, "reader_marks")
+    async with world.shop() as shop:
+        await world.stock(shop, "p0")
+    put_rows(world.read, "reader_marks", marks)
+    yesterday()
+    offsets = rows_of(world.read, "projection_offsets")
+    with pytest.raises(LineageError, match=rf"events holds .* not in this event store.*{WAY_ON}"):
+        async with world.shop():
+            pass
+    assert rows_of(world.read, "projection_offsets") == offsets
+
+
+async def test_events_that_no_reader_has_seen_tell_of_an_older_store_too(world: Any) -> None:
+    async with world.shop() as shop:
+        await world.stock(shop, "p0")
+    yesterday = world.save(world.events, world.read)
+    async with world.shop() as shop:
+        await world.stock(shop, "p0")
+    yesterday()
+    with pytest.raises(LineageError, match=r"shop\.events holds .* not in this event store"):
+        async with world.shop():
+            pass
+
+
+def rows_of(file: Path, table: str) -> list[Any]:
+    with closing(sqlite3.connect(file)) as database:
+        return sorted(database.execute(f"SELECT * FROM {table}").fetchall())
+
+
+def put_rows(file: Path, table: str, rows: list[Any]) -> None:
+    with closing(sqlite3.connect(file)) as database:
+        database.execute(f"DELETE FROM {table}")
+        places = ", ".join("?" * len(rows[0]))
+        database.executemany(f"INSERT INTO {table} VALUES ({places})", rows)
+        database.commit()
+
+
 async def test_an_older_copy_of_everything_but_the_read_models_is_refused(world: Any) -> None:
     async with world.shop() as shop:
         await world.stock(shop, "p0", 3)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headrace.cli.options import BrokerAddress, EventStoreUrl, LogFormat, ReadModelsUrl
+from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:  # loaded by the function: the help text must not wait for databases
     from headrace.app import App, RunningApp
@@ -148,6 +149,10 @@ async def _serve(app: "App", settings: "Settings", gateway: "GatewaySettings | N
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with app.run(settings) as running, _http(app, running, settings, gateway) as serving:
+        if running.read_only is not None and serving is None:
+            raise HeadraceError(
+                f"{running.read_only}: nothing can run; correct that, or answer queries with --http"
+            )
         gc.set_threshold(*_GC_THRESHOLDS)
         gc.collect()
         gc.freeze()

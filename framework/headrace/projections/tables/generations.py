@@ -52,6 +52,7 @@ __all__ = [
     "ensure",
     "find_finished",
     "find_state",
+    "is_set_up",
     "lock_state",
     "lock_state_now",
     "reopen_shadow",
@@ -128,6 +129,21 @@ def lock_state_now(connection: Connection, name: str) -> ProjectionState:
     return ProjectionState(**row)
 
 
+async def is_set_up(connection: AsyncConnection, projection: Projection[Any]) -> bool:
+    """Returns whether generation 1 and the view are there; writes nothing.
+
+    Raises:
+        ProjectionError, DefinitionError: as `ensure`.
+    """
+    name = projection.name
+    if name in metadata.tables:
+        raise DefinitionError(f"projection {name}: that is a table of Headrace's own; rename it")
+    state = await find_state(connection, name)
+    if state is not None:
+        _check_columns(state, projection)
+    return state is not None
+
+
 async def ensure(connection: AsyncConnection, projection: Projection[Any]) -> None:
     """Sets up generation 1 and the view unless they are there.
 
@@ -136,10 +152,9 @@ async def ensure(connection: AsyncConnection, projection: Projection[Any]) -> No
             has the projection's name.
         DefinitionError: the name is one of Headrace's own tables.
     """
-    name = projection.name
-    if name in metadata.tables:
-        raise DefinitionError(f"projection {name}: that is a table of Headrace's own; rename it")
-    mark = fingerprint(projection)
+    if await is_set_up(connection, projection):
+        return
+    name, mark = projection.name, fingerprint(projection)
     dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
     created = await connection.execute(
         dialect.insert(projections)
@@ -152,11 +167,14 @@ async def ensure(connection: AsyncConnection, projection: Projection[Any]) -> No
         await connection.execute(CreateTable(table))
         await connection.execute(create_view(name, table))
         return
-    state = await lock_state(connection, name)
-    if state.fingerprint != mark:
+    _check_columns(await lock_state(connection, name), projection)
+
+
+def _check_columns(state: ProjectionState, projection: Projection[Any]) -> None:
+    if state.fingerprint != fingerprint(projection):
         raise ProjectionError(
-            f"projection {name}: the fields of {projection.row.__name__} have changed; run"
-            f" `headrace projection rebuild {name}` to rebuild its table"
+            f"projection {projection.name}: the fields of {projection.row.__name__} have changed;"
+            f" run `headrace projection rebuild {projection.name}` to rebuild its table"
         )
 
 

@@ -151,8 +151,15 @@ class ReadModels:
             ProjectionError: the projection's columns have changed; says what to run.
             DefinitionError: the name is one of Headrace's own tables.
         """
-        async with self.begin() as connection:
-            await generations.ensure(connection, projection)
+        # Where all is there, nothing is written: the disk may take no writes.
+        if not await self.is_set_up(projection):
+            async with self.begin() as connection:
+                await generations.ensure(connection, projection)
+
+    async def is_set_up(self, projection: Projection[Any]) -> bool:
+        """Returns whether a projection's first table is there; raises as `ensure`."""
+        async with self._read() as connection:
+            return await generations.is_set_up(connection, projection)
 
     async def state(self, name: str) -> ProjectionState:
         """Returns the stored state of a projection; raises `ProjectionNotFound`."""

@@ -21,10 +21,12 @@ from sqlalchemy import (
     make_url,
 )
 from sqlalchemy import create_engine as create_blocking_engine
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from headrace.errors import DefinitionError
+from headrace.stores.database.read_only import ReadOnlyFile, why_read_only
 from headrace.stores.database.tls import TLS_OPTIONS, tls_arguments
 
 __all__ = [
@@ -47,6 +49,8 @@ _DRIVERS = {
     _POSTGRES: _POSTGRES,
 }
 _AUTOCOMMIT = "headrace_autocommit"
+# Among what is noted of a connection: the file can be read only.
+_READ_ONLY = "headrace_read_only"
 
 # What may follow the `?` of a URL; all else that a driver knows is set here.
 _SQLITE_OPTIONS = frozenset({"cached_statements", "timeout"})
@@ -132,7 +136,8 @@ def create_engine(
 
     SQLite: WAL with synchronous=FULL; every transaction is BEGIN IMMEDIATE, so that none fails
     half way because another one wrote. A database in memory has one connection, which waits its
-    turn. PostgreSQL: synchronous_commit=on, and time limits on the server.
+    turn. A file that takes no writes is opened for reading; see `read_only`. PostgreSQL:
+    synchronous_commit=on, and time limits on the server.
 
     Args:
         url: of the database.
@@ -203,40 +208,60 @@ def _connections_of(url: URL, limits: EngineLimits) -> int:
 
 
 def _prepare_connections(engine: Engine, url: URL, limits: EngineLimits) -> None:
-    def on_connect(connection: Any, _record: object) -> None:
+    def on_connect(connection: Any, record: ConnectionPoolEntry) -> None:
         # The driver would begin transactions by rules of its own; on_begin does it instead.
         connection.isolation_level = None
         cursor = connection.cursor()
         cursor.execute(f"PRAGMA busy_timeout = {limits.busy_timeout_ms}")
-        cursor.execute("PRAGMA journal_mode = WAL")
-        mode = cursor.fetchone()[0]
-        cursor.execute("PRAGMA synchronous = FULL")
+        if _READ_ONLY not in record.info:
+            cursor.execute("PRAGMA journal_mode = WAL")
+            mode = cursor.fetchone()[0]
+            cursor.execute("PRAGMA synchronous = FULL")
+            if mode != "wal" and not is_in_memory(url):
+                raise DefinitionError(
+                    f"SQLite cannot keep a write-ahead log next to {url.database} (journal mode"
+                    f" {mode!r}); use a file on a local, writable disk"
+                )
         cursor.close()
-        if mode != "wal" and not is_in_memory(url):
-            raise DefinitionError(
-                f"SQLite cannot keep a write-ahead log next to {url.database} (journal mode"
-                f" {mode!r}); use a file on a local, writable disk"
-            )
 
     def on_begin(connection: Connection) -> None:
         if not connection.get_execution_options().get(_AUTOCOMMIT):
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            read_only = _READ_ONLY in connection.info
+            connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
 
     def on_error(context: ExceptionContext) -> None:
         # A call that is cancelled would have its connection thrown away, and the database with it.
         context.is_disconnect = False
 
-    def before_connect(*_: object) -> None:
-        file = Path(url.database or "")
-        if file.parent.is_dir() and not file.exists():
-            os.close(os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, _FILE_MODE))
-
     if is_in_memory(url):
         event.listen(engine, "handle_error", on_error)
     else:
-        event.listen(engine, "do_connect", before_connect)
+        _prepare_file(engine, Path(url.database or ""))
     event.listen(engine, "connect", on_connect)
     event.listen(engine, "begin", on_begin)
+
+
+def _prepare_file(engine: Engine, file: Path) -> None:
+    """Makes a new file with our modes, and opens one that takes no writes for reading."""
+
+    def before_connect(
+        _dialect: object, record: ConnectionPoolEntry, names: list[Any], options: dict[str, Any]
+    ) -> None:
+        record.info.pop(_READ_ONLY, None)
+        if file.parent.is_dir() and not file.exists():
+            os.close(os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, _FILE_MODE))
+        elif why_read_only(file) is not None:
+            record.info[_READ_ONLY] = read_only = ReadOnlyFile.of(file)
+            names[0] = read_only.uri
+            options["uri"] = True
+
+    def on_checkout(_connection: object, record: ConnectionPoolEntry, _proxy: object) -> None:
+        read_only: ReadOnlyFile | None = record.info.get(_READ_ONLY)
+        if read_only is not None and read_only.is_outdated(file):
+            raise DisconnectionError
+
+    event.listen(engine, "do_connect", before_connect)
+    event.listen(engine, "checkout", on_checkout)
 
 
 def _create_postgres(url: URL, limits: EngineLimits, plans: str) -> AsyncEngine:

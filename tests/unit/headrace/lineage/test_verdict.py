@@ -84,3 +84,8 @@ def test_a_refusal_names_the_readers_the_topic_and_the_commands(verdict: Verdict
     assert "8b1f0c77" in sentence
     assert "`headrace events republish --replace`" in sentence
     assert "`headrace projection rebuild NAME --from store`" in sentence
+
+
+def test_a_refusal_without_readers_names_the_topic() -> None:
+    sentence = refusal(Verdict.OLDER_STORE, [], store="8b1f0c77-0", topic="shop.events")
+    assert sentence.startswith("shop.events holds events that are not in this event store (8b1f0c7")

@@ -40,6 +40,7 @@ class Kept:
                 find_unsent,
                 process="copies",
                 made_before=self.clock.now(),
+                now=self.clock.now(),
                 due_before=self.clock.now() + timedelta(days=days),
                 serializer=self.serializer,
             )
@@ -83,3 +84,9 @@ async def test_one_of_a_class_that_is_gone_is_left_out_and_said_until_code_may_k
         await connection.execute(gone.values(body=known))
     await kept.models.transact(partial(try_again, process="copies"))
     assert await kept.unsent() == ["gone", "known"]
+
+
+async def test_a_clock_that_was_set_back_keeps_nothing_that_was_made_before(kept: Kept) -> None:
+    await kept.keep("before")
+    kept.clock._start -= timedelta(days=1)
+    assert await kept.unsent() == ["before"]

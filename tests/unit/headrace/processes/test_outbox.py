@@ -91,3 +91,15 @@ async def test_one_that_can_never_be_sent_stops_no_other_and_is_tried_by_the_nex
     bus.too_large = ""
     await outbox.try_again()
     assert (await outbox.sweep(), bus.ids) == (1, ["small", "large"])
+
+
+@pytest.mark.parametrize("step", [timedelta(days=-30), timedelta(days=3_650)])
+async def test_a_clock_that_is_set_neither_holds_back_what_has_come_near_nor_hurries_the_rest(
+    outbox: Outbox, bus: Bus, envelope: Any, clock: Any, step: timedelta
+) -> None:
+    await outbox.send_envelope(envelope("far", timedelta(days=375)))
+    await outbox.send_envelope(envelope("farther", timedelta(days=1_000)))
+    clock._start += step
+    assert await outbox.sweep() == 0
+    clock.advance(10 * 86_400_000)
+    assert (await outbox.sweep(), bus.ids) == (1, ["far"])
