@@ -12,9 +12,8 @@ from alembic.config import CommandLine
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect, select, text
-from sqlalchemy.exc import DBAPIError
 
-from headrace.errors import SchemaOutOfDate
+from headrace.errors import DefinitionError, SchemaOutOfDate
 from headrace.handlers.progress import Standings
 from headrace.projections.letters import new_row, read_letters, read_live_letters
 from headrace.stores.database.engines import create_engine
@@ -230,11 +229,29 @@ async def test_a_number_of_a_command_that_is_gone_names_no_other_one(database: s
     await engine.dispose()
 
 
+@pytest.mark.parametrize("kind", ["TABLE parked (mine INTEGER)", "VIEW parked AS SELECT 1 AS mine"])
+async def test_a_table_or_view_of_a_user_that_is_in_the_way_is_named(
+    database: str, kind: str
+) -> None:
+    await upgrade(database, "0013")
+    engine = create_engine(database)
+    async with engine.begin() as connection:
+        await connection.execute(text(f"CREATE {kind}"))
+    with pytest.raises(DefinitionError, match="has a table or view 'parked' that is not Headrace"):
+        await upgrade(database)
+    async with engine.begin() as connection:
+        await connection.execute(text(f"DROP {kind.partition(' ')[0]} parked"))
+    await engine.dispose()
+    # Nothing was changed, and nothing is left in the way.
+    await upgrade(database)
+    await check(database)
+
+
 async def test_a_migration_that_fails_leaves_nothing(database: str) -> None:
     engine = create_engine(database)
     async with engine.begin() as connection:
         await connection.execute(text("CREATE TABLE projections (mine INTEGER)"))
-    with pytest.raises(DBAPIError, match="projections"):
+    with pytest.raises(DefinitionError, match="'projections'"):
         await upgrade(database)
     async with engine.connect() as connection:
         names = await connection.run_sync(lambda sync: inspect(sync).get_table_names())

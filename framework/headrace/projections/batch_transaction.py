@@ -50,7 +50,7 @@ from headrace.projections.written_cache import Recall
 from headrace.serialization import Serializer
 from headrace.stores.database.tables import parked_rows
 from headrace.subscriptions.foreign import stream_or_none
-from headrace.subscriptions.gate import Gap, Verdict, VersionGate
+from headrace.subscriptions.gate import Arrival, Gap, VersionGate
 from headrace.subscriptions.outages import claims_outage
 from headrace.transports.base import Incoming, QueueId
 
@@ -414,7 +414,7 @@ async def fill_gap(
     """
     found = await missing(aggregate_id, gap.after_version, gap.to_version)
     gate = VersionGate({aggregate_id: gap.after_version})
-    late = [each for each in found if _offer(gate, each) is Verdict.PASS]
+    late = [each for each in found if _offer(gate, each) is Arrival.NEXT]
     if len(late) != gap.to_version - gap.after_version:
         raise ProjectionError(
             f"projection {target.projection.name}: versions {gap.after_version + 1} to"
@@ -424,7 +424,7 @@ async def fill_gap(
     return late
 
 
-def _offer(gate: VersionGate, stream: EventStream) -> Verdict | Gap:
+def _offer(gate: VersionGate, stream: EventStream) -> Arrival | Gap:
     assert stream.version is not None, "rejections are left out of batches"
     return gate.offer(stream.aggregate_id, stream.version)
 
