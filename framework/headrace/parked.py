@@ -32,8 +32,8 @@ from headrace.transports.base import Transport
 
 if TYPE_CHECKING:  # a database is loaded by the functions that need it
     from headrace.processes.stuck import ParkedInstance
-    from headrace.projections.letters import Letter
     from headrace.projections.tables.read_models import ReadModels
+    from headrace.stores.database.parked import Letter
 
 __all__ = ["COMMANDS", "KINDS", "Parked", "ParkedEntry", "ParkingApp", "open_parked"]
 
@@ -311,7 +311,7 @@ async def open_parked(
 
 def _of_readers(connection: Any) -> list[ParkedEntry]:
     from headrace.processes.stuck import read_parked_instances
-    from headrace.projections.letters import read_live_letters
+    from headrace.stores.database.parked import read_live_letters
 
     letters = [_of_letter(_shown(name), each) for name, each in read_live_letters(connection)]
     return letters + [_of_instance(each) for each in read_parked_instances(connection)]
@@ -346,7 +346,7 @@ def _of_letter(processor: str, letter: "Letter") -> ParkedEntry:
         attempts=letter.retries + 1,
         waiting=letter.held,
         version=letter.version,
-        place=(*letter.queue, letter.offset),
+        place=None if letter.queue is None else (*letter.queue, letter.offset or 0),
         error=letter.error_name,
         sentence=letter.error,
         traceback=letter.traceback,

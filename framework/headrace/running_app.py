@@ -20,7 +20,7 @@ from headrace.settings import Settings
 
 if TYPE_CHECKING:  # both load a database driver: only when an application runs
     from headrace.handlers.letters import HandlerLetters
-    from headrace.handlers.progress_letters import StandingLetters
+    from headrace.handlers.progress_letters import ReaderLetters
     from headrace.lineage.check import LineageCheck
     from headrace.processes.overview import Processes
     from headrace.processes.process import Process
@@ -110,7 +110,7 @@ class RunningApp:
 
         return StuckInstances(process, self.read_models, self.store, self._serializer)
 
-    def process_letters(self, manager: "ProcessManager | Process[Any]") -> "StandingLetters":
+    def process_letters(self, manager: "ProcessManager | Process[Any]") -> "ReaderLetters":
         """Returns the aggregates that a process manager has parked; `all()`, `retry(id)`, `skip(id)`.
 
         Those of a `Process` are aggregates with an event that it cannot read, or whose key it cannot

@@ -2,7 +2,6 @@
 
 import asyncio
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -14,9 +13,8 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect, select, text
 
 from headrace.errors import DefinitionError, SchemaOutOfDate
-from headrace.handlers.progress import Standings
-from headrace.projections.letters import new_row, read_letters, read_live_letters
 from headrace.stores.database.engines import create_engine
+from headrace.stores.database.parked import ParkedStore, new_row, read_live_letters
 from headrace.stores.database.schema import (
     VERSION_TABLE,
     check,
@@ -136,9 +134,7 @@ async def test_letters_survive_the_way_to_the_newest_schema_and_back(database: s
         await connection.execute(text(OLD_LETTER))
     await upgrade(database)
     async with engine.begin() as connection:
-        (parked,) = await connection.run_sync(
-            partial(read_letters, name="handlers:mail", generation=0)
-        )
+        (parked,) = await connection.run_sync(ParkedStore("handlers:mail").read)
         place = {"name": f"process:{'x' * 100}", "generation": 0, "aggregate_id": "b"}
         where = {"topic": "t", "queue_id": 0, "message_offset": 7, "parked_at": parked.parked_at}
         row = place | where | new_row(ValueError("no"))
@@ -192,9 +188,9 @@ async def test_letters_of_every_kind_come_into_the_one_table_and_go_back(databas
         assert [name for name, _ in found] == list(names)
         assert {(each.aggregate_id, each.held, each.retries) for _, each in found} == {("a", 2, 1)}
         assert {(each.offset, each.error) for _, each in found} == {(7, "no")}
-        mail = Standings("mail")
-        await connection.run_sync(mail.note_failure, "a", KeyError("again"))
-        (again,) = await connection.run_sync(mail.letters)
+        mail = ParkedStore("handlers:mail")
+        await connection.run_sync(mail.fail, "a", KeyError("again"))
+        (again,) = await connection.run_sync(mail.read)
         assert (again.retries, again.error_name) == (2, "KeyError")
         assert await connection.run_sync(mail.release, again)
     await downgrade(database, "0013")

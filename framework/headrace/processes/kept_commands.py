@@ -14,8 +14,8 @@ from sqlalchemy import Connection, delete, or_, select, update
 from headrace._runtime.log import get_logger
 from headrace._runtime.tracebacks import storable
 from headrace.errors import HeadraceError
-from headrace.projections.letters import ERROR_CHARACTERS_MAX
 from headrace.serialization import CommandEnvelope, Serializer
+from headrace.stores.database.parked import ERROR_CHARACTERS_MAX
 from headrace.stores.database.tables import process_commands, process_instances
 
 __all__ = ["command_row", "find_unsent", "mark_sent", "refuse", "try_again"]

@@ -41,7 +41,7 @@ from headrace.processes.instances import (
 from headrace.processes.kept_commands import find_unsent, mark_sent, refuse, try_again
 from headrace.processes.outbox import EnvelopeSender, near_until
 from headrace.processes.process import Process
-from headrace.processes.progress import ProcessStandings, is_rejection
+from headrace.processes.progress import ProcessProgress, is_rejection
 from headrace.processes.pruned import PRUNED_MAX, prune
 from headrace.processes.stuck import StuckInstances
 from headrace.processes.versions import Lacking, read_versions
@@ -109,7 +109,7 @@ class ProcessRunner(BatchReaction):
         sweep_ms: int = _SWEEP_MS,
     ) -> None:
         self._process = process
-        self._standings = ProcessStandings(process.name)
+        self._progress = ProcessProgress(process.name)
         self._letters_max = settings.projection_letters_max
         self._read_models = read_models
         self._store = store
@@ -180,7 +180,7 @@ class ProcessRunner(BatchReaction):
 
     async def _handle(self, messages: Sequence[Incoming]) -> None:
         parked: set[str] = await self._within(
-            partial(self._standings.parked, aggregate_ids={each.key for each in messages}),
+            partial(self._progress.parked.among, aggregate_ids={each.key for each in messages}),
             "read what is parked",
         )
         streams: list[EventStream] = []
@@ -231,7 +231,7 @@ class ProcessRunner(BatchReaction):
                 )
                 self.reader.ack(message)
             elif await self._within(
-                partial(self._standings.keep, message=message), "let an event wait"
+                partial(self._progress.keep, message=message), "let an event wait"
             ):
                 self.reader.ack(message)
             else:
@@ -240,7 +240,7 @@ class ProcessRunner(BatchReaction):
 
     def _park_at(self, connection: Connection, message: Incoming, error: Exception) -> bool:
         name = self._process.name
-        return self._standings.park_at(
+        return self._progress.park_at(
             connection,
             message=message,
             version=read_versions(connection, name, {message.key}).get(message.key, 0),

@@ -25,7 +25,7 @@ from itertools import chain
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from pydantic import BaseModel
-from sqlalchemy import Connection, update
+from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.orm import Session
 
@@ -48,7 +48,6 @@ from headrace.projections.tables.contents import (
 )
 from headrace.projections.written_cache import Recall
 from headrace.serialization import Serializer
-from headrace.stores.database.tables import parked_rows
 from headrace.subscriptions.foreign import stream_or_none
 from headrace.subscriptions.gate import Arrival, Gap, VersionGate
 from headrace.subscriptions.outages import claims_outage
@@ -63,7 +62,6 @@ __all__ = [
     "apply_through",
     "decode_batch",
     "fill_gap",
-    "hold",
 ]
 
 R = TypeVar("R", bound=BaseModel)
@@ -234,7 +232,8 @@ def _apply(
         return folded
     _store(connection, target, folded, batch.end, left)
     _call_handlers(connection, target.projection, folded.streams)
-    hold(connection, target, folded.held)
+    for aggregate_id, count in folded.held.items():
+        target.parked.hold(connection, aggregate_id, count)
     if recall is not None:
         for aggregate_id in parked:
             versions.pop(aggregate_id, None)
@@ -377,21 +376,6 @@ def _writes_alone(projection: Projection[Any]) -> bool:
     Taking up a letter writes rows without an offset: with other keys, any row may be among them.
     """
     return projection.keyed_by_aggregate and not projection.has_handlers
-
-
-def hold(connection: Connection, target: Target[Any], held: Mapping[str, int]) -> None:
-    """Notes how many more messages of parked aggregates wait behind their letters."""
-    columns = parked_rows.c
-    for aggregate_id, count in held.items():
-        connection.execute(
-            update(parked_rows)
-            .where(
-                columns.name == target.projection.name,
-                columns.generation == target.generation,
-                columns.aggregate_id == aggregate_id,
-            )
-            .values(held=columns.held + count)
-        )
 
 
 async def _filled(

@@ -43,7 +43,7 @@ from headrace.projections.batch_delay import BATCH_INTERVAL_MS, is_small, pause_
 from headrace.projections.batch_transaction import Applied, apply_through, decode_batch
 from headrace.projections.definition.projection import Projection, projection_group
 from headrace.projections.intake import Intake
-from headrace.projections.letters import Full, is_parked, park
+from headrace.projections.letters import Full, park
 from headrace.projections.tables.contents import Moved, OtherFields, Switched, Target
 from headrace.projections.tables.read_models import ReadModels
 from headrace.projections.written_cache import Recall
@@ -367,9 +367,7 @@ class ProjectionRunner(BatchReaction, Generic[R]):
     ) -> Applied | Moved | Switched:
         """Parks a message's aggregate; raises the error to try again unless it is parked already."""
         transact = self._read_models.transact
-        if again and not await transact(
-            partial(is_parked, target=target, aggregate_id=message.key)
-        ):
+        if again and not await transact(partial(target.parked.among, aggregate_ids=[message.key])):
             raise error
         outcome: Applied | Moved | Switched | Full = await transact(
             partial(

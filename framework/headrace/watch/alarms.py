@@ -20,7 +20,7 @@ from headrace._runtime.clock import Clock, SystemClock
 from headrace._runtime.log import get_logger
 from headrace._runtime.tasks import finish
 from headrace.errors import ProjectionError
-from headrace.processes.progress import ProcessStandings
+from headrace.processes.progress import ProcessProgress
 from headrace.projections.tables.read_models import ReadModels
 from headrace.settings import Settings
 from headrace.stores.base import CommandLetterStore
@@ -93,8 +93,8 @@ class Alarms:
     """Watches what is parked, and what else stands still.
 
     Args:
-        projections: their names; those of event handlers and process managers as `Standings` has
-            them.
+        projections: their names; those of event handlers and process managers as the table
+            `parked` has them.
         read_models: where the letters are.
         settings: the bounds.
         clock: tells ages.
@@ -214,7 +214,7 @@ class Alarms:
         return [(_COMMANDS, await self._commands.count(), oldest[0].parked_at)]
 
     async def _letters(self) -> list[tuple[str, int, datetime]]:
-        """Returns whose, how many, and since when the oldest: parked aggregates and instances."""
+        """Returns whose, how many, and since when the oldest: what readers of events have parked."""
         letters, live, instances = parked_rows.c, projections.c, process_instances.c
         aggregates = (
             select(letters.name, func.count(), func.min(letters.parked_at, type_=UtcDateTime()))
@@ -241,7 +241,7 @@ class Alarms:
             most = self._settings.projection_letters_max
             self._full = {name: most for name, n, _ in rows if ":" in name and n >= most}
             rows += [
-                (ProcessStandings(name).name, count, oldest)
+                (ProcessProgress(name).parked.name, count, oldest)
                 for name, count, oldest in (await connection.execute(parked)).all()
             ]
         for name, count, oldest in rows:

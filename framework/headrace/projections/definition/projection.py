@@ -34,26 +34,6 @@ Fold = TypeVar("Fold", bound=Callable[..., Any])
 # 40: PostgreSQL's 63 bytes less what tables and groups append. No `__`: it parts the name from the
 # number of a generation.
 _NAME = re.compile(r"(?!.*__)[a-z][a-z0-9_]{0,39}")
-# Headrace's own tables, in the same database; a test compares them with what it makes.
-_TAKEN_NAMES = frozenset(
-    {
-        "event_streams",
-        "headrace_schema",
-        "parked",
-        "process_commands",
-        "process_instances",
-        "process_journal",
-        "process_versions",
-        "processes",
-        "projection_offsets",
-        "projection_versions",
-        "projections",
-        "reader_marks",
-        "snapshots",
-        "store_identity",
-        "topic_damages",
-    }
-)
 _FOLD_ARGUMENTS = {3, 4}
 _HANDLER_ARGUMENTS = {3}
 
@@ -62,8 +42,7 @@ class Projection(Generic[R]):
     """A read model kept in one table, a row per key.
 
     Args:
-        name: the table's name: lower-case letters, digits and single `_`, at most 40 characters;
-            no name of a table of Headrace.
+        name: the table's name: lower-case letters, digits and single `_`, at most 40 characters.
         row: a pydantic model; its fields become the columns (str, int, float, bool, Decimal,
             date, datetime, and optional ones of these).
         key: the field that is the primary key; a str.
@@ -81,8 +60,6 @@ class Projection(Generic[R]):
                 f"projection {name!r}: begin with a letter and use lower-case letters a to z,"
                 " digits and single '_', 40 characters at most"
             )
-        if name in _TAKEN_NAMES:
-            raise DefinitionError(f"projection {name!r}: a table of Headrace has this name")
         if not (isinstance(row, type) and issubclass(row, BaseModel)):
             raise DefinitionError(
                 f"projection {name}: row={row!r} must be a class derived from pydantic.BaseModel"

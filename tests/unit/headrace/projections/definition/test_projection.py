@@ -13,8 +13,6 @@ from headrace.projections.batch_transaction import Batch, apply_batch
 from headrace.projections.definition.fold import fold_streams
 from headrace.projections.definition.projection import Projection
 from headrace.projections.definition.summaries import count, sum_
-from headrace.stores.database.schema import VERSION_TABLE
-from headrace.stores.database.tables import metadata
 
 Q0 = ("t", 0)
 notes = Table(
@@ -30,12 +28,6 @@ def test_names_that_every_database_takes_unquoted_are_fine(domain: Any, name: st
 @pytest.mark.parametrize("name", ["", "Balances", "1a", "_a", "a__1", "a-b", "größe", "x" * 41])
 def test_other_names_are_refused(domain: Any, name: str) -> None:
     with pytest.raises(DefinitionError, match="use lower-case letters"):
-        Projection(name, row=domain.Total, key="counter_id")
-
-
-@pytest.mark.parametrize("name", [*metadata.tables, VERSION_TABLE])
-def test_the_name_of_a_table_of_headrace_is_refused(domain: Any, name: str) -> None:
-    with pytest.raises(DefinitionError, match=f"'{name}': a table of Headrace has this name"):
         Projection(name, row=domain.Total, key="counter_id")
 
 
